@@ -7,8 +7,10 @@ value checks it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+Returned = TypeVar("Returned")
 
 Json: TypeAlias = Any  # What decoding JSON or TOML returns: the document says what is in it.
 JsonObject: TypeAlias = dict[str, Any]  # A decoded object or table.
@@ -20,3 +22,4 @@ Result: TypeAlias = Any  # Of a command of 0-10: the command says which struct.
 Properties: TypeAlias = Any  # Of a content: the class of its method says which.
 Cell: TypeAlias = Any  # A value of a row: its column says of which type.
 Parsed: TypeAlias = Any  # The value of an option: its row in the table of options says the type.
+PathFunction: TypeAlias = Callable[..., Returned]  # Its arguments: the path of the page says which.

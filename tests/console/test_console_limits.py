@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.console.broker import login_throttle
 from headrace.console.http import connections
 from headrace.console.http.limits import CONNECTIONS_MAX
 from support.console import LocalConsole
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 EXPLODES = "(a|aa)+$"
 IDLE = 10_000
+LOGIN = b"username=guest&password=guest"
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 def test_more_idle_connections_than_there_is_room_for(console: LocalConsole) -> None:
@@ -83,10 +86,30 @@ def test_pages_say_that_the_broker_is_gone(tmp_path: Path, monkeypatch: pytest.M
 
 def log_in(console: LocalConsole) -> str:
     """Return the cookie of a new session."""
-    body = b"username=guest&password=guest"
-    kind = {"Content-Type": "application/x-www-form-urlencoded"}
-    answer = console.ask("POST", "/login", body, user=None, headers=kind)
+    answer = console.ask("POST", "/login", LOGIN, user=None, headers=FORM)
     return answer.headers["Set-Cookie"].partition(";")[0]
+
+
+def test_too_many_requests_of_a_user_are_refused_with_a_time_to_retry(
+    console: LocalConsole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for application in console.console._applications:  # type: ignore[union-attr]
+        monkeypatch.setattr(application._of_user, "_most", 0)
+    answer = console.ask("GET", "/api/whoami")
+    assert (answer.status, answer.json["error"]) == (429, "too_many_requests")
+    assert answer.headers["Retry-After"] == "5"
+    assert answer.headers["Connection"] == "close"
+
+
+@pytest.mark.parametrize("path", ["/login", "/api/login"])
+def test_a_login_that_waits_too_long_is_refused_with_a_time_to_retry(
+    console: LocalConsole, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(login_throttle, "LOGINS_OF_PEER_MAX", 0)
+    monkeypatch.setattr(login_throttle, "LINE_S", 0.0)
+    answer = console.ask("POST", path, LOGIN, user=None, headers=FORM)
+    assert (answer.status, answer.headers["Retry-After"]) == (429, "5")
+    assert b"too many logins from" in answer.body
 
 
 def test_a_changed_password_ends_the_login(console: LocalConsole, monkeypatch) -> None:

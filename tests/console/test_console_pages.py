@@ -107,6 +107,25 @@ def test_a_logout_ends_the_session(console: LocalConsole) -> None:
     assert one.get("/").status == 303
 
 
+def test_only_a_page_without_a_session_links_to_the_login(console: LocalConsole) -> None:
+    """With a session the login leads back to the page that the user may not open."""
+    link = b'<a href="/login">'
+    unknown = console.ask("GET", "/no-such-page", user=None)
+    assert (unknown.status, link in unknown.body) == (404, True)
+    refused = Browser(console, VIEWER, SECRET).get("/users")
+    assert (refused.status, link in refused.body) == (401, False)
+
+
+def test_a_user_who_loses_its_tag_gets_the_login(console: LocalConsole) -> None:
+    ask: Any = console.console.link.ask  # type: ignore[union-attr]
+    console.run(ask("put user", name="eve", password=SECRET, tags=["policymaker"]))
+    eve = Browser(console, "eve", SECRET)
+    assert eve.get("/policies").status == 200
+    console.run(ask("put user", name="eve", keep_password=True, tags=[]))
+    assert eve.get("/policies").headers["Location"] == "/login?next=/policies"
+    assert b'<form method="post" action="/login"' in eve.get("/login?next=/policies").body
+
+
 # --- Every page ----------------------------------------------------------------------------------
 
 

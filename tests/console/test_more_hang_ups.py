@@ -135,18 +135,19 @@ def test_a_network_that_ends_is_no_error(
     """The system tells of it by errors of other types than a hang-up."""
     console, _ = served
     sent, read = WHERE[where]
-    port = console.console._applications[0]  # type: ignore[union-attr]
-    until(lambda: not port.server.connections, "there are no others")
+    application = console.console._applications[0]  # type: ignore[union-attr]
+    until(lambda: not application.server.connections, "there are no others")
     with socket.create_connection(("127.0.0.1", console.port), PATIENCE_S) as end:
         end.sendall(sent.encode())
         while read > 0:
             read -= len(end.recv(read))
-        until(lambda: any(one.is_served for one in port.server.connections), "it is served")
-        (connection,) = port.server.connections
+        until(lambda: any(one.is_served for one in application.server.connections), "it is served")
+        (connection,) = application.server.connections
         console.run(lose(connection.transport, error))
-        until(lambda: not port.server.connections, "it has gone")
+        until(lambda: not application.server.connections, "it has gone")
         until(
-            lambda: not port._of_user._running and not port._of_strangers._running, "it has ended"
+            lambda: not application._of_user._running and not application._of_strangers._running,
+            "it has ended",
         )
     assert [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"] == []
 
@@ -160,8 +161,8 @@ def test_a_client_that_has_gone_is_still_known(
 ) -> None:
     """It was taken for another, whose login is refused, logged, and counted as a failure."""
     peers: list[tuple[str, bool]] = []
-    port = console.console._applications[0]  # type: ignore[union-attr]
-    answer = port._answer
+    application = console.console._applications[0]  # type: ignore[union-attr]
+    answer = application._answer
 
     async def late(request: BaseRequest, connection: HttpConnection) -> StreamResponse:
         if request.path == "/api/overview":
@@ -174,7 +175,7 @@ def test_a_client_that_has_gone_is_still_known(
         finally:
             peers.append((peer_of(request), request.remote == "127.0.0.1"))
 
-    monkeypatch.setattr(port, "_answer", late)
+    monkeypatch.setattr(application, "_answer", late)
     with socket.create_connection(("127.0.0.1", console.port), PATIENCE_S) as end:
         mine = f"127.0.0.1:{end.getsockname()[1]}"
         end.sendall(f"GET /api/overview HTTP/1.1\r\n{AUTHORIZED}\r\n".encode())

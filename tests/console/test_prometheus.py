@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.client import Message, blocking
-from headrace.console.metrics.exposition import one as one_metric
+from headrace.console.metrics.exposition import metric_of_value
 from headrace.console.metrics.families import EMPTY, FAMILIES, OF_NODE
 from headrace.console.metrics.per_object import Objects
 from headrace.testing.ports import reserve_for
@@ -111,7 +111,7 @@ def test_errors_of_the_metrics_port_are_no_pages(console: LocalConsole) -> None:
 
 
 def test_label_values_are_escaped() -> None:
-    text = one_metric("m", "gauge", "help", 1, {"a": 'x"\\\n\ud800'})
+    text = metric_of_value("m", "gauge", "help", 1, {"a": 'x"\\\n\ud800'})
     (family,) = text_string_to_metric_families(text)
     assert family.samples[0].labels == {"a": 'x"\\\n\\ud800'}
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import types
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints, is_typeddict
 
 import pytest
 import trustme
 
-from headrace import management_rows as rows
 from headrace.client import blocking, connect
 from headrace.client.lease import Lease
 from headrace.console.broker import answers, lists
@@ -22,23 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-LISTS: tuple[tuple[lists.ListOperation[object], type], ...] = (
-    (lists.ALARMS, rows.AlarmRow),
-    (lists.GROUPS, rows.GroupRow),
-    (lists.LEASES, rows.LeaseRow),
-    (lists.BINDINGS, rows.BindingRow),
-    (lists.CONSUMERS, rows.ConsumerRow),
-    (lists.HASHED_USERS, rows.HashedUserRow),
-    (lists.USERS, rows.UserRow),
-    (lists.PERMISSIONS, rows.PermissionRow),
-    (lists.TOPIC_PERMISSIONS, rows.TopicPermissionRow),
-    (lists.POLICIES, rows.PolicyRow),
-    (lists.VHOST_LIMITS, rows.VhostLimitsRow),
-    (lists.USER_LIMITS, rows.UserLimitsRow),
-    (lists.GLOBAL_PARAMETERS, rows.ParameterRow),
-    (lists.STREAMS, rows.StreamRow),
-    (lists.SETTINGS, rows.SettingRow),
-)
+#: The lists with a type for their rows.
+LISTS = [
+    (listing, row_type)
+    for listing in vars(lists).values()
+    if isinstance(listing, lists.ListOperation)
+    for (row_type,) in [get_args(vars(listing)["__orig_class__"])]
+    if is_typeddict(row_type)
+]
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.console.broker.errors import BUSY
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -40,8 +42,8 @@ STATUSES = {  # By the broker's code.
     "conflict": 400,
     "limit": 400,
     "internal": 500,
-    "busy": 429,
 }
+RETRY_AFTER = {"Retry-After": "5"}  # Seconds; of a request that a limit refuses.
 
 
 class HttpError(Exception):
@@ -80,10 +82,17 @@ def bad_request(reason: str, error: str = "") -> HttpError:
     return HttpError(400, reason, error=error)
 
 
+def too_many(reason: str, *, closes: bool = False) -> HttpError:
+    """Return the error for a request beyond a limit of requests at a time."""
+    return HttpError(429, reason, headers=RETRY_AFTER, closes=closes)
+
+
 def of_refusal(error: HttpError | OperationRefused) -> HttpError:
     """Return the error for a request that a handler or the broker refused."""
     if isinstance(error, HttpError):
         return error
+    if error.code == BUSY:
+        return too_many(error.text)
     return HttpError(STATUSES.get(error.code, 500), error.text)
 
 

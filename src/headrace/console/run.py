@@ -17,7 +17,7 @@ from headrace.console.api.routes import ROUTES as API_ROUTES
 from headrace.console.auth.addresses import check_url
 from headrace.console.auth.basic_bearer import Authentication
 from headrace.console.auth.oauth import check
-from headrace.console.auth.sessions import Sessions
+from headrace.console.auth.sessions import Session, Sessions
 from headrace.console.broker.link import BrokerLink
 from headrace.console.certificate import Certificate
 from headrace.console.http.server import HttpApplication
@@ -115,11 +115,11 @@ class Console:
         routes: tuple[Route, ...],
         sockets: list[socket.socket],
         context: ssl.SSLContext | None,
-        error_page: Callable[[HttpError], bytes] | None = None,
+        error_page: Callable[[HttpError, Session | None], bytes] | None = None,
     ) -> str:
         """Serve routes on sockets; return the first address.
 
-        ``error_page`` makes the HTML of errors; None for a port without pages.
+        ``error_page`` is that of :class:`HttpApplication`.
         """
         application = HttpApplication(
             routes,

@@ -45,8 +45,8 @@ def delays(chromium: Chromium) -> list[int]:
 @pytest.mark.parametrize(
     ("status", "reason", "next_ms"),
     [
-        (401, "login", None),
-        (403, "login", None),
+        (401, "rights", None),
+        (403, "rights", None),
         (404, "missing", None),
         (429, "busy", 7000),
         (500, "error", EVERY_MS),

@@ -7,7 +7,7 @@ A job requeues the dead letters of a group by its ``selector`` (:mod:`.jobs`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from headrace.console.api.browse import QUEUE, READ
 from headrace.console.http.answers import Answer
@@ -20,9 +20,38 @@ if TYPE_CHECKING:
 
 EXAMINED_MAX = 10_000  # The oldest messages of the queue.
 FIELDS = ("reason", "queue", "exchange")
-Key = tuple[str | None, ...]
+Key = tuple[str, str | None, str | None]  # By FIELDS.
 HOUR = len("2026-11-22T10")  # Characters of a time in ISO 8601 up to its hour.
 ROUTES = Routes()
+
+
+class DeadLetterGroup(TypedDict):
+    """Dead letters with one reason and origin, as the API describes them."""
+
+    reason: str
+    queue: str | None
+    exchange: str | None
+    count: int
+    first: str | None  # Times of the last death, in ISO 8601.
+    last: str | None
+    selector: str
+
+
+class DeadLetterHour(TypedDict):
+    """The number of messages that died in an hour."""
+
+    hour: str  # In ISO 8601, without minutes.
+    count: int
+
+
+class DeadLetters(TypedDict):
+    """The dead letters of a queue, as the API describes them."""
+
+    looked: int  # Messages that were examined.
+    is_all: bool  # They are all messages of the queue.
+    others: int  # Of them, not dead letters.
+    groups: list[DeadLetterGroup]
+    hours: list[DeadLetterHour]
 
 
 @dataclass(slots=True)
@@ -55,7 +84,7 @@ async def show(call: HttpCall, vhost: str, queue: str) -> Answer:
     return Answer(200, await groups_of(call, vhost, queue))
 
 
-async def groups_of(call: HttpCall, vhost: str, queue: str) -> JsonObject:
+async def groups_of(call: HttpCall, vhost: str, queue: str) -> DeadLetters:
     """Return the dead letters of a queue by groups and hours.
 
     Raises:
@@ -74,22 +103,26 @@ async def groups_of(call: HttpCall, vhost: str, queue: str) -> JsonObject:
     ):
         examined += 1
         headers = row.get("headers") or {}
-        key = tuple(text_of(headers.get(f"x-last-death-{name}")) for name in FIELDS)
-        if not key[0]:
+        reason, queue_of_death, exchange = (
+            text_of(headers.get(f"x-last-death-{name}")) for name in FIELDS
+        )
+        if not reason:
             others += 1
             continue
         died = time_of_death(headers)
-        groups.setdefault(key, Group()).add(died)
+        groups.setdefault((reason, queue_of_death, exchange), Group()).add(died)
         if died:
             hours[died[:HOUR]] = hours.get(died[:HOUR], 0) + 1
     ordered = sorted(groups.items(), key=lambda group: (-group[1].count, str(group[0])))
     return {
         "looked": examined,
         "is_all": examined < EXAMINED_MAX,
-        "others": others,  # Not dead letters.
+        "others": others,
         "groups": [
             {
-                **dict(zip(FIELDS, key, strict=True)),
+                "reason": key[0],
+                "queue": key[1],
+                "exchange": key[2],
                 "count": group.count,
                 "first": group.first or None,
                 "last": group.last or None,

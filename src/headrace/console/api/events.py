@@ -23,7 +23,7 @@ from headrace.console.broker.errors import BrokerGone, OperationRefused
 from headrace.console.http.answers import Streamed
 from headrace.console.http.connections import HttpConnection
 from headrace.console.http.routes import ACCESS, Parameter, Routes
-from headrace.console.http_errors import HttpError, bad_request
+from headrace.console.http_errors import bad_request, too_many
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ async def stream(call: HttpCall) -> Streamed:
         await anext(lines)  # A busy line: from here on no event is missed.
     except OperationRefused as error:
         if error.code == "limit":
-            raise HttpError(429, error.text, headers={"Retry-After": "5"}) from None
+            raise too_many(error.text) from None
         raise
 
     async def send(request: BaseRequest) -> StreamResponse:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+BUSY = "busy"  # The code of a login that the console refuses: too many of them wait.
+
 
 class OperationRefused(Exception):
     """The broker refused an operation.
 
-    ``code`` is bad-request, not-found, refused, precondition, conflict, limit or internal; ``busy``
-    if the console refused it itself: too many logins wait.
+    ``code`` is bad-request, not-found, refused, precondition, conflict, limit or internal, or
+    ``BUSY``.
     """
 
     def __init__(self, code: str, text: str) -> None:

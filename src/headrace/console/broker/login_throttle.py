@@ -14,7 +14,7 @@ import contextlib
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from headrace.console.broker.errors import OperationRefused
+from headrace.console.broker.errors import BUSY, OperationRefused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -58,7 +58,7 @@ class LoginThrottle:
                     await line.turns.acquire()
             except TimeoutError:
                 reason = f"too many logins from {host} wait; try again in a moment"
-                raise OperationRefused("busy", reason) from None
+                raise OperationRefused(BUSY, reason) from None
             try:
                 yield
             finally:

@@ -13,7 +13,7 @@ import asyncio
 from collections import deque
 
 from headrace.console.http.limits import BODY_BYTES_MAX
-from headrace.console.http_errors import HttpError
+from headrace.console.http_errors import RETRY_AFTER, HttpError
 from headrace.heap import trim_memory
 
 SMALL_HELD_MAX = 64 << 20  # Bytes of bodies of BODY_BYTES_MAX at most.
@@ -53,8 +53,7 @@ class ByteBudget:
                 raise
             most = self._most >> 20
             reason = f"bodies of {most} MiB are held at a time; send the request again later"
-            headers = {"Retry-After": "5"}
-            raise HttpError(503, reason, headers=headers, closes=True) from None
+            raise HttpError(503, reason, headers=RETRY_AFTER, closes=True) from None
 
     def release(self, size: int) -> None:
         """Release bytes."""

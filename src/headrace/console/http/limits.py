@@ -10,7 +10,7 @@ import contextlib
 import ipaddress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from headrace.console.http_errors import HttpError
+from headrace.console.http_errors import too_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -55,7 +55,7 @@ class RunningRequests(Generic[Holder]):
         if len(running) >= self._most:
             ended = None if self._end_stalled is None else self._end_stalled(running)
             if ended is None:
-                raise HttpError(429, f"{self._most} requests are served at a time", closes=True)
+                raise too_many(f"{self._most} requests are served at a time", closes=True)
             running.discard(ended)
         running.add(holder)
         try:

@@ -80,9 +80,12 @@ class HttpApplication:
         settings: ConsoleSettings,
         authentication: Authentication,
         sessions: Sessions,
-        error_page: Callable[[HttpError], bytes] | None = None,
+        error_page: Callable[[HttpError, Session | None], bytes] | None = None,
     ) -> None:
-        """``error_page`` makes the HTML of errors; None for a port without pages."""
+        """``error_page`` makes the HTML of an error; None for a port without pages.
+
+        It takes the session of the request, or None without one.
+        """
         self.router = Router(routes)
         self._link = link
         self._state = state
@@ -126,7 +129,8 @@ class HttpApplication:
         answer = of_error(error)
         path = request.rel_url.raw_path
         if self._error_page is not None and not path.startswith("/api"):
-            answer.body = self._error_page(error)
+            session = self._sessions.peek(cookie_of(request))
+            answer.body = self._error_page(error, session)
             answer.content_type, answer.charset = "text/html", "utf-8"
         return answer
 

@@ -21,8 +21,8 @@ from headrace.console.metrics.exposition import (
     CONTENT_TYPE,
     HISTOGRAM,
     head,
-    one,
-    several,
+    metric_of_rows,
+    metric_of_value,
 )
 from headrace.console.metrics.journals import of_store
 from headrace.console.state.process_numbers import ProcessNumbers
@@ -81,7 +81,7 @@ async def text(call: HttpCall, endpoint: str, *, with_objects: bool = True) -> s
     values = {name: column[totals.ordered()[0]] for name, column in totals.columns.items()}
     parts = [await header(call, endpoint), await of_node(call, "rabbitmq_")]
     parts += [
-        one(measure.metric, measure.kind, measure.about, values.get(measure.column, 0))
+        metric_of_value(measure.metric, measure.kind, measure.about, values.get(measure.column, 0))
         for measure in MEASURES[TOTALS]
         if measure.metric and (with_objects or measure.metric not in OF_QUEUES)
     ]
@@ -103,9 +103,9 @@ async def header(call: HttpCall, endpoint: str) -> str:
         "product_name": "Headrace",
         "product_version": __version__,
     }
-    return one(
+    return metric_of_value(
         "rabbitmq_identity_info", GAUGE, "The node", 1, await identity(call, endpoint)
-    ) + one("rabbitmq_build_info", GAUGE, "Versions", 1, versions)
+    ) + metric_of_value("rabbitmq_build_info", GAUGE, "Versions", 1, versions)
 
 
 async def identity(call: HttpCall, endpoint: str) -> dict[str, str]:
@@ -144,9 +144,11 @@ async def of_node(call: HttpCall, prefix: str) -> str:
             "Free space below which persistent publishers are blocked",
             status["disk_free_min"],
         )
-    parts = [one(prefix + name, GAUGE, *described) for name, described in gauges.items()]
+    parts = [
+        metric_of_value(prefix + name, GAUGE, *described) for name, described in gauges.items()
+    ]
     parts += [
-        one(
+        metric_of_value(
             f"{prefix}alarms_{name}",
             GAUGE,
             f"1 while {about}",
@@ -157,10 +159,14 @@ async def of_node(call: HttpCall, prefix: str) -> str:
     parts.append(by_source(alarms))
     for measure in CHURN:
         name = prefix + measure.metric.removeprefix("rabbitmq_")
-        parts.append(one(name, measure.kind, measure.about, totals.number(first, measure.column)))
+        parts.append(
+            metric_of_value(name, measure.kind, measure.about, totals.number(first, measure.column))
+        )
     parts += of_store(status)
     draining = int(status["draining"])
-    parts.append(one("headrace_draining", GAUGE, "1 while the broker is draining", draining))
+    parts.append(
+        metric_of_value("headrace_draining", GAUGE, "1 while the broker is draining", draining)
+    )
     return "".join(parts)
 
 
@@ -172,7 +178,7 @@ def by_source(alarms: list[AlarmRow]) -> str:
     rows = [
         ({"source": source, "vhost": vhost}, value) for (source, vhost), value in active.items()
     ]
-    return several("headrace_alarms", GAUGE, about, rows)
+    return metric_of_rows("headrace_alarms", GAUGE, about, rows)
 
 
 def by_protocol(table: Table) -> Iterator[str]:
@@ -190,16 +196,18 @@ def by_protocol(table: Table) -> Iterator[str]:
 
     for measure in MEASURES[PROTOCOL]:
         if measure.metric:
-            yield several(measure.metric, measure.kind, measure.about, rows(measure.column))
+            yield metric_of_rows(measure.metric, measure.kind, measure.about, rows(measure.column))
     delivered = rows(*(measure.column for measure in QUEUE_COUNTS if measure.total == DELIVERED))
-    yield several("rabbitmq_global_messages_delivered_total", COUNTER, "Deliveries", delivered)
+    yield metric_of_rows(
+        "rabbitmq_global_messages_delivered_total", COUNTER, "Deliveries", delivered
+    )
     lost = rows("return_unroutable", "drop_unroutable")
     routed = [
         (labels, sent - missed)
         for (labels, sent), (_, missed) in zip(rows("publish"), lost, strict=True)
     ]
     about = "Messages routed to at least one queue"
-    yield several("rabbitmq_global_messages_routed_total", COUNTER, about, routed)
+    yield metric_of_rows("rabbitmq_global_messages_routed_total", COUNTER, about, routed)
 
 
 def dead_letters(values: Mapping[str, int]) -> Iterator[str]:
@@ -210,11 +218,13 @@ def dead_letters(values: Mapping[str, int]) -> Iterator[str]:
             for strategy in STRATEGIES
         ]
         name = f"rabbitmq_global_messages_dead_lettered_{reason}_total"
-        yield several(name, COUNTER, f"Messages dead-lettered or dropped: {reason}", rows)
+        yield metric_of_rows(name, COUNTER, f"Messages dead-lettered or dropped: {reason}", rows)
     name = "rabbitmq_global_messages_dead_lettered_confirmed_total"
     labels = {"dead_letter_strategy": "at_least_once"}
     confirmed = values.get("dead_confirmed", 0)
-    yield one(name, COUNTER, "Dead letters confirmed by their target", confirmed, labels)
+    yield metric_of_value(
+        name, COUNTER, "Dead letters confirmed by their target", confirmed, labels
+    )
 
 
 def sizes(values: Mapping[str, int]) -> str:
@@ -247,7 +257,7 @@ def attempts(table: Table) -> Iterator[str]:
             ({"protocol": table.text("protocol", slot)}, table.number(slot, *columns))
             for slot in slots
         ]
-        yield several(f"rabbitmq_auth_attempts{name}_total", COUNTER, about, rows)
+        yield metric_of_rows(f"rabbitmq_auth_attempts{name}_total", COUNTER, about, rows)
 
 
 def oldest(table: Table) -> str:
@@ -255,7 +265,7 @@ def oldest(table: Table) -> str:
     times_ms = [value for value in table.totals(("oldest_ms",)) if value]
     age_s = max(0.0, time.time() - min(times_ms) / MS) if times_ms else 0.0
     about = "Age of the oldest ready message of all queues"
-    return one("headrace_oldest_ready_message_seconds", GAUGE, about, round(age_s, 3))
+    return metric_of_value("headrace_oldest_ready_message_seconds", GAUGE, about, round(age_s, 3))
 
 
 def unconsumed(table: Table) -> str:
@@ -268,7 +278,7 @@ def unconsumed(table: Table) -> str:
         if ready[slot] and not consumers[slot] and kinds is not None and kinds[slot] != STREAM
     )
     about = "Queues that have ready messages and no consumer, without streams"
-    return one("headrace_queues_without_consumers", GAUGE, about, count)
+    return metric_of_value("headrace_queues_without_consumers", GAUGE, about, count)
 
 
 async def readers(call: HttpCall) -> str:
@@ -284,19 +294,19 @@ async def readers(call: HttpCall) -> str:
 
     return "".join(
         (
-            several(
+            metric_of_rows(
                 "headrace_group_lag_messages",
                 GAUGE,
                 "Records of the stream that the group has not read",
                 [(of_stream(row), row["lag"]) for row in groups],
             ),
-            several(
+            metric_of_rows(
                 "headrace_group_lag_bytes",
                 GAUGE,
                 "Bytes that the group has not read",
                 [(of_stream(row), row["lag_bytes"]) for row in groups],
             ),
-            several(
+            metric_of_rows(
                 "headrace_leased_messages",
                 GAUGE,
                 "Messages that a lease holds",
@@ -315,14 +325,16 @@ async def queries(call: HttpCall) -> str:
 
     def gauge(name: str, about: str, field: str) -> str:
         values = [(labels, row[field]) for labels, row in rows if row[field] is not None]
-        return several(f"headrace_query_{name}", GAUGE, about, values)
+        return metric_of_rows(f"headrace_query_{name}", GAUGE, about, values)
 
     failed = [(labels, int(row["state"] in FAILED)) for labels, row in rows]
     return "".join(
         (
             gauge("lag_rows", "Rows that the query has not read", "lag"),
             gauge("rows_per_second", "Rows read per second by the query", "rows_per_s"),
-            several("headrace_query_failed", GAUGE, "1 if the query failed or was killed", failed),
+            metric_of_rows(
+                "headrace_query_failed", GAUGE, "1 if the query failed or was killed", failed
+            ),
         )
     )
 
@@ -340,5 +352,5 @@ async def memory_breakdown(call: HttpCall) -> Text:
     }
     result = await header(call, "memory-breakdown")
     for name, (about, value) in kinds.items():
-        result += one(f"rabbitmq_memory_{name}_bytes", GAUGE, about, value)
+        result += metric_of_value(f"rabbitmq_memory_{name}_bytes", GAUGE, about, value)
     return Text(result.encode(), CONTENT_TYPE)

@@ -46,14 +46,14 @@ def lines(name: str, labels: Sequence[str], values: Iterable[float]) -> str:
     return "".join([f"{name}{text} {value}\n" for text, value in zip(labels, values, strict=True)])
 
 
-def one(
+def metric_of_value(
     name: str, kind: str, about: str, value: float, labels: Mapping[str, str] | None = None
 ) -> str:
     """Return a metric with one value."""
     return f"{head(name, kind, about)}{name}{label_text(labels or {})} {value}\n"
 
 
-def several(
+def metric_of_rows(
     name: str, kind: str, about: str, values: Iterable[tuple[Mapping[str, str], float]]
 ) -> str:
     """Return a metric with several values; an empty text for none."""

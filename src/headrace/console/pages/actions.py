@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack
 
 from headrace.console.api.common.body import Body
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer
 from headrace.console.http.limits import BODY_BYTES_MAX
-from headrace.console.http.routes import Route, by_path
+from headrace.console.http.routes import Route
 from headrace.console.http_errors import HttpError, bad_request, of_refusal
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import plain, segment
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.console.http.forms import Form
     from headrace.console.pages.details import Charts
     from headrace.console.pages.listings import Link
+    from headrace.untyped import PathFunction
 
 NOT_FOUND, CONFLICT = 404, 409
 COMMAND_MAX = 2000  # Characters of a command line that the next page shows.
@@ -105,25 +105,27 @@ class Action:
     """A page that changes something.
 
     ``title``, ``back``, ``notice`` and ``confirm`` are templates: names in braces stand for the
-    parameters of the path and for the fields of the form.
+    parameters of the path and for the fields of the form. The functions take the parameters of the
+    path by their names, after the arguments in the annotations of :meth:`Actions.page`. A test
+    compares these names with those of the path.
     """
 
     path: str
     title: str
-    run: Callable[[HttpCall, Body], Awaitable[object]]  # Takes the values of the form.
+    run: PathFunction[Awaitable[object]]  # Takes the values of the form.
     back: str  # The path of the page after the action.
     notice: str  # The text on that page.
-    command: Callable[[HttpCall, Values], str]  # Returns the equivalent command line.
+    command: PathFunction[str]  # Returns the equivalent command line.
     fields: tuple[Field, ...] = ()
     confirm: str | None = None  # The text that the user must type.
-    impact: Callable[[HttpCall], Awaitable[str]] | None = None  # Describes the affected objects.
+    impact: PathFunction[Awaitable[str]] | None = None  # Describes the affected objects.
     parent: tuple[str, str] = ("Overview", "/")  # Title and path.
     button: str = "Save"
     danger: bool = False
     tag: str = MANAGEMENT
-    values: Callable[[HttpCall], Awaitable[Mapping[str, str]]] | None = None  # Current values.
-    links: Callable[[HttpCall], list[Link]] | None = None
-    charts: Callable[[HttpCall], Awaitable[Charts]] | None = None
+    values: PathFunction[Awaitable[Mapping[str, str]]] | None = None  # Current values.
+    links: PathFunction[list[Link]] | None = None
+    charts: PathFunction[Awaitable[Charts]] | None = None
     body_max: int = BODY_BYTES_MAX  # Bytes.
 
     def routes(self) -> tuple[Route, Route]:
@@ -153,7 +155,7 @@ class Action:
         """Return the form; the query may set its fields, so that other pages can link to it."""
         texts = {each.name: call.query.get(each.name, each.default) for each in self.fields}
         if self.values is not None:
-            texts |= await self.values(call)
+            texts |= await self.values(call, **call.path)
         return await self._form(call, texts)
 
     async def _form(
@@ -174,10 +176,10 @@ class Action:
             problem=problem,
             report=report,
             confirm=self._confirmation(call),
-            impact="" if self.impact is None else await self.impact(call),
-            command=self.command(call, texts),
-            actions=[] if self.links is None else self.links(call),
-            charts=() if self.charts is None else await self.charts(call),
+            impact="" if self.impact is None else await self.impact(call, **call.path),
+            command=self.command(texts, **call.path),
+            actions=[] if self.links is None else self.links(**call.path),
+            charts=() if self.charts is None else await self.charts(call, **call.path),
             address=call.request.rel_url.raw_path,
         )
 
@@ -194,15 +196,15 @@ class Action:
                 raise bad_request("to confirm, type the text as it is shown; nothing was changed")
             values = {each.name: each.read(form) for each in self.fields}
             # The command line may need a current value that the form does not have.
-            current = {} if self.values is None else await self.values(call)
-            report = await self.run(call, Body(values))
+            current = {} if self.values is None else await self.values(call, **call.path)
+            report = await self.run(call, Body(values), **call.path)
         except (HttpError, OperationRefused) as error:
             refusal = of_refusal(error)
             return await self._form(call, texts, refusal.reason, refusal.status)
         if isinstance(report, Report):
             return await self._form(call, texts, report=report)
         call.notice(fill_template(self.notice, call, values, plain))
-        command = self.command(call, {**current, **values})
+        command = self.command({**current, **values}, **call.path)
         if command and len(command) <= COMMAND_MAX:
             call.notice(f"Equivalent command: {command}")
         return Answer(303, headers={"Location": fill_template(self.back, call, values, segment)})
@@ -230,41 +232,6 @@ class Options(TypedDict, total=False):
 
 Result = TypeVar("Result")
 Run = Callable[Concatenate["HttpCall", Body, Names], Awaitable[Result]]
-
-
-# A test compares the parameters of each path with those of the functions of its action.
-
-
-def run_by_path(run: Run[Names, Result]) -> Callable[[HttpCall, Body], Awaitable[Result]]:
-    """Return a function that runs an action with the parameters of the path, by their names."""
-
-    @wraps(run)
-    async def run_action(call: HttpCall, form: Body) -> Result:
-        return await run(call, form, **call.path)  # type: ignore[arg-type, call-arg]
-
-    return run_action
-
-
-def command_by_path(
-    command: Callable[Concatenate[Values, Names], str],
-) -> Callable[[HttpCall, Values], str]:
-    """Return a function that makes a command line with the parameters of the path."""
-
-    @wraps(command)
-    def command_line(call: HttpCall, values: Values) -> str:
-        return command(values, **call.path)  # type: ignore[arg-type, call-arg]
-
-    return command_line
-
-
-def links_by_path(links: Callable[Names, list[Link]]) -> Callable[[HttpCall], list[Link]]:
-    """Return a function that makes links with the parameters of the path."""
-
-    @wraps(links)
-    def links_of(call: HttpCall) -> list[Link]:
-        return links(**call.path)  # type: ignore[arg-type, call-arg]
-
-    return links_of
 
 
 class Actions:
@@ -296,14 +263,14 @@ class Actions:
             action = Action(
                 path=path,
                 title=title,
-                run=run_by_path(run),
+                run=run,
                 back=back,
                 notice=notice,
-                command=command_by_path(command),
-                impact=None if impact is None else by_path(impact),
-                values=None if values is None else by_path(values),
-                links=None if links is None else links_by_path(links),
-                charts=None if charts is None else by_path(charts),
+                command=command,
+                impact=impact,
+                values=values,
+                links=links,
+                charts=charts,
                 **options,
             )
             self._actions.append(action)

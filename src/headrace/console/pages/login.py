@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.console.api.login import begin, credentials, end
@@ -12,7 +13,7 @@ from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer
 from headrace.console.http.limits import STRANGERS_BYTES_MAX
 from headrace.console.http.routes import NOBODY, Parameter, Routes
-from headrace.console.http_errors import HttpError
+from headrace.console.http_errors import HttpError, of_refusal
 from headrace.console.pages.rendering import bare_page
 from headrace.user_tags import MANAGEMENT
 
@@ -49,11 +50,8 @@ async def log_in(call: HttpCall) -> object:
     try:
         username, password = await credentials(call)
         session_id = await begin(call, username=username, password=password)
-    except HttpError as error:
-        problem = REASONS.get(error.reason, error.reason)
-        return form(call, next_path, fields.get("username"), problem, error.status)
-    except OperationRefused as error:
-        return form(call, next_path, fields.get("username"), error.text)
+    except (HttpError, OperationRefused) as error:
+        return refused_form(call, next_path, error, fields.get("username"))
     return Answer(303, headers={"Location": next_path, **set_cookie(call.request, session_id)})
 
 
@@ -62,18 +60,28 @@ def form(
     next_path: str,
     username: str = "",
     problem: str = "",
-    status: int = 400,
+    status: int = 200,
 ) -> Text:
     """Return the form; ``problem`` is the reason why a login failed, ``status`` its status."""
     return bare_page(
         "login.html",
         "Log in",
-        status=status if problem else 200,
+        status=status,
         next=next_path,
         username=username,
         problem=problem,
         has_oauth=call.settings.oauth is not None,
     )
+
+
+def refused_form(
+    call: HttpCall, next_path: str, error: HttpError | OperationRefused, username: str = ""
+) -> Text:
+    """Return the form with the reason why a login was refused, and the status of the refusal."""
+    refusal = of_refusal(error)
+    problem = REASONS.get(refusal.reason, refusal.reason)
+    page = form(call, next_path, username, problem, refusal.status)
+    return replace(page, headers=refusal.headers)
 
 
 @ROUTES.post({"/logout": "End the session."}, tag=MANAGEMENT, page=True)

@@ -23,7 +23,7 @@ from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer, Text
 from headrace.console.http.routes import NOBODY, Parameter, Routes
 from headrace.console.http_errors import HttpError, not_found
-from headrace.console.pages.login import REASONS, form
+from headrace.console.pages.login import form, refused_form
 from headrace.console.pages.rendering import bare_page
 
 if TYPE_CHECKING:
@@ -93,11 +93,8 @@ async def finish(call: HttpCall) -> object:
         session_id = await begin(call, token=token)
     except AuthorizationError as error:
         return form(call, "/", problem=f"{error}.", status=401)
-    except HttpError as error:
-        problem = REASONS.get(error.reason, error.reason)
-        return form(call, "/", problem=problem, status=error.status)
-    except OperationRefused as error:
-        return form(call, "/", problem=error.text)
+    except (HttpError, OperationRefused) as error:
+        return refused_form(call, "/", error)
     # A page instead of a redirect: after a redirect the browser would not send the session's
     # cookie, since the first request of the chain came from another site.
     page = bare_page("logged-in.html", "Logged in", next=next_path)

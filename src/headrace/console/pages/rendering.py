@@ -18,6 +18,7 @@ from headrace.console.pages.navigation import menu_for
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.console.auth.sessions import Session
     from headrace.console.http.call import HttpCall
     from headrace.console.http_errors import HttpError
 
@@ -93,10 +94,11 @@ def bare_page(template: str, title: str, *, status: int = 200, **context: object
     return html(ENVIRONMENT.get_template(template).render(title=title, **context), status)
 
 
-def error_page(error: HttpError) -> bytes:
-    """Return the page of an error."""
+def error_page(error: HttpError, session: Session | None) -> bytes:
+    """Return the page of an error; without a session it links to the login."""
     title = f"{error.status} {HTTPStatus(error.status).phrase.capitalize()}"
-    return bare_page("error.html", title, status=error.status, error=error).body
+    logs_in = session is None
+    return bare_page("error.html", title, status=error.status, error=error, logs_in=logs_in).body
 
 
 def html(body: str, status: int) -> Text:

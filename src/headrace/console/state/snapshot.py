@@ -94,7 +94,6 @@ class Snapshot:
     def __init__(self, link: BrokerLink) -> None:
         self._link = link
         self._epoch = 0
-        self.run = ""  # Identifier of the broker's run; another after its restart.
         self._vhosts, self._users = sums()
         self.now_ms = 0  # When it was taken, in Unix time.
         self.tables: Tables = {**tables(), NODE: Table(("name",), GLOBAL, 16 * MIB)}
@@ -135,7 +134,7 @@ class Snapshot:
             frame = await slices.run(into[kind].complete(now_ms))
             if frame is not None:
                 frames[kind] = frame
-        self.tables, self._epoch, self.run = into, done["epoch"], done["run"]
+        self.tables, self._epoch = into, done["epoch"]
         self.now_ms = now_ms
         return frames
 

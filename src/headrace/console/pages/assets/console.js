@@ -26,8 +26,8 @@
   const beforeNodeMorphed = (old) => !(old.nodeName === "FORM" && isInUse(old));
   // A warning for each reason why the page shows an earlier state.
   const warnings = document.querySelectorAll("[data-stale]");
-  const REASONS = { 401: "login", 403: "login", 404: "missing", 429: "busy", 503: "broker" };
-  const FINAL = ["login", "missing"]; // No further try succeeds.
+  const REASONS = { 401: "rights", 403: "rights", 404: "missing", 429: "busy", 503: "broker" };
+  const FINAL = ["login", "rights", "missing"]; // No further try succeeds.
 
   // Return why the refresh failed, "" for success, and the milliseconds until the next one.
   async function refresh() {
@@ -39,7 +39,7 @@
     } catch {
       return ["console", EVERY_MS];
     }
-    if (answer.type === "opaqueredirect") return ["login", EVERY_MS];
+    if (answer.type === "opaqueredirect") return ["login", EVERY_MS]; // The session has ended.
     // A page with status 400 names the wrong parameter of its address, and is refreshed, too.
     if (!answer.ok && answer.status !== 400) {
       const reason = REASONS[answer.status] ?? "error";

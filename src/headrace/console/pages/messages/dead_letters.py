@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from headrace.console.api.dead_letters import groups_of
@@ -17,28 +17,9 @@ from headrace.console.pages.texts import count_of, number
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
+    from headrace.console.api.dead_letters import DeadLetters
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
-
-
-class DeadLetterGroup(TypedDict):
-    """A group of the answer of the API: the dead letters with one reason and origin."""
-
-    reason: str
-    queue: str | None
-    exchange: str | None
-    count: int
-    first: str | None
-    last: str | None
-    selector: str
-
-
-class DeadLetterHour(TypedDict):
-    """An hour of the answer of the API, in ISO 8601 without minutes."""
-
-    hour: str
-    count: int
-
 
 ROUTES = Routes()
 TABLES = (
@@ -99,7 +80,7 @@ async def show(call: HttpCall, vhost: str, queue: str) -> object:
     )
 
 
-def examined_sentence(dead_letters: JsonObject) -> str:
+def examined_sentence(dead_letters: DeadLetters) -> str:
     """Return the number of examined messages, and of those that are not dead letters."""
     examined, others = dead_letters["looked"], dead_letters["others"]
     amount = count_of(examined, "message")
@@ -114,11 +95,9 @@ def examined_sentence(dead_letters: JsonObject) -> str:
     return f"Examined {amount}; {number(others)} are not dead letters."
 
 
-def rows_of(dead_letters: JsonObject, vhost: str, address: str) -> JsonObject:
+def rows_of(dead_letters: DeadLetters, vhost: str, address: str) -> JsonObject:
     """Return the rows of the tables; ``address`` is the address of the queue's page."""
-    groups: list[DeadLetterGroup] = dead_letters["groups"]
-    hours: list[DeadLetterHour] = dead_letters["hours"]
-    peak = max((hour["count"] for hour in hours), default=1)
+    peak = max((hour["count"] for hour in dead_letters["hours"]), default=1)
     return {
         "groups": [
             {
@@ -129,7 +108,7 @@ def rows_of(dead_letters: JsonObject, vhost: str, address: str) -> JsonObject:
                 "view": f"{address}/messages?{urlencode({'selector': group['selector']})}",
                 "requeue": f"{address}/job?{query_of(group['selector'])}",
             }
-            for group in groups
+            for group in dead_letters["groups"]
         ],
         "hours": [
             {
@@ -137,7 +116,7 @@ def rows_of(dead_letters: JsonObject, vhost: str, address: str) -> JsonObject:
                 "count": hour["count"],
                 "share": hour["count"] / peak,
             }
-            for hour in hours
+            for hour in dead_letters["hours"]
         ],
     }
 

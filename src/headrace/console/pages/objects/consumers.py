@@ -57,7 +57,7 @@ CONSUMERS = (
 #: The consumers of a queue, on the queue's page.
 CONSUMERS_OF_QUEUE = (
     Column("Consumer tag", "consumer_tag", link=consumer_address),
-    *(column for column in CONSUMERS[3:]),
+    *CONSUMERS[3:],
 )
 
 
