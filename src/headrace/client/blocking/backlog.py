@@ -16,7 +16,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.client.blocking.waiting import Wakening
+from headrace.client.blocking.wakeup import Wakeup
 from headrace.client.channel.outgoing import Publication
 from headrace.client.errors import ClientError
 
@@ -85,8 +85,8 @@ class Backlog:
         self._max = unconfirmed_max
         self._octets_max = octets_max
         self._lock = threading.Lock()
-        self._for_room: list[Wakening] = []  # Of threads that wait.
-        self._for_outcomes: list[Wakening] = []
+        self._for_room: list[Wakeup] = []  # Of threads that wait.
+        self._for_outcomes: list[Wakeup] = []
         self._count = self._octets = 0
         self._settled = self._settled_octets = 0  # Not reported to a thread yet.
 
@@ -133,20 +133,20 @@ class Backlog:
             return True
 
     def _wait(
-        self, waiting: list[Wakening], met: Callable[[], bool], timeout_s: float | None
+        self, waiting: list[Wakeup], met: Callable[[], bool], timeout_s: float | None
     ) -> None:
-        wakening = Wakening()
-        waiting.append(wakening)
+        wakeup = Wakeup()
+        waiting.append(wakeup)
         try:
-            if not wakening.wait(met, timeout_s):
+            if not wakeup.wait(met, timeout_s):
                 raise TimeoutError(f"no answer within {timeout_s} s")
         finally:
-            waiting.remove(wakening)
+            waiting.remove(wakeup)
 
 
-def _wake(waiting: list[Wakening]) -> None:
-    for wakening in waiting.copy():
-        wakening.give()
+def _wake(waiting: list[Wakeup]) -> None:
+    for wakeup in waiting.copy():
+        wakeup.wake()
 
 
 class OutgoingQueue:

@@ -12,7 +12,7 @@ from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from headrace.client.blocking.waiting import Wakening
+from headrace.client.blocking.wakeup import Wakeup
 from headrace.client.errors import ClientError, UsageError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class _Call(Generic[Result]):
         self._task: asyncio.Task[Result] | None = None
         self._results: list[Result] = []  # That the thread does not have.
         self._is_over = False
-        self._over = Wakening()
+        self._over = Wakeup()
 
     def outcome(self) -> Result:
         """Wait for the end of the work; return its result or raise its error."""
@@ -166,7 +166,7 @@ class _Call(Generic[Result]):
         if self._left:
             self._dispose()
         self._is_over = True
-        self._over.give()
+        self._over.wake()
 
     def _dispose(self) -> None:
         results, self._results = self._results, []

@@ -3,8 +3,8 @@
 
 A `Block` keeps many records column by column, in buffers of the layout that Arrow and numpy share:
 the octets of one column one behind the other, and where each ends as 32-bit numbers in the
-machine's order, with a 0 before the first. A `RangeGatherer` is what a channel gives its deliveries
-to while a range of a stream is read: it fills blocks and notes which are ready.
+machine's order, with a 0 before the first. A `RangeCollector` takes the deliveries of a channel
+while a range of a stream is read. It fills blocks, and keeps a list of the ready ones.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Block:
         return memoryview(self.offsets).cast("q")[self.count - 1]
 
 
-class RangeGatherer(DeliveryCollector):
+class RangeCollector(DeliveryCollector):
     """Takes the records of [first, last) of one stream, in order."""
 
     def __init__(self, first: int, last: int, records_max: int = BLOCK_RECORDS_MAX) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from headrace.client.errors import ClientError, ConnectionLost, OffsetGone
 from headrace.client.link.capabilities import announces
 from headrace.client.requests import RequestRefused, Requests
-from headrace.client.stream.blocks import BLOCK_RECORDS_MAX, Block, RangeGatherer
+from headrace.client.stream.blocks import BLOCK_RECORDS_MAX, Block, RangeCollector
 from headrace.client.stream.reader import TAG, BlockReader, Reader, Record, filter_value
 from headrace.protocol.codec_0_x import BasicConsume, BasicQos
 from headrace.spec.tables import V0_10
@@ -192,7 +192,7 @@ class Stream:
         exact = self._can("stream_offset_query")
         ranges = self._can("stream_ranges")
         async with self._connection.channel(confirm=False) as channel:
-            collector = RangeGatherer(first, last, records_max)
+            collector = RangeCollector(first, last, records_max)
             reader = BlockReader(channel, self.name, collector, 0 if ranges else credit)
             arguments = _range_arguments(
                 first, last, wanted, exact=exact, ranges=ranges, browse=browse

@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 SIGNAL_S: Final = 0.5  # The longest that such a signal waits.
 
 
-class Wakening:
+class Wakeup:
     """An event that wakes one waiting thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lock.acquire()
 
-    def give(self) -> None:
+    def wake(self) -> None:
         """Wake the thread, now or when it waits next. Called by one thread alone."""
         if self._lock.locked():
             self._lock.release()
 
     def wait(self, met: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Wait until `met`, which a wakening follows, or the timeout; return what `met` says."""
+        """Wait until `met`, which a wakeup follows, or the timeout; return what `met` says."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not met():
             left = SIGNAL_S if deadline is None else min(SIGNAL_S, deadline - time.monotonic())
