@@ -138,9 +138,9 @@ def replay(
     for name in without:
         if name not in DROPPABLE:
             raise click.UsageError(f"--without {name}: it is not one of {', '.join(DROPPABLE)}")
-    order = ReplayRequest(
+    request = ReplayRequest(
         lake=lake,
-        choice=MessageFilter(frozenset(streams), _utc(since), _utc(until)),
+        message_filter=MessageFilter(frozenset(streams), _utc(since), _utc(until)),
         exchange=exchange,
         routing_key=routing_key,
         rate=rate,
@@ -150,9 +150,9 @@ def replay(
     )
     with pipeline_errors():
         if dry_run:
-            _show_counters(look(order))
+            _show_counters(look(request))
             return
-        counters = publish(url, order, lambda done: click.echo(f"{done.messages} …", err=True))
+        counters = publish(url, request, lambda done: click.echo(f"{done.messages} …", err=True))
     click.echo(f"{counters.messages} published and confirmed, {counters.octets} bytes", err=True)
 
 

@@ -221,7 +221,7 @@ def _move(
         with transaction:
             for letter, rule, exchange, routing_key in targets:
                 if rule.action != "drop":
-                    message = _again(letter, rule)
+                    message = _copy_message(letter, rule)
                     channel.publish(message, routing_key, exchange or "", mandatory=True)
                 letter.ack()
     except Returned as error:
@@ -246,7 +246,7 @@ def _target(rule: LetterRule, death: Death) -> tuple[str, str]:
     return ("", death.queue) if rule.by == "queue" else (death.exchange, death.routing_key)
 
 
-def _again(letter: Received, rule: LetterRule) -> Message:
+def _copy_message(letter: Received, rule: LetterRule) -> Message:
     """The message as it is to be published: with its properties, and without an expiry."""
     headers: Json = dict(letter.headers) if rule.keep_deaths else without_deaths(letter)
     return Message(

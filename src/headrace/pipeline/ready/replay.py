@@ -46,7 +46,7 @@ class ReplayRequest:
     """Range and target of a replay; an `exchange` or `routing_key` of None keeps a message's."""
 
     lake: Path
-    choice: MessageFilter = field(default_factory=MessageFilter)
+    message_filter: MessageFilter = field(default_factory=MessageFilter)
     exchange: str | None = None
     routing_key: str | None = None
     rate: float | None = None  # Messages per second.
@@ -113,36 +113,36 @@ def _expiration(text: str | None) -> timedelta | None:
     return timedelta(milliseconds=int(text)) if text and text.isdigit() else None
 
 
-def address_of(row: Row, order: ReplayRequest) -> tuple[str, str]:
+def address_of(row: Row, request: ReplayRequest) -> tuple[str, str]:
     """Exchange and routing key of a message."""
-    exchange = row["exchange"] if order.exchange is None else order.exchange
-    routing_key = row["routing_key"] if order.routing_key is None else order.routing_key
+    exchange = row["exchange"] if request.exchange is None else request.exchange
+    routing_key = row["routing_key"] if request.routing_key is None else request.routing_key
     return exchange or "", routing_key or ""
 
 
-def look(order: ReplayRequest) -> Counters:
+def look(request: ReplayRequest) -> Counters:
     """Return the plan of a replay; nothing is published, and no broker is asked."""
     counters = Counters()
-    for row in messages(order.lake, order.choice, _begun(order)):
-        counters.add(row, *address_of(row, order))
+    for row in messages(request.lake, request.message_filter, _begun(request)):
+        counters.add(row, *address_of(row, request))
     return counters
 
 
 def replay(
-    url: str, order: ReplayRequest, show: Callable[[Counters], None] = lambda _: None
+    url: str, request: ReplayRequest, show: Callable[[Counters], None] = lambda _: None
 ) -> Counters:
     """Publish, and return once everything is confirmed; PipelineError when it is not."""
     try:
-        return asyncio.run(_replay(url, order, show))
+        return asyncio.run(_replay(url, request, show))
     except ClientError as error:
         raise PipelineError(str(error)) from None
 
 
-async def _replay(url: str, order: ReplayRequest, show: Callable[[Counters], None]) -> Counters:
-    rows = messages(order.lake, order.choice, _begun(order))
+async def _replay(url: str, request: ReplayRequest, show: Callable[[Counters], None]) -> Counters:
+    rows = messages(request.lake, request.message_filter, _begun(request))
     counters = Counters()
-    reached: dict[str, int] = dict(_begun(order))
-    size = CHUNK if order.rate is None else max(1, min(CHUNK, round(order.rate * PACE_S)))
+    reached: dict[str, int] = dict(_begun(request))
+    size = CHUNK if request.rate is None else max(1, min(CHUNK, round(request.rate * PACE_S)))
     open_: deque[tuple[asyncio.Future[None], str, int]] = deque()
     started = saved = time.monotonic()
     async with await connect(url, name="headrace replay") as connection:
@@ -150,12 +150,12 @@ async def _replay(url: str, order: ReplayRequest, show: Callable[[Counters], Non
         try:
             while chunk := await asyncio.to_thread(_take, rows, size):
                 for row in chunk:
-                    exchange, routing_key = address_of(row, order)
-                    message = message_of(row, order.without)
-                    if order.headers:
-                        message.headers = {**message.headers, **order.headers}
+                    exchange, routing_key = address_of(row, request)
+                    message = message_of(row, request.without)
+                    if request.headers:
+                        message.headers = {**message.headers, **request.headers}
                     confirmed = await channel.publish_soon(
-                        message, routing_key, exchange, mandatory=order.mandatory
+                        message, routing_key, exchange, mandatory=request.mandatory
                     )
                     confirmed.add_done_callback(_heard)
                     open_.append((confirmed, row["stream"], row["offset"] + 1))
@@ -164,16 +164,16 @@ async def _replay(url: str, order: ReplayRequest, show: Callable[[Counters], Non
                 moment = time.monotonic()
                 if moment - saved >= SAVE_EVERY_S:
                     saved = moment
-                    _save(order, reached)
+                    _save(request, reached)
                     show(counters)
-                if order.rate is not None:
-                    due = started + counters.messages / order.rate
+                if request.rate is not None:
+                    due = started + counters.messages / request.rate
                     await asyncio.sleep(max(0.0, due - time.monotonic()))
             for confirmed, stream, offset in open_:
                 await confirmed
                 reached[stream] = offset
         finally:
-            _save(order, reached)
+            _save(request, reached)
     show(counters)
     return counters
 
@@ -196,18 +196,18 @@ def _take(rows: Iterator[Row], count: int) -> list[Row]:
     return list(itertools.islice(rows, count))
 
 
-def _begun(order: ReplayRequest) -> dict[str, int]:
+def _begun(request: ReplayRequest) -> dict[str, int]:
     """Return the next offset of each stream, from the file of progress."""
-    if order.progress is None or not order.progress.exists():
+    if request.progress is None or not request.progress.exists():
         return {}
     try:
-        offsets: dict[str, int] = json.loads(order.progress.read_text("utf-8"))["next"]
+        offsets: dict[str, int] = json.loads(request.progress.read_text("utf-8"))["next"]
     except (ValueError, KeyError):
-        raise PipelineError(f"{order.progress} is not a progress file of a replay") from None
+        raise PipelineError(f"{request.progress} is not a progress file of a replay") from None
     return offsets
 
 
-def _save(order: ReplayRequest, reached: dict[str, int]) -> None:
-    if order.progress is not None:
-        text = json.dumps({"lake": str(order.lake.absolute()), "next": reached})
-        write_whole(order.progress, text + "\n")
+def _save(request: ReplayRequest, reached: dict[str, int]) -> None:
+    if request.progress is not None:
+        text = json.dumps({"lake": str(request.lake.absolute()), "next": reached})
+        write_whole(request.progress, text + "\n")
