@@ -210,7 +210,7 @@ class _Types:
         if isinstance(schema, list):
             return self._union(schema, depth)
         if isinstance(schema, str):
-            return SIMPLE[schema]() if schema in SIMPLE else self._again(schema)
+            return SIMPLE[schema]() if schema in SIMPLE else self._named_type(schema)
         kind = schema["type"]
         logical = schema.get("logicalType")
         if logical == "decimal" and kind in ("bytes", "fixed"):
@@ -264,7 +264,7 @@ class _Types:
             "double have a type in Spark"
         )
 
-    def _again(self, name: str) -> DataType:
+    def _named_type(self, name: str) -> DataType:
         if name == "null":
             raise AvroSchemaError("has a field that is always null")
         named_type = self._named.get(name)

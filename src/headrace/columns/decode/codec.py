@@ -128,12 +128,12 @@ def reason(text: object) -> str:
     return " ".join(str(text).split())[:REASON_LENGTH_MAX]
 
 
-def rescued_json(notes: Sequence[Misfit]) -> str:
+def rescued_json(misfits: Sequence[Misfit]) -> str:
     """Return the values of a row that found no column, by path."""
-    inner = ",".join(f"{json.dumps(note.path)}:{dumps(note.value)}" for note in notes)
+    inner = ",".join(f"{json.dumps(misfit.path)}:{dumps(misfit.value)}" for misfit in misfits)
     text = "{" + inner + "}"
     if len(text) > RESCUED_LENGTH_MAX:
-        paths = [note.path for note in notes]
+        paths = [misfit.path for misfit in misfits]
         text = json.dumps({"_too_large": paths})[:RESCUED_LENGTH_MAX]
     return text if text.isascii() else text.encode(errors="replace").decode()
 

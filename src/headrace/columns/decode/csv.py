@@ -90,14 +90,14 @@ class CsvCodec:
             decoded.faults[index] = f"it has more than {COLUMNS_NEW_MAX} columns too many"
             return None
         row: dict[str, object] = {}
-        notes = []
+        misfits = []
         for name, convert, text in zip(self._names, self._converts, texts, strict=False):
             if text != self.dialect.null:
                 row[name] = value = convert(text)
                 if value is None:
-                    notes.append(Misfit(name, text, new=False))
-        if notes and not self.policy.rescue:
-            decoded.faults[index] = reason(notes[0])
+                    misfits.append(Misfit(name, text, new=False))
+        if misfits and not self.policy.rescue:
+            decoded.faults[index] = reason(misfits[0])
             return None
         new = {
             f"_c{count + at}": text for at, text in enumerate(extra) if text != self.dialect.null
@@ -107,9 +107,9 @@ class CsvCodec:
             decoded.grown = grow(decoded.grown or self.kind, StructType(seen))
             if decoded.first_new is None:
                 decoded.first_new = index
-            notes += [Misfit(name, text, new=True) for name, text in new.items()]
-        if notes:
-            decoded.rescued[index] = rescued_json(notes)
+            misfits += [Misfit(name, text, new=True) for name, text in new.items()]
+        if misfits:
+            decoded.rescued[index] = rescued_json(misfits)
         return row
 
     def _decode_together(self, bodies: Sequence[bytes]) -> pa.Array:

@@ -84,11 +84,11 @@ class JsonCodec:
             value = None
             try:
                 parsed = loads(body.decode()) if self._loads is None else self._loads(body)
-                notes: list[Misfit] = []
-                value = self._convert(parsed, notes) if parsed is not None else None
+                misfits: list[Misfit] = []
+                value = self._convert(parsed, misfits) if parsed is not None else None
                 if value is None:
                     decoded.faults[index] = "the body is of another kind than the schema's"
-                elif notes and not self._settle(index, parsed, notes, decoded):
+                elif misfits and not self._settle(index, parsed, misfits, decoded):
                     value = None
             except UnicodeDecodeError as error:
                 decoded.faults[index] = reason(f"no UTF-8: {error.reason} at {error.start}")
@@ -104,17 +104,17 @@ class JsonCodec:
         decoded.values = pa.array(values, self.arrow)
         return decoded
 
-    def _settle(self, index: int, parsed: object, notes: list[Misfit], decoded: Decoded) -> bool:
+    def _settle(self, index: int, parsed: object, misfits: list[Misfit], decoded: Decoded) -> bool:
         """Rescue what does not fit, or say that the row is bad."""
-        mismatch = next((note for note in notes if not note.new), None)
+        mismatch = next((misfit for misfit in misfits if not misfit.new), None)
         if mismatch is not None and not self.policy.rescue:
             decoded.faults[index] = reason(mismatch)
             return False
-        if any(note.new for note in notes) and isinstance(self.kind, StructType):
+        if any(misfit.new for misfit in misfits) and isinstance(self.kind, StructType):
             decoded.grown = grow(decoded.grown or self.kind, type_of_json(parsed))
             if decoded.first_new is None:
                 decoded.first_new = index
-        decoded.rescued[index] = rescued_json(notes)
+        decoded.rescued[index] = rescued_json(misfits)
         return True
 
     def _decode_together(self, bodies: Sequence[bytes]) -> pa.Array:
