@@ -12,7 +12,7 @@ from headrace.client.blocking_pipeline import take_snapshot
 from headrace.client.requests import RequestRefused
 from headrace.columns.options.kinds import OptionError
 from headrace.columns.options.options import partitions_default
-from headrace.columns.runtime.connections import Purpose, patiently, requests
+from headrace.columns.runtime.connections import Purpose, requests, run_with_retry
 from headrace.columns.schema.offsets import Range
 
 if TYPE_CHECKING:
@@ -50,6 +50,6 @@ def _snapshot(options: ReadOptions, count: int) -> Snapshot:
         return take_snapshot(requests(connection), options.queue, count)
 
     try:
-        return patiently(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK)
+        return run_with_retry(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK)
     except RequestRefused as refused:
         raise OptionError(f"option 'queue': {refused.text}") from None

@@ -22,7 +22,7 @@ from headrace.columns.errors import missing
 from headrace.columns.options.kinds import NAMES_MAX, OptionError
 from headrace.columns.positions import OffsetLookup, RangeSize, StreamBounds, positions
 from headrace.columns.read.header_columns import ARRIVAL_HEADER
-from headrace.columns.runtime.connections import Purpose, patiently, requests
+from headrace.columns.runtime.connections import Purpose, requests, run_with_retry
 from headrace.columns.schema.offsets import Range
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Survey:
 
     def ask(self, what: str, **fields: Json) -> JsonObject:
         """Send a request to the broker; RequestRefused when it refuses."""
-        return patiently(
+        return run_with_retry(
             self.options.uri,
             self.options.reconnect_timeout_s,
             lambda connection: requests(connection).ask(what, **fields),
@@ -224,7 +224,7 @@ class Survey:
             raise missing(stream) from None
 
     def _do(self, work: Callable[[blocking.Connection], T]) -> T:
-        return patiently(self.options.uri, self.options.reconnect_timeout_s, work)
+        return run_with_retry(self.options.uri, self.options.reconnect_timeout_s, work)
 
 
 def _offset_at(connection: blocking.Connection, stream: blocking.Stream, moment: datetime) -> int:

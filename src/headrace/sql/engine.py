@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import duckdb
 import pyarrow as pa
 
-from headrace.sql.needs import needs
+from headrace.sql.needs import query_needs
 from headrace.sql.sources import Messages
 from headrace.sql.statement import OURS, QueryError, parse_statement
 
@@ -86,7 +86,7 @@ def _register(connection: duckdb.DuckDBPyConnection, sql: str, sources: dict[str
     for name, source in sources.items():
         if name not in schemas:
             connection.register(name, source.table(None))
-    needed = needs(connection, sql, schemas)
+    needed = query_needs(connection, sql, schemas)
     for name in schemas:
         connection.register(name, sources[name].table(needed.get(name)))
 

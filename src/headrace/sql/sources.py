@@ -15,7 +15,7 @@ from headrace.client.requests import RequestRefused
 from headrace.client.url import Secret
 from headrace.columns.errors import StreamMissingError
 from headrace.columns.options.kinds import OptionError
-from headrace.columns.runtime.connections import Purpose, patiently, requests
+from headrace.columns.runtime.connections import Purpose, requests, run_with_retry
 from headrace.sql.statement import QueryError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class SourceCatalog:
 
     def _streams(self) -> list[str]:
         try:
-            answer = patiently(
+            answer = run_with_retry(
                 Secret(self.url),
                 0.0,
                 lambda connection: requests(connection).ask("stream.list", after=""),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.client.message import Message, read_message
 from headrace.columns.read.header_columns import ARRIVAL_HEADER, OFFSET_HEADER
-from headrace.columns.runtime.connections import Purpose, patiently
+from headrace.columns.runtime.connections import Purpose, run_with_retry
 from headrace.columns.schema.columns import CONTENT_HEADER
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class DeadLetterError(RuntimeError):
     """Bad rows could not be published, and are not lost: their batch runs again."""
 
 
-def letter(
+def make_dead_letter(
     header: bytes,
     body: bytes,
     *,
@@ -93,7 +93,7 @@ def publish(
 
     by_key: dict[str, list[Message]] = {}
     for row, reason in zip(rows.to_pylist(), reasons, strict=True):
-        message = letter(
+        message = make_dead_letter(
             row[CONTENT_HEADER],
             row["body"],
             source=source,
@@ -111,7 +111,7 @@ def publish(
                 channel.publish_many(messages, routing_key, exchange, mandatory=True)
 
     try:
-        patiently(uri, RECONNECT_TIMEOUT_S, publish_all, Purpose.ASK, known=True)
+        run_with_retry(uri, RECONNECT_TIMEOUT_S, publish_all, Purpose.ASK, known=True)
     except ClientError as error:
         raise DeadLetterError(
             f"{len(reasons)} bad rows of {source!r} could not be published to exchange "

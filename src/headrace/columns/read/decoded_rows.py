@@ -52,7 +52,7 @@ class SchemaChangedError(RuntimeError):
 class RejectRecorder(Protocol):
     """Takes the offsets of bad records."""
 
-    def judge(self, first: int, last: int, bad: Sequence[int]) -> None:
+    def record(self, first: int, last: int, bad: Sequence[int]) -> None:
         """Of the offsets from `first` to before `last`, just these are bad; they are in order."""
 
 
@@ -117,7 +117,7 @@ class Decoding:
         if self._rejects is not None:
             offsets = batch.column("offset").to_pylist()
             bad = [offsets[index] for index in sorted(decoded.faults)]
-            self._rejects.judge(offsets[0], offsets[-1] + 1, bad)
+            self._rejects.record(offsets[0], offsets[-1] + 1, bad)
         made = pa.RecordBatch.from_arrays(
             [self._column(name, batch, decoded) for name in self.wanted.names],
             schema=self.wanted.arrow_schema(self.options.rescued),

@@ -19,7 +19,7 @@ from headrace.client.stream.blocks import BLOCK_RECORDS_MAX
 from headrace.columns.errors import DataLossError, missing
 from headrace.columns.read import archived, spool
 from headrace.columns.read.arrow import batches
-from headrace.columns.runtime.connections import Purpose, patiently, requests
+from headrace.columns.runtime.connections import Purpose, requests, run_with_retry
 from headrace.columns.schema.offsets import Range, without
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _begun(reading: Reading, piece: Range, at: int) -> Iterator[Block]:
         )
         return next(following, None), following
 
-    block, following = patiently(
+    block, following = run_with_retry(
         reading.uri, reading.reconnect_timeout_s, begin, known=True, lane=reading.lane
     )
     while block is not None:
@@ -176,7 +176,7 @@ def _oldest(reading: Reading, piece: Range) -> int:
         return connection.stream(piece.stream).first_offset()
 
     timeout_s = reading.reconnect_timeout_s
-    return min(patiently(reading.uri, timeout_s, oldest, Purpose.ASK, known=True), piece.last)
+    return min(run_with_retry(reading.uri, timeout_s, oldest, Purpose.ASK, known=True), piece.last)
 
 
 def _skip(reading: Reading, piece: Range, at: int, first: int) -> int:
@@ -204,6 +204,6 @@ def _note(reading: Reading, stream: str, first: int, last: int) -> None:
             asked.ask("gap.note", stream=stream, reader=reading.reader, first=first, last=last)
 
     try:
-        patiently(reading.uri, reading.reconnect_timeout_s, ask, Purpose.ASK, known=True)
+        run_with_retry(reading.uri, reading.reconnect_timeout_s, ask, Purpose.ASK, known=True)
     except RequestRefused as refused:
         log.warning("stream %r: what is lost is not counted: %s", stream, refused)

@@ -4,7 +4,7 @@
 Spark reuses its Python workers, so connections are kept: one for reads, one for writes, and one for
 requests. A broker that is short of memory stops reading from connections that publish messages, but
 serves requests. Only the connection for writes reconnects by itself. All other work goes through
-`patiently`, which repeats it on a new connection until the broker has been away for too long.
+`run_with_retry`, which repeats it on a new connection until the broker has been away for too long.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def requests(connection: blocking.Connection) -> Requests:
     raise AssertionError("a connection that `link` did not give")
 
 
-def patiently(
+def run_with_retry(
     uri: Secret,
     timeout_s: float,
     work: Callable[[blocking.Connection], T],

@@ -23,7 +23,7 @@ from headrace.pipeline.config.settings import (
     Step,
 )
 from headrace.pipeline.run.progress import reason
-from headrace.pipeline.run.rules import RuleResults, ask, letter
+from headrace.pipeline.run.rules import RuleResults, ask, dead_letter_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,7 +109,7 @@ def of_sink(pipeline: Pipeline, frames: Frames, name: str) -> DataFrame:
     if sink.source is not None:
         return frames.views[_written(frames, sink.source)]
     letters = [
-        letter(
+        dead_letter_columns(
             frames.asked.refused[rule.name], pipeline, rule, is_message=isinstance(sink, AmqpSink)
         )
         for rule in pipeline.rules

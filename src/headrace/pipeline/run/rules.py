@@ -58,7 +58,9 @@ def _failure(frame: DataFrame, rule: Rule) -> Json:
     return f.raise_error(f.concat(*texts)).cast("boolean")
 
 
-def letter(frame: DataFrame, pipeline: Pipeline, rule: Rule, *, is_message: bool) -> DataFrame:
+def dead_letter_columns(
+    frame: DataFrame, pipeline: Pipeline, rule: Rule, *, is_message: bool
+) -> DataFrame:
     """Return the columns kept of a refused row: the rule and the row as JSON, or the message."""
     from pyspark.sql import functions as f
 

@@ -45,7 +45,7 @@ from headrace.pipeline.run.rule_checks import (
     enforce_rules,
     observed_counts,
 )
-from headrace.pipeline.run.session import STARTS_MAX, is_slow_start, patiently
+from headrace.pipeline.run.session import STARTS_MAX, is_slow_start, retry_slow_start
 from headrace.pipeline.run.state import QueryStatus, State, Status, checkpoint_id
 from headrace.pipeline.sinks.frames import pass_over
 from headrace.pipeline.sinks.outputs import output_of
@@ -159,8 +159,8 @@ class Run:
         self, queries: list[Query], tables: dict[str, DataFrame], *, named: bool
     ) -> None:
         pipeline, spark = self.pipeline, self.spark
-        sources = patiently(lambda: graph.source_frames(spark, pipeline, named=named))
-        frames = patiently(lambda: graph.build(spark, pipeline, sources, tables))
+        sources = retry_slow_start(lambda: graph.source_frames(spark, pipeline, named=named))
+        frames = retry_slow_start(lambda: graph.build(spark, pipeline, sources, tables))
         for query in queries:
             appends = all(pipeline.sinks[sink].mode == "append" for sink in query.sinks)
             status = QueryStatus(query.name, list(query.sinks), holds_back=appends)
@@ -183,7 +183,7 @@ class Run:
 
         self._starters[query.name] = start
         self._starts[query.name] = 1
-        self._queries[query.name] = patiently(start)
+        self._queries[query.name] = retry_slow_start(start)
 
     def _checkpoint(self, query: Query) -> Path:
         return self.state.checkpoints / query.name

@@ -89,7 +89,7 @@ def is_slow_start(error: object) -> bool:
     return "Python worker failed to connect back" in str(error)
 
 
-def patiently(make: Callable[[], T]) -> T:
+def retry_slow_start(make: Callable[[], T]) -> T:
     """Return the result of `make`; call it again if Spark did not wait for a worker's start."""
     for _ in range(STARTS_MAX - 1):
         try:

@@ -23,7 +23,7 @@ from headrace.pipeline.config.settings import AmqpSource, Pipeline, StaticRows
 from headrace.pipeline.ready.dead_letters import browse
 from headrace.pipeline.run import graph
 from headrace.pipeline.run.rule_checks import apply_rules
-from headrace.pipeline.run.session import patiently
+from headrace.pipeline.run.session import retry_slow_start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,7 +58,7 @@ def run_trial(spark: SparkSession, pipeline: Pipeline, cases: Cases, url: str) -
         sample = cases.samples.get(name)
         if isinstance(source, AmqpSource):
             _publish(url, name, source, _messages(cases, sample, pipeline.uri(source.uri)))
-            sources[name] = patiently(partial(_of_broker, spark, pipeline, name, url))
+            sources[name] = retry_slow_start(partial(_of_broker, spark, pipeline, name, url))
         else:
             sources[name] = _of_file(spark, source.ddl, cases, sample)
     tables = graph.static_frames(spark, pipeline)

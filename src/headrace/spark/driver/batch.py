@@ -30,9 +30,9 @@ class RangePartition(InputPartition):
     def __init__(self, piece: Range | None) -> None:
         super().__init__(piece)
         self.piece = piece
-        self.owner = ""  # The query, as the broker knows it, if it does.
-        self.runs: tuple[Run, ...] = ()  # Of an archive, which has it then.
-        self.judged = False  # Something of that lease is rejected in advance.
+        self.owner = ""  # The name of the query at the broker, or "".
+        self.runs: tuple[Run, ...] = ()  # The parts of an archive that have the range.
+        self.has_rejects = False  # Whether messages of the lease are rejected in advance.
 
 
 class StreamBatchReader(DataSourceReader):
@@ -105,7 +105,7 @@ def read_partition(
         return iter(())
     rejects: Rejects | None = None
     rejecting = options.decoding is not None and options.decoding.rejects
-    if rejecting or partition.judged:
+    if rejecting or partition.has_rejects:
         from headrace.spark.task.rejects import Rejects
 
         rejects = Rejects(options, partition.owner, piece)

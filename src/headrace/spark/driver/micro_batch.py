@@ -125,17 +125,17 @@ class StreamReader(MicroBatchReader):
         from headrace.spark.driver.planner import Planner
 
         survey = Survey(self.options)
-        keeper = None
+        offset_store = None
         if self.options.group:
             from headrace.spark.driver.stream_group import StreamGroup
 
-            keeper = StreamGroup(self.options, survey)
+            offset_store = StreamGroup(self.options, survey)
         archive = None
         if self.options.archive:
             from headrace.columns.archive.index import Archive
 
             archive = Archive(self.options.archive)
-        return Planner(self.options, survey, time.monotonic, keeper, archive)
+        return Planner(self.options, survey, time.monotonic, offset_store, archive)
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
         """The partitions of a micro-batch: the same for the same offsets, also after a restart."""

@@ -56,18 +56,18 @@ class Planner:
         options: ReadOptions,
         broker: Broker,
         clock: Callable[[], float],
-        keeper: OffsetStore | None = None,
+        offset_store: OffsetStore | None = None,
         archive: Archive | None = None,
     ) -> None:
-        """`clock` tells seconds and never goes back; a query without a group has no `keeper`.
+        """`clock` returns monotonic seconds; `offset_store` is None for a query without a group.
 
-        `archive` has what retention dropped.
+        `archive` has the records that retention dropped.
         """
         self.options = options
         self.archive = archive
         self._broker = broker if archive is None else ArchivedBroker(broker, archive)
         self._clock = clock
-        self._keeper = keeper
+        self._offset_store = offset_store
         self._owner = ""  # The name under which this process owns the group.
         self._kept: dict[str, int] = {}  # The group's position in each stream.
         self._target: dict[str, StreamBounds] | None = None
@@ -84,10 +84,10 @@ class Planner:
         places = self._broker.places()
         ids = _ids(places)
         start = positions(self._broker, self.options.starting, places)
-        if self._keeper is None:
+        if self._offset_store is None:
             owner = "" if self.options.fail_on_data_loss else uuid.uuid4().hex
             return Offset(start, start, 0, self._broker.identity(), ids, owner=owner)
-        remembered = self._keeper.begin(start, ids) if start else {}
+        remembered = self._offset_store.begin(start, ids) if start else {}
         bound_by_stream = self.options.starting.of(tuple(places))
         for stream, at in bound_by_stream.items():
             if at is Edge.LATEST:
@@ -113,7 +113,7 @@ class Planner:
         """
         places = self._broker.places()
         self._check_identity(before, places)
-        if self._keeper is not None:
+        if self._offset_store is not None:
             before = self._join_group(before, places)
         skipped_before = before.skipped
         if not self.options.fail_on_data_loss:
@@ -131,16 +131,16 @@ class Planner:
 
     def commit(self, end: Offset) -> None:
         """The batch that ends there is in the sink."""
-        if self._keeper is not None:
+        if self._offset_store is not None:
             places = self._broker.places()
             joined = self._join_group(end, places)
             done = {stream: at for stream, at in end.positions.items() if stream in places}
             if done:
-                self._kept.update(self._keeper.commit(joined.owner, done, _ids(places)))
+                self._kept.update(self._offset_store.commit(joined.owner, done, _ids(places)))
 
     def _join_group(self, before: Offset, places: Mapping[str, StreamBounds]) -> Offset:
         """Claim the group on all streams, under the query's name in the checkpoint."""
-        assert self._keeper is not None
+        assert self._offset_store is not None
         owner = before.owner or self._owner or uuid.uuid4().hex
         if owner != self._owner:
             self._owner, self._kept = owner, {}
@@ -150,7 +150,7 @@ class Planner:
             if stream not in self._kept
         }
         if fresh:
-            self._kept.update(self._keeper.join(owner, fresh, _ids(places)))
+            self._kept.update(self._offset_store.join(owner, fresh, _ids(places)))
         return replace(before, owner=owner)
 
     def _end(

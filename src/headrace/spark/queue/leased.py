@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from headrace.client.requests import RequestRefused
 from headrace.columns.errors import DataLossError, GroupInUseError
 from headrace.columns.options.kinds import OptionError
-from headrace.columns.runtime.connections import Purpose, patiently, requests
+from headrace.columns.runtime.connections import Purpose, requests, run_with_retry
 from headrace.columns.schema.offsets import OffsetError
 from headrace.spark.queue.planner import LeaseState
 
@@ -135,7 +135,7 @@ class Leased:
                 f"lease.{what}", queue=options.queue, group=options.group, **fields
             )
 
-        return patiently(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK)
+        return run_with_retry(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK)
 
     def _fail(self, refused: RequestRefused) -> NoReturn:
         """Raise what a refusal means to a query."""

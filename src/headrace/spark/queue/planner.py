@@ -65,12 +65,10 @@ class QueueLease(Protocol):
 class QueuePlanner:
     """Decides what each micro-batch of one query covers."""
 
-    def __init__(
-        self, options: ReadOptions, lessor: QueueLease, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, options: ReadOptions, lease: QueueLease, clock: Callable[[], float]) -> None:
         """`clock` tells seconds and never goes back."""
         self.options = options
-        self._lessor = lessor
+        self._lease = lease
         self._clock = clock
         self._owner = ""  # As which this process has claimed the lease.
         self._state = LeaseState("", 0, 0, 0, 0)  # As it was then; `settled` is kept up to date.
@@ -85,7 +83,7 @@ class QueuePlanner:
         So nothing is claimed under the new name, unless there was never a lease.
         """
         owner = uuid.uuid4().hex
-        state = self._lessor.info()
+        state = self._lease.info()
         if state is None:
             self._become(owner)
             state = self._state
@@ -99,7 +97,7 @@ class QueuePlanner:
 
     def latest(self) -> Offset | None:
         """The number that the message after the newest would get; None before the first batch."""
-        state = self._lessor.info()
+        state = self._lease.info()
         if state is None:
             return None
         return Offset({self.options.queue: state.next + state.ready}, {}, 0, state.broker)
@@ -118,7 +116,7 @@ class QueuePlanner:
     def commit(self, end: Offset) -> None:
         """Settle what a batch covered: it is in the sink."""
         at = self._resume(end)
-        settled = self._lessor.settle(self._owner, at)
+        settled = self._lease.settle(self._owner, at)
         self._state = self._state._replace(settled=settled)
 
     def _resume(self, before: Offset) -> int:
@@ -154,8 +152,8 @@ class QueuePlanner:
         if owner == self._owner:
             return
         if self._owner:
-            self._lessor.leave(self._owner)
-        self._state = self._lessor.claim(owner)
+            self._lease.leave(self._owner)
+        self._state = self._lease.claim(owner)
         self._owner = owner
 
     def _take(self, at: int, unlimited: bool) -> int:
@@ -170,10 +168,10 @@ class QueuePlanner:
             return at
         if records <= 0:
             return at
-        return self._lessor.take(self._owner, at, records, octets)
+        return self._lease.take(self._owner, at, records, octets)
 
     def _present(self) -> LeaseState:
-        return self._lessor.info() or self._state
+        return self._lease.info() or self._state
 
     def _aim(self) -> int:
         if self._target is None:

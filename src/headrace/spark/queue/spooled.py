@@ -24,7 +24,7 @@ from headrace.client.errors import (
 from headrace.columns.errors import GroupInUseError
 from headrace.columns.options.kinds import OptionError
 from headrace.columns.read.spool import Entry, Spool, SpoolError, digest
-from headrace.columns.runtime.connections import Purpose, patiently
+from headrace.columns.runtime.connections import Purpose, run_with_retry
 from headrace.spark.queue.planner import LeaseState
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Spooled:
         self._drain: BulkConsumer | None = None
         self._connection: blocking.Connection | None = None
         self._tags: deque[tuple[int, int]] = deque()  # Of unacked messages, and their numbers.
-        self._again: dict[bytes, deque[int]] = {}  # Numbers of what comes again, by digest.
+        self._known_numbers: dict[bytes, deque[int]] = {}  # Of messages in the spool, by digest.
         self._owed: list[Entry] = []  # Settled in the spool, and certainly not acked.
 
     def stream(self) -> str:
@@ -93,8 +93,8 @@ class Spooled:
             taken = self._drain_messages(min(TAKE_MAX, records - (spool.next - first)))
             if not taken:
                 break
-            for drawn in taken:
-                self._append(spool, drawn)
+            for message in taken:
+                self._append(spool, message)
         spool.sync()
         return spool.next
 
@@ -133,7 +133,7 @@ class Spooled:
             identity = properties.get("headrace_id") or properties.get("cluster_name")
             return str(identity or properties.get("product") or "unknown")
 
-        return patiently(self.options.uri, self.options.reconnect_timeout_s, ask, Purpose.READ)
+        return run_with_retry(self.options.uri, self.options.reconnect_timeout_s, ask, Purpose.READ)
 
     def _ready(self) -> int:
         """Return the number of ready messages at the broker."""
@@ -153,7 +153,7 @@ class Spooled:
                     ) from None
                 return state.message_count
 
-        return patiently(self.options.uri, self.options.reconnect_timeout_s, ask, Purpose.READ)
+        return run_with_retry(self.options.uri, self.options.reconnect_timeout_s, ask, Purpose.READ)
 
     def _begin(self) -> None:
         """Consume, over the connection that there is now."""
@@ -165,12 +165,12 @@ class Spooled:
             LOOP.run(drain.start())
             self._drain, self._connection = drain, connection
             self._tags.clear()  # All that was not acked comes again.
-            again: dict[bytes, deque[int]] = defaultdict(deque)
+            numbers: dict[bytes, deque[int]] = defaultdict(deque)
             for entry in (*self._owed, *self._claimed_spool().entries):
-                again[entry.digest].append(entry.number)
-            self._again = again
+                numbers[entry.digest].append(entry.number)
+            self._known_numbers = numbers
 
-        patiently(self.options.uri, self.options.reconnect_timeout_s, begin, Purpose.READ)
+        run_with_retry(self.options.uri, self.options.reconnect_timeout_s, begin, Purpose.READ)
 
     def _drain_messages(self, most: int) -> list[DrainedMessage]:
         """Return the next messages of the queue; an empty list if none is ready."""
@@ -186,17 +186,17 @@ class Spooled:
             return []
         return taken
 
-    def _append(self, spool: Spool, drawn: DrainedMessage) -> None:
+    def _append(self, spool: Spool, message: DrainedMessage) -> None:
         """Append a message, unless it is there already."""
-        header, body = drawn.header, drawn.body
-        where, key = drawn.exchange.encode(), drawn.routing_key.encode()
-        if drawn.redelivered and self._again:
-            numbers = self._again.get(digest(header, body, where, key))
+        header, body = message.header, message.body
+        where, key = message.exchange.encode(), message.routing_key.encode()
+        if message.redelivered and self._known_numbers:
+            numbers = self._known_numbers.get(digest(header, body, where, key))
             if numbers:
-                self._tags.append((drawn.tag, numbers.popleft()))
+                self._tags.append((message.tag, numbers.popleft()))
                 return
-        number = spool.append(header, body, where, key, redelivered=drawn.redelivered)
-        self._tags.append((drawn.tag, number))
+        number = spool.append(header, body, where, key, redelivered=message.redelivered)
+        self._tags.append((message.tag, number))
 
     @staticmethod
     async def _ack(drain: BulkConsumer, tag: int) -> None:

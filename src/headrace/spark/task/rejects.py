@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.client.requests import RequestRefused
 from headrace.columns.read.dead_letters import DeadLetterError
-from headrace.columns.runtime.connections import Purpose, patiently, requests
+from headrace.columns.runtime.connections import Purpose, requests, run_with_retry
 
 if TYPE_CHECKING:
     from headrace.client import blocking
@@ -34,7 +34,7 @@ class Rejects:
     piece: Range
     _known: set[int] | None = field(default=None, init=False)  # Already reported.
 
-    def judge(self, first: int, last: int, bad: Sequence[int]) -> None:
+    def record(self, first: int, last: int, bad: Sequence[int]) -> None:
         """Of the numbers from `first` to before `last`, just these are bad; they are in order.
 
         DeadLetterError when the broker does not take that.
@@ -50,7 +50,7 @@ class Rejects:
 
     def clear(self) -> None:
         """Nothing in the range is bad, as this query sees it."""
-        self.judge(self.piece.first, self.piece.last, ())
+        self.record(self.piece.first, self.piece.last, ())
 
     def _ask(self, what: str, **fields: Json) -> JsonObject:
         options = self.options
@@ -61,7 +61,9 @@ class Rejects:
             )
 
         try:
-            return patiently(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK, known=True)
+            return run_with_retry(
+                options.uri, options.reconnect_timeout_s, ask, Purpose.ASK, known=True
+            )
         except RequestRefused as refused:
             raise DeadLetterError(
                 f"bad rows of {options.queue!r} could not be rejected: {refused.text}"

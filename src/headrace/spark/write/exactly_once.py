@@ -19,8 +19,8 @@ from headrace.client.errors import ClientError, ConnectFailed, ConnectionClosed,
 from headrace.client.requests import RequestRefused
 from headrace.client.staging import StageError
 from headrace.columns.options.kinds import OptionError
-from headrace.columns.runtime.connections import Purpose, patiently, requests
-from headrace.spark.write.publish import Rows
+from headrace.columns.runtime.connections import Purpose, requests, run_with_retry
+from headrace.spark.write.publish import PartitionResult
 from headrace.spark.write.rows import RowError
 
 if TYPE_CHECKING:
@@ -78,38 +78,43 @@ def stage(
         for _ in batches:  # What a query remembers between batches needs all of them computed.
             pass
         return StagedPartition(sink, epoch, "", 0, already=True)
-    rows = _ReplayableBatches(first, batches)
+    replayable = _ReplayableBatches(first, batches)
     breaks = 0
     while True:
         try:
-            return _stage_once(options, rows, sink, epoch, batch, task)
+            return _stage_once(options, replayable, sink, epoch, batch, task)
         except (ConnectionLost, ConnectionClosed, ConnectFailed) as error:
             breaks += 1
-            if not rows.again() or breaks > BREAKS_MAX:
+            if not replayable.can_replay() or breaks > BREAKS_MAX:
                 raise
             log.info("partition %d is staged again: %s", task.partition, error)
 
 
 def _stage_once(
-    options: WriteOptions, kept: _ReplayableBatches, sink: str, epoch: int, batch: int, task: Task
+    options: WriteOptions,
+    replayable: _ReplayableBatches,
+    sink: str,
+    epoch: int,
+    batch: int,
+    task: Task,
 ) -> StagedPartition:
     from headrace.spark.write.encode import encode
 
-    rows = Rows(task.partition)
+    result = PartitionResult(task.partition)
 
     def begin(connection: blocking.Connection) -> Stage:
         return Stage(connection, sink, batch, task.partition, task.attempt, epoch=epoch)
 
     timeout_s = options.reconnect_timeout_s
     encoded: Encoded | None = None
-    with patiently(options.uri, timeout_s, begin, Purpose.ASK, known=True) as staging:
+    with run_with_retry(options.uri, timeout_s, begin, Purpose.ASK, known=True) as staging:
         try:
-            for record_batch in kept:
+            for record_batch in replayable:
                 encoded = encode(options, record_batch, None, FRAME_MAX)
                 for row, error in encoded.errors.items():
-                    rows.fail(rows.seen + row, error)
-                rows.seen += record_batch.num_rows
-                if rows.failed:
+                    result.fail(result.seen + row, error)
+                result.seen += record_batch.num_rows
+                if result.failed:
                     break
                 staging.publish_columns(
                     encoded.count,
@@ -119,11 +124,11 @@ def _stage_once(
                     exchange=encoded.exchange,
                     mandatory=options.mandatory,
                 )
-            rows.check()
+            result.check()
             staged = staging.prepare()
         except StageError as error:
-            rows.fail(error.index, kept.row_error(options, error.index, error.reason))
-            rows.check()
+            result.fail(error.index, replayable.row_error(options, error.index, error.reason))
+            result.check()
             raise
     return StagedPartition(sink, epoch, staged.branches, staged.messages, staged.already)
 
@@ -153,7 +158,7 @@ def _begin(options: WriteOptions, sink: str, owner: str, run: str) -> tuple[int,
             raise SinkTakenError(f"option 'sinkId': {error}") from None
         return state.epoch, state.last
 
-    return patiently(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK, known=True)
+    return run_with_retry(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK, known=True)
 
 
 def commit(options: WriteOptions, parts: Sequence[StagedPartition], batch: int) -> None:
@@ -168,7 +173,7 @@ def commit(options: WriteOptions, parts: Sequence[StagedPartition], batch: int) 
         asked.epoch = epoch
         asked.commit(batch, [part.branches for part in staged])
 
-    patiently(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK, known=True)
+    run_with_retry(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK, known=True)
 
 
 def abort(options: WriteOptions, sink: str, batch: int) -> None:
@@ -192,7 +197,7 @@ def forget(options: WriteOptions, sink: str) -> None:
 def _try(options: WriteOptions, ask: Callable[[blocking.Connection], None], otherwise: str) -> None:
     """Do what is good to have done, and go on without it."""
     try:
-        patiently(options.uri, 0.0, ask, Purpose.ASK, known=True)
+        run_with_retry(options.uri, 0.0, ask, Purpose.ASK, known=True)
     except ClientError as error:
         log.info("%s: %s", otherwise, error)
 
@@ -219,7 +224,7 @@ class _ReplayableBatches:
                 self._kept.clear()
             yield batch
 
-    def again(self) -> bool:
+    def can_replay(self) -> bool:
         """Return True if the rows can be read once more."""
         return self._whole
 
