@@ -25,7 +25,7 @@ from headrace.columns.schema.types import StructField, StructType, arrow_type
 
 JOINED_BYTES_MAX: Final = 1 << 30
 TEXT_LENGTH_MAX: Final = 1 << 30  # Characters of one text.
-COLUMNS_NEW_MAX: Final = 1000  # Of one record, beyond those of the schema.
+COLUMNS_NEW_MAX: Final = 1000  # Columns of one record that the schema lacks.
 
 
 class CsvCodec:
@@ -54,14 +54,14 @@ class CsvCodec:
         return decode_in_pieces(self, bodies)
 
     def decode_together(self, bodies: Sequence[bytes]) -> pa.Array | None:
-        """The values of all; None when only `decode_each` can tell them."""
+        """Return the values of a batch; None if it must be decoded row by row."""
         try:
             return self._decode_together(bodies)
         except (InexactValue, pa.ArrowInvalid):
             return None
 
     def decode_each(self, bodies: Sequence[bytes]) -> Decoded:
-        """Decode body by body: what decides whether one is good."""
+        """Decode row by row; this decides whether a body is malformed."""
         values: list[object] = []
         decoded = Decoded(pa.nulls(0))
         before = csv.field_size_limit(TEXT_LENGTH_MAX)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of parsed JSON, and texts of CSV, as values of Spark's types: one row at a time.
 
-This is what decides whether a value fits its column; the fast ways, which take a whole batch at
-once, take only what fits here too. What does not fit, and what no column is there for, is noted
-with its place, and its column is null.
+This module decides whether a value fits its column. Decoders that take a whole batch at once accept
+only values that fit here as well. A value that does not fit, or has no column, becomes a `Misfit`
+with its path; its column is null.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from headrace.columns.schema.types import (
 )
 from headrace.untyped import Cell
 
-MISFITS_MAX: Final = 1000  # Of one row; a row with more is not decoded.
+MISFITS_MAX: Final = 1000  # A row with more misfits is malformed.
 INT_DIGITS_MAX: Final = 40
 BITS: Final[dict[type[DataType], int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 NOT_FINITE: Final = {
@@ -68,7 +68,7 @@ class RealText(str):
 
 @dataclass(slots=True)
 class Misfit:
-    """A value of a row at `path` that its column, or the lack of one, has no place for."""
+    """A value of a row, at `path`, that does not fit its column or has none."""
 
     path: str
     value: object
@@ -80,23 +80,23 @@ class Misfit:
         return f"the value of {self.path or 'the body'!r} does not fit its type"
 
 
-class TooManyMisfits(ValueError):  # It is said of the row.
-    """A row has more that does not fit than is kept."""
+class TooManyMisfits(ValueError):  # Its text becomes the reason of the row.
+    """A row has more than `MISFITS_MAX` misfits."""
 
 
 Convert: TypeAlias = Callable[[Cell, list[Misfit]], object]
 
 
 def loads(text: str) -> object:
-    """Strict JSON (RFC 8259, and NaN and Infinity), with numbers as their digits.
+    """Parse strict JSON (RFC 8259, and NaN and Infinity), with numbers as their digits.
 
-    ValueError, or RecursionError for what is nested too deep.
+    ValueError for other text, RecursionError for text that is nested too deeply.
     """
     return json.loads(text, parse_int=IntegerText, parse_float=RealText, parse_constant=RealText)
 
 
 def dumps(value: object) -> str:
-    """A parsed value as compact JSON, with its numbers digit by digit as they came."""
+    """Return a parsed value as compact JSON, with the original digits of its numbers."""
     kind = type(value)
     if kind is str:
         return json.dumps(value, ensure_ascii=False)

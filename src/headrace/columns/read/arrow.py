@@ -161,7 +161,7 @@ def _property(columns: Columns, name: str) -> pa.Array:
     column = getattr(columns, name)
     if name == "timestamp":
         seconds = _numbers(column, columns.count, pa.int64())
-        if column.known:  # What has no place in the calendar is -1.
+        if column.known:  # -1 stands for a time outside of the calendar.
             seconds = pc.if_else(pc.less(seconds, 0), pa.scalar(None, pa.int64()), seconds)
         return seconds.cast(MOMENT_S).cast(kind)
     if name in OCTETS:

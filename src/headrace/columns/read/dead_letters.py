@@ -31,7 +31,7 @@ EXCHANGE: Final = "x-decode-exchange"
 ROUTING_KEY: Final = "x-decode-routing-key"
 MESSAGE_ID: Final = "x-decode-message-id"
 USER_ID: Final = "x-decode-user-id"
-# Headers by which a broker would do something with the message once more.
+# A broker would act on these headers a second time.
 DROPPED: Final = (
     *(OFFSET_HEADER, "CC", "BCC", "x-publisher-name", "x-publishing-id"),
     ARRIVAL_HEADER,
@@ -39,7 +39,7 @@ DROPPED: Final = (
 
 
 class DeadLetterError(RuntimeError):
-    """Bad rows could not be published, and are not lost: their batch runs again."""
+    """Malformed rows could not be published. They are not lost: their batch runs again."""
 
 
 def make_dead_letter(
@@ -52,7 +52,7 @@ def make_dead_letter(
     routing_key: str,
     reason: str,
 ) -> Message:
-    """Return the dead letter of a bad row: persistent, without expiration."""
+    """Return the dead letter of a malformed row: persistent, without expiration."""
     message = read_message(header, body)
     headers: dict[str, Value] = dict(message.headers)
     arrival = headers.get(ARRIVAL_HEADER)
@@ -84,7 +84,7 @@ def make_dead_letter(
 def publish(
     uri: Secret, options: DecodeOptions, source: str, rows: pa.RecordBatch, reasons: list[str]
 ) -> None:
-    """Publish bad rows and wait until all are confirmed; DeadLetterError when one is not."""
+    """Publish malformed rows and wait for all confirms; DeadLetterError without one."""
     from headrace.client.errors import ClientError
     from headrace.columns.options.options import RECONNECT_TIMEOUT_S
 

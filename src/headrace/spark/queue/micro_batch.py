@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streaming reads of a queue, as Spark sees them.
+"""Streaming reads of a queue: Spark's interface.
 
-What a batch covers is a range of leased messages, which tasks read as they read a stream; only the
-driver takes and settles.
+A batch is a range of leased messages, which tasks read like a range of a stream. Only the driver
+takes and settles messages.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 class QueueReader(MicroBatchReader):
-    """Reads a queue by leases from where the checkpoint stands; see docs/guides/spark.md."""
+    """Reads a queue by leases from the checkpoint on; see docs/guides/spark.md."""
 
     _lease: Leased | Spooled | None = None
 
     @property
     def lease(self) -> Leased | Spooled:
-        """Return the source of the messages."""
+        """Return the lease of the queue, or its spool; the first call makes it."""
         if self._lease is None and self.options.spool_directory:
             from headrace.spark.queue.spooled import Spooled
 
@@ -57,7 +57,7 @@ class QueueReader(MicroBatchReader):
         return ReadMaxRows(self.options.records_per_trigger_max or RECORDS_MAX)
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
-        """The partitions of a micro-batch: the same for the same offsets, also after a restart."""
+        """Return the partitions of a micro-batch, equal for equal offsets, also after a restart."""
         last = Offset.from_json(end)
         first = first_of(Offset.from_json(start), last)
         pieces = ranges(first, last.positions)
@@ -69,7 +69,7 @@ class QueueReader(MicroBatchReader):
         return list(planned)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One range, as Arrow batches, in the process of its task."""
+        """Read one range as Arrow batches, in the process of its task."""
         return read_partition(self.options, self.wanted, partition, self.options.queue)
 
     def __getstate__(self) -> dict[str, object]:

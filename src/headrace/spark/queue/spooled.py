@@ -48,9 +48,9 @@ class Spooled:
         self._broker = ""
         self._drain: BulkConsumer | None = None
         self._connection: blocking.Connection | None = None
-        self._tags: deque[tuple[int, int]] = deque()  # Of unacked messages, and their numbers.
-        self._known_numbers: dict[bytes, deque[int]] = {}  # Of messages in the spool, by digest.
-        self._owed: list[Entry] = []  # Settled in the spool, and certainly not acked.
+        self._tags: deque[tuple[int, int]] = deque()  # Delivery tags and numbers, unacked.
+        self._known_numbers: dict[bytes, deque[int]] = {}  # Numbers in the spool, by digest.
+        self._owed: list[Entry] = []  # Messages settled in the spool and not acked.
 
     def stream(self) -> str:
         """Return the directory that tasks read."""
@@ -74,14 +74,14 @@ class Spooled:
         return self._state(self._spool)
 
     def leave(self, owner: str) -> None:
-        """The process goes on with the spool under another name."""
+        """Do nothing: the process keeps the spool under another name."""
 
     def info(self) -> LeaseState | None:
         """Return the state of the lease; None before the spool is open."""
         return None if self._spool is None else self._state(self._spool)
 
     def take(self, owner: str, first: int, records: int, octets: int) -> int:
-        """Give the numbers from `first` on; return the one behind the last."""
+        """Spool messages, numbered from `first` on; return the number after the last."""
         spool = self._claimed_spool()
         records = min(records, BATCH_MAX)
         if first < spool.next:
@@ -99,7 +99,7 @@ class Spooled:
         return spool.next
 
     def settle(self, owner: str, upto: int) -> int:
-        """Be done with all numbers below `upto`: first in the spool, then at the broker."""
+        """Settle the messages below `upto`, first in the spool, then at the broker."""
         spool = self._claimed_spool()
         if self._drain is None:
             self._owed += [entry for entry in spool.entries if entry.number < upto]
@@ -121,7 +121,7 @@ class Spooled:
             self._spool = None
 
     def _claimed_spool(self) -> Spool:
-        assert self._spool is not None, "it was not claimed"
+        assert self._spool is not None, "the spool was not claimed"
         return self._spool
 
     def _state(self, spool: Spool) -> LeaseState:
@@ -156,7 +156,7 @@ class Spooled:
         return run_with_retry(self.options.uri, self.options.reconnect_timeout_s, ask, Purpose.READ)
 
     def _begin(self) -> None:
-        """Consume, over the connection that there is now."""
+        """Consume over the present connection."""
 
         def begin(connection: blocking.Connection) -> None:
             if self._drain is not None and self._connection is connection:
@@ -164,7 +164,7 @@ class Spooled:
             drain = BulkConsumer(connection.source, self.options.queue, PREFETCH_MAX)
             LOOP.run(drain.start())
             self._drain, self._connection = drain, connection
-            self._tags.clear()  # All that was not acked comes again.
+            self._tags.clear()  # The broker redelivers the unacked messages.
             numbers: dict[bytes, deque[int]] = defaultdict(deque)
             for entry in (*self._owed, *self._claimed_spool().entries):
                 numbers[entry.digest].append(entry.number)
@@ -182,12 +182,12 @@ class Spooled:
             if not taken and LOOP.run(drain.ready()):
                 taken = LOOP.run(drain.take(most, SLOW_S))
         except (ConnectionLost, ConnectionClosed, ChannelClosed, ConsumerCancelled):
-            self._drain = None  # The next batch begins anew.
+            self._drain = None  # The next batch opens a new consumer.
             return []
         return taken
 
     def _append(self, spool: Spool, message: DrainedMessage) -> None:
-        """Append a message, unless it is there already."""
+        """Append a message, unless it is a redelivery of a spooled one."""
         header, body = message.header, message.body
         where, key = message.exchange.encode(), message.routing_key.encode()
         if message.redelivered and self._known_numbers:

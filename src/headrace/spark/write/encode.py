@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.untyped import Arrow
 
 SHORT_MAX: Final = 255  # Octets of a short string.
-OUTPUT_OCTETS: Final = 1 << 20  # That are encoded at once.
+OUTPUT_OCTETS: Final = 1 << 20  # Bytes that are encoded at once.
 FRAME_ROOM: Final = 32  # Octets of a header frame beside its properties.
 EXPIRATION: Final = r"^[0-9]{1,18}$"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One partition into an exchange, at least once: all of it is confirmed, or the task fails."""
+"""Publishes of one partition, at least once: every message is confirmed, or the task fails."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from headrace.spark.write.encode import Encoded
     from headrace.spark.write.rows import Row
 
-UNCONFIRMED_MAX: Final = 2000  # Messages on their way, where they are published one by one.
+UNCONFIRMED_MAX: Final = 2000  # Unconfirmed messages, in versions without bulk publishes.
 ERRORS_SHOWN_MAX: Final = 10
 
 
 class PublishError(RuntimeError):
-    """Rows that were not published; the text says which and why, but not what was in them."""
+    """Rows were not published; the text has their places and the reasons, without their data."""
 
 
 @dataclass(slots=True)
 class PartitionResult:
-    """The rows of one partition: how many were seen, and what is wrong with which."""
+    """The result of one partition: rows seen, rows failed, and the errors by row."""
 
     partition: int | None = None
     seen: int = 0
@@ -40,12 +40,12 @@ class PartitionResult:
     errors: dict[int, RowError] = field(default_factory=dict)
 
     def fail(self, row: int, error: RowError) -> None:
-        """A row was not published."""
+        """Count a row that was not published."""
         self.failed += 1
         self.errors[row] = error
 
     def check(self) -> None:
-        """Raise PublishError when there are such rows."""
+        """Raise PublishError if rows were not published."""
         if self.failed:
             raise PublishError(self.report())
 
@@ -62,7 +62,7 @@ class PartitionResult:
 
 
 def _keys(error: RowError) -> str:
-    """The sender's identification of a row."""
+    """Return the fields by which a sender can find a row."""
     keys = {
         "exchange": error.exchange,
         "routing_key": error.routing_key,
@@ -78,10 +78,10 @@ def publish(
     partition: int | None = None,
     ids: str | None = None,
 ) -> int:
-    """Publish all rows and wait for all confirms; return how many.
+    """Publish all rows and wait for all confirms; return their number.
 
-    Rows without message id get `ids` and their number, if given. PublishError when any row was not
-    taken.
+    With `ids` rows without message id get one: `ids` and their number. PublishError when the broker
+    did not take a row.
     """
     result = PartitionResult(partition)
     first = next(batches, None)
@@ -139,7 +139,7 @@ def _publish_in_bulk(
 async def _publish_each(
     options: WriteOptions, batches: Iterator[pa.RecordBatch], result: PartitionResult
 ) -> None:
-    """As in bulk, message by message: for versions that have no such frames or confirms."""
+    """Publish message by message, for versions that have no bulk publishes."""
     from headrace.client import connect
     from headrace.spark.write.rows import rows as rows_of
 
@@ -171,7 +171,7 @@ async def _publish_row(
 
 
 class _PendingConfirms:
-    """The outcomes of rows that were published one by one."""
+    """The unconfirmed rows of a partition, which are published one by one."""
 
     def __init__(self, result: PartitionResult) -> None:
         self._result = result
@@ -179,7 +179,7 @@ class _PendingConfirms:
         self._changed = asyncio.Event()
 
     def expect(self, index: int, row: Row) -> Callable[[asyncio.Future[None]], None]:
-        """A callback that takes the outcome of the row `index`."""
+        """Return a callback that takes the outcome of the row `index`."""
         self._open += 1
 
         def settle(confirmed: asyncio.Future[None]) -> None:
