@@ -50,10 +50,10 @@ class RequestRefused(ClientError):
 class Requests(AsyncClosing):
     """Sends requests to one queue of a broker; any number may be under way.
 
-    It opens a channel for the first request; `async with`, or `close`, closes that. Requests are
-    sent again after a reconnection, so repeating one must change nothing more: that holds for all
-    those of `amq.headrace.pipeline` (those that move or copy messages need an `id`). Requests wait
-    while the broker blocks the connection.
+    The first request opens a channel; `async with`, or `close`, closes it. Requests are sent again
+    after a reconnection, so they must be idempotent. All requests of `amq.headrace.pipeline` are,
+    but to move or copy messages needs an `id`. Requests wait while the broker blocks the
+    connection.
     """
 
     def __init__(

@@ -70,7 +70,7 @@ class BulkPublisher:
     """
 
     def __init__(self, connection: Connection, *, octets_max: int = UNCONFIRMED_OCTETS_MAX) -> None:
-        self.failures: dict[int, Failure] = {}  # By number.
+        self.failures: dict[int, Failure] = {}  # The failures by message number.
         self.failed = 0  # All of them; beyond `FAILURES_MAX` they are only counted.
         self._connection = connection
         self._octets_max = octets_max
@@ -82,7 +82,7 @@ class BulkPublisher:
         self._base = 0  # The number of delivery tag 1.
         self._beyond: set[int] = set()  # Numbers above `_done` with an outcome.
         self._returned_to = 0  # Returns come in order: the next is not before this number.
-        self._must_resend = False  # All chunks have to be sent again.
+        self._must_resend = False  # Whether all chunks must be sent again.
         self._changed = asyncio.Event()
         self._error: ClientError | None = None
 
@@ -119,7 +119,7 @@ class BulkPublisher:
         if self._must_resend:
             await self._send_again()
         link = await self._writable()
-        # From here without a wait: frames that are counted are sent, or sent again.
+        # No await from here on: counted frames are sent, or sent again.
         self._chunks.append(_Chunk(self._next, count, octets))
         self._next += count
         self._octets += len(octets)
@@ -148,7 +148,7 @@ class BulkPublisher:
         try:
             link.send_frames(octets)
         except ConnectionLost:
-            pass  # It is sent with the others; or the channel says that it is over.
+            pass  # The chunk is sent with the others, or the channel reports its end.
 
     async def _send_again(self) -> None:
         """Send all unconfirmed frames on a reopened channel: `octets_max` bound them."""

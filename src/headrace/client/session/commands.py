@@ -77,7 +77,7 @@ class Commands(AsyncClosing, SessionCalls):
         super().__init__()
         raw = name.encode() if isinstance(name, str) else name
         self.name = raw or uuid.uuid4().hex.encode()
-        self.timeout_s: int | None = 0  # As granted: how long the broker keeps it when detached.
+        self.timeout_s: int | None = 0  # How long the broker keeps it detached.
         self.backpressure: Backpressure = connection.backpressure
         self.incoming: deque[tuple[Command, list[Struct], bytes]] = deque()
         self._wanted_s = timeout_s
@@ -268,7 +268,7 @@ class Commands(AsyncClosing, SessionCalls):
         """The broker has lost the session, which is attached again as a new one."""
         self._forgotten += 1
         self._transactional = ""
-        for call in self._calls.values():  # Also those whose result alone was missing.
+        for call in self._calls.values():  # Completed commands may lack only their result.
             refuse(call.future, ConnectionLost(FORGOTTEN))
         self._calls.clear()
         self._taking.set()

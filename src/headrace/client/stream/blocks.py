@@ -2,8 +2,8 @@
 """Records of a stream, gathered by the thousand without an object for each.
 
 A `Block` keeps many records column by column, in buffers of the layout that Arrow and numpy share:
-the octets of one column one behind the other, and where each ends as 32-bit numbers in the
-machine's order, with a 0 before the first. A `RangeCollector` takes the deliveries of a channel
+the bytes of one column one after the other, and their ends as 32-bit numbers in the machine's byte
+order, with a 0 before the first. A `RangeCollector` takes the deliveries of a channel
 while a range of a stream is read. It fills blocks, and keeps a list of the ready ones.
 """
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.protocol.codec_0_x import BasicDeliver
 
 
-BLOCKS_MAX = 8  # That wait to be taken before credit for more is given.
+BLOCKS_MAX = 8  # With more waiting blocks no credit is given.
 TAG = "stream"
 
 _OFFSET_KEY = b"\x0fx-stream-offset"
@@ -97,7 +97,7 @@ class BlockReader(_RangeReader):
             if collector.complete:
                 return None
             if self._error is not None:
-                collector.seal()  # What came is whole.
+                collector.seal()  # The received records are complete.
                 if collector.ready:
                     break
                 raise fresh(self._error)
@@ -167,13 +167,13 @@ class Reader(_RangeReader):
     def __init__(self, channel: Channel, name: str, first: int, last: int) -> None:
         super().__init__(channel, name)
         self.expected_first = first
-        self.is_complete = first >= last  # Whether the last record was handed out.
+        self.is_complete = first >= last  # Whether the last record was returned.
         self._first = first
         self._last = last
         self._records: list[Record] = []
         self._all_here = False
-        self._tag = 0  # Of the newest delivery that was handed out.
-        self._tags: list[int] = []  # Of the records that were not.
+        self._tag = 0  # The tag of the newest delivery returned.
+        self._tags: list[int] = []  # The tags of records not yet returned.
         self._acked = 0
 
     async def take(self, most: int) -> list[Record]:
@@ -212,7 +212,7 @@ class Reader(_RangeReader):
                 self._channel.backpressure.hold(len(body))
             self._all_here = offset >= self._last - 1
         elif not self._records:
-            self._tag = method.delivery_tag  # Credit for what is skipped comes back too.
+            self._tag = method.delivery_tag  # Skipped records give their credit back as well.
             self.acknowledge(2)
         self._changed.set()
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CREDIT = 1000  # Records under way.
 BATCH_MAX = 1000  # Records handed out at once.
 PROBE_TIMEOUT_S = 2.0  # How long RabbitMQ may take to show that a stream is not empty.
-QUIET_S = 0.3  # After which silence RabbitMQ has shown the last record.
+QUIET_S = 0.3  # RabbitMQ has delivered the last record after this time without a delivery.
 
 Wanted = frozenset[str | None] | None  # Filter values; a None among them wants records without one.
 
@@ -42,7 +42,7 @@ class Measure:
 
     count: int  # Records.
     octets: int
-    next: int  # The offset behind the last of them.
+    next: int  # The offset after the last of them.
 
 
 class Stream:
@@ -123,10 +123,10 @@ class Stream:
     ) -> AsyncGenerator[list[Record], None]:
         """Read the records of [first, last) in order, in batches of up to `batch_max`.
 
-        It waits for records that have not arrived, and goes on at the same offset after a
-        reconnection. `credit` bounds the records on their way. With a `filter` it gives only
-        records published with one of these filter values, and with `match_unfiltered` those without
-        any too; RabbitMQ sends others as well, which the client drops.
+        The read waits for records that have not arrived, and continues at the same offset after a
+        reconnection. `credit` bounds the records in flight. A `filter` selects the records
+        published with one of these filter values, and with `match_unfiltered` also the ones without
+        any; the client drops the other records that RabbitMQ sends.
 
         With `browse` the stream is an ordinary queue of Headrace, read without consuming: see
         `headrace.client.snapshot`. Raises OffsetGone when retention has deleted `first`, ValueError
@@ -197,7 +197,7 @@ class Stream:
             arguments = _range_arguments(
                 first, last, wanted, exact=exact, ranges=ranges, browse=browse
             )
-            # Where the broker ends it no acks are needed: the socket is credit enough.
+            # A range that the broker ends needs no acks: the socket bounds the deliveries.
             consume = BasicConsume(
                 queue=self.name, consumer_tag=TAG, no_ack=ranges, arguments=arguments
             )
