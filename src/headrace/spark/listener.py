@@ -50,7 +50,7 @@ class Report:
     `durations_ms` has Spark's durations by phase. `lag` has the unread records of each stream at
     the end of the batch; `lost` has the records that retention dropped unread, over the life of the
     query. `rejected`, `warned` and `checked` have, for each rule of a pipeline in this run, the
-    rows that it refused, let through with a warning, and checked. `watermark` is the query's, if any.
+    rows that it refused, let through with a warning, and checked. `watermark` is that of the query.
     `owners` are the names under which the query owns its groups at the broker.
     """
 

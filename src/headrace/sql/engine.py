@@ -63,7 +63,7 @@ def run(places: SourceCatalog, sql: str, limits: Limits | None = None) -> Iterat
     try:
         connection.execute("SET python_enable_replacements = false")
         connection.execute("SET TimeZone = 'UTC'")
-        with _said():
+        with _query_errors():
             statement = parse_statement(connection, sql)
             sources = {name: places.open(place) for name, place in statement.places.items()}
             _register(connection, statement.sql, sources)
@@ -104,7 +104,7 @@ def _without_generated_names(reader: pa.RecordBatchReader) -> pa.RecordBatchRead
 
 
 @contextmanager
-def _said() -> Iterator[None]:
+def _query_errors() -> Iterator[None]:
     """Errors of DuckDB are those of the query."""
     try:
         yield
