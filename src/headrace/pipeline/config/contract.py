@@ -23,7 +23,7 @@ from headrace.pipeline.config.terms import Terms
 if TYPE_CHECKING:
     from open_data_contract_standard.model import DataQuality, SchemaObject, SchemaProperty
 
-# What a logical type is in Spark, and what else it may be there.
+# Spark's type for a logical type, and other types that fit it.
 TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "string": ("STRING",),
     "integer": ("BIGINT", "INT", "SMALLINT", "TINYINT"),
@@ -181,7 +181,7 @@ class _PropertyPath:
 
 
 def _all(properties: list[SchemaProperty], above: tuple[str, ...]) -> Iterator[_PropertyPath]:
-    """Yield properties, and those of objects in them."""
+    """Yield properties, and the properties of objects in them."""
     for field in properties:
         path = (*above, str(field.name))
         yield _PropertyPath(field, path)

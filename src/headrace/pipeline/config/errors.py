@@ -13,7 +13,7 @@ _PASSWORD: Final = re.compile(r"(?i)\b(password|secret|token)=[^\s,;&\])]*")
 
 
 def redact(text: str) -> str:
-    """The text without logins in addresses and without passwords: Spark's plans have them."""
+    """Return the text without logins in addresses and without passwords, as in Spark's plans."""
     return _PASSWORD.sub(r"\1=***", _LOGIN.sub("***@", text))
 
 

@@ -59,7 +59,7 @@ def condition_on(view: str, text: str) -> exp.Expression:
 
 
 def parse_query(sql: str, of: str | None = None) -> exp.Expression:
-    """Take a text of SQL apart; SqlError for what is not one query."""
+    """Parse a text of SQL; SqlError unless it is one query."""
     text = _WINDOW.sub("window_(", sql)  # A keyword to sqlglot, wherever it stands.
     try:
         statements = [

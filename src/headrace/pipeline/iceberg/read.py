@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-TASKS_MAX: Final = 64  # Of one read; each has a share of the files.
+TASKS_MAX: Final = 64  # Tasks of one read; each has a share of the files.
 
 
 def rows_of(
@@ -29,8 +29,8 @@ def rows_of(
 ) -> DataFrame:
     """Return the rows of data files of a table, deletes applied, in the columns of its schema.
 
-    `columns` are those wanted, all by default; `file_column` adds one with the path of each row's
-    file.
+    `columns` are the columns to return, all by default; `file_column` adds a column with the path
+    of each row's file.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 

@@ -30,14 +30,14 @@ Row = dict[str, Cell]
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """A filter of the messages of a lake: by stream (empty for all) and by time of arrival."""
+    """A filter of the messages of a lake, by stream (empty for all) and by time of arrival."""
 
     streams: frozenset[str] = frozenset()
     since: datetime | None = None
     until: datetime | None = None  # Exclusive.
 
     def has(self, stream: str, moment: datetime | None) -> bool:
-        """Return True if a message is chosen; without a span, one with no time of arrival is."""
+        """Return True if a message matches; one without time of arrival matches no time span."""
         if self.streams and stream not in self.streams:
             return False
         if moment is None:
@@ -78,7 +78,7 @@ def pieces(lake: Path, message_filter: MessageFilter) -> dict[str, list[FileRang
 def messages(
     lake: Path, message_filter: MessageFilter, after: dict[str, int] | None = None
 ) -> Iterator[Row]:
-    """The chosen messages in order; of each stream in `after` those from that offset on."""
+    """Yield the matching messages in order; `after` has the first offset to read, by stream."""
     by_stream = pieces(lake, message_filter)
     begin = after or {}
     streams = [
@@ -140,7 +140,7 @@ def _pieces_of(path: Path, message_filter: MessageFilter) -> Iterator[tuple[str,
 def _stream(
     stream: str, stream_pieces: list[FileRange], message_filter: MessageFilter, begin: int
 ) -> Iterator[Row]:
-    """The messages of one stream, each offset once; files are opened when their turn comes."""
+    """Yield the messages of one stream, each offset once; a file is opened when it is due."""
     waiting: list[tuple[int, int, Row | None]] = []
     rows: list[Iterator[Row]] = []
     for index, piece in enumerate(stream_pieces):

@@ -68,7 +68,7 @@ def tables(status: Status) -> list[Table]:
 
 
 def waiting(status: Status) -> list[str]:
-    """A line for each query that has rows which it has not written: those of open windows."""
+    """Yield a line for each query that holds back rows of open windows."""
     return [
         f"{query.name}: rows that wait in open windows: {query.waiting:,}; a row that is later "
         "than a window's end and the watermark's delay ends it"

@@ -61,7 +61,7 @@ def counts_of(observed: object) -> dict[str, Count]:
 
 
 def lag(progress: Json) -> int | None:
-    """Return the records that the query has not read yet; None when the sources do not tell."""
+    """Return the number of unread records of a query; None if its sources do not report it."""
     behind = 0
     is_known = False
     for source in progress["sources"]:

@@ -47,10 +47,10 @@ class QueryStatus:
     lag: int | None = None
     batch_s: float = 0.0
     waiting: int = 0  # Rows of open windows, which are not written yet.
-    holds_back: bool = False  # It writes a window once it is over: mode append.
+    holds_back: bool = False  # Whether windows are written once they are over: mode append.
     error: str = ""
     rejected: dict[str, int] = field(default_factory=dict)  # Rows, by the rule that refused them.
-    # By rule, over the life of the checkpoint and of its last batch: rows asked and not holding.
+    # By rule, for the life of the checkpoint and its last batch: rows checked and failed.
     rules: dict[str, JsonObject] = field(default_factory=dict)
     uncounted: int = 0  # Batches that are not in `rules`: a run was killed before it saw them.
 
@@ -147,7 +147,7 @@ class State:
             return False
 
 
-MADE_FOR: Final = "headrace.json"  # In a checkpoint: the sources and sinks that it was made for.
+MADE_FOR: Final = "headrace.json"  # The file of a checkpoint with its sources and sinks.
 
 
 def made_for(checkpoint: Path) -> JsonObject:

@@ -146,7 +146,7 @@ class ConsoleOutput:
 
     def write(self, frame: DataFrame, writer: str, batch: int) -> None:
         print(f"batch {batch}")
-        frame.persist()  # What computes it twice reads its sources twice, and counts them so.
+        frame.persist()  # Computing it twice would read, and count, its sources twice.
         try:
             pass_over(frame)
             frame.show(int(str(self.sink.options.get("numRows", 20))), truncate=False)
