@@ -77,7 +77,7 @@ def run(places: SourceCatalog, sql: str, limits: Limits | None = None) -> Iterat
 
 
 def _register(connection: duckdb.DuckDBPyConnection, sql: str, sources: dict[str, Source]) -> None:
-    """Make the sources known to DuckDB, each with no more than the query needs."""
+    """Register the sources with DuckDB, each with only the columns and rows the query needs."""
     schemas = {
         name: source.records.schema
         for name, source in sources.items()
@@ -92,7 +92,7 @@ def _register(connection: duckdb.DuckDBPyConnection, sql: str, sources: dict[str
 
 
 def _without_generated_names(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """The result without names of ours, which DuckDB puts into those of some columns."""
+    """Remove Headrace's table names from column names, into which DuckDB puts some of them."""
     names = [_OURS.sub("", name) for name in reader.schema.names]
     if names == reader.schema.names:
         return reader
@@ -105,7 +105,7 @@ def _without_generated_names(reader: pa.RecordBatchReader) -> pa.RecordBatchRead
 
 @contextmanager
 def _query_errors() -> Iterator[None]:
-    """Errors of DuckDB are those of the query."""
+    """Raise DuckDB's errors as QueryError."""
     try:
         yield
     except duckdb.Error as error:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from headrace.untyped import JsonObject
 
-OFFSET_END: Final = 1 << 63  # Behind every offset.
+OFFSET_END: Final = 1 << 63  # Above every offset.
 # Pruning by statistics would find empty tables and plan no scan.
 DISABLED: Final = "statistics_propagation,empty_result_pullup"
 _TERM: Final = re.compile(
@@ -120,7 +120,7 @@ def _bound(scan_needs: ScanNeeds, text: str) -> None:
             if sign in (">=", ">", "="):
                 scan_needs.since = at if scan_needs.since is None else max(scan_needs.since, at)
             if sign in ("<=", "<", "="):
-                at += timedelta(milliseconds=1)  # Behind it, whichever sign it is.
+                at += timedelta(milliseconds=1)  # An upper bound for each sign.
                 scan_needs.until = at if scan_needs.until is None else min(scan_needs.until, at)
 
 

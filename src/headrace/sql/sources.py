@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.sql.statement import TableReference
 
 NAMES_MAX: Final = 1000  # Streams that are listed.
-SHOWN_MAX: Final = 10  # Of these in an error.
+SHOWN_MAX: Final = 10  # Streams that an error lists.
 ARGUMENTS: Final = (
     *("value", "value_schema", "schema_sample", "schema_evolution_mode", "rescued_data_column"),
     *("mode", "time_zone", "decompress", "decompressed_bytes_max", "avro_framing", "json_framing"),
@@ -50,7 +50,7 @@ class SourceCatalog:
     files: bool = False
 
     def open(self, place: TableReference) -> Source:
-        """Return the rows of a place; QueryError names what is missing, and what there is."""
+        """Return the source of a table reference; QueryError lists the existing ones."""
         if place.kind == "archive" or (not place.kind and self._is_archive(place.name)):
             return Archive(self._archive(place))
         arguments = self._arguments(place)
@@ -150,7 +150,7 @@ class Messages(Source):
             records = records.between(needed.first, needed.last)
             records = records.during(needed.since, needed.until)
         columns = [name for name in records.schema.names if name in needed.columns]
-        # Of count(*) a column is needed all the same: the cheapest.
+        # DuckDB needs a column even for count(*): the cheapest one.
         return records.select(*(columns or ["offset"]))
 
 
