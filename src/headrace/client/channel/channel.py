@@ -462,9 +462,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
                 sink = self._drop(method.consumer_tag)
                 if sink is not None and method.no_wait:
                     sink.cancelled()
-                elif (
-                    sink is not None
-                ):  # Headrace ends a range of a stream by cancelling its consumer.
+                elif sink is not None:  # Headrace cancels the consumer at the end of a range.
                     sink.ended()
                 if not method.no_wait and self._link is not None:
                     self._link.send(self.number, BasicCancelOk(consumer_tag=method.consumer_tag))

@@ -34,7 +34,7 @@ class OffsetStore(Protocol):
     """The committed offsets of a group of readers, for operators to see."""
 
     def begin(self, start: Mapping[str, int], ids: Mapping[str, int]) -> dict[str, int]:
-        """Store the first position of the group in each stream; return the oldest stored ones."""
+        """Store the first position of the group in each stream; return its initial positions."""
 
     def join(self, owner: str, start: Mapping[str, int], ids: Mapping[str, int]) -> dict[str, int]:
         """Claim the group on some streams; return its position in each.

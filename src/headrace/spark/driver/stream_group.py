@@ -40,7 +40,7 @@ class StreamGroup:
         self._sleep = sleep
 
     def begin(self, start: Mapping[str, int], ids: Mapping[str, int]) -> dict[str, int]:
-        """Store the first position of the group in each stream; return the oldest stored ones.
+        """Store the first position of the group in each stream; return its initial positions.
 
         A group with committed positions is of an earlier query, and begins again.
         """
