@@ -164,7 +164,7 @@ class _Answers:
     def __init__(self, channel: Channel, reply_to: str) -> None:
         self.channel = channel
         self.reply_to = reply_to
-        self.error: ClientError | None = None  # Why no more will come.
+        self.error: ClientError | None = None  # The error that ends all answers.
         self._waiting: dict[str, asyncio.Future[bytes]] = {}
         self._number = 0
 

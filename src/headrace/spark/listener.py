@@ -140,7 +140,7 @@ class QueryListener(StreamingQueryListener):
         )
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """A batch is done."""
+        """Report the progress of a finished batch."""
         report = report_of(event.progress)
         with self._lock:
             report = _after(self._latest.get(report.run), report)
@@ -161,7 +161,7 @@ class QueryListener(StreamingQueryListener):
         )
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """A query ended, with an error or because it was stopped."""
+        """Report the end of a query, with its error if it failed."""
         run = str(event.runId)
         with self._lock:
             last = self._latest.pop(run, None)
@@ -249,7 +249,7 @@ def _add_counts(before: Mapping[str, int], rows: Mapping[str, int]) -> dict[str,
 
 
 def lag_of(source: SourceProgress) -> dict[str, int]:
-    """By stream, how many records are there that were not read; empty for other sources."""
+    """Return the unread records by stream; empty for other sources."""
     end, latest = _positions(source.endOffset), _positions(source.latestOffset)
     starts = _positions(source.endOffset, "from")
     return {
@@ -272,7 +272,7 @@ def _owner(offset: object) -> str:
 
 
 def _ours(offset: object) -> Mapping[str, object]:
-    """An offset of ours; empty for anything else."""
+    """Return an offset of this data source; empty for other offsets."""
     try:
         decoded: object = json.loads(offset) if isinstance(offset, str) else offset
     except ValueError:

@@ -49,7 +49,7 @@ class Running:
 def run(places: SourceCatalog, sql: str, limits: Limits | None = None) -> Iterator[Running]:
     """Run a query over streams, queues and archives; its result is read within the `with`.
 
-    QueryError says what is wrong with the query; errors of the broker are the client's.
+    QueryError has the fault of the query; errors of the broker are the client's.
     """
     limits = limits or Limits()
     config: dict[str, str | bool | int | float | list[str]] = {

@@ -25,7 +25,7 @@ SQL_LENGTH_MAX: Final = 1 << 20  # Characters.
 
 
 class QueryError(ValueError):
-    """A query that cannot be run; the text says why."""
+    """A query cannot be run; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def _tree(connection: duckdb.DuckDBPyConnection, text: str) -> JsonObject:
 
 
 def _tables(node: Json, ctes: frozenset[str]) -> Iterator[tuple[JsonObject, frozenset[str]]]:
-    """Each table of a tree, with the names of WITH that are seen there."""
+    """Yield each table of a tree, with the names of WITH in its scope."""
     if isinstance(node, list):
         for child in node:
             yield from _tables(child, ctes)
@@ -101,7 +101,7 @@ def _tables(node: Json, ctes: frozenset[str]) -> Iterator[tuple[JsonObject, froz
 def _place(
     connection: duckdb.DuckDBPyConnection, node: JsonObject, ctes: frozenset[str]
 ) -> TableReference | None:
-    """The place that a table is; None for one of DuckDB's own, or of the query's."""
+    """Return the reference of a table; None for a table of DuckDB's own or of the query."""
     if node["type"] == "TABLE_FUNCTION":
         function = node["function"]
         name = function["function_name"].lower()

@@ -333,9 +333,9 @@ class SessionCalls(Blocking):
     def attach(self, connection: ConnectionCalls, *, force: bool = False) -> None:
         """Attach the session to a connection; `force` detaches it from another.
 
-        Commands that are not completed are sent again, and pending calls go on. A broker that has
-        forgotten the session, as after a restart, has a new one: pending calls and subscriptions
-        fail with ConnectionLost, and transactions must be selected again.
+        Uncompleted commands are sent again, and pending calls continue. A broker that has lost the
+        session, as after a restart, opens a new one: pending calls and subscriptions fail with
+        ConnectionLost, and transactions must be selected again.
         """
         self._run(self._source.attach(connection.source, force=force))
 

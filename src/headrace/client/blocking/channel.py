@@ -143,7 +143,7 @@ class Consumer:
         while True:
             while self._here:
                 source = self._here.popleft()
-                # Of a lost connection: it comes again. Without acks it would not.
+                # After a lost connection the broker redelivers it, but not without acks.
                 if source.is_current() or source.settled:
                     return cast("Delivery", source)
             if not LOOP.run(self._take(timeout_s)):

@@ -34,7 +34,7 @@ class InboxConsumer(Protocol):
     """A consumer, as its inbox uses it."""
 
     def arrived(self, count: int, octets: int) -> None:
-        """So many deliveries, with bodies of so many octets in all, are in its inbox."""
+        """Take notice of new deliveries in the inbox, by number and bytes of bodies."""
 
 
 class ConfirmedChannel(ChannelPort, Protocol):

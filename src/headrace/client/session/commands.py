@@ -111,9 +111,9 @@ class Commands(AsyncClosing, SessionCalls):
     async def attach(self, connection: SessionCarrier, *, force: bool = False) -> None:
         """Attach the session to a connection; `force` detaches it from another.
 
-        Commands that are not completed are sent again, and pending calls go on. A broker that has
-        forgotten the session, as after a restart, has a new one: pending calls and subscriptions
-        fail with ConnectionLost, and transactions must be selected again.
+        Uncompleted commands are sent again, and pending calls continue. A broker that has lost the
+        session, as after a restart, opens a new one: pending calls and subscriptions fail with
+        ConnectionLost, and transactions must be selected again.
         """
         self._check_open()
         link = await connection.session_link()
@@ -262,7 +262,7 @@ class Commands(AsyncClosing, SessionCalls):
 
     @abstractmethod
     def resumed(self, kept: bool) -> None:
-        """The session is attached again; `kept` says if the broker still had it."""
+        """The session is attached again; `kept` is True if the broker still had its state."""
 
     def forget(self) -> None:
         """The broker has lost the session, which is attached again as a new one."""

@@ -63,7 +63,7 @@ class Transfer(Received):
 
     number: int = field(kw_only=True)
     destination: str = field(default="", kw_only=True)
-    acquired: bool = field(default=True, kw_only=True)  # False when it was only looked at.
+    acquired: bool = field(default=True, kw_only=True)  # False for a browsed message.
     explicit: bool = field(default=True, kw_only=True)  # Whether it needs an accept.
     structs: list[Struct] = field(default_factory=list, kw_only=True, repr=False)  # As received.
     session: SessionPort = field(kw_only=True, repr=False)

@@ -114,7 +114,7 @@ class RangeCollector(DeliveryCollector):
         self.block = Block(records_max)
         self.ready: list[Block] = []
         self.tag = 0  # The newest delivery.
-        self.complete = first >= last  # No more will come.
+        self.complete = first >= last  # Whether no further record will arrive.
         self.fresh = False  # A record was added since the last look.
 
     def put(

@@ -304,7 +304,7 @@ class Stream:
                         offsets += [record.offset for record in await reader.take(BATCH_MAX)]
                     reader.acknowledge(credit)
             except TimeoutError:
-                pass  # That was all.
+                pass  # The last record has been delivered.
             finally:
                 reader.drop()
         return offsets

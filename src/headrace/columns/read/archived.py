@@ -109,7 +109,7 @@ def _run(lake: Lake, stream: str, run: Run, names: tuple[str, ...]) -> Iterator[
 
 
 def _groups(file: pq.ParquetFile, run: Run) -> list[int]:
-    """The row groups that may have offsets of a run."""
+    """Return the row groups that may have offsets of a run."""
     metadata = file.metadata
     names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     index = names.index("offset")
@@ -149,7 +149,7 @@ def _is_next(batch: pa.RecordBatch, at: int) -> bool:
 
 
 def _once(batch: pa.RecordBatch, at: int) -> pa.RecordBatch:
-    """Of sorted rows the first with each offset, from `at` on."""
+    """Return the first of sorted rows with each offset, from `at` on."""
     offsets = batch.column("offset").to_pylist()
     keep = []
     last = at - 1

@@ -223,7 +223,7 @@ def blocks(directory: str, first: int, last: int) -> Iterator[Block]:
 
 
 def scan(path: Path) -> Iterator[tuple[Record, int]]:
-    """The intact records at the start of a file, each with its octets."""
+    """Yield the intact records at the start of a file, each with its bytes."""
     with path.open("rb") as file:
         while len(head := file.read(_HEAD.size)) == _HEAD.size:
             length, check, number, header, body, where, key, flags = _HEAD.unpack(head)
@@ -241,7 +241,7 @@ def scan(path: Path) -> Iterator[tuple[Record, int]]:
 
 
 def segments(path: Path) -> list[tuple[int, Path]]:
-    """The files of a spool with the number that each begins with, in order."""
+    """Return the files of a spool in order, each with its first number."""
     files = []
     for each in path.glob(f"*{_SUFFIX}"):
         with contextlib.suppress(ValueError):
@@ -250,7 +250,7 @@ def segments(path: Path) -> list[tuple[int, Path]]:
 
 
 def settled_of(path: Path) -> int:
-    """The number below which all are settled."""
+    """Return the number below which all records are settled."""
     try:
         return int((path / "settled").read_text())
     except FileNotFoundError:

@@ -69,11 +69,11 @@ class Registry:
         self._open = urllib.request.build_opener(_NoRedirects).open
 
     def schema(self, number: int) -> Registered | None:
-        """The schema with this id; None if the registry does not have it."""
+        """Return the schema with this id; None if the registry does not have it."""
         return self._fetch_schema(f"/schemas/ids/{number}")
 
     def version(self, subject: str, version: int) -> Registered | None:
-        """A version of a subject; None if the registry does not have it."""
+        """Return a version of a subject; None if the registry does not have it."""
         return self._fetch_schema(f"/subjects/{quote(subject, safe='')}/versions/{version}")
 
     def register(self, subject: str, text: str) -> int:
@@ -89,7 +89,7 @@ class Registry:
         return number
 
     def number(self, subject: str, text: str) -> int | None:
-        """The id of a schema of Avro in a subject; None if it is not registered there."""
+        """Return the id of an Avro schema in a subject; None if the subject does not have it."""
         return self._id(f"/subjects/{quote(subject, safe='')}", text)
 
     def _id(self, path: str, text: str) -> int | None:

@@ -328,7 +328,7 @@ class _Checking:
         return [*pipeline.sources, *pipeline.tables, *(step.name for step in pipeline.steps)]
 
     def fan_out(self) -> None:
-        """Check that a queue of several sinks feeds no step with state, nor sinks of other sources."""
+        """Check that a shared queue feeds no step with state, and no sink of other sources."""
         pipeline = self.pipeline
         for name, source in pipeline.sources.items():
             if not (isinstance(source, AmqpSource) and source.type == "queue"):

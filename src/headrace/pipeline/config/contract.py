@@ -60,7 +60,7 @@ DECIMAL: Final = r"(?i)decimal\(\s*\d{1,2}\s*,\s*\d{1,2}\s*\)"
 
 
 class ContractError(ValueError):
-    """A contract cannot be read, or has something that no rule says."""
+    """A contract cannot be read, or has terms that rules cannot express."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class ViewContract:
 
 
 def with_contracts(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Problem]]:
-    """The pipeline with the columns and rules of its contracts, and what is wrong with them."""
+    """Return the pipeline with the columns and rules of its contracts, and their problems."""
     problems: list[Problem] = []
     rules, sources, terms = [*pipeline.rules], dict(pipeline.sources), {}
     origin: dict[str, int] = {}

@@ -18,7 +18,7 @@ def redact(text: str) -> str:
 
 
 class PipelineError(RuntimeError):
-    """A pipeline cannot do what was asked; the text says why, and names no secret."""
+    """An operation of a pipeline failed; the text has the reason, without secrets."""
 
     def __init__(self, text: str) -> None:
         super().__init__(redact(text))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On which line of a TOML file each key stands.
+"""The line of each key in a TOML file.
 
 Python's `tomllib` gives values without places. `Lines` walks over a text that `tomllib` has already
 accepted, so it only has to find where keys and values are, not whether they are right.

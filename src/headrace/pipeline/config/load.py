@@ -67,7 +67,7 @@ def state_of(file: str | Path, parameters: Mapping[str, str] | None = None) -> P
 
 
 def _text_of(file: str | Path) -> tuple[str, str, Path]:
-    """The text of a file, its name, and what its paths are relative to."""
+    """Return the text of a file, its name, and the directory that its paths are relative to."""
     name = str(file)
     path = ready_path(name.removeprefix(READY)) if name.startswith(READY) else Path(file)
     try:
@@ -91,7 +91,7 @@ def ready_path(name: str) -> Path:
 
 
 def ready_names() -> list[str]:
-    """The pipelines that come with the package."""
+    """Return the pipelines of the package."""
     return sorted(path.stem for path in (Path(__file__).parent.parent / "ready").glob("*.toml"))
 
 

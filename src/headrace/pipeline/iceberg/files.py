@@ -169,7 +169,7 @@ class Writing:
         return pa.Table.from_arrays(arrays, schema=self.columns)
 
     def _parts(self, rows: pa.Table) -> Iterator[tuple[tuple[Cell, ...], pa.Table]]:
-        """The rows of each partition, in their order."""
+        """Yield the rows of each partition, in order."""
         import pyarrow as pa
 
         if not self._transforms:

@@ -60,7 +60,7 @@ def rows_of(
 
 
 def columns_of(schema: Schema, file_column: str | None = None) -> StructType:
-    """The columns of a table as Spark has them."""
+    """Return the columns of a table as a schema of Spark."""
     from pyiceberg.io.pyarrow import schema_to_pyarrow
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StringType

@@ -21,7 +21,7 @@ COLORS: Final = {"running": "green", "failed": "bold red", "stopping": "yellow"}
 
 
 def table(status: Status) -> Table:
-    """A row for each query."""
+    """Yield a row for each query."""
     made = Table(title=f"{status.pipeline}: {status.state}, since {status.started}")
     made.add_column("query")
     made.add_column("state")
@@ -39,7 +39,7 @@ def table(status: Status) -> Table:
 
 
 def rules_table(status: Status) -> Table:
-    """A row for each rule of each query."""
+    """Yield a row for each rule of each query."""
     made = Table(title="rules, since each checkpoint began")
     for heading in ("query", "rule"):
         made.add_column(heading)

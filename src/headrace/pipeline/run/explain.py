@@ -54,7 +54,7 @@ def _rules(pipeline: Pipeline, view: str) -> Iterator[str]:
 
 
 def plans(spark: SparkSession, pipeline: Pipeline, *, extended: bool) -> Iterator[tuple[str, str]]:
-    """Spark's plan of each sink; PipelineError says what Spark does not understand."""
+    """Yield Spark's plan of each sink; PipelineError has Spark's error."""
     try:
         tables = graph.static_frames(spark, pipeline)
         sources = retry_slow_start(lambda: graph.source_frames(spark, pipeline))

@@ -99,7 +99,7 @@ def _number(progress: Json, name: str) -> float:
 
 
 def reason(text: str) -> str:
-    """The sentence in a failure of Spark that says what went wrong."""
+    """Return the sentence of a Spark error that names the fault."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if "[USER_RAISED_EXCEPTION]" in line]
     python = [line for line in lines if _PYTHON_ERROR.match(line)]

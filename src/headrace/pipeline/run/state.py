@@ -71,7 +71,7 @@ class Status:
 
 
 def now() -> str:
-    """This moment in UTC, to the second."""
+    """Return the time in UTC, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -108,7 +108,7 @@ class State:
         return False
 
     def begin(self, pipeline: str, file: str) -> Status:
-        """The status of a run that begins; to be called by the holder."""
+        """Return the status of a new run; only the holder of the lock may call this."""
         (self.home / "stop").unlink(missing_ok=True)
         status = Status(pipeline, file, uuid.uuid4().hex, os.getpid(), now())
         self.write(status)
@@ -151,7 +151,7 @@ MADE_FOR: Final = "headrace.json"  # The file of a checkpoint with its sources a
 
 
 def made_for(checkpoint: Path) -> JsonObject:
-    """The sources and sinks that a checkpoint was made for; empty when it does not say."""
+    """Return the sources and sinks of a checkpoint; empty if it does not record them."""
     try:
         noted: JsonObject = json.loads((checkpoint / MADE_FOR).read_text("utf-8"))
     except FileNotFoundError:
@@ -191,7 +191,7 @@ def is_pending(checkpoint: Path) -> bool:
 
 
 def checkpoint_id(checkpoint: Path) -> str | None:
-    """The id that Spark gave to a query when it made its checkpoint; None before that."""
+    """Return the id of a query in its checkpoint; None before Spark has made it."""
     try:
         text = (checkpoint / "metadata").read_text("utf-8")
     except FileNotFoundError:

@@ -63,7 +63,7 @@ class Ledger:
             yield
 
     def last(self, writer: str) -> int | None:
-        """The last batch of a writer whose files are in their places."""
+        """Return the last batch of a writer whose files are all moved."""
         record = self._record(writer)
         if record is None:
             return None

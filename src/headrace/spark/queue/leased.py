@@ -40,7 +40,7 @@ class Leased:
         self._clock = clock
         self._sleep = sleep
         self._stream = ""
-        self.rejects = 0  # Messages rejected in advance, as of the broker's last answer.
+        self.rejects = 0  # Messages rejected in advance, in the broker's last answer.
 
     def stream(self) -> str:
         """Return the stream that has the leased messages, with their numbers as offsets."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.client import blocking
     from headrace.columns.options.options import ReadOptions
 
-BATCH_MAX: Final = PREFETCH_MAX // 3  # Of a batch: two are unacked while a third is taken.
+BATCH_MAX: Final = PREFETCH_MAX // 3  # Two batches are unacked while a third is taken.
 TAKE_MAX: Final = 1000  # Messages that are appended between two checks of the limits.
 QUIET_S: Final = 0.2  # Wait for a message; without one the queue counts as empty.
 SLOW_S: Final = 5.0  # Wait for a message if the broker reports ready ones.

@@ -58,7 +58,7 @@ class Encoded:
     body: Octets
     flags: int
     rows: Arrow = None  # The row of the batch that each publish is, when some were left out.
-    errors: dict[int, RowError] = field(default_factory=dict)  # By row of the batch.
+    errors: dict[int, RowError] = field(default_factory=dict)  # The errors by row of the batch.
 
     def frames(
         self, number: int, frame_max: int, octets_max: int = OUTPUT_OCTETS

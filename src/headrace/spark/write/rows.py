@@ -135,7 +135,7 @@ def _row(options: WriteOptions, values: dict[str, Cell], header_max: int | None)
     if headers is not None:
         fields["headers"] = dict(headers)
     message = Message(body.encode() if isinstance(body, str) else body, **fields)
-    header = encode_header(message)  # Says what is wrong with a property.
+    header = encode_header(message)  # Its error names a wrong property.
     if header_max is not None and len(header) > header_max:
         raise _MalformedRow("the properties do not fit into a frame")
     return Row(
