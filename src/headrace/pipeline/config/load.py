@@ -91,7 +91,7 @@ def ready_path(name: str) -> Path:
 
 
 def ready_names() -> list[str]:
-    """Return the pipelines of the package."""
+    """Return the names of the pipelines of the package."""
     return sorted(path.stem for path in (Path(__file__).parent.parent / "ready").glob("*.toml"))
 
 
