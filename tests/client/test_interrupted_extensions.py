@@ -264,8 +264,8 @@ async def test_messages_in_bulk(url: str, name: Name, end: str) -> None:
                 await consumer.close()
 
         async def take(consumer: BulkConsumer) -> None:
-            (drawn,) = await consumer.take(1, PATIENCE_S)
-            consumer.ack_up_to(drawn.tag)
+            (message,) = await consumer.take(1, PATIENCE_S)
+            consumer.ack_up_to(message.tag)
             assert len(await consumer.take(1, PATIENCE_S)) == 1
 
         await leave(end, After(consuming(), take))

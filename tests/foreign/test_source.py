@@ -109,18 +109,18 @@ def test_nothing_unacked_is_lost_with_the_driver(url: str, name: Name, tmp_path:
     publish(url, queue, 0, 100)
     given = {"uri": url, "queue": queue, "spoolDirectory": str(tmp_path / "spool")}
     options = read_options(given, streaming=True)
-    lessor = Spooled(options)
-    lessor.claim("me")
-    assert lessor.take("me", 0, 60, 1 << 30) == 60
+    spooled = Spooled(options)
+    spooled.claim("me")
+    assert spooled.take("me", 0, 60, 1 << 30) == 60
     connections.forget(options.uri)
-    lessor.close()
+    spooled.close()
     publish(url, queue, 100, 120)
-    lessor = Spooled(options)
-    state = lessor.claim("me")
+    spooled = Spooled(options)
+    state = spooled.claim("me")
     assert (state.settled, state.next) == (0, 60)
-    assert lessor.take("me", 0, 1000, 1 << 30) == 60
-    assert lessor.take("me", 60, 1000, 1 << 30) == 120
-    assert lessor.settle("me", 120) == 120
+    assert spooled.take("me", 0, 1000, 1 << 30) == 60
+    assert spooled.take("me", 60, 1000, 1 << 30) == 120
+    assert spooled.settle("me", 120) == 120
     connections.forget(options.uri)
-    lessor.close()
+    spooled.close()
     assert ready(url, queue) == 0

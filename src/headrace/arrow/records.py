@@ -26,11 +26,10 @@ BATCH_ROWS_MAX: Final = 1_000_000
 class Records:
     """The records of streams, or the messages of a queue, as record batches of Arrow.
 
-    Everything that takes an Arrow stream by `__arrow_c_stream__` takes this. Each call reads from
-    the first record anew, over a connection of its own, and gives the same rows of a stream as
-    long as retention keeps them; a queue gives what is still in its parts. Nothing is kept between
-    reads: memory is bounded by a batch of up to `batch_rows` rows or 16 MiB of bodies, and by what
-    the client has received ahead, 16 MiB more.
+    Consumers of Arrow streams read this by `__arrow_c_stream__`. Each call reads from the first
+    record on, over a connection of its own. It gives the same rows of a stream as long as retention
+    keeps them, and the messages that are still in the parts of a queue. Memory is bounded: a batch
+    has up to `batch_rows` rows or 16 MiB of bodies, and the client receives up to 16 MiB ahead.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Records:
 
     @property
     def ranges(self) -> tuple[Range, ...]:
-        """Return the streams, each with its first offset and the offset behind its last."""
+        """Return the streams, each with its first offset and the offset after its last."""
         return self._ranges
 
     def select(self, *columns: str) -> Records:

@@ -73,11 +73,11 @@ def stream(
 ) -> Records:
     """Return the records of a stream, or of several, from `first` to before `last`.
 
-    Both are an offset, a moment (with a time zone, or in ISO 8601), `earliest` or `latest`; without
-    them it is what the stream has now. `since` is a moment, or how long ago: records that arrived
-    then or later. `value` decodes bodies, and `options` are those of the data source in lower case:
-    `value_schema`, `time_zone`, `fail_on_data_loss`. OptionError says what is wrong with which;
-    StreamMissingError, ConnectFailed and AuthenticationFailed are raised at once.
+    Both are an offset, a moment (with a time zone, or in ISO 8601), `earliest` or `latest`; the
+    default is all records that the stream has now. `since` is a moment, or a time span up to now,
+    and selects later arrivals. `value` decodes bodies, and `options` are the options of the data
+    source in lower case: `value_schema`, `time_zone`, `fail_on_data_loss`. OptionError names the
+    wrong option; StreamMissingError, ConnectFailed and AuthenticationFailed are raised at once.
     """
     names = [name] if isinstance(name, str) else list(name)
     given = _given(url, value, options, "stream")
@@ -107,9 +107,9 @@ def queue(
     batch_rows: int = BATCH_ROWS,
     **options: Text,
 ) -> Records:
-    """Return the messages that are ready in a queue, which stay there.
+    """Return the ready messages of a queue, which stay in it.
 
-    The rest is as of `stream`.
+    The other arguments are as in `stream`.
     """
     given = _given(url, value, options, "queue")
     given["queue"] = name

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 class Requests(Blocking, Closing):
     """Sends requests to one queue of a broker; any number may be under way.
 
-    It opens a channel for the first request; `with`, or `close`, closes that. Requests are
-    sent again after a reconnection, so repeating one must change nothing more: that holds for all
-    those of `amq.headrace.pipeline` (those that move or copy messages need an `id`). Requests wait
-    while the broker blocks the connection.
+    The first request opens a channel; `with`, or `close`, closes it. Requests are sent again
+    after a reconnection, so they must be idempotent. All requests of `amq.headrace.pipeline` are,
+    but to move or copy messages needs an `id`. Requests wait while the broker blocks the
+    connection.
     """
 
     _source: _requests.Requests
@@ -153,24 +153,24 @@ class Lease(Blocking, Closing):
         return self._each(self._source.read(first, last, batch_max=batch_max, credit=credit))
 
     def settle(self, upto: int, rejects: Iterable[int | tuple[int, int]] = ()) -> LeaseSettled:
-        """Settle every number below `upto`; those in `rejects` become dead letters.
+        """Settle every message below `upto`; `rejects` become dead letters.
 
-        A reject is a number, or a pair (first, last) for `[first, last)`. Numbers that are settled
-        already are skipped.
+        A reject is a number, or a pair (first, last) for `[first, last)`. Settled messages are
+        skipped.
         """
         return self._run(self._source.settle(upto, rejects))
 
     def reject(self, first: int, last: int, numbers: Iterable[int | tuple[int, int]]) -> None:
-        """Mark bad messages in advance: of those taken as `[first, last)`, exactly `numbers`.
+        """Reject messages in advance: in the range `[first, last)` exactly `numbers`.
 
         They become dead letters when they are settled. A later call for a range replaces an earlier
-        one. Any reader may call it, but no other owner than that of the lease. Raises
-        RequestRefused with code `precondition` when the queue has no dead-letter exchange.
+        one. Any reader may call it for the owner of the lease. Raises RequestRefused with code
+        `precondition` when the queue has no dead-letter exchange.
         """
         self._run(self._source.reject(first, last, numbers))
 
     def rejected(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Return the messages of `[first, last)` that are marked bad, as ranges."""
+        """Return the rejected messages of `[first, last)`, as ranges."""
         return self._run(self._source.rejected(first, last))
 
     def release(self, *, force: bool = False, forget: bool = False) -> int:
@@ -428,7 +428,7 @@ def browse(
     """Read the messages that are ready at the positions [first, last), in order.
 
     A record's offset is its position; it has the header `x-redelivered` if it was delivered before.
-    It goes on at the same position after a reconnection.
+    The read continues at the same position after a reconnection.
     """
     return each(
         _snapshot.browse(connection.source, queue, first, last, batch_max=batch_max, credit=credit)
@@ -441,7 +441,7 @@ def list_groups(requests: Requests, stream: str = "") -> list[GroupState]:
 
 
 def super_stream(requests: Requests, exchange: str) -> SuperStream:
-    """Return the super stream behind an exchange; RequestRefused if the exchange has none."""
+    """Return the super stream of an exchange; RequestRefused if the exchange has none."""
     return LOOP.run(_super_streams.super_stream(requests.source, exchange))
 
 

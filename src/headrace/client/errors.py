@@ -37,11 +37,11 @@ class ConnectFailed(ClientError):
     """No connection could be made. `code` and `text` are the broker's, 0 and "" without a reply."""
 
     def __init__(self, message: str, code: int = 0, text: str = "") -> None:
-        super().__init__(message, code, text)  # As given: so that it can be pickled and copied.
+        super().__init__(message, code, text)  # The arguments, for pickle and copy.
         self.message = message
         self.code = code
         self.text = text
-        self.redirected: tuple[str, ...] = ()  # Where the broker would rather have us go.
+        self.redirected: tuple[str, ...] = ()  # The brokers that a redirect names.
 
     def __str__(self) -> str:
         return self.message
@@ -74,7 +74,7 @@ class Closed(ClientError):
         self.code = code
         self.text = text
         self.method = method
-        self.field_index: int | None = None  # In 0-10: of the field at fault, from 0.
+        self.field_index: int | None = None  # In 0-10: the index of the faulty field.
 
     def __str__(self) -> str:
         return f"{self.code} {self.text}"

@@ -19,15 +19,15 @@ class GroupState:
     """The position of one group in one stream."""
 
     stream: str
-    id: int  # Of the stream; one that is made again has another.
+    id: int  # The stream's id; a stream declared again has another.
     group: str
-    initial: int | None  # Where it first began; None if unknown.
+    initial: int | None  # Its first position; None if unknown.
     committed: int | None  # Up to here, exclusively, it is done; None: nothing was committed.
     committed_ms: int  # When that changed last, in milliseconds since 1970.
-    position: int  # Where its readers go on.
-    pin: bool  # Whether retention leaves what it has not read.
-    owner: str  # Who claimed it last.
-    claimed: bool  # Whether that claim is live.
+    position: int  # The next offset of its readers.
+    pin: bool  # Whether retention keeps its unread records.
+    owner: str  # The last owner.
+    claimed: bool  # Whether the last claim is live.
     lag: int  # Messages that the group has not read.
     lag_octets: int  # Approximate bytes of these messages.
     gone: int  # Messages that retention took before it read them.
@@ -118,7 +118,7 @@ async def list_groups(requests: Requests, stream: str = "") -> AsyncIterator[Gro
 
 
 def _encode_positions(positions: Mapping[str, Position]) -> dict[str, object]:
-    """Return positions as a request has them."""
+    """Return positions as fields of a request."""
     fields: dict[str, object] = {}
     for stream, position in positions.items():
         if isinstance(position, datetime):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.client.stream.reader import Record
 
 TIMEOUT_S = 30  # How long an owner whose connection is gone stays the owner.
-CLAIM_PAUSE_S = 0.25  # Between two attempts to claim a lease that has an owner.
+CLAIM_PAUSE_S = 0.25  # The pause between two attempts to claim a lease that has an owner.
 KEEP = "keep"
 RELEASE = "release"
 
@@ -37,7 +37,7 @@ class LeaseState:
     queue_id: int  # Never given to another queue.
     group: str
     stream: str  # The hidden stream in which the numbers are read.
-    id: int  # Of that stream: another lease, even of the same group, has another.
+    id: int  # The stream's id, never reused, not even by a later lease of the same group.
     settled: int  # Every number below it is settled or given back.
     next: int  # The number that the next message taken will have.
     ready: int  # Messages in the queue that could be taken.
@@ -191,10 +191,10 @@ class Lease(AsyncClosing):
     async def settle(
         self, upto: int, rejects: Iterable[int | tuple[int, int]] = ()
     ) -> LeaseSettled:
-        """Settle every number below `upto`; those in `rejects` become dead letters.
+        """Settle every message below `upto`; `rejects` become dead letters.
 
-        A reject is a number, or a pair (first, last) for `[first, last)`. Numbers that are settled
-        already are skipped.
+        A reject is a number, or a pair (first, last) for `[first, last)`. Settled messages are
+        skipped.
         """
         answer = await self._ask(
             "settle", owner=self.owner, upto=upto, rejects=[_as_json(item) for item in rejects]
@@ -202,11 +202,11 @@ class Lease(AsyncClosing):
         return LeaseSettled(answer["settled"], answer["next"], answer["rejected"])
 
     async def reject(self, first: int, last: int, numbers: Iterable[int | tuple[int, int]]) -> None:
-        """Mark bad messages in advance: of those taken as `[first, last)`, exactly `numbers`.
+        """Reject messages in advance: in the range `[first, last)` exactly `numbers`.
 
         They become dead letters when they are settled. A later call for a range replaces an earlier
-        one. Any reader may call it, but no other owner than that of the lease. Raises
-        RequestRefused with code `precondition` when the queue has no dead-letter exchange.
+        one. Any reader may call it for the owner of the lease. Raises RequestRefused with code
+        `precondition` when the queue has no dead-letter exchange.
         """
         await self._ask(
             "reject",
@@ -217,7 +217,7 @@ class Lease(AsyncClosing):
         )
 
     async def rejected(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Return the messages of `[first, last)` that are marked bad, as ranges."""
+        """Return the rejected messages of `[first, last)`, as ranges."""
         answer = await self._ask("rejected", first=first, last=last)
         return [(numbers[0], numbers[1]) for numbers in answer["numbers"]]
 

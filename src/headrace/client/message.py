@@ -52,7 +52,7 @@ _T = TypeVar("_T")
 BASIC = BasicProperties.CLASS_ID
 PERSISTENT = 2
 
-SHOWN_BYTES = 64  # Of a body, where a message is shown.
+SHOWN_BYTES = 64  # Bytes of a body in the text of a message.
 _MILLISECOND = timedelta(milliseconds=1)
 _EXPIRATION_MS_MAX = 3650 * 86_400_000  # Ten years; RabbitMQ accepts as much.
 
@@ -106,7 +106,7 @@ class Message:
         """
         if not isinstance(content, Message):
             return Message(content)  # type: ignore[arg-type]  # It becomes bytes there.
-        if type(content.body) is not bytes:  # It was changed since.
+        if type(content.body) is not bytes:  # The program has changed the body.
             return replace(content, body=octets_of(content.body))
         return content
 
@@ -123,7 +123,7 @@ class Message:
         except LookupError:
             return self.body.decode()
 
-    def json(self) -> Any:  # As json.loads: JSON has no narrower type that is of use.
+    def json(self) -> Any:  # Like json.loads: JSON has no useful narrower type.
         """Return the body parsed as JSON; ValueError if it is not JSON."""
         return json.loads(self.body)
 
@@ -137,11 +137,11 @@ class Received(Message):
     redelivered: bool = field(default=False, kw_only=True)
     delivery_tag: int = field(default=0, kw_only=True)
     consumer_tag: str = field(default="", kw_only=True)  # "" when `get` fetched it.
-    message_count: int = field(default=0, kw_only=True)  # Of `get`: how many the queue still has.
+    message_count: int = field(default=0, kw_only=True)  # After `get`: ready messages left.
 
     @property
     def offset(self) -> int | None:
-        """The offset of the message in its stream; None when it came from a queue."""
+        """The offset of the message in its stream; None for a message of a queue."""
         value = self.headers.get("x-stream-offset")
         return value if isinstance(value, int) else None
 

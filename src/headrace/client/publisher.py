@@ -2,8 +2,8 @@
 """Publishing once: messages are numbered, and the broker drops a number that it has.
 
 After a lost connection the client cannot know which unconfirmed messages the broker has. A
-`Publisher` sends them again in order, with the ids that they had, and the broker drops those that
-it has. A restarted program goes on after `last`.
+`Publisher` sends them again in order, with the same ids, and the broker drops duplicates. A
+restarted program continues after `last`.
 """
 
 from __future__ import annotations
@@ -117,9 +117,9 @@ class Publisher(AsyncClosing):
         mandatory: bool,
         ids: list[int] | None,
     ) -> int:
-        """Publish messages and wait; send those with lost confirms again.
+        """Publish messages and wait; repeat the ones with lost confirms.
 
-        Nothing else is sent before they have an outcome, so ids arrive in order.
+        No other message is sent before these have an outcome, so ids arrive in order.
         """
         async with self._turn:
             if ids is None:
@@ -148,7 +148,7 @@ class Publisher(AsyncClosing):
         mandatory: bool,
         failures: list[BaseException],
     ) -> list[Message]:
-        """Send messages; return those whose outcome is unknown, and record failures."""
+        """Send messages; return the ones with unknown outcome, and record failures."""
         channel = self._channel
         if channel is None:
             raise UsageError(f"publisher {self.name!r} is closed")

@@ -50,10 +50,10 @@ class RequestRefused(ClientError):
 class Requests(AsyncClosing):
     """Sends requests to one queue of a broker; any number may be under way.
 
-    It opens a channel for the first request; `async with`, or `close`, closes that. Requests are
-    sent again after a reconnection, so repeating one must change nothing more: that holds for all
-    those of `amq.headrace.pipeline` (those that move or copy messages need an `id`). Requests wait
-    while the broker blocks the connection.
+    The first request opens a channel; `async with`, or `close`, closes it. Requests are sent again
+    after a reconnection, so they must be idempotent. All requests of `amq.headrace.pipeline` are,
+    but to move or copy messages needs an `id`. Requests wait while the broker blocks the
+    connection.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class _Answers:
     def __init__(self, channel: Channel, reply_to: str) -> None:
         self.channel = channel
         self.reply_to = reply_to
-        self.error: ClientError | None = None  # Why no more will come.
+        self.error: ClientError | None = None  # The error that ends all answers.
         self._waiting: dict[str, asyncio.Future[bytes]] = {}
         self._number = 0
 

@@ -28,9 +28,9 @@ class Snapshot:
 
     broker: str  # The broker's UUID.
     queue: str
-    id: int  # Of the queue; never given to another.
+    id: int  # The queue's id, never reused.
     first: int  # The position of its first ready message.
-    last: int  # Behind that of its last: what comes later is beyond.
+    last: int  # The position after its last message; later arrivals have higher ones.
     bounds: tuple[int, ...]  # Positions that cut it into about equal parts.
     messages: int  # Number of ready messages at that moment.
     octets: int  # Bytes of the bodies of these messages.
@@ -60,7 +60,7 @@ async def browse(
     """Read the messages that are ready at the positions [first, last), in order.
 
     A record's offset is its position; it has the header `x-redelivered` if it was delivered before.
-    It goes on at the same position after a reconnection.
+    The read continues at the same position after a reconnection.
     """
     reading = connection.stream(queue).read(
         first, last, batch_max=batch_max, credit=credit, browse=True

@@ -74,8 +74,8 @@ class SinkState:
     epoch: int
     last: int | None  # The last committed batch.
     at_ms: int  # When it was committed.
-    already: bool = False  # Of a commit: it had been done before.
-    messages: int = 0  # Of a commit: how many became visible.
+    already: bool = False  # Whether the batch had been committed before.
+    messages: int = 0  # The messages that a commit made visible.
 
 
 def _state(answer: Answer) -> SinkState:
@@ -94,7 +94,7 @@ class Sink:
         self, connection: Connection, name: str, *, requests: Requests | None = None
     ) -> None:
         self.name = name
-        self.epoch = 0  # Of `begin`; 0 acts for any owner.
+        self.epoch = 0  # The epoch from `begin`; 0 acts for any owner.
         self._requests = requests or Requests(connection, timeout_s=PREPARE_S)
 
     async def begin(self, owner: str, run: str = "", *, force: bool = False) -> SinkState:

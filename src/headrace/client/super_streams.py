@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Super streams: the streams behind one exchange."""
+"""Super streams: the partition streams of one exchange."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Partition:
     """One stream of a super stream."""
 
     number: int  # Its place, from 0.
-    key: str  # Of its binding.
+    key: str  # The binding key.
     stream: str
-    id: int  # Of the stream; one that is made again has another.
+    id: int  # The stream's id; a stream declared again has another.
     first: int  # The offset of the oldest message.
     next: int  # The offset of the next message.
     octets: int
@@ -29,13 +29,13 @@ class SuperStream:
     """A super stream at the time of the request."""
 
     exchange: str
-    type: str  # Of the exchange: x-super-stream, or direct in RabbitMQ's layout.
-    by: str  # What picks the partition: the `hash` of the routing key, or the `key` itself.
-    partitions: tuple[Partition, ...]  # In their order.
+    type: str  # The exchange type: x-super-stream, or direct in RabbitMQ's layout.
+    by: str  # The partition is chosen by the `hash` of the routing key, or by the `key` itself.
+    partitions: tuple[Partition, ...]  # The partitions in order.
 
 
 async def super_stream(requests: Requests, exchange: str) -> SuperStream:
-    """Return the super stream behind an exchange; RequestRefused if the exchange has none."""
+    """Return the super stream of an exchange; RequestRefused if the exchange has none."""
     return _read(await requests.ask("superstream.info", exchange=exchange))
 
 

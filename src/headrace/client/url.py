@@ -20,7 +20,7 @@ FRAME_MIN_SIZE = 4096  # 0-9-1 section 4.2.3: what every peer must accept.
 FRAME_MAX = 131072
 CHANNEL_MAX = 2047
 HEARTBEAT_S = 60
-HOSTS_MAX = 32  # Of one URL.
+HOSTS_MAX = 32  # Hosts of one URL.
 MECHANISMS = (
     *("PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL", "ANONYMOUS"),
     *("XOAUTH2", "OAUTHBEARER"),  # The password of the URL is the token.
@@ -63,7 +63,7 @@ class Settings:
     name: str = ""
     mechanism: str = ""  # "" takes PLAIN when offered, else AMQPLAIN.
     version: Version = V0_9_1
-    insist: bool = False  # On this broker: it must not redirect us.
+    insist: bool = False  # Whether to forbid the broker to redirect the client.
     cacertfile: str = ""
     certfile: str = ""
     keyfile: str = ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker and an archive of its streams, asked as if retention had dropped nothing."""
+"""A broker together with an archive of its streams, as if retention had dropped nothing."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 
 class ArchivedBroker:
-    """Answers as `planner.Broker` does; the places of streams are those at the broker."""
+    """A `positions.Broker` that includes an archive; bounds of streams are the broker's."""
 
     def __init__(self, broker: Broker, archive: Archive) -> None:
         self._broker = broker
         self._archive = archive
 
     def identity(self) -> str:
-        """Return the broker's identity; OptionError if it tells none."""
+        """Return the broker's identity; OptionError if the broker has none."""
         identity = self._broker.identity()
         if not identity:
             raise OptionError("option 'archive' needs Headrace as the broker")
         return identity
 
     def places(self) -> dict[str, StreamBounds]:
-        """The streams that are to be read now, and where they are at the broker."""
+        """Return the streams to read now, with their bounds at the broker."""
         self.identity()
         return self._broker.places()
 
     def offset_at(self, stream: str, moment: datetime) -> int:
-        """The offset of the first record that arrived at `moment` or later; the end if none did."""
+        """Return the first offset that arrived at `moment` or later; the end if none did."""
         offset, oldest = self._broker.offset_at(stream, moment), self.first_offset(stream)
         if oldest >= offset or offset > self._broker.first_offset(stream):
             return offset
@@ -45,7 +45,7 @@ class ArchivedBroker:
         return offset if archived is None else min(offset, archived)
 
     def first_offset(self, stream: str) -> int:
-        """The offset of the oldest record, archived or not."""
+        """Return the offset of the oldest record, archived or not."""
         offset = self._broker.first_offset(stream)
         self._archive.refresh()
         self._check(stream)
@@ -53,7 +53,7 @@ class ArchivedBroker:
         return offset if archived is None else min(offset, archived)
 
     def measure(self, piece: Range, octets_max: int | None) -> RangeSize:
-        """As `batch_limits.Measure`; never asked, as the options exclude each other."""
+        """Measure at the broker; never called, because the options exclude each other."""
         return self._broker.measure(piece, octets_max)
 
     def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
@@ -61,7 +61,7 @@ class ArchivedBroker:
         return self._broker.skipped(reader, streams)
 
     def _check(self, stream: str) -> None:
-        """OffsetError when the archive is of another stream of that name, as far as that shows."""
+        """Raise OffsetError if the archive ends after the stream: it is of another stream."""
         end = self._archive.end(stream)
         following = self._broker.places()[stream].next
         if end > following:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ready messages of a queue, divided into parts that are browsed: the messages stay there.
+"""Ready messages of a queue, divided into parts that are browsed without consuming.
 
 Messages that are consumed before a part is read are missing, and so are later arrivals.
 """
@@ -12,7 +12,7 @@ from headrace.client.blocking_pipeline import take_snapshot
 from headrace.client.requests import RequestRefused
 from headrace.columns.options.kinds import OptionError
 from headrace.columns.options.options import partitions_default
-from headrace.columns.runtime.connections import Purpose, patiently, requests
+from headrace.columns.runtime.connections import Purpose, requests, run_with_retry
 from headrace.columns.schema.offsets import Range
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from headrace.client.snapshot import Snapshot
     from headrace.columns.options.options import ReadOptions
 
-PART_MESSAGES_MIN: Final = 1000  # Below this a task costs more than it brings.
-PARTS_MAX: Final = 1000  # Of a queue.
+PART_MESSAGES_MIN: Final = 1000  # A task for fewer messages costs more time than it saves.
+PARTS_MAX: Final = 1000  # Parts of a queue.
 
 
 def queue_parts(options: ReadOptions) -> list[Range]:
@@ -34,7 +34,7 @@ def queue_parts(options: ReadOptions) -> list[Range]:
 
 
 def parts(options: ReadOptions, messages: int) -> int:
-    """Into how many parts to cut so many messages."""
+    """Return the number of parts for a number of messages."""
     count = options.partitions_min
     if count is None:
         count = min(partitions_default(), messages // PART_MESSAGES_MIN)
@@ -50,6 +50,6 @@ def _snapshot(options: ReadOptions, count: int) -> Snapshot:
         return take_snapshot(requests(connection), options.queue, count)
 
     try:
-        return patiently(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK)
+        return run_with_retry(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK)
     except RequestRefused as refused:
         raise OptionError(f"option 'queue': {refused.text}") from None

@@ -21,7 +21,7 @@ class StreamMissingError(RuntimeError):
 
 
 def missing(stream: str) -> StreamMissingError:
-    """The error for a stream that is not there."""
+    """Return the error for a stream that does not exist."""
     return StreamMissingError(
         f"option 'stream': the broker has no stream {stream!r} in this virtual host; a stream is a "
         "queue declared with x-queue-type=stream"

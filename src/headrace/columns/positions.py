@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class StreamBounds(NamedTuple):
-    """The first offset of a stream, and the offset of its next record.
+    """The first offset of a stream, the offset of its next record, and its id.
 
-    `first` is 0 and `id` is 0 from a broker that does not tell them cheaply.
+    `first` and `id` are 0 for a broker that would need a consumer to find them.
     """
 
     first: int
@@ -26,42 +26,42 @@ class StreamBounds(NamedTuple):
 
 
 class RangeSize(NamedTuple):
-    """The octets of the records before offset `next`, from where the measuring began."""
+    """The bytes of the records from the first measured one to before offset `next`."""
 
     octets: int
     next: int
 
 
 class OffsetLookup(Protocol):
-    """The questions about offsets, which a broker answers."""
+    """Lookups of offsets at a broker."""
 
     def offset_at(self, stream: str, moment: datetime) -> int:
-        """The offset of the first record that arrived at `moment` or later; the end if none did."""
+        """Return the first offset that arrived at `moment` or later; the end if none did."""
 
     def first_offset(self, stream: str) -> int:
-        """The offset of the oldest record."""
+        """Return the offset of the oldest record."""
 
 
 class Broker(OffsetLookup, Protocol):
-    """The questions of a planner about its streams."""
+    """A broker, as a planner uses it."""
 
     def identity(self) -> str:
-        """Return the broker's identity; "" if it tells none."""
+        """Return the broker's identity; "" if the broker has none."""
 
     def places(self) -> dict[str, StreamBounds]:
-        """The streams that are to be read now, and where they are."""
+        """Return the streams to read now, with their bounds."""
 
     def measure(self, piece: Range, octets_max: int | None) -> RangeSize:
-        """The records of a range; the first of them within a limit, or one."""
+        """Measure the first records of a range, up to a number of bytes, but at least one."""
 
     def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
-        """Return the number of records of streams that tasks found lost."""
+        """Return the number of lost records of each stream that tasks reported."""
 
 
 def positions(
     broker: OffsetLookup, bound: Bound, places: Mapping[str, StreamBounds]
 ) -> dict[str, int]:
-    """The offsets that a bound means now. A number outside of a stream is refused."""
+    """Return the present offsets of a bound; OptionError for an offset after a stream's end."""
     bound_by_stream = bound.of(tuple(places))
     return {
         stream: _position(broker, bound, stream, at, places[stream])

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def read_schema(options: Mapping[str, str]) -> StructType:
-    """The columns of a read with these options, when the user gives no schema.
+    """Return the columns of a read with these options, when the user gives no schema.
 
-    What is wrong with the options is said by the reader, which knows whether it streams.
+    The reader reports errors in the options, because it knows whether the read is a stream.
     """
     read = _understood(options)
     if read is None:

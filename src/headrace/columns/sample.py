@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema of a read: given, kept from before, or inferred from a sample of the records."""
+"""The schema of a read: given, stored by an earlier read, or inferred from sample records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.columns.decode import infer
 from headrace.columns.decode.codec import strip_framing
 from headrace.columns.decode.values import loads
 from headrace.columns.options.kinds import OptionError
-from headrace.columns.read.open_bodies import decompress_batches
+from headrace.columns.read.open_bodies import decompress
 from headrace.columns.runtime.schema_log import SchemaLog
 from headrace.columns.schema.columns import CONTENT_HEADER
 from headrace.columns.schema.types import BinaryType, DataType, StringType, StructField, StructType
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from headrace.columns.options.decode_options import DecodeOptions
     from headrace.columns.options.options import ReadOptions
 
-SAMPLE_BYTES_MAX: Final = 16 << 20  # Of bodies.
+SAMPLE_BYTES_MAX: Final = 16 << 20  # Bytes of all sampled bodies.
 RAW: Final = ("body", CONTENT_HEADER)
-STREAMS_MAX: Final = 10  # Of which a sample is taken.
+STREAMS_MAX: Final = 10  # Streams that are sampled.
 
 
 def value_type(options: ReadOptions, decoding: DecodeOptions) -> DataType:
-    """The type of the column `value`; asks the broker only when it has to be inferred."""
+    """Return the type of the column `value`; only inference reads from the broker."""
     if decoding.format in ("string", "binary"):
         return StringType() if decoding.format == "string" else BinaryType()
     given = decoding.schema()
@@ -48,7 +48,7 @@ def value_type(options: ReadOptions, decoding: DecodeOptions) -> DataType:
     def change(newest: StructType | None) -> StructType:
         if given is None:
             return infer_schema(options, decoding) if newest is None else newest
-        # The columns that are given come first and count; those that were added since stay.
+        # Given columns come first and override stored ones; later additions stay.
         return given if newest is None else infer.grow(given, newest)
 
     return versions.put(decoding.format, change)
@@ -90,7 +90,7 @@ def _framed_json(body: bytes) -> object:
 
 
 def json_schema(bodies: Iterable[bytes], parse: Callable[[bytes], object] = _json) -> StructType:
-    """The schema of those bodies that are objects of JSON, or of what `parse` reads."""
+    """Infer the schema of bodies that `parse` reads as objects; other bodies are skipped."""
 
     def parsed() -> Iterable[object]:
         for body in bodies:
@@ -103,7 +103,7 @@ def json_schema(bodies: Iterable[bytes], parse: Callable[[bytes], object] = _jso
 
 
 def csv_schema(bodies: Iterable[bytes], decoding: DecodeOptions) -> StructType:
-    """The schema of those bodies that are records of CSV; columns are `_c0`, `_c1` and so on."""
+    """Infer the schema of records of CSV, with columns `_c0`, `_c1`, …; skip other bodies."""
     kinds: list[DataType] = []
     for body in bodies:
         try:
@@ -121,7 +121,7 @@ def csv_schema(bodies: Iterable[bytes], decoding: DecodeOptions) -> StructType:
 
 
 def sample(options: ReadOptions, decoding: DecodeOptions) -> Iterable[bytes]:
-    """Some bodies, decompressed: of each stream the oldest and the newest, of a queue the first."""
+    """Yield decompressed bodies: the oldest and newest of each stream, the first of a queue."""
     from headrace.columns.read.records import Reading, read
     from headrace.columns.schema.offsets import Range
     from headrace.columns.survey import Survey
@@ -152,16 +152,16 @@ def sample(options: ReadOptions, decoding: DecodeOptions) -> Iterable[bytes]:
 
 
 def _bodies(batch: pa.RecordBatch, decoding: DecodeOptions) -> Iterable[bytes]:
-    """The bodies of a batch, without those that cannot be decompressed."""
+    """Yield the decompressed bodies of a batch; skip bodies that cannot be decompressed."""
     if not decoding.decompressed_max:
         yield from batch.column("body").to_pylist()
         return
-    for part in decompress_batches(batch, decoding.decompressed_max):
+    for part in decompress(batch, decoding.decompressed_max):
         yield from (body for at, body in enumerate(part.bodies) if at not in part.faults)
 
 
 def _of_queue(options: ReadOptions, decoding: DecodeOptions) -> Iterable[bytes]:
-    """The first bodies of a queue, which stay in it."""
+    """Browse the first bodies of a queue."""
     from headrace.columns.browse import queue_parts
     from headrace.columns.read.read_range import read_range
     from headrace.columns.schema.columns import Wanted

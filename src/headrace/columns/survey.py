@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The questions of a planner about streams, answered by a broker.
+"""The streams of a read at their broker, for a planner.
 
-Headrace is asked for all streams at once. Any other broker is asked by what AMQP has: there the end
-of a stream is found by consuming, a stream has no identity, and nothing can be measured or listed.
+Headrace answers for all streams in one request. For any other broker the client uses plain AMQP: it
+finds the end of a stream by consuming; streams have no identity, and cannot be measured or listed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.columns.errors import missing
 from headrace.columns.options.kinds import NAMES_MAX, OptionError
 from headrace.columns.positions import OffsetLookup, RangeSize, StreamBounds, positions
 from headrace.columns.read.header_columns import ARRIVAL_HEADER
-from headrace.columns.runtime.connections import Purpose, patiently, requests
+from headrace.columns.runtime.connections import Purpose, requests, run_with_retry
 from headrace.columns.schema.offsets import Range
 
 if TYPE_CHECKING:
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND: Final = timedelta(milliseconds=1)
 LISTED_MAX: Final = 1000  # Streams of one request.
-NAMES_S: Final = 1.0  # How old the names may be that a pattern or a super stream stands for.
+NAMES_S: Final = 1.0  # Lifetime of the cached names of a pattern or a super stream.
 
 T = TypeVar("T")
 
 
 def stream_ranges(options: ReadOptions, *, plain: bool = False) -> list[Range]:
-    """Return the ranges that a batch read of streams covers now; those that are empty are left out.
+    """Return the ranges that a batch read of streams covers now, without empty ones.
 
-    `plain` is that of `Survey`. OptionError when the bounds do not fit the streams.
+    `plain` is as in `Survey`. OptionError when the bounds do not fit the streams.
     """
     broker = Survey(options, plain=plain)
     return _ranges(options, broker, broker.places())
 
 
 def archived_ranges(options: ReadOptions, archive: Archive) -> tuple[list[Range], ArchiveSplit]:
-    """Return the ranges as if retention had dropped nothing, and where the archive ends in them."""
+    """Return the ranges as if retention had dropped nothing, and their split with the archive."""
     broker = ArchivedBroker(Survey(options), archive)
     places = broker.places()
     ranges = _ranges(options, broker, places)
@@ -85,7 +85,7 @@ class Survey:
         *,
         plain: bool = False,
     ) -> None:
-        """With `plain` no requests are sent, which take the permission to write to amq.default."""
+        """`plain` sends no requests, which need the permission to write to amq.default."""
         assert options.streams is not None
         self._plain = plain
         self.options = options
@@ -96,7 +96,7 @@ class Survey:
         self._names_at: float | None = None
 
     def identity(self) -> str:
-        """Return the broker's identity of the last answer; "" if it tells none."""
+        """Return the broker's identity in its last answer; "" if the broker has none."""
         if not self._identity and not self._plain:
             headrace_id = self._do(
                 lambda connection: connection.server_properties.get("headrace_id")
@@ -105,7 +105,7 @@ class Survey:
         return self._identity
 
     def places(self) -> dict[str, StreamBounds]:
-        """The streams that are to be read now, and where they are."""
+        """Return the streams to read now, with their bounds."""
         names = self._current()
         if not self.identity():
             return {name: StreamBounds(0, self._of(name, _last)) for name in names}
@@ -123,14 +123,14 @@ class Survey:
         return places
 
     def offset_at(self, stream: str, moment: datetime) -> int:
-        """The offset of the first record that arrived at `moment` or later; the end if none did."""
+        """Return the first offset that arrived at `moment` or later; the end if none did."""
         if not self.identity():
             return self._do_of(stream, lambda link, asked: _offset_at(link, asked, moment))
         timestamp_ms = -((EPOCH - moment) // MILLISECOND)  # Rounded up.
         return int(self._ask(stream, "stream.offset", timestamp_ms=max(0, timestamp_ms))["offset"])
 
     def first_offset(self, stream: str) -> int:
-        """The offset of the oldest record."""
+        """Return the offset of the oldest record."""
         if not self.identity():
             return self._of(stream, lambda asked: asked.first_offset())
         return int(self._ask(stream, "stream.info")["first"])
@@ -158,7 +158,7 @@ class Survey:
 
     def ask(self, what: str, **fields: Json) -> JsonObject:
         """Send a request to the broker; RequestRefused when it refuses."""
-        return patiently(
+        return run_with_retry(
             self.options.uri,
             self.options.reconnect_timeout_s,
             lambda connection: requests(connection).ask(what, **fields),
@@ -174,7 +174,7 @@ class Survey:
             raise OptionError(f"option {self.streams.option!r}: {refused.text}") from None
 
     def _current(self) -> tuple[str, ...]:
-        """The names of the streams that are meant now."""
+        """Return the names of the streams to read now."""
         streams = self.streams
         if streams.names:
             return streams.names
@@ -224,13 +224,13 @@ class Survey:
             raise missing(stream) from None
 
     def _do(self, work: Callable[[blocking.Connection], T]) -> T:
-        return patiently(self.options.uri, self.options.reconnect_timeout_s, work)
+        return run_with_retry(self.options.uri, self.options.reconnect_timeout_s, work)
 
 
 def _offset_at(connection: blocking.Connection, stream: blocking.Stream, moment: datetime) -> int:
-    """The offset of the first record that arrived at `moment` or later, to the millisecond.
+    """Return the first offset that arrived at `moment` or later, to the millisecond.
 
-    AMQP's own times are seconds, so Headrace's records of that second are looked at.
+    AMQP's timestamps are in seconds, so the search reads Headrace's records of that second.
     """
     second = moment.replace(microsecond=0)
     low = stream.offset_at(second)

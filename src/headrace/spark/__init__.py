@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """AMQP streams in Apache Spark, as the data source `amqp`.
 
-Spark finds it by itself through the module `pyspark_amqp`; nothing has to be registered. The
-options are in `options`, the columns in `schema`, and docs/guides/spark.md tells how it all is
-used.
+Spark finds it through the module `pyspark_amqp`, without registration. The options are in
+`headrace.columns.options`, the columns in `headrace.columns.schema`; see docs/guides/spark.md.
 
 Spark's workers are the `python3` of the PATH unless PYSPARK_PYTHON names another. That Python may
 lack this package, so importing this module names the driver's own, where nothing names one yet.

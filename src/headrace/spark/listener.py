@@ -5,9 +5,9 @@
 
     spark.streams.addListener(QueryListener(json_lines="queries.jsonl"))
 
-Python data sources have no metrics of their own in Spark 4.3. But a source says in the progress of
-each batch where its records end (`latestOffset`) and where the batch ended (`endOffset`): the lag
-is what lies between.
+Python data sources have no metrics of their own in Spark 4.3. But the progress of each batch has
+the end of the source (`latestOffset`) and the end of the batch (`endOffset`): the lag is their
+difference.
 """
 
 from __future__ import annotations
@@ -37,27 +37,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-JSON_LINES_BYTES_MAX: Final = 64 << 20  # Then the file is renamed, to begin another.
-ERROR_LENGTH_MAX: Final = 1000  # Characters of what a query ended with.
+JSON_LINES_BYTES_MAX: Final = 64 << 20  # A larger file is renamed, and a new one begun.
+ERROR_LENGTH_MAX: Final = 1000  # Characters of the error that ended a query.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One thing that happened to one query.
+    """One event of one query.
 
-    `event` is `started`, `progress`, `idle` or `terminated`. `rows` were read in the batch;
-    `rows_per_s` is how many arrived, and `processed_per_s` how many were done in a second.
-    `durations_ms` are those that Spark tells, by the part of the work. `lag` is by stream: how many
-    records were there and not read when the batch was done; `lost`: how many retention dropped
-    before they were read, over the life of the query. `rejected` are the rows that each rule of a
-    pipeline refused in this run of the query, `warned` those that a rule let through, `checked`
-    those that it was asked about. `watermark` is the query's, if any.
-    `owners` are the names under which it has its groups at the broker.
+    `event` is `started`, `progress`, `idle` or `terminated`. `rows` is the number of rows of the
+    batch, `rows_per_s` their rate of arrival, and `processed_per_s` their rate of processing.
+    `durations_ms` has Spark's durations by phase. `lag` has the unread records of each stream at
+    the end of the batch; `lost` has the records that retention dropped unread, over the life of the
+    query. `rejected`, `warned` and `checked` have, for each rule of a pipeline in this run, the
+    rows that it refused, let through with a warning, and checked. `watermark` is that of the query.
+    `owners` are the names under which the query owns its groups at the broker.
     """
 
     event: str
-    moment: str  # ISO 8601, as Spark gives it.
-    query: str  # The id that a checkpoint keeps.
+    moment: str  # Spark's timestamp in ISO 8601.
+    query: str  # The id in the checkpoint.
     run: str
     name: str | None = None
     batch: int | None = None
@@ -77,11 +76,11 @@ class Report:
 
     @property
     def lag_records(self) -> int:
-        """The lag of all streams together."""
+        """The sum of the lag of all streams."""
         return sum(self.lag.values())
 
     def to_json(self) -> str:
-        """One line, with `lag_records`, and without what is empty."""
+        """Return one line of JSON, with `lag_records` and without empty fields."""
         values = {key: value for key, value in asdict(self).items() if value not in (None, {}, ())}
         if self.lag:
             values["lag_records"] = self.lag_records
@@ -99,11 +98,11 @@ class Report:
 
 
 class QueryListener(StreamingQueryListener):
-    """Hands a `Report` of everything that happens to the log, a callback and a file.
+    """Reports every event of queries as a `Report` to the log, a callback and a file.
 
-    The callback runs in Spark's own thread for listeners: it must be quick. What it raises is
-    logged and ends nothing. The file has a line of JSON for each report; beyond 64 MiB it is
-    renamed to end in `.1`, over the one before.
+    The callback runs in Spark's thread for listeners, so it must return quickly. Its exceptions are
+    logged. The file has a line of JSON for each report. Above 64 MiB it is renamed to end in `.1`,
+    replacing the file of that name.
     """
 
     def __init__(
@@ -122,12 +121,12 @@ class QueryListener(StreamingQueryListener):
 
     @property
     def latest(self) -> Mapping[str, Report]:
-        """The newest progress of each query that runs, by its run id."""
+        """The last progress of each running query, by its run id."""
         with self._lock:
             return dict(self._latest)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's names.
-        """A query begins."""
+        """Report the start of a query."""
         run = str(event.runId)
         self._names[run] = event.name
         self._tell(
@@ -141,7 +140,7 @@ class QueryListener(StreamingQueryListener):
         )
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """A batch is done."""
+        """Report the progress of a finished batch."""
         report = report_of(event.progress)
         with self._lock:
             report = _after(self._latest.get(report.run), report)
@@ -162,7 +161,7 @@ class QueryListener(StreamingQueryListener):
         )
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """A query ended, with an error or because it was stopped."""
+        """Report the end of a query, with its error if it failed."""
         run = str(event.runId)
         with self._lock:
             last = self._latest.pop(run, None)
@@ -250,7 +249,7 @@ def _add_counts(before: Mapping[str, int], rows: Mapping[str, int]) -> dict[str,
 
 
 def lag_of(source: SourceProgress) -> dict[str, int]:
-    """By stream, how many records are there that were not read; empty for other sources."""
+    """Return the unread records by stream; empty for other sources."""
     end, latest = _positions(source.endOffset), _positions(source.latestOffset)
     starts = _positions(source.endOffset, "from")
     return {
@@ -273,7 +272,7 @@ def _owner(offset: object) -> str:
 
 
 def _ours(offset: object) -> Mapping[str, object]:
-    """An offset of ours; empty for anything else."""
+    """Return an offset of this data source; empty for other offsets."""
     try:
         decoded: object = json.loads(offset) if isinstance(offset, str) else offset
     except ValueError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SQL over streams, queues and archives, by DuckDB. Nothing is changed or taken.
+"""SQL over streams, queues and archives, by DuckDB, without changing or consuming them.
 
 docs/guides/sql.md tells how it is used.
 """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import duckdb
 import pyarrow as pa
 
-from headrace.sql.needs import needs
+from headrace.sql.needs import query_needs
 from headrace.sql.sources import Messages
 from headrace.sql.statement import OURS, QueryError, parse_statement
 
@@ -49,7 +49,7 @@ class Running:
 def run(places: SourceCatalog, sql: str, limits: Limits | None = None) -> Iterator[Running]:
     """Run a query over streams, queues and archives; its result is read within the `with`.
 
-    QueryError says what is wrong with the query; errors of the broker are the client's.
+    QueryError has the fault of the query; errors of the broker are the client's.
     """
     limits = limits or Limits()
     config: dict[str, str | bool | int | float | list[str]] = {
@@ -63,7 +63,7 @@ def run(places: SourceCatalog, sql: str, limits: Limits | None = None) -> Iterat
     try:
         connection.execute("SET python_enable_replacements = false")
         connection.execute("SET TimeZone = 'UTC'")
-        with _said():
+        with _query_errors():
             statement = parse_statement(connection, sql)
             sources = {name: places.open(place) for name, place in statement.places.items()}
             _register(connection, statement.sql, sources)
@@ -77,7 +77,7 @@ def run(places: SourceCatalog, sql: str, limits: Limits | None = None) -> Iterat
 
 
 def _register(connection: duckdb.DuckDBPyConnection, sql: str, sources: dict[str, Source]) -> None:
-    """Make the sources known to DuckDB, each with no more than the query needs."""
+    """Register the sources with DuckDB, each with only the columns and rows the query needs."""
     schemas = {
         name: source.records.schema
         for name, source in sources.items()
@@ -86,13 +86,13 @@ def _register(connection: duckdb.DuckDBPyConnection, sql: str, sources: dict[str
     for name, source in sources.items():
         if name not in schemas:
             connection.register(name, source.table(None))
-    needed = needs(connection, sql, schemas)
+    needed = query_needs(connection, sql, schemas)
     for name in schemas:
         connection.register(name, sources[name].table(needed.get(name)))
 
 
 def _without_generated_names(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """The result without names of ours, which DuckDB puts into those of some columns."""
+    """Remove Headrace's table names from column names, into which DuckDB puts some of them."""
     names = [_OURS.sub("", name) for name in reader.schema.names]
     if names == reader.schema.names:
         return reader
@@ -104,8 +104,8 @@ def _without_generated_names(reader: pa.RecordBatchReader) -> pa.RecordBatchRead
 
 
 @contextmanager
-def _said() -> Iterator[None]:
-    """Errors of DuckDB are those of the query."""
+def _query_errors() -> Iterator[None]:
+    """Raise DuckDB's errors as QueryError."""
     try:
         yield
     except duckdb.Error as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns, and the bounds of offsets and times, that a query needs of each source.
+"""The columns, and the bounds of offsets and times, that a query query_needs of each source.
 
 DuckDB plans the query over tables without rows. Its plan has the projection and the filters of
 each scan. Bounds only save reading: DuckDB filters again.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from headrace.untyped import JsonObject
 
-OFFSET_END: Final = 1 << 63  # Behind every offset.
+OFFSET_END: Final = 1 << 63  # Above every offset.
 # Pruning by statistics would find empty tables and plan no scan.
 DISABLED: Final = "statistics_propagation,empty_result_pullup"
 _TERM: Final = re.compile(
@@ -41,7 +41,7 @@ class ScanNeeds:
     until: datetime | None = None
 
     def widen(self, other: ScanNeeds) -> None:
-        """Add the needs of another scan."""
+        """Add the query_needs of another scan."""
         self.columns |= other.columns
         self.first = min(self.first, other.first)
         self.last = max(self.last, other.last)
@@ -49,10 +49,10 @@ class ScanNeeds:
         self.until = _looser(self.until, other.until, max)
 
 
-def needs(
+def query_needs(
     connection: duckdb.DuckDBPyConnection, sql: str, schemas: Mapping[str, pa.Schema]
 ) -> dict[str, ScanNeeds]:
-    """Return the needs of a query for each source that its plan scans.
+    """Return the query_needs of a query for each source that its plan scans.
 
     A source that is not in the result may be needed as a whole. Binding errors are DuckDB's.
     """
@@ -120,7 +120,7 @@ def _bound(scan_needs: ScanNeeds, text: str) -> None:
             if sign in (">=", ">", "="):
                 scan_needs.since = at if scan_needs.since is None else max(scan_needs.since, at)
             if sign in ("<=", "<", "="):
-                at += timedelta(milliseconds=1)  # Behind it, whichever sign it is.
+                at += timedelta(milliseconds=1)  # An upper bound for each sign.
                 scan_needs.until = at if scan_needs.until is None else min(scan_needs.until, at)
 
 

@@ -15,7 +15,7 @@ from headrace.client.requests import RequestRefused
 from headrace.client.url import Secret
 from headrace.columns.errors import StreamMissingError
 from headrace.columns.options.kinds import OptionError
-from headrace.columns.runtime.connections import Purpose, patiently, requests
+from headrace.columns.runtime.connections import Purpose, requests, run_with_retry
 from headrace.sql.statement import QueryError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.sql.statement import TableReference
 
 NAMES_MAX: Final = 1000  # Streams that are listed.
-SHOWN_MAX: Final = 10  # Of these in an error.
+SHOWN_MAX: Final = 10  # Streams that an error lists.
 ARGUMENTS: Final = (
     *("value", "value_schema", "schema_sample", "schema_evolution_mode", "rescued_data_column"),
     *("mode", "time_zone", "decompress", "decompressed_bytes_max", "avro_framing", "json_framing"),
@@ -50,7 +50,7 @@ class SourceCatalog:
     files: bool = False
 
     def open(self, place: TableReference) -> Source:
-        """Return the rows of a place; QueryError names what is missing, and what there is."""
+        """Return the source of a table reference; QueryError lists the existing ones."""
         if place.kind == "archive" or (not place.kind and self._is_archive(place.name)):
             return Archive(self._archive(place))
         arguments = self._arguments(place)
@@ -100,7 +100,7 @@ class SourceCatalog:
 
     def _streams(self) -> list[str]:
         try:
-            answer = patiently(
+            answer = run_with_retry(
                 Secret(self.url),
                 0.0,
                 lambda connection: requests(connection).ask("stream.list", after=""),
@@ -150,7 +150,7 @@ class Messages(Source):
             records = records.between(needed.first, needed.last)
             records = records.during(needed.since, needed.until)
         columns = [name for name in records.schema.names if name in needed.columns]
-        # Of count(*) a column is needed all the same: the cheapest.
+        # DuckDB needs a column even for count(*): the cheapest one.
         return records.select(*(columns or ["offset"]))
 
 

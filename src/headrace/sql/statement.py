@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A query as DuckDB's own parser has it, and the places it reads.
+"""A query parsed by DuckDB, and the table references in it.
 
-DuckDB gives the tree of a SELECT as JSON, and nothing for other statements. Each place is a name of
-a FROM, or one of the functions of `FUNCTIONS` there, and gets a name of ours instead: names of
-AMQP differ by case, and those of DuckDB do not.
+DuckDB returns the tree of a SELECT as JSON, and nothing for other statements. A table reference is
+a name in FROM, or a call of one of the functions of `FUNCTIONS`. It is replaced by a generated
+name, because names in AMQP are case-sensitive and names in DuckDB are not.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 FUNCTIONS: Final = ("stream", "queue", "archive")
 OF_DUCKDB: Final = ("information_schema", "pg_catalog", "system")  # Schemas that it fills itself.
-OURS: Final = "headrace_"  # With a number: the name of a place in DuckDB.
+OURS: Final = "headrace_"  # With a number, the name of a source in DuckDB.
 SQL_LENGTH_MAX: Final = 1 << 20  # Characters.
 
 
 class QueryError(ValueError):
-    """A query that cannot be run; the text says why."""
+    """A query cannot be run; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableReference:
-    """Something that a query reads: `kind` is "" where only a name is given."""
+    """A source that a query reads; `kind` is "" for a name alone."""
 
     kind: str
     name: str
@@ -42,11 +42,11 @@ class Statement:
     """A query whose places have names of ours."""
 
     sql: str = ""
-    places: dict[str, TableReference] = field(default_factory=dict)  # By these names.
+    places: dict[str, TableReference] = field(default_factory=dict)  # By generated name.
 
 
 def parse_statement(connection: duckdb.DuckDBPyConnection, text: str) -> Statement:
-    """Return a query with the places it reads; QueryError if it is not one SELECT."""
+    """Return a query with its table references; QueryError if it is not one SELECT."""
     if len(text) > SQL_LENGTH_MAX:
         raise QueryError(f"the query has more than {SQL_LENGTH_MAX} characters")
     tree = _tree(connection, text)
@@ -79,7 +79,7 @@ def _tree(connection: duckdb.DuckDBPyConnection, text: str) -> JsonObject:
 
 
 def _tables(node: Json, ctes: frozenset[str]) -> Iterator[tuple[JsonObject, frozenset[str]]]:
-    """Each table of a tree, with the names of WITH that are seen there."""
+    """Yield each table of a tree, with the names of WITH in its scope."""
     if isinstance(node, list):
         for child in node:
             yield from _tables(child, ctes)
@@ -101,7 +101,7 @@ def _tables(node: Json, ctes: frozenset[str]) -> Iterator[tuple[JsonObject, froz
 def _place(
     connection: duckdb.DuckDBPyConnection, node: JsonObject, ctes: frozenset[str]
 ) -> TableReference | None:
-    """The place that a table is; None for one of DuckDB's own, or of the query's."""
+    """Return the reference of a table; None for a table of DuckDB's own or of the query."""
     if node["type"] == "TABLE_FUNCTION":
         function = node["function"]
         name = function["function_name"].lower()

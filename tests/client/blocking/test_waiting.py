@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.client import blocking
-from headrace.client.blocking import loop_thread, waiting
+from headrace.client.blocking import loop_thread, wakeup
 from headrace.client.blocking.loop_thread import LOOP
-from headrace.client.blocking.waiting import Wakening
+from headrace.client.blocking.wakeup import Wakeup
 from headrace.testing import LocalBroker
 from support.brokers.broker_process import until
 from support.interrupts import Interrupted
@@ -36,7 +36,7 @@ def unnoticed_interrupt() -> Iterator[None]:
 
     def waits() -> bool:
         assert MAIN.ident is not None
-        return sys._current_frames()[MAIN.ident].f_code is Wakening.wait.__code__
+        return sys._current_frames()[MAIN.ident].f_code is Wakeup.wait.__code__
 
     begun = threading.Event()
 
@@ -71,7 +71,7 @@ def test_a_consumer_that_waits_for_a_message() -> None:
 
 def test_a_wait_without_end() -> None:
     with unnoticed_interrupt():
-        Wakening().wait(lambda: False)
+        Wakeup().wait(lambda: False)
 
 
 def is_waiting(step: Interrupted) -> bool:
@@ -82,7 +82,7 @@ def is_waiting(step: Interrupted) -> bool:
 @pytest.mark.filterwarnings("ignore:Exception ignored in. <coroutine object")
 @pytest.mark.parametrize("call", ["consume", "publish"])
 def test_an_interrupt_at_each_step(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "SIGNAL_S", 0.001)
+    monkeypatch.setattr(wakeup, "SIGNAL_S", 0.001)
     with (
         LocalBroker() as broker,
         blocking.connect(broker.url) as connection,
@@ -151,5 +151,5 @@ def test_errors_of_the_work_are_its_own() -> None:
 
 
 def test_a_timeout_ends_a_wait() -> None:
-    assert not Wakening().wait(lambda: False, 0.01)
-    assert Wakening().wait(lambda: True, 0)
+    assert not Wakeup().wait(lambda: False, 0.01)
+    assert Wakeup().wait(lambda: True, 0)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headrace.columns.decode.inflate import InflateError, compressions, inflate
 from headrace.columns.options.options import OptionError, read_options
 from headrace.columns.read import open_bodies
-from headrace.columns.read.open_bodies import decompress_batches
+from headrace.columns.read.open_bodies import decompress
 from headrace.wire.properties import with_property
 
 ROOM = 1 << 20
@@ -100,21 +100,21 @@ def batch(*messages: tuple[str, bytes]) -> pa.RecordBatch:
 
 def test_a_batch_is_opened_where_its_headers_say_so() -> None:
     rows = batch(("", b"a"), ("gzip", gzip.compress(b"b")), ("utf-8", b"c"), ("zstd", b"d"))
-    (found,) = decompress_batches(rows.slice(1), ROOM)
+    (found,) = decompress(rows.slice(1), ROOM)
     assert found.bodies == [b"b", b"c", b""]
     assert found.faults == {
         2: "content_encoding zstd: it is not compressed by zstd: "
         "ZSTD decompress failed: Unknown frame descriptor"
     }
-    (plain,) = decompress_batches(batch(("", b"a"), ("utf-8", b"c")), ROOM)
+    (plain,) = decompress(batch(("", b"a"), ("utf-8", b"c")), ROOM)
     assert (plain.bodies, plain.faults) == ([b"a", b"c"], {})
-    assert [one.bodies for one in decompress_batches(batch(), ROOM)] == [[]]
+    assert [one.bodies for one in decompress(batch(), ROOM)] == [[]]
 
 
 def test_many_large_bodies_are_not_opened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_bodies, "OPEN_BYTES_MAX", 1000)
     body = gzip.compress(bytes(600))
-    parts = list(decompress_batches(batch(*[("gzip", body)] * 4, ("", b"x"), ("lz4", b"?")), ROOM))
+    parts = list(decompress(batch(*[("gzip", body)] * 4, ("", b"x"), ("lz4", b"?")), ROOM))
     assert [len(part.bodies) for part in parts] == [2, 3, 1]
     assert [part.batch.column("offset").to_pylist() for part in parts] == [[0, 1], [2, 3, 4], [5]]
     assert [list(part.faults) for part in parts] == [[], [], [0]]

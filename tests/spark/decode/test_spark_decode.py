@@ -17,7 +17,7 @@ from headrace.columns.decode.codec import Codec, Policy, TextCodec
 from headrace.columns.decode.csv import CsvCodec
 from headrace.columns.decode.csv_dialect import Dialect
 from headrace.columns.decode.json import JsonCodec
-from headrace.columns.decode.values import NOTES_MAX
+from headrace.columns.decode.values import MISFITS_MAX
 from headrace.columns.options.options import OptionError, read_options
 from headrace.columns.read import decoded_rows
 from headrace.columns.schema.ddl import DEPTH_MAX, SchemaTextError, parse_schema
@@ -187,7 +187,7 @@ def test_hostile_json_is_bad_and_nothing_worse() -> None:
             b'{"i":' + b"9" * 10_000 + b"}",
             b'{"d":1e999999999}',
             b'{"d":1e-999999999}',
-            json.dumps({f"n{at}": 1 for at in range(NOTES_MAX + 2)}).encode(),
+            json.dumps({f"n{at}": 1 for at in range(MISFITS_MAX + 2)}).encode(),
             b'{"a":[' + b'"x",' * 5000 + b"1]}",
             b"\xef\xbb\xbf{}",
             '{"i":1}'.encode("utf-16"),

@@ -87,7 +87,7 @@ def test_a_virtual_host_that_no_broker_serves_for_now_is_waited_for(broker: Loca
         uri = read_options({"uri": url, "stream": "s"}, streaming=True).uri
         slept: list[float] = []
         with pytest.raises(ConnectFailed) as caught:
-            connections.patiently(
+            connections.run_with_retry(
                 uri, 3, lambda _: None, known=True, clock=lambda: sum(slept), sleep=slept.append
             )
     assert caught.value.code == 530

@@ -115,8 +115,8 @@ def test_a_queue_without_leases_is_read_once_over_restarts(
     broker, path = headrace_broker, tmp_path / "spool"
     publish(broker, 0, 50)
     chosen = options(broker, path, maxRecordsPerTrigger="20")
-    lessor = Spooled(chosen)
-    planner = QueuePlanner(chosen, lessor, lambda: 0.0)
+    spooled = Spooled(chosen)
+    planner = QueuePlanner(chosen, spooled, lambda: 0.0)
     start = planner.initial()
     first = planner.following(start)
     assert first is not None
@@ -125,10 +125,10 @@ def test_a_queue_without_leases_is_read_once_over_restarts(
     assert second is not None
     planner.commit(first)
     connections.forget(chosen.uri)  # The driver dies: nothing of the second batch is acked.
-    lessor.close()
+    spooled.close()
     publish(broker, 50, 60)
-    lessor = Spooled(chosen)
-    planner = QueuePlanner(chosen, lessor, lambda: 0.0)
+    spooled = Spooled(chosen)
+    planner = QueuePlanner(chosen, spooled, lambda: 0.0)
     assert bodies(path, 20, second.positions["q"]) == list(range(20, 40))
     planner.commit(second)
     third = planner.following(second)
@@ -138,30 +138,30 @@ def test_a_queue_without_leases_is_read_once_over_restarts(
     assert planner.following(third) is None
     connections.forget(chosen.uri)
     assert ready(broker) == 0
-    lessor.close()
+    spooled.close()
 
 
 def test_a_full_spool_takes_nothing_more(headrace_broker: LocalBroker, tmp_path: Path) -> None:
     publish(headrace_broker, 0, 3000)
     chosen = options(headrace_broker, tmp_path, spoolBytesMax="50k")
-    lessor = Spooled(chosen)
-    state = lessor.claim("me")
-    first = lessor.take("me", 0, 3000, 1 << 30)
+    spooled = Spooled(chosen)
+    state = spooled.claim("me")
+    first = spooled.take("me", 0, 3000, 1 << 30)
     assert 0 < first < 3000
-    assert lessor.take("me", first, 3000, 1 << 30) == first
-    assert lessor.settle("me", first) == first
-    assert first < lessor.take("me", first, 3000, 1 << 30)
+    assert spooled.take("me", first, 3000, 1 << 30) == first
+    assert spooled.settle("me", first) == first
+    assert first < spooled.take("me", first, 3000, 1 << 30)
     assert state.ready == 3000
     with pytest.raises(GroupInUseError, match="spoolDirectory"):
         Spooled(chosen).claim("other")
     connections.forget(chosen.uri)
-    lessor.close()
+    spooled.close()
 
 
 def test_a_queue_that_is_not_there(headrace_broker: LocalBroker, tmp_path: Path) -> None:
     chosen = options(headrace_broker, tmp_path)
-    lessor = Spooled(chosen)
+    spooled = Spooled(chosen)
     with pytest.raises(OptionError, match="no queue 'q'"):
-        lessor.claim("me")
+        spooled.claim("me")
     connections.forget(chosen.uri)
-    lessor.close()
+    spooled.close()

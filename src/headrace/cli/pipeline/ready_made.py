@@ -140,7 +140,7 @@ def replay(
             raise click.UsageError(f"--without {name}: it is not one of {', '.join(DROPPABLE)}")
     request = ReplayRequest(
         lake=lake,
-        choice=MessageFilter(frozenset(streams), _utc(since), _utc(until)),
+        message_filter=MessageFilter(frozenset(streams), _utc(since), _utc(until)),
         exchange=exchange,
         routing_key=routing_key,
         rate=rate,

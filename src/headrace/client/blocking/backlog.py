@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishes of programs without asyncio: how they get to the loop, and how their outcome gets back.
+"""Publishes of programs without asyncio: their way to the loop, and the way of their outcomes back.
 
-A thread that publishes encodes the message and leaves it in a list; the loop's thread is woken once
-for all that have come together, sends them, and tells of their outcomes together as well. `Backlog`
-bounds what a program may have under way; `OutgoingQueue` keeps the order of publishes and
-settlements that cannot be sent at once.
+A publishing thread encodes the message and appends it to a list. The loop's thread wakes once for
+all waiting messages and sends them; it reports their outcomes in groups as well. `Backlog` bounds
+the unconfirmed publishes; `OutgoingQueue` keeps the order of publishes and settlements that cannot
+be sent at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.client.blocking.waiting import Wakening
+from headrace.client.blocking.wakeup import Wakeup
 from headrace.client.channel.outgoing import Publication
 from headrace.client.errors import ClientError
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 UNCONFIRMED_OCTETS_MAX = 16 << 20  # Bodies of unconfirmed publishes of one channel.
-ROOM_AGAIN = 3 / 4  # Of a limit: when fewer are unconfirmed, threads that wait may go on.
+ROOM_AGAIN = 3 / 4  # Waiting threads continue when the backlog is below this share of a limit.
 
 
 class Confirmation:
@@ -85,13 +85,13 @@ class Backlog:
         self._max = unconfirmed_max
         self._octets_max = octets_max
         self._lock = threading.Lock()
-        self._for_room: list[Wakening] = []  # Of threads that wait.
-        self._for_outcomes: list[Wakening] = []
+        self._for_room: list[Wakeup] = []  # The threads that wait until the backlog has room.
+        self._for_outcomes: list[Wakeup] = []  # The threads that wait for an outcome.
         self._count = self._octets = 0
-        self._settled = self._settled_octets = 0  # Not reported to a thread yet.
+        self._settled = self._settled_octets = 0  # Outcomes not yet reported.
 
     def add(self, octets: int, timeout_s: float | None) -> None:
-        """Count a publish in; wait while there are too many, or too many bytes."""
+        """Count a publish in; wait while the backlog has too many publishes or bytes."""
         if not self._try_count_in(octets):
             counted_in = partial(self._try_count_in, octets)
             self._wait(self._for_room, counted_in, timeout_s)
@@ -133,20 +133,20 @@ class Backlog:
             return True
 
     def _wait(
-        self, waiting: list[Wakening], met: Callable[[], bool], timeout_s: float | None
+        self, waiting: list[Wakeup], met: Callable[[], bool], timeout_s: float | None
     ) -> None:
-        wakening = Wakening()
-        waiting.append(wakening)
+        wakeup = Wakeup()
+        waiting.append(wakeup)
         try:
-            if not wakening.wait(met, timeout_s):
+            if not wakeup.wait(met, timeout_s):
                 raise TimeoutError(f"no answer within {timeout_s} s")
         finally:
-            waiting.remove(wakening)
+            waiting.remove(wakeup)
 
 
-def _wake(waiting: list[Wakening]) -> None:
-    for wakening in waiting.copy():
-        wakening.give()
+def _wake(waiting: list[Wakeup]) -> None:
+    for wakeup in waiting.copy():
+        wakeup.wake()
 
 
 class OutgoingQueue:
@@ -161,7 +161,7 @@ class OutgoingQueue:
         self._sending: asyncio.Task[None] | None = None
 
     def take(self, outgoing: Publication | Settlement) -> None:
-        """Send it now, or queue it behind earlier ones."""
+        """Send an item now, or queue it after earlier ones."""
         if self._held or not self._send_now(outgoing):
             self._held.append(outgoing)
             if self._sending is None:

@@ -255,8 +255,8 @@ class ChannelCalls(Blocking):
     def next_method(self) -> Arrived:
         """Wait for the broker's next method of class file, stream, message, tunnel or test.
 
-        Methods that answer a request are not among them. Raises ConnectionLost when the connection
-        is lost meanwhile: consumers of these classes do not go on after a reconnection.
+        Methods that answer a request are not returned. Raises ConnectionLost when the connection is
+        lost during the wait: consumers of these classes end with the connection.
         """
         return self._run(self._source.next_method())
 
@@ -333,9 +333,9 @@ class SessionCalls(Blocking):
     def attach(self, connection: ConnectionCalls, *, force: bool = False) -> None:
         """Attach the session to a connection; `force` detaches it from another.
 
-        Commands that are not completed are sent again, and pending calls go on. A broker that has
-        forgotten the session, as after a restart, has a new one: pending calls and subscriptions
-        fail with ConnectionLost, and transactions must be selected again.
+        Uncompleted commands are sent again, and pending calls continue. A broker that has lost the
+        session, as after a restart, opens a new one: pending calls and subscriptions fail with
+        ConnectionLost, and transactions must be selected again.
         """
         self._run(self._source.attach(connection.source, force=force))
 
@@ -551,10 +551,10 @@ class StreamCalls(Blocking):
     ) -> Iterator[list[Record]]:
         """Read the records of [first, last) in order, in batches of up to `batch_max`.
 
-        It waits for records that have not arrived, and goes on at the same offset after a
-        reconnection. `credit` bounds the records on their way. With a `filter` it gives only
-        records published with one of these filter values, and with `match_unfiltered` those without
-        any too; RabbitMQ sends others as well, which the client drops.
+        The read waits for records that have not arrived, and continues at the same offset after a
+        reconnection. `credit` bounds the records in flight. A `filter` selects the records
+        published with one of these filter values, and with `match_unfiltered` also the ones without
+        any; the client drops the other records that RabbitMQ sends.
 
         With `browse` the stream is an ordinary queue of Headrace, read without consuming: see
         `headrace.client.snapshot`. Raises OffsetGone when retention has deleted `first`, ValueError

@@ -83,7 +83,7 @@ class Delivery(_delivery.Delivered):
         return True
 
 
-# What an asyncio channel makes for its blocking twin: it treats both kinds alike.
+# The asyncio channel makes deliveries of this class for its blocking twin.
 _KIND = cast("type[_delivery.Delivery]", Delivery)
 
 
@@ -143,7 +143,7 @@ class Consumer:
         while True:
             while self._here:
                 source = self._here.popleft()
-                # Of a lost connection: it comes again. Without acks it would not.
+                # After a lost connection the broker redelivers it, but not without acks.
                 if source.is_current() or source.settled:
                     return cast("Delivery", source)
             if not LOOP.run(self._take(timeout_s)):
@@ -159,7 +159,7 @@ class Consumer:
                 async with asyncio.timeout(timeout_s):
                     self._here.extend(await self._source.take(_TAKE))
             return True
-        except StopAsyncIteration:  # Which cannot cross threads.
+        except StopAsyncIteration:  # It cannot cross threads.
             return False
         except TimeoutError:
             raise TimeoutError(f"no message within {timeout_s} s") from None

@@ -12,7 +12,7 @@ from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from headrace.client.blocking.waiting import Wakening
+from headrace.client.blocking.wakeup import Wakeup
 from headrace.client.errors import ClientError, UsageError
 
 if TYPE_CHECKING:
@@ -60,10 +60,9 @@ class Loop:
     ) -> Result:
         """Run `work` on the loop, after everything in `outbox`, and wait for its outcome.
 
-        Work that is `lasting` is done even if this thread is interrupted, also before it began;
-        other work is cancelled. What closes something is lasting.
-        `unwanted` gets a result that this thread was interrupted before it had; it is called on the
-        loop's thread.
+        An interruption of this thread cancels the work, but `lasting` work, such as a close, is
+        completed, and begun if necessary. If the interruption comes after the result, `unwanted`
+        gets the result, on the loop's thread.
         """
         try:
             self.check()
@@ -105,9 +104,9 @@ class _Call(Generic[Result]):
         self._unwanted = unwanted
         self._begun = self._left = False
         self._task: asyncio.Task[Result] | None = None
-        self._results: list[Result] = []  # That the thread does not have.
+        self._results: list[Result] = []  # Results that the thread has not received.
         self._is_over = False
-        self._over = Wakening()
+        self._over = Wakeup()
 
     def outcome(self) -> Result:
         """Wait for the end of the work; return its result or raise its error."""
@@ -116,7 +115,7 @@ class _Call(Generic[Result]):
         assert task is not None
         try:
             return task.result()
-        except asyncio.CancelledError:  # It means tasks, of which this thread has none.
+        except asyncio.CancelledError:  # Asyncio's error is for tasks; this thread has none.
             raise CancelledError from None
         finally:
             del task  # Its error refers to this frame.
@@ -166,7 +165,7 @@ class _Call(Generic[Result]):
         if self._left:
             self._dispose()
         self._is_over = True
-        self._over.give()
+        self._over.wake()
 
     def _dispose(self) -> None:
         results, self._results = self._results, []
@@ -228,7 +227,7 @@ class Blocking:
     """A blocking twin: the asyncio object that does the work, and calls that wait for it."""
 
     _source: object
-    _timeout_s: float | None = None  # Of every call.
+    _timeout_s: float | None = None  # The timeout of every call.
 
     def __repr__(self) -> str:
         return repr(self._source)
@@ -256,13 +255,13 @@ class Handover:
         """Begin with none."""
         self._lock = threading.Lock()
         self._waiting: list[tuple[Outbox, Publication | Settlement]] = []
-        self._due = False  # Whether the loop was asked to take them.
+        self._due = False  # Whether the loop will run `_hand_over`.
 
     def add(self, outbox: Outbox, outgoing: Publication | Settlement) -> None:
-        """Send it soon, after everything added before."""
+        """Send an item soon, after all items added before."""
         with self._lock:
             self._waiting.append((outbox, outgoing))
-            if not self._due:  # Also after a thread that was interrupted before it asked.
+            if not self._due:  # An interrupted thread may not have woken the loop.
                 LOOP.get().call_soon_threadsafe(self._hand_over)
                 self._due = True
 

@@ -38,7 +38,7 @@ class Subscription(SubscriptionCalls):
             try:
                 yield self.receive()
             except UsageError:
-                return  # It was cancelled by this program.
+                return  # This program cancelled the subscription.
 
     def receive(self, timeout_s: float | None = None) -> Transfer:
         """Wait for the next message; TimeoutError after `timeout_s` seconds."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of a queue as they are on the wire, taken many at a time and acked in order.
+"""Messages of a queue in wire form, taken many at a time and acked in order.
 
-For programs that store messages elsewhere before they ack them. It does not reconnect: unacked
-messages are delivered again to the next consumer.
+This consumer is for programs that store messages elsewhere before they ack them. It does not
+reconnect: the broker redelivers unacked messages to the next consumer.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many publishes of AMQP 0-8, 0-9 or 0-9-1, encoded at once into the frames of one channel.
 
-What a publish consists of comes in columns (:class:`Octets`): a value for each row, or one for all
-rows. A column may be the buffers of an Arrow array of type binary or string, which are read where
-they are: no object is made for a row. The frames of one publish are::
+The parts of publishes are columns (:class:`Octets`): a value for each row, or one for all rows. A
+column may be the buffers of an Arrow array of type binary or string, which are read in place: no
+object is made for a row. The frames of one publish are::
 
     method   class 60, method 40, ticket, exchange, routing key, flags
     header   class 60, weight 0, size of the body, properties
-    body     as many as the size of a frame asks for; none when the body is empty
+    body     as many frames as the frame size requires; none when the body is empty
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Octets:
 
 
 def properties_of(message: Message) -> bytes:
-    """Return the properties of a message as a header has them behind the size of the body.
+    """Return the encoded properties of a message, which follow the body size in a header.
 
     Raises:
         ValueError: one of them cannot be sent.
@@ -166,11 +166,11 @@ def encode_publishes(
     flags: int = MANDATORY,
     octets_max: int = OUTPUT,
 ) -> tuple[bytearray, int]:
-    """Return the frames of publishes on channel ``number``, and the row to go on with.
+    """Return the frames of publishes on channel ``number``, and the next row.
 
-    Rows from ``first`` on are taken, up to ``stop`` exclusive or until there are ``octets_max``
-    octets, at least one. ``properties`` are as :func:`properties_of` makes them. No frame is
-    larger than ``frame_max``.
+    Rows are encoded from ``first`` on, up to ``stop`` exclusive or until the frames have
+    ``octets_max`` octets; at least one row is. ``properties`` are as :func:`properties_of` makes
+    them. No frame is larger than ``frame_max``.
 
     Raises:
         RowError: an exchange or a routing key has more than ``SHORT_MAX`` octets, or the
@@ -254,7 +254,7 @@ def fill(
     flags: int,
 ) -> None:
     """Write the frames of rows that :func:`measure` has looked at; ``out`` is as large as they."""
-    # In one function: each step moves the place to write at, a C local.
+    # One function, because each step moves the write position, which is a C local.
     b = out
     at = 0
     row = first

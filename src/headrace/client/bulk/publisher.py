@@ -70,7 +70,7 @@ class BulkPublisher:
     """
 
     def __init__(self, connection: Connection, *, octets_max: int = UNCONFIRMED_OCTETS_MAX) -> None:
-        self.failures: dict[int, Failure] = {}  # By number.
+        self.failures: dict[int, Failure] = {}  # The failures by message number.
         self.failed = 0  # All of them; beyond `FAILURES_MAX` they are only counted.
         self._connection = connection
         self._octets_max = octets_max
@@ -82,7 +82,7 @@ class BulkPublisher:
         self._base = 0  # The number of delivery tag 1.
         self._beyond: set[int] = set()  # Numbers above `_done` with an outcome.
         self._returned_to = 0  # Returns come in order: the next is not before this number.
-        self._again = False  # All chunks have to be sent again.
+        self._must_resend = False  # Whether all chunks must be sent again.
         self._changed = asyncio.Event()
         self._error: ClientError | None = None
 
@@ -116,14 +116,14 @@ class BulkPublisher:
         """Send frames with `count` publishes; wait while too many bytes are unconfirmed."""
         while self._octets and self._octets + len(octets) > self._octets_max:
             await self._wait()
-        if self._again:
+        if self._must_resend:
             await self._send_again()
         link = await self._writable()
-        # From here without a wait: frames that are counted are sent, or sent again.
+        # No await from here on: counted frames are sent, or sent again.
         self._chunks.append(_Chunk(self._next, count, octets))
         self._next += count
         self._octets += len(octets)
-        if not self._again:
+        if not self._must_resend:
             self._write(link, octets)
 
     async def finish(self) -> None:
@@ -132,7 +132,7 @@ class BulkPublisher:
             await self._wait()
 
     async def _wait(self) -> None:
-        if self._again:
+        if self._must_resend:
             await self._send_again()
             return
         if self._error is not None:
@@ -148,14 +148,14 @@ class BulkPublisher:
         try:
             link.send_frames(octets)
         except ConnectionLost:
-            pass  # It is sent with the others; or the channel says that it is over.
+            pass  # The chunk is sent with the others, or the channel reports its end.
 
     async def _send_again(self) -> None:
         """Send all unconfirmed frames on a reopened channel: `octets_max` bound them."""
         link = await self._writable()
-        if not self._again:
+        if not self._must_resend:
             return  # Another task has.
-        self._again = False
+        self._must_resend = False
         if self._chunks:
             self._base = self._done = self._returned_to = self._chunks[0].first
         self._beyond.clear()
@@ -166,7 +166,7 @@ class BulkPublisher:
 
     def settle(self, tag: int, multiple: bool, *, acked: bool) -> None:
         """Take a confirm."""
-        if self._again:
+        if self._must_resend:
             return
         number = self._base + tag - 1
         if not acked:
@@ -211,13 +211,13 @@ class BulkPublisher:
 
     def lost(self) -> None:
         """The channel is open on another link: earlier frames will not be confirmed."""
-        self._again = True
+        self._must_resend = True
         self._changed.set()
 
     def fail(self, error: ClientError) -> None:
         """Fail with an error: the channel is closed for good."""
         self._error = error
-        self._again = False
+        self._must_resend = False
         self._changed.set()
 
     def _fail(self, number: int, reason: str) -> None:

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class InboxConsumer(Protocol):
-    """A consumer, as far as it hears of what came."""
+    """A consumer, as its inbox uses it."""
 
     def arrived(self, count: int, octets: int) -> None:
-        """So many deliveries, with bodies of so many octets in all, are in its inbox."""
+        """Take notice of new deliveries in the inbox, by number and bytes of bodies."""
 
 
 class ConfirmedChannel(ChannelPort, Protocol):
-    """A channel, as far as it hears of what came."""
+    """A channel, as its arrivals use it."""
 
     def confirmed(self, tag: int, multiple: bool) -> None:
         """The broker acked a publish, with `multiple` all up to its tag."""
@@ -52,7 +52,7 @@ class Inbox:
         self.taker = taker
         self.tag = tag
         self.no_ack = no_ack
-        self.is_open = False  # Whether deliveries may be put into it without asking.
+        self.is_open = False  # Whether it takes deliveries without a call to its consumer.
         self.count = 0  # Deliveries not reported to the taker yet.
         self.octets = 0  # Bytes of the bodies of these deliveries.
 
@@ -68,12 +68,12 @@ class Arrivals(DeliveryCollector):
         self.epoch = epoch
         self.kind = kind
         self.due = due
-        self.inboxes: dict[bytes, Inbox] = {}  # By consumer tag.
+        self.inboxes: dict[bytes, Inbox] = {}  # The inboxes by consumer tag.
         self.filled: list[Inbox] = []
         self.confirms: list[tuple[int, bool]] = []
         self.is_due = False
         self.scan = BasicScan()
-        self.exchange = ""  # Of the last delivery: the next one often has the same.
+        self.exchange = ""  # The last delivery's, which the next one often repeats.
         self.exchange_octets = b""
         self.routing_key = ""
         self.routing_key_octets = b""

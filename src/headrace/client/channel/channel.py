@@ -124,11 +124,11 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         )
         self._qos: list[BasicQos] = []
         self._sinks: dict[str, Sink] = {}
-        self.kind = Delivery  # What is made of a message that comes.
-        self._arrivals: Arrivals | None = None  # Of this opening.
-        self._remembers = False  # Whether some consumer is `distinct`.
+        self.kind = Delivery  # The class of deliveries.
+        self._arrivals: Arrivals | None = None  # The deliveries of this opening.
+        self._remembers = False  # Whether a consumer is `distinct`.
         self._tags = 0
-        self.channel_id = resume  # In 0-9: what a lost channel is resumed by.
+        self.channel_id = resume  # In 0-9: the id to resume a lost channel.
         self._resume = bool(resume)
         self.resumed = {
             tag: self._adopt(queue, tag) for tag, queue in (consumers or {}).items() if resume
@@ -327,7 +327,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
     def give_back(self, delivery: Delivered) -> None:
         """Requeue a delivery that the program has in hand, unless it is settled."""
         if not delivery.settled:
-            with suppress(ClientError):  # It is requeued with its channel.
+            with suppress(ClientError):  # The end of the channel requeues the message.
                 self.settle_now(delivery, ack=False, multiple=False, requeue=True)
 
     async def attach(
@@ -379,7 +379,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         self._link = link
         self._epoch += 1
         self._flow.set()
-        self.ticket = 0  # It was the lost channel's.
+        self.ticket = 0  # The old ticket was the lost channel's.
         try:
             if self._resume:
                 self._resume = False  # Once: the next time it is another channel.
@@ -439,7 +439,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         self._link = None
         self._break_transaction(error)
         self._flow.set()
-        self._calls.fail(error)  # Also the close of a channel that is closed already.
+        self._calls.fail(error)  # The close of a closed channel fails as well.
         if final:
             self._fail(error)
             return
@@ -462,7 +462,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
                 sink = self._drop(method.consumer_tag)
                 if sink is not None and method.no_wait:
                     sink.cancelled()
-                elif sink is not None:  # So Headrace says that a range of a stream is at its end.
+                elif sink is not None:  # Headrace cancels the consumer at the end of a range.
                     sink.ended()
                 if not method.no_wait and self._link is not None:
                     self._link.send(self.number, BasicCancelOk(consumer_tag=method.consumer_tag))

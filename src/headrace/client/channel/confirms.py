@@ -39,7 +39,7 @@ class ConfirmWindow:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
-            await turn  # Then the place is ours.
+            await turn  # `release` has passed its place on to this waiter.
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self.release()
@@ -60,7 +60,7 @@ class Confirms:
 
     def __init__(self, unconfirmed_max: int, backpressure: Backpressure | None = None) -> None:
         self.room = ConfirmWindow(unconfirmed_max)
-        self._backpressure = backpressure  # Which knows that they are waited for.
+        self._backpressure = backpressure  # It must know that a caller waits for confirms.
         self.pending: dict[int, Publication] = {}
         self._last_tag = 0
 
@@ -90,10 +90,10 @@ class Confirms:
             self._settle(self.pending.pop(each), acked)
 
     def returned(self, method: BasicReturn, message: Message) -> bool:
-        """Record that the broker returned a message; return False when none of these is equal.
+        """Record that the broker returned a message; return False if no publication matches.
 
-        A basic.return does not say which publication it is about. It arrives before that one's
-        confirm, so it is the oldest equal one; equal ones share their fate.
+        A basic.return does not identify its publication. It arrives before the confirm, so the
+        oldest equal publication is meant; the broker routes equal ones alike.
         """
         for publication in self.pending.values():
             if (

@@ -63,9 +63,9 @@ class Consumer:
         self._error: ClientError | None = None
         self._stopped = False
         self._ended = False  # The broker ended it after the last message.
-        self._is_held = True  # Whether the buffer counts as held by the connection.
+        self._is_held = True  # Whether the connection counts the buffered bytes.
         self.distinct = Deduplicator(distinct) if distinct else None
-        self._offset: int | None = None  # Of the last message handed out, if it is a stream.
+        self._offset: int | None = None  # Of a stream: the last offset yielded.
 
     async def __aenter__(self) -> Self:
         try:
@@ -204,7 +204,7 @@ class Consumer:
         self.channel.backpressure.hold(len(body))
 
     def arrived(self, count: int, octets: int) -> None:
-        """Messages came into the inbox."""
+        """Wake the consumer: the inbox has new messages."""
         self._changed.set()
         self.channel.backpressure.hold(octets, count)
 
@@ -226,7 +226,7 @@ class Consumer:
         self._changed.set()
 
     def fail(self, error: ClientError) -> None:
-        """No more messages will arrive. Those that will not be redelivered can still be taken."""
+        """End the consumer. Buffered messages that will not be redelivered can still be taken."""
         self._error = self._error or error
         self.inbox.is_open = False
         if not isinstance(error, ConsumerCancelled):

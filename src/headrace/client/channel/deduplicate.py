@@ -15,7 +15,7 @@ class Deduplicator:
     def __init__(self, size: int) -> None:
         self._size = size
         self._acked: dict[str, None] = {}
-        self._handed: dict[int, str] = {}  # By delivery tag: handed out and not settled.
+        self._handed: dict[int, str] = {}  # Ids of unsettled messages, by delivery tag.
         self._undecided: list[str] = []  # Acked in a transaction that has not ended.
 
     def hand_out(self, tag: int, message_id: str | None, *, settled: bool) -> bool:

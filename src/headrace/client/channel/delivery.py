@@ -21,7 +21,7 @@ class Outbox(Protocol):
     """Methods that threads send on a channel, in the program's order."""
 
     def take(self, outgoing: Publication | Settlement) -> None:
-        """Send it now, or queue it behind earlier ones."""
+        """Send an item now, or queue it after earlier ones."""
 
     async def drain(self) -> None:
         """Wait until everything taken so far is sent."""
@@ -30,8 +30,8 @@ class Outbox(Protocol):
 class ChannelPort(Protocol):
     """The members of a channel that deliveries and consumers use."""
 
-    kind: type[Delivery]  # What is made of a message that comes.
-    outbox: Outbox | None  # Of a program without asyncio.
+    kind: type[Delivery]  # The class of deliveries.
+    outbox: Outbox | None  # Only programs without asyncio have one.
     backpressure: Backpressure
 
     def is_current(self, epoch: int) -> bool:
@@ -62,7 +62,7 @@ class Delivered(Received):
     """A received message, with the opening of the channel that delivered it."""
 
     channel: ChannelPort = field(kw_only=True, repr=False)
-    epoch: int = field(kw_only=True, repr=False)  # Which opening of the channel it came by.
+    epoch: int = field(kw_only=True, repr=False)  # The opening of the channel.
     settled: bool = field(default=False, kw_only=True)  # Or consumed with `no_ack`.
 
     def is_current(self) -> bool:

@@ -58,7 +58,7 @@ class Native(Linked):
         super().__init__(connection, number)
         self._arrived: deque[Arrived] = deque()
         self._arriving = asyncio.Event()
-        self._losses = 0  # Of the connection.
+        self._losses = 0  # Losses of the connection.
 
     async def call(
         self,
@@ -115,8 +115,8 @@ class Native(Linked):
     async def next_method(self) -> Arrived:
         """Wait for the broker's next method of class file, stream, message, tunnel or test.
 
-        Methods that answer a request are not among them. Raises ConnectionLost when the connection
-        is lost meanwhile: consumers of these classes do not go on after a reconnection.
+        Methods that answer a request are not returned. Raises ConnectionLost when the connection is
+        lost during the wait: consumers of these classes end with the connection.
         """
         losses = self._losses
         while not self._arrived:

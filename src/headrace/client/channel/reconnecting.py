@@ -24,7 +24,7 @@ class ConnectionPort(Protocol):
     """The members of a connection that a channel uses."""
 
     backpressure: Backpressure
-    topology: Topology  # What the connection declares again after a reconnection.
+    topology: Topology  # The connection declares it again after a reconnection.
 
     @property
     def version(self) -> Version:
@@ -51,9 +51,9 @@ class Linked:
         self.connection = connection
         self.number = number
         self.backpressure: Backpressure = connection.backpressure
-        self.topology: Topology = connection.topology  # What the connection will declare again.
+        self.topology: Topology = connection.topology  # It is declared again.
         self.ticket = 0  # Sent with every method that has a field for it.
-        self.outbox: Outbox | None = None  # Of a program without asyncio.
+        self.outbox: Outbox | None = None  # Only programs without asyncio have one.
         self._link: Link | None = None
         self._epoch = 0  # How often it was opened.
         self._calls = Calls(number, connection.backpressure)

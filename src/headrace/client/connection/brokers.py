@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-UNANSWERED_S = 1.0  # After that the next of several brokers is tried as well.
-HEAD_START_S = 0.1  # Of one broker before the next, after a loss.
+UNANSWERED_S = 1.0  # The wait for one of several brokers before the next is tried as well.
+HEAD_START_S = 0.1  # The head start of one broker over the next, after a loss.
 HEAD_START_MAX_S = 0.5
 
 
@@ -37,9 +37,9 @@ class Brokers:
     """The brokers of one connection, and what is needed to log in there."""
 
     def __init__(self, named: Sequence[Settings], ssl_context: ssl.SSLContext | None) -> None:
-        self.named = list(named)  # By the program.
-        self.known: list[Settings] = []  # From the broker.
-        self.recent = self.named[0]  # Where we are or were.
+        self.named = list(named)  # The program's list.
+        self.known: list[Settings] = []  # The broker's list.
+        self.recent = self.named[0]  # The broker of the present or last connection.
         self.ssl_context = ssl_context
 
     def renew(self, secret: str) -> None:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# After these the broker is expected back; after any other code the program is at fault.
+# A broker that closes with one of these codes may return; any other code is the program's error.
 COMES_BACK = (ReplyCode.CONNECTION_FORCED.number, ReplyCode.INTERNAL_ERROR.number)
 
 # A broker may take a while to notice that our old connection, with its exclusive queues, is gone.
@@ -79,7 +79,7 @@ class Connection(AsyncClosing):
         self._link: Link | None = None
         self._channels: dict[int, Channel] = {}
         self._settled = asyncio.Event()
-        self._error: ClientError | None = None  # Why it is closed for good.
+        self._error: ClientError | None = None  # The error that closed it for good.
         self._recovery: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:

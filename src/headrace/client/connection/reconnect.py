@@ -26,7 +26,7 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.wire.table import encode_table
 
-TAKEOVER_S = 60.0  # So long another broker may need to take a virtual host over.
+TAKEOVER_S = 60.0  # The time in which another broker takes over a virtual host.
 TAKEOVER_DELAY_MAX_S = 0.5
 
 BindingKey = tuple[str, str, str, str, bytes]
@@ -47,7 +47,7 @@ class Reconnect:
     factor: float = 2.0
     jitter: float = 0.2
     attempts: int | None = None
-    topology: bool = True  # Whether to declare again what this connection had declared.
+    topology: bool = True  # Whether to repeat the declarations of the connection.
 
     def delays(self, *, several: bool = False) -> Iterator[float]:
         """Give the seconds to wait before each attempt, at one or at each of `several` brokers."""
@@ -74,7 +74,7 @@ class Topology:
         self.exchanges: dict[str, ExchangeDeclare] = {}
         self.queues: dict[str, QueueDeclare] = {}
         self.bindings: dict[BindingKey, QueueBind | ExchangeBind] = {}
-        self.names: dict[str, str] = {}  # What a queue that the broker names is called now.
+        self.names: dict[str, str] = {}  # The present names of server-named queues.
 
     def name(self, queue: str) -> str:
         """Return the present name of a queue whose first name was `queue`."""
@@ -112,7 +112,7 @@ class Topology:
         for exchange in list(self.exchanges.values()):
             yield "", exchange
         yield from list(self.queues.items())
-        # After the queues, so with their new names.
+        # Bindings follow the queues, whose new names they need.
         for binding in list(self.bindings.values()):
             yield "", binding
 

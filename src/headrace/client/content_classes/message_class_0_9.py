@@ -2,7 +2,7 @@
 """The message class of AMQP 0-9: transfers both ways, with bodies inside or under references.
 
 A reference is a body that is sent piece by piece before the transfer that names it. A checkpoint
-keeps what was appended, so that `resume` on another channel goes on from there.
+keeps the appended bytes, so that `resume` on another channel continues after them.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Reference(AsyncClosing):
 
     messages: Messages
     name: bytes
-    offset: int = 0  # Octets that the broker has.
-    transfers: list[tuple[Message, PendingCall]] = field(default_factory=list)  # Without an answer.
+    offset: int = 0  # Bytes that the broker has.
+    transfers: list[tuple[Message, PendingCall]] = field(default_factory=list)  # Unanswered.
     _closing: ShieldedTask[None] | None = None
 
     async def append(self, data: bytes) -> None:

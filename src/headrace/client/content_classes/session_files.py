@@ -37,7 +37,7 @@ from headrace.protocol.codec_0_10 import (
 if TYPE_CHECKING:
     from headrace.client.session.session import Session
 
-DEFERRED_MAX = 1024  # Commands that came while another was waited for.
+DEFERRED_MAX = 1024  # Commands received during the wait for another one.
 
 Wanted = TypeVar("Wanted", bound=Command)
 
@@ -59,11 +59,11 @@ class SessionFiles(StagedFiles[FileProperties, FilePublish]):
         super().__init__(staged)
         self._session = session
         self._arrived: deque[tuple[Command, list[Struct], bytes]] = deque()
-        # Answers come in the order of their requests, also those whose callers have left.
+        # Answers arrive in the order of the requests, even if a caller was cancelled.
         self._awaited: dict[type[Command], deque[asyncio.Future[Command]]] = {
             kind: deque() for kind in (FileOpenOk, FileQosOk, FileConsumeOk)
         }
-        self._reading = asyncio.Lock()  # By one task at a time, for all.
+        self._reading = asyncio.Lock()  # One task reads at a time, for all of them.
 
     async def qos(self, count: int = 0, *, size: int = 0, shared: bool = False) -> None:
         """Limit the unsettled files, and their bytes."""

@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 class ShieldedTask(Generic[Result]):
-    """Work that must finish once its first method is sent: the broker accepts no other before."""
+    """A task that cancellation does not end: the broker expects the rest of its methods."""
 
     def __init__(self, work: Coroutine[object, None, Result]) -> None:
         self._task = asyncio.get_running_loop().create_task(work)

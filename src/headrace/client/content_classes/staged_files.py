@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that are staged first and then published, in every version that has them.
 
-A transfer that broke off goes on where it stopped: the receiver announces how many bytes it has.
+An interrupted transfer continues: the receiver announces how many bytes it has.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Staged(Generic[Properties]):
 
 
 class StagedFiles(Generic[Properties, Publish]):
-    """Files that are staged to the broker, and those that the broker stages here."""
+    """Files that the client stages to the broker, and the broker to the client."""
 
     #: Make the properties of a file that has none, and a file.publish.
     _make_properties: Callable[[], Properties]
@@ -57,7 +57,7 @@ class StagedFiles(Generic[Properties, Publish]):
     def __init__(self, staged: dict[str, Staged[Properties]] | None) -> None:
         self.staged: dict[str, Staged[Properties]] = {} if staged is None else staged
         self._open = ""  # The identifier that the next stage is for.
-        self._staging = asyncio.Lock()  # Of one file at a time.
+        self._staging = asyncio.Lock()  # One file is staged at a time.
         self._last: ShieldedTask[int] | None = None
 
     # --- To the broker --------------------------------------------------------------------------

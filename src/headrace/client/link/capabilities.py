@@ -38,7 +38,7 @@ METHODS: dict[type[MethodBase], tuple[str, str, str]] = {
     ExchangeUnbind: (BINDINGS, "bindings between exchanges", "bind queues to both exchanges"),
     BasicNack: ("basic.nack", "basic.nack", "reject the deliveries one by one"),
 }
-EXTENSIONS = frozenset({*METHODS, BasicConsume})  # What `check` looks at.
+EXTENSIONS = frozenset({*METHODS, BasicConsume})  # The methods that `check` handles.
 
 
 def is_headrace(properties: Mapping[str, Value]) -> bool:

@@ -108,13 +108,13 @@ class Bridge:
         self.session = Session(uuid.uuid4().hex.encode())
         self._replies: deque[Reply] = deque()
         self._due = False
-        self._done: dict[int, Callable[[], None]] = {}  # What follows a command's completion.
+        self._done: dict[int, Callable[[], None]] = {}  # Callbacks by command id.
         self._results: dict[int, Callable[[Any], None]] = {}
         self.publishes = Publishes(self.session, number, owner)
         self._deliveries = Deliveries(link, self.session)
         self._prefetch = [0, 0]  # Messages and octets, for consumers to come.
         self._no_ack: set[str] = set()  # Destinations whose transfers need no accept.
-        self._fetches: dict[str, deque[Fetch]] = {}  # By destination.
+        self._fetches: dict[str, deque[Fetch]] = {}  # Fetches by destination.
         self._getters: dict[str, str] = {}  # Destinations that stay, by queue.
         self._fragile: set[str] = set()  # Queues of ours that go with their last consumer.
         self._fetched = 0
@@ -178,7 +178,7 @@ class Bridge:
                 passive=method.passive,
                 durable=method.durable,
                 exclusive=method.exclusive,
-                auto_delete=method.auto_delete or method.exclusive,  # It goes with the session.
+                auto_delete=method.auto_delete or method.exclusive,  # It ends with the session.
                 arguments=arguments or None,
             )
         )
@@ -345,7 +345,7 @@ class Bridge:
     def _ignore(self, _: old.MethodBase) -> None:
         """Ignore an answer that 0-10 does not need."""
 
-    # --- What comes ---------------------------------------------------------------------------
+    # --- Received commands --------------------------------------------------------------------
 
     def attached(self) -> None:
         """The session is attached."""
@@ -368,7 +368,7 @@ class Bridge:
         self._over = True
 
     def transferred(self, number: int, command: Any, header: bytes, body: bytes) -> None:
-        """A message came."""
+        """Take a message."""
         tag = command.destination or ""
         fetches = self._fetches.get(tag)
         if fetches is not None:
@@ -426,7 +426,7 @@ class Bridge:
         )
 
     def resumed(self, kept: bool) -> None:
-        """Never called: a channel starts anew after a reconnection."""
+        """Never called: a channel opens a new session after a reconnection."""
 
     def granted(self, timeout_s: int | None) -> None:
         """Never called: no timeout is requested."""
@@ -446,7 +446,7 @@ class Bridge:
         return reply
 
     def _answer(self, reply: Reply, method: old.MethodBase) -> None:
-        """Record a reply; it is sent after those before it."""
+        """Record a reply; replies are sent in order."""
         reply.method = method
         if not self._due:
             self._due = True

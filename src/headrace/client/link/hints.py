@@ -38,7 +38,7 @@ def of_socket(error: OSError, settings: Settings) -> str:
             )
         case ConnectionResetError() if settings.tls:
             return f"{place} hung up in the TLS handshake; is it a port with TLS?"
-    # Of a name with several addresses asyncio gives the texts of all their errors.
+    # For a name with several addresses asyncio joins the texts of all errors.
     if isinstance(error, ConnectionRefusedError) or _REFUSED in str(error):
         return f"nothing listens on {place}; is `headrace serve` running there?"
     return str(error)

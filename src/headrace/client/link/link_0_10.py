@@ -88,7 +88,7 @@ class User(Protocol):
         """A command of yours failed, and the session with it."""
 
     def resumed(self, kept: bool) -> None:
-        """Attached again; `kept` tells whether the broker still knew the session."""
+        """The session is attached again; `kept` is True if the broker still had its state."""
 
     def granted(self, timeout_s: int | None) -> None:
         """Seconds for which the broker keeps the session when it is detached."""

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 5.0  # How long the broker may take to answer connection.close.
-BROKER_HOSTS_MAX = 16  # Of those that a broker names.
+BROKER_HOSTS_MAX = 16  # Hosts that a broker may name.
 WRITE_SIZE_MAX = 65536  # Octets gathered before they are written in the same turn of the loop.
 
 CAPABILITIES: dict[str, Value] = {
@@ -82,7 +82,7 @@ CAPABILITIES: dict[str, Value] = {
 }
 
 
-# What connection.start says of its version: 0-8 was 8-0 to some, and 0-9-1 calls itself 0-9.
+# Versions in connection.start: some brokers call 0-8 8-0, and 0-9-1 calls itself 0-9.
 SUGGESTED: dict[Version, tuple[tuple[int, int], ...]] = {
     V0_8: ((8, 0), (0, 8)),
     V0_9: ((0, 9), (9, 0)),
@@ -107,10 +107,10 @@ class Owner(Protocol):
     """The owner of a link, which gets its events."""
 
     def link_method(self, channel: int, method: MethodBase) -> None:
-        """A method came on a channel."""
+        """Take a method of a channel."""
 
     def link_content(self, channel: int, method: MethodBase, header: bytes, body: bytes) -> None:
-        """A method with content came on a channel."""
+        """Take a method of a channel with its content."""
 
     def link_channel_failed(self, channel: int, error: AmqpError) -> None:
         """The broker violated the protocol on a channel, which was closed."""
@@ -137,7 +137,7 @@ class Link(asyncio.Protocol):
         self.server_properties: Mapping[str, Value] = {}
         # Typed by the subclass that makes it: the machines of two families share what is used here.
         self.machine: Any = self._make_machine(settings)
-        self.redirected: tuple[str, ...] = ()  # Where the broker sends us instead, best first.
+        self.redirected: tuple[str, ...] = ()  # Other brokers to use, best first.
         self.known_hosts: tuple[str, ...] = ()  # Other brokers that serve the virtual host.
         self.blocked: str | None = None  # The broker's reason not to read publishes.
         self.can_write = asyncio.Event()
@@ -154,10 +154,10 @@ class Link(asyncio.Protocol):
         self._reading = True
         self._received_at = self._sent_at = self._loop.time()
         self._heartbeat: asyncio.TimerHandle | None = None
-        self.due: list[Notifier] = []  # Of channels, that have something to tell.
-        self._after_read: dict[int, Callable[[], None]] = {}  # Of those who gather, by channel.
+        self.due: list[Notifier] = []  # Channels with pending notifications.
+        self._after_read: dict[int, Callable[[], None]] = {}  # By channel.
         self.login: Login | None = None
-        self._renewal: asyncio.Future[None] | None = None  # Of the credentials.
+        self._renewal: asyncio.Future[None] | None = None  # The renewal of credentials.
 
     def _make_machine(self, settings: Settings) -> Any:
         """The protocol's side of the connection."""
@@ -200,13 +200,13 @@ class Link(asyncio.Protocol):
                     else None,
                 )
                 await link._opened
-                if link._error is not None:  # It ended before the caller saw it open.
+                if link._error is not None:  # The link ended before the caller saw it open.
                     raise _while_opening(link._error, link)
         except ConnectFailed as error:
             error.redirected = link.redirected
             raise
         except TimeoutError:
-            link.abort()  # It may have opened just then.
+            link.abort()  # The link may have opened meanwhile.
             raise ConnectFailed(
                 f"no connection to {settings.address} within {limit_s:g} s"
             ) from None
@@ -273,7 +273,7 @@ class Link(asyncio.Protocol):
         self._schedule_flush()
 
     def send_frames(self, frames: bytes | bytearray) -> None:
-        """Send frames that are encoded already, behind what is queued."""
+        """Send encoded frames, after the queued ones."""
         self._check()
         self.flush()
         if self._transport is not None:
@@ -289,7 +289,7 @@ class Link(asyncio.Protocol):
         if self.is_open:
             self._say_goodbye()
             self.flush()
-            self.resume_reading()  # The answer comes behind deliveries that are dropped.
+            self.resume_reading()  # The answer follows deliveries that are dropped.
             try:
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await asyncio.shield(self._ended)
@@ -324,7 +324,7 @@ class Link(asyncio.Protocol):
     def renews_secrets(self) -> bool:
         """Return True if the broker takes new credentials on an open connection.
 
-        Those that know it only in 0-9-1 do not say it there.
+        Brokers that support this only in 0-9-1 do not announce it there.
         """
         version = self.settings.version
         return version is V0_9_1 or renews_secrets(self.server_properties)
@@ -424,7 +424,7 @@ class Link(asyncio.Protocol):
         """Handle input from the broker."""
         self._received_at = self._loop.time()
         events = self.machine.receive(data)
-        while self.due and self._error is None:  # All this came before the first event.
+        while self.due and self._error is None:  # These precede the first event.
             self._take_turn(self.due.pop())
         for event in events:
             if self._error is not None:

@@ -58,7 +58,7 @@ class _State:
     def __init__(self) -> None:
         self.confirms = False
         self.published = 0  # Publishes with confirms.
-        self.asked = 0  # Those that a channel.flow follows.
+        self.asked = 0  # Publishes that a channel.flow has followed.
         self.flows: deque[int] = deque()  # How many publishes each unanswered channel.flow covers.
         self.unsettled: list[int] = []  # Delivery tags.
 

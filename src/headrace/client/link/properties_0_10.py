@@ -195,7 +195,7 @@ def _moment(value: datetime | int | None) -> datetime | int | None:
     return value if value is None or value >= 0 else None
 
 
-# The values came from `fields_of`.
+# The values are from `fields_of`.
 def old_header(fields: Fields, size: int) -> bytes:
     """Return the payload of a content header frame with the same properties."""
     expiration = fields["expiration"]

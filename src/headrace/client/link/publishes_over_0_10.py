@@ -42,8 +42,8 @@ class Publishes:
         self.number = number
         self.owner = owner
         self.confirms = False
-        self._tag = 0  # Of the last publish with confirms.
-        self._sent: dict[int, Sent] = {}  # By command id.
+        self._tag = 0  # The tag of the last publish with confirms.
+        self._sent: dict[int, Sent] = {}  # Sent publishes by command id.
 
     def send(self, method: old.MethodBase, header: bytes, body: bytes) -> None:
         """Transfer a message; `header` is a content header frame's payload."""

@@ -77,7 +77,7 @@ class Commands(AsyncClosing, SessionCalls):
         super().__init__()
         raw = name.encode() if isinstance(name, str) else name
         self.name = raw or uuid.uuid4().hex.encode()
-        self.timeout_s: int | None = 0  # As granted: how long the broker keeps it when detached.
+        self.timeout_s: int | None = 0  # How long the broker keeps it detached.
         self.backpressure: Backpressure = connection.backpressure
         self.incoming: deque[tuple[Command, list[Struct], bytes]] = deque()
         self._wanted_s = timeout_s
@@ -111,9 +111,9 @@ class Commands(AsyncClosing, SessionCalls):
     async def attach(self, connection: SessionCarrier, *, force: bool = False) -> None:
         """Attach the session to a connection; `force` detaches it from another.
 
-        Commands that are not completed are sent again, and pending calls go on. A broker that has
-        forgotten the session, as after a restart, has a new one: pending calls and subscriptions
-        fail with ConnectionLost, and transactions must be selected again.
+        Uncompleted commands are sent again, and pending calls continue. A broker that has lost the
+        session, as after a restart, opens a new one: pending calls and subscriptions fail with
+        ConnectionLost, and transactions must be selected again.
         """
         self._check_open()
         link = await connection.session_link()
@@ -262,13 +262,13 @@ class Commands(AsyncClosing, SessionCalls):
 
     @abstractmethod
     def resumed(self, kept: bool) -> None:
-        """The session is attached again; `kept` says if the broker still had it."""
+        """The session is attached again; `kept` is True if the broker still had its state."""
 
     def forget(self) -> None:
         """The broker has lost the session, which is attached again as a new one."""
         self._forgotten += 1
         self._transactional = ""
-        for call in self._calls.values():  # Also those whose result alone was missing.
+        for call in self._calls.values():  # Completed commands may lack only their result.
             refuse(call.future, ConnectionLost(FORGOTTEN))
         self._calls.clear()
         self._taking.set()

@@ -294,7 +294,7 @@ class Session(Commands):
         """The broker has lost the session, which is attached again as a new one."""
         super().forget()
         error = ConnectionLost(FORGOTTEN)
-        for sent in self._sent.values():  # Also those of which the outcome alone was missing.
+        for sent in self._sent.values():  # Completed transfers may lack only their outcome.
             refuse(sent.future, error)
         self._sent.clear()
         for subscription in self._subscriptions.values():

@@ -63,9 +63,9 @@ class Transfer(Received):
 
     number: int = field(kw_only=True)
     destination: str = field(default="", kw_only=True)
-    acquired: bool = field(default=True, kw_only=True)  # False when it was only looked at.
-    explicit: bool = field(default=True, kw_only=True)  # Whether it wants to be accepted.
-    structs: list[Struct] = field(default_factory=list, kw_only=True, repr=False)  # As they came.
+    acquired: bool = field(default=True, kw_only=True)  # False for a browsed message.
+    explicit: bool = field(default=True, kw_only=True)  # Whether it needs an accept.
+    structs: list[Struct] = field(default_factory=list, kw_only=True, repr=False)  # As received.
     session: SessionPort = field(kw_only=True, repr=False)
     row: int = field(default=0, kw_only=True, repr=False)  # How often the broker had lost it.
 
@@ -162,7 +162,7 @@ class Subscription:
 
     def abandon(self) -> None:
         """Cancel the subscription as `cancel` does, without waiting for the broker."""
-        with suppress(ClientError):  # It ends with the session.
+        with suppress(ClientError):  # The subscription ends with the session.
             self._begin_cancel()
 
     def put_back(self, transfers: Iterable[Transfer]) -> None:

@@ -38,7 +38,7 @@ cdef class Block:
     )
     cpdef bint is_full(self) except -1
 
-cdef class RangeGatherer(DeliveryCollector):
+cdef class RangeCollector(DeliveryCollector):
     cdef public long long first
     cdef readonly long long last
     cdef Py_ssize_t records_max

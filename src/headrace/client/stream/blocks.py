@@ -2,9 +2,9 @@
 """Records of a stream, gathered by the thousand without an object for each.
 
 A `Block` keeps many records column by column, in buffers of the layout that Arrow and numpy share:
-the octets of one column one behind the other, and where each ends as 32-bit numbers in the
-machine's order, with a 0 before the first. A `RangeGatherer` is what a channel gives its deliveries
-to while a range of a stream is read: it fills blocks and notes which are ready.
+the bytes of one column one after the other, and their ends as 32-bit numbers in the machine's byte
+order, with a 0 before the first. A `RangeCollector` takes the deliveries of a channel
+while a range of a stream is read. It fills blocks, and keeps a list of the ready ones.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Block:
         return memoryview(self.offsets).cast("q")[self.count - 1]
 
 
-class RangeGatherer(DeliveryCollector):
+class RangeCollector(DeliveryCollector):
     """Takes the records of [first, last) of one stream, in order."""
 
     def __init__(self, first: int, last: int, records_max: int = BLOCK_RECORDS_MAX) -> None:
@@ -114,7 +114,7 @@ class RangeGatherer(DeliveryCollector):
         self.block = Block(records_max)
         self.ready: list[Block] = []
         self.tag = 0  # The newest delivery.
-        self.complete = first >= last  # No more will come.
+        self.complete = first >= last  # Whether no further record will arrive.
         self.fresh = False  # A record was added since the last look.
 
     def put(

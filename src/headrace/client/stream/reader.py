@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receiving a range of a stream: records one by one, or in the blocks that a gatherer fills.
+"""Receiving a range of a stream: records one by one, or in the blocks that a collector fills.
 
 Both receive a channel's deliveries, and give the broker new credit as they are emptied.
 """
@@ -18,11 +18,11 @@ from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
     from headrace.client.channel.channel import Channel
-    from headrace.client.stream.blocks import Block, RangeGatherer
+    from headrace.client.stream.blocks import Block, RangeCollector
     from headrace.protocol.codec_0_x import BasicDeliver
 
 
-BLOCKS_MAX = 8  # That wait to be taken before credit for more is given.
+BLOCKS_MAX = 8  # With more waiting blocks no credit is given.
 TAG = "stream"
 
 _OFFSET_KEY = b"\x0fx-stream-offset"
@@ -55,7 +55,7 @@ class _RangeReader(ABC):
 
     @abstractmethod
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
-        """Take a record that no gatherer took."""
+        """Take a record that no collector took."""
 
     @abstractmethod
     def ended(self) -> None:
@@ -80,30 +80,30 @@ class _RangeReader(ABC):
 
 
 class BlockReader(_RangeReader):
-    """Hands out the blocks that a gatherer fills."""
+    """Hands out the blocks that a collector fills."""
 
-    def __init__(self, channel: Channel, name: str, gatherer: RangeGatherer, credit: int) -> None:
+    def __init__(self, channel: Channel, name: str, collector: RangeCollector, credit: int) -> None:
         """`credit` is 0 when records need no ack."""
         super().__init__(channel, name)
-        self._gatherer = gatherer
+        self._collector = collector
         self._credit = credit
         self._acked = 0
         self._held: list[int] = []  # Octets of the blocks that are ready.
 
     async def take(self) -> Block | None:
         """Wait for a block and return it; None at the end."""
-        gatherer = self._gatherer
-        while not gatherer.ready:
-            if gatherer.complete:
+        collector = self._collector
+        while not collector.ready:
+            if collector.complete:
                 return None
             if self._error is not None:
-                gatherer.seal()  # What came is whole.
-                if gatherer.ready:
+                collector.seal()  # The received records are complete.
+                if collector.ready:
                     break
                 raise fresh(self._error)
             self._changed.clear()
             await self._changed.wait()
-        block = gatherer.ready.pop(0)
+        block = collector.ready.pop(0)
         if self._held:
             self._channel.backpressure.release(self._held.pop(0))
         self._acknowledge()
@@ -111,32 +111,32 @@ class BlockReader(_RangeReader):
 
     def after_read(self) -> None:
         """One read of the socket is gathered: notify the reader."""
-        gatherer = self._gatherer
-        if not gatherer.fresh:
+        collector = self._collector
+        if not collector.fresh:
             return
-        gatherer.fresh = False
-        for block in gatherer.ready[len(self._held) :]:
+        collector.fresh = False
+        for block in collector.ready[len(self._held) :]:
             self._held.append(block.bodies.used + block.heads.used)
             self._channel.backpressure.hold(self._held[-1])
         self._acknowledge()
-        if gatherer.ready or gatherer.complete:
+        if collector.ready or collector.complete:
             self._changed.set()
 
     def _acknowledge(self) -> None:
-        gatherer = self._gatherer
+        collector = self._collector
         if (
             self._credit
-            and gatherer.tag - self._acked >= max(1, self._credit // 2)
-            and len(gatherer.ready) < BLOCKS_MAX
-            and not gatherer.complete
+            and collector.tag - self._acked >= max(1, self._credit // 2)
+            and len(collector.ready) < BLOCKS_MAX
+            and not collector.complete
             and self._error is None
         ):
-            self._acked = gatherer.tag
-            self._channel.ack_up_to(gatherer.tag)
+            self._acked = collector.tag
+            self._channel.ack_up_to(collector.tag)
 
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
-        """Take a record that the gatherer did not take."""
-        self._gatherer.add(
+        """Take a record that the collector did not take."""
+        self._collector.add(
             offset_of(header),
             method.delivery_tag,
             header,
@@ -149,7 +149,7 @@ class BlockReader(_RangeReader):
 
     def ended(self) -> None:
         """The broker has sent all of the range."""
-        self._gatherer.finish()
+        self._collector.finish()
         self._changed.set()
 
     def drop(self) -> None:
@@ -158,7 +158,7 @@ class BlockReader(_RangeReader):
         for size in self._held:
             self._channel.backpressure.release(size)
         self._held.clear()
-        self._gatherer.ready.clear()
+        self._collector.ready.clear()
 
 
 class Reader(_RangeReader):
@@ -167,13 +167,13 @@ class Reader(_RangeReader):
     def __init__(self, channel: Channel, name: str, first: int, last: int) -> None:
         super().__init__(channel, name)
         self.expected_first = first
-        self.is_complete = first >= last  # Whether the last record was handed out.
+        self.is_complete = first >= last  # Whether the last record was returned.
         self._first = first
         self._last = last
         self._records: list[Record] = []
         self._all_here = False
-        self._tag = 0  # Of the newest delivery that was handed out.
-        self._tags: list[int] = []  # Of the records that were not.
+        self._tag = 0  # The tag of the newest delivery returned.
+        self._tags: list[int] = []  # The tags of records not yet returned.
         self._acked = 0
 
     async def take(self, most: int) -> list[Record]:
@@ -212,7 +212,7 @@ class Reader(_RangeReader):
                 self._channel.backpressure.hold(len(body))
             self._all_here = offset >= self._last - 1
         elif not self._records:
-            self._tag = method.delivery_tag  # Credit for what is skipped comes back too.
+            self._tag = method.delivery_tag  # Skipped records give their credit back as well.
             self.acknowledge(2)
         self._changed.set()
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from headrace.client.errors import ClientError, ConnectionLost, OffsetGone
 from headrace.client.link.capabilities import announces
 from headrace.client.requests import RequestRefused, Requests
-from headrace.client.stream.blocks import BLOCK_RECORDS_MAX, Block, RangeGatherer
+from headrace.client.stream.blocks import BLOCK_RECORDS_MAX, Block, RangeCollector
 from headrace.client.stream.reader import TAG, BlockReader, Reader, Record, filter_value
 from headrace.protocol.codec_0_x import BasicConsume, BasicQos
 from headrace.spec.tables import V0_10
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CREDIT = 1000  # Records under way.
 BATCH_MAX = 1000  # Records handed out at once.
 PROBE_TIMEOUT_S = 2.0  # How long RabbitMQ may take to show that a stream is not empty.
-QUIET_S = 0.3  # After which silence RabbitMQ has shown the last record.
+QUIET_S = 0.3  # RabbitMQ has delivered the last record after this time without a delivery.
 
 Wanted = frozenset[str | None] | None  # Filter values; a None among them wants records without one.
 
@@ -42,7 +42,7 @@ class Measure:
 
     count: int  # Records.
     octets: int
-    next: int  # The offset behind the last of them.
+    next: int  # The offset after the last of them.
 
 
 class Stream:
@@ -123,10 +123,10 @@ class Stream:
     ) -> AsyncGenerator[list[Record], None]:
         """Read the records of [first, last) in order, in batches of up to `batch_max`.
 
-        It waits for records that have not arrived, and goes on at the same offset after a
-        reconnection. `credit` bounds the records on their way. With a `filter` it gives only
-        records published with one of these filter values, and with `match_unfiltered` those without
-        any too; RabbitMQ sends others as well, which the client drops.
+        The read waits for records that have not arrived, and continues at the same offset after a
+        reconnection. `credit` bounds the records in flight. A `filter` selects the records
+        published with one of these filter values, and with `match_unfiltered` also the ones without
+        any; the client drops the other records that RabbitMQ sends.
 
         With `browse` the stream is an ordinary queue of Headrace, read without consuming: see
         `headrace.client.snapshot`. Raises OffsetGone when retention has deleted `first`, ValueError
@@ -192,12 +192,12 @@ class Stream:
         exact = self._can("stream_offset_query")
         ranges = self._can("stream_ranges")
         async with self._connection.channel(confirm=False) as channel:
-            collector = RangeGatherer(first, last, records_max)
+            collector = RangeCollector(first, last, records_max)
             reader = BlockReader(channel, self.name, collector, 0 if ranges else credit)
             arguments = _range_arguments(
                 first, last, wanted, exact=exact, ranges=ranges, browse=browse
             )
-            # Where the broker ends it no acks are needed: the socket is credit enough.
+            # A range that the broker ends needs no acks: the socket bounds the deliveries.
             consume = BasicConsume(
                 queue=self.name, consumer_tag=TAG, no_ack=ranges, arguments=arguments
             )
@@ -304,7 +304,7 @@ class Stream:
                         offsets += [record.offset for record in await reader.take(BATCH_MAX)]
                     reader.acknowledge(credit)
             except TimeoutError:
-                pass  # That was all.
+                pass  # The last record has been delivered.
             finally:
                 reader.drop()
         return offsets

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Index of an archive: for each stream the runs of consecutive offsets in its files.
 
-The statistics in the footer of a file of one stream have its run. Of any other file the columns
-`stream` and `offset` are read, once, because a file never changes.
+The footer of a file of one stream has its run as statistics. The index reads the columns `stream`
+and `offset` of any other file, once, because a file never changes.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NEEDED: Final = ("stream", "offset", "body", "exchange", "routing_key", "content_header")
-RUNS_MAX: Final = 10_000  # Of one file; an archive that is sorted by offset has few.
+RUNS_MAX: Final = 10_000  # Runs of one file; an archive that is sorted by offset has few.
 GO_ON: Final = "set option 'failOnDataLoss' to 'false' to go on, with each offset at most once"
-LISTINGS_MAX: Final = 5  # When compaction replaces files while their footers are read.
+LISTINGS_MAX: Final = 5  # Compaction may replace files while their footers are read.
 
 
 class Run(NamedTuple):
-    """The records first to last - 1 of a stream in one file."""
+    """The records [first, last) of a stream in one file."""
 
     first: int
     last: int
@@ -40,12 +40,12 @@ class Run(NamedTuple):
 
 @dataclass(slots=True)
 class Cover:
-    """The part of a range in an archive: runs in order, each offset once; holes; repeats."""
+    """The part of a range that an archive has: runs, holes and repeated offsets, in order."""
 
     runs: list[Run] = field(default_factory=list)
     holes: list[tuple[int, int]] = field(default_factory=list)
-    repeated: int = 0  # Records that are there more than once.
-    twice: tuple[int, str, str] | None = None  # The first of them, and two files that have it.
+    repeated: int = 0  # Records that several files have.
+    twice: tuple[int, str, str] | None = None  # The first repeated offset, and two of its files.
 
     def check(self, where: str, stream: str, *, fail: bool) -> None:
         """Log holes and repeated offsets, or raise ArchiveError."""
@@ -67,7 +67,7 @@ class Cover:
 
 
 def lacking(where: str, stream: str, first: int, last: int) -> ArchiveError:
-    """The error for records that neither the broker nor the archive has."""
+    """Return the error for records that neither the broker nor the archive has."""
     return ArchiveError(
         f"archive {where} has no records of stream {stream!r} from offset {first} to {last - 1}, "
         f"and the stream no longer has them; {GO_ON}"
@@ -110,11 +110,11 @@ class Archive:
         return runs[0].first if runs else None
 
     def end(self, stream: str) -> int:
-        """The offset after the largest one of a stream."""
+        """Return the offset after the largest one of a stream; 0 without records."""
         return max((run.last for run in self._streams.get(stream, ())), default=0)
 
     def cover(self, stream: str, first: int, last: int) -> Cover:
-        """Return the runs that give a range, and what they lack or have twice."""
+        """Return the runs that cover a range, with their holes and repeated offsets."""
         cover = Cover()
         at, owner = first, ""
         for run in self._streams.get(stream, ()):
@@ -135,7 +135,7 @@ class Archive:
         return cover
 
     def offset_at(self, stream: str, moment: datetime) -> int | None:
-        """The first offset that arrived at `moment` or later; None when all arrived before."""
+        """Return the first offset that arrived at `moment` or later; None if there is none."""
         runs = self._streams.get(stream, [])
         low, high = 0, len(runs)
         while low < high:  # Records arrive in the order of their offsets.
@@ -191,7 +191,7 @@ class Archive:
 
 
 def _by_footer(file: pq.ParquetFile) -> dict[str, list[tuple[int, int]]] | None:
-    """The run of a file of one stream without holes; None when the footer does not say so."""
+    """Return the run of a file of one stream without holes; None for other footers."""
     metadata = file.metadata
     names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     ends: dict[str, tuple[object, object]] = {}
@@ -213,7 +213,7 @@ def _by_footer(file: pq.ParquetFile) -> dict[str, list[tuple[int, int]]] | None:
 
 
 def _runs(offsets: pa.Array) -> list[tuple[int, int]]:
-    """Runs of consecutive numbers; a number that is there again begins a run of its own."""
+    """Return runs of consecutive numbers; a repeated number begins a run of its own."""
     import numpy as np
 
     numbers = np.sort(offsets.to_numpy(zero_copy_only=False))

@@ -18,9 +18,9 @@ from headrace.columns.errors import ArchiveError
 
 
 class LakeFile(NamedTuple):
-    """A Parquet file as listed; one that is written again has another size or time."""
+    """A Parquet file as listed; a rewritten file has another size or time."""
 
-    path: str  # As the file system has it, without a scheme.
+    path: str  # The path in the file system, without a scheme.
     size: int
     changed_ns: int
 
@@ -80,5 +80,5 @@ def _files_of_delta(where: str) -> list[str]:
 
 
 def _path_of(uri: str) -> str:
-    """The path that deltalake tells, by itself or as a URL."""
+    """Return the path in an answer of deltalake, which is a path or a URL."""
     return unquote(urlsplit(uri).path) if uri.startswith("file://") else uri

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from headrace.columns.archive.index import Archive, Run
     from headrace.columns.schema.offsets import Offset
 
-GAPS_MAX: Final = 100  # Of a stream in one batch; its end is before the next.
+GAPS_MAX: Final = 100  # Gaps of a stream in one batch, which ends before the next gap.
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSplit:
-    """By stream the end of the archived part, and the gaps in it that are passed over."""
+    """The end of the archived part of each stream, and the gaps in it that are skipped."""
 
     archived: Mapping[str, int] = field(default_factory=dict)
     gaps: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
@@ -27,11 +27,11 @@ class ArchiveSplit:
 
     @classmethod
     def of(cls, end: Offset) -> ArchiveSplit:
-        """Return the split of the batch that ends there."""
+        """Return the split of the batch that ends at an offset."""
         return cls(end.archived, end.gaps)
 
     def cut(self, ranges: Iterable[Range]) -> list[Range]:
-        """Cut ranges where the archive ends and the broker begins, and leave out the gaps."""
+        """Cut ranges at the split, and leave out the gaps."""
         parts = []
         for piece in ranges:
             at = min(max(self.archived.get(piece.stream, 0), piece.first), piece.last)
@@ -43,7 +43,7 @@ class ArchiveSplit:
         return parts
 
     def has(self, piece: Range) -> bool:
-        """Return True if a piece of such a cut is read from the archive."""
+        """Return True if a piece of `cut` is read from the archive."""
         return piece.first < self.archived.get(piece.stream, 0)
 
     def lost(self) -> dict[str, int]:
@@ -58,7 +58,7 @@ def split_ranges(
 ) -> ArchiveSplit:
     """Return the split of some ranges; `oldest` are the first offsets that the broker still has.
 
-    ArchiveError when the archive lacks a record or has one twice and that is to `fail`.
+    With `fail` a record that the archive lacks, or has twice, raises ArchiveError.
     """
     archived: dict[str, int] = {}
     gaps: dict[str, list[list[int]]] = {}
@@ -82,7 +82,7 @@ def split_ranges(
 
 
 def runs_of(archive: Archive, piece: Range) -> list[Run]:
-    """The runs of a planned piece; ArchiveError when the archive has no longer all of it."""
+    """Return the runs of a planned piece; ArchiveError when the archive has lost a part of it."""
     cover = archive.cover(piece.stream, piece.first, piece.last)
     if cover.holes:
         archive.refresh()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bodies of Avro: one datum each, written with a known schema.
 
-The framing says what stands before the datum: nothing; the marker and fingerprint of a single
-object, by which the writer's schema is found among those that are known; or five octets of a
-schema registry, which have the id of the writer's schema, or are skipped.
+The framing is the bytes before the datum. There are none; or the marker and fingerprint of a single
+object, which select the writer's schema among the known ones; or five bytes of a schema registry,
+which have the id of the writer's schema, or are skipped.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class AvroSchemaError(ValueError):
 
 
 def read_schema(text: str) -> JsonObject:
-    """A schema from its JSON: a record. What Spark has no type for is without its logical type."""
+    """Parse the schema of a record; drop logical types that Spark has no type for."""
     try:
         raw = json.loads(text)
         if not isinstance(raw, dict) or raw.get("type") != "record":
@@ -99,7 +99,7 @@ class AvroCodec:
         writers: Sequence[JsonObject] = (),
         by_id: Callable[[int], JsonObject] | None = None,
     ) -> None:
-        """`by_id` gives the writer's schema of a registry; RegistryError if it cannot tell."""
+        """`by_id` returns the writer's schema of an id; RegistryError without an answer."""
         assert framing in FRAMINGS, framing
         self.schema = schema
         self.framing = framing
@@ -150,7 +150,7 @@ class AvroCodec:
         try:
             value = schemaless_reader(stream, writer, reader)
         except SchemaResolutionError as error:
-            why = str(error).partition("{")[0].strip()  # It goes on with the whole schema.
+            why = str(error).partition("{")[0].strip()  # The rest is the whole schema.
             raise ValueError(
                 f"the writer's schema does not resolve to 'valueSchema': {why}"
             ) from None
@@ -210,7 +210,7 @@ class _Types:
         if isinstance(schema, list):
             return self._union(schema, depth)
         if isinstance(schema, str):
-            return SIMPLE[schema]() if schema in SIMPLE else self._again(schema)
+            return SIMPLE[schema]() if schema in SIMPLE else self._named_type(schema)
         kind = schema["type"]
         logical = schema.get("logicalType")
         if logical == "decimal" and kind in ("bytes", "fixed"):
@@ -264,7 +264,7 @@ class _Types:
             "double have a type in Spark"
         )
 
-    def _again(self, name: str) -> DataType:
+    def _named_type(self, name: str) -> DataType:
         if name == "null":
             raise AvroSchemaError("has a field that is always null")
         named_type = self._named.get(name)

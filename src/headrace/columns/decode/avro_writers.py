@@ -23,7 +23,7 @@ SIZES: Final = {"null": False, "boolean": True, "int": True, "long": True, "floa
 
 
 def read_writer(text: str, references: Sequence[tuple[str, str]] = ()) -> JsonObject:
-    """The schema of a writer, with those that it refers to, dependencies first.
+    """Parse the schema of a writer; its references are given dependencies first.
 
     AvroSchemaError if the text is not a schema of a record, if the schema contains itself, or if
     it has an array of values without bytes.

@@ -75,7 +75,7 @@ def _leaf(value: object) -> object:
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
-        return IntegerText(value)  # Of more than 4,300 digits Python makes no text.
+        return IntegerText(value)  # Python converts at most 4,300 digits to text.
     if isinstance(value, float):
         text = repr(value)
         return RealText(_NAMED.get(text, text))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common part of decoders: bodies in, one Arrow array and the faults out."""
+"""The common part of decoders, which turn bodies into one Arrow array and their faults."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ from headrace.columns.decode.values import Misfit, dumps
 if TYPE_CHECKING:
     from headrace.columns.schema.types import StructType
 
-REASON_LENGTH_MAX: Final = 300  # Characters of what is said about one row.
-PIECES: Final = 8  # Into which a batch is cut that cannot be decoded at once.
-PIECE_MIN: Final = 40  # Bodies; fewer are decoded one by one.
+REASON_LENGTH_MAX: Final = 300  # Characters of the reason why one row is malformed.
+PIECES: Final = 8  # A batch that cannot be decoded as a whole is cut into this many.
+PIECE_MIN: Final = 40  # Bodies of a piece; a smaller piece is decoded row by row.
 REGISTRY_LENGTH: Final = 5  # A zero, and the id of a schema in four bytes.
-RESCUED_LENGTH_MAX: Final = 1 << 20  # Characters of what is rescued of one row.
+RESCUED_LENGTH_MAX: Final = 1 << 20  # Characters of the rescued data of one row.
 
 
 @dataclass(slots=True)
 class Decoded:
     """The outcome of decoding some bodies.
 
-    `values` has one value for each, null where it could not be decoded: then `faults` says why, by
-    index. `rescued` is JSON of what rows had that found no place. `grown` is the schema with the
-    columns that were new, when any were.
+    `values` has one value for each body, and null for a malformed one; `faults` has the reasons,
+    by index. `rescued` has the values of rows that fit no column, as JSON by index. `grown` is the
+    schema with the new columns, or None without any.
     """
 
     values: pa.Array
     faults: dict[int, str] = field(default_factory=dict)
     rescued: dict[int, str] = field(default_factory=dict)
     grown: StructType | None = None
-    first_new: int | None = None  # The index of the first row with something new.
+    first_new: int | None = None  # The index of the first row with a new column.
 
 
 class FastCodec(Protocol):
-    """A decoder with a fast way, which takes many bodies at once and refuses if any is not good."""
+    """A decoder with a batch mode, which refuses a batch that has a malformed body."""
 
     def decode_together(self, bodies: Sequence[bytes]) -> pa.Array | None:
-        """The values of all; None when it cannot tell them."""
+        """Return the values of a batch; None if the batch must be decoded row by row."""
         ...
 
     def decode_each(self, bodies: Sequence[bytes]) -> Decoded:
-        """Body by body: what decides whether one is good."""
+        """Decode row by row; this decides whether a body is malformed."""
         ...
 
 
 def decode_in_pieces(codec: FastCodec, bodies: Sequence[bytes]) -> Decoded:
-    """All at once if that can be done; otherwise in ever smaller pieces, the last body by body.
+    """Decode a batch as a whole if possible, otherwise in pieces, and the smallest row by row.
 
-    So one bad body makes its own neighbours slow, and not the whole batch.
+    A malformed body therefore slows down its neighbours only, not the whole batch.
     """
     values = codec.decode_together(bodies) if bodies else None
     if values is not None:
@@ -68,7 +68,7 @@ def decode_in_pieces(codec: FastCodec, bodies: Sequence[bytes]) -> Decoded:
 
 
 def _join(pieces: Sequence[tuple[int, Decoded]]) -> Decoded:
-    """Decoded pieces, each with the index of its first body, as one."""
+    """Join decoded pieces, each with the index of its first body."""
     from headrace.columns.decode.infer import grow
 
     whole = Decoded(pa.concat_arrays([piece.values for _, piece in pieces]))
@@ -92,13 +92,13 @@ class Codec(Protocol):
 
 
 class RegistryFraming:
-    """Bodies behind a zero and the id of a schema, in five bytes, which the codec does not need."""
+    """Bodies after five bytes of framing: a zero and a schema id, which the codec ignores."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
 
     def decode(self, bodies: Sequence[bytes]) -> Decoded:
-        """Decode what stands behind the marks; a body without one is bad."""
+        """Decode the bodies without their framing; a body without framing is malformed."""
         decoded = self._codec.decode([strip_framing(body) or b"" for body in bodies])
         for at in [at for at, body in enumerate(bodies) if strip_framing(body) is None]:
             assert at in decoded.faults, "an empty body is bad in each format that has this framing"
@@ -107,7 +107,7 @@ class RegistryFraming:
 
 
 def strip_framing(body: bytes) -> bytes | None:
-    """The body behind the mark of a schema registry; None if it has none."""
+    """Return the body without the framing of a schema registry; None if it has none."""
     return body[REGISTRY_LENGTH:] if body[:1] == b"\0" and len(body) > REGISTRY_LENGTH else None
 
 
@@ -115,8 +115,8 @@ def strip_framing(body: bytes) -> bytes | None:
 class Policy:
     """A decoder's treatment of values that do not fit.
 
-    `unknown`: whether fields without a column are looked at. `rescue`: whether a value that does
-    not fit its type is rescued, its column being null, or makes its row a bad one.
+    `unknown`: whether fields without a column are reported. `rescue`: whether a value that does
+    not fit its type is rescued, and its column null, instead of making the row malformed.
     """
 
     unknown: bool = False
@@ -128,12 +128,12 @@ def reason(text: object) -> str:
     return " ".join(str(text).split())[:REASON_LENGTH_MAX]
 
 
-def rescued_json(notes: Sequence[Misfit]) -> str:
+def rescued_json(misfits: Sequence[Misfit]) -> str:
     """Return the values of a row that found no column, by path."""
-    inner = ",".join(f"{json.dumps(note.path)}:{dumps(note.value)}" for note in notes)
+    inner = ",".join(f"{json.dumps(misfit.path)}:{dumps(misfit.value)}" for misfit in misfits)
     text = "{" + inner + "}"
     if len(text) > RESCUED_LENGTH_MAX:
-        paths = [note.path for note in notes]
+        paths = [misfit.path for misfit in misfits]
         text = json.dumps({"_too_large": paths})[:RESCUED_LENGTH_MAX]
     return text if text.isascii() else text.encode(errors="replace").decode()
 
@@ -142,7 +142,7 @@ class TextCodec:
     """Bodies as text."""
 
     def decode(self, bodies: Sequence[bytes]) -> Decoded:
-        """UTF-8 is good, all else is bad."""
+        """Decode UTF-8; any other body is malformed."""
         octets = pa.array(bodies, pa.binary())
         try:
             return Decoded(octets.cast(pa.string()))
@@ -165,5 +165,5 @@ class BinaryCodec:
     """Bodies as they are."""
 
     def decode(self, bodies: Sequence[bytes]) -> Decoded:
-        """All are good."""
+        """Return the bodies; none is malformed."""
         return Decoded(pa.array(bodies, pa.binary()))

@@ -25,7 +25,7 @@ from headrace.columns.schema.types import StructField, StructType, arrow_type
 
 JOINED_BYTES_MAX: Final = 1 << 30
 TEXT_LENGTH_MAX: Final = 1 << 30  # Characters of one text.
-COLUMNS_NEW_MAX: Final = 1000  # Of one record, beyond those of the schema.
+COLUMNS_NEW_MAX: Final = 1000  # Columns of one record that the schema lacks.
 
 
 class CsvCodec:
@@ -54,14 +54,14 @@ class CsvCodec:
         return decode_in_pieces(self, bodies)
 
     def decode_together(self, bodies: Sequence[bytes]) -> pa.Array | None:
-        """The values of all; None when only `decode_each` can tell them."""
+        """Return the values of a batch; None if it must be decoded row by row."""
         try:
             return self._decode_together(bodies)
         except (InexactValue, pa.ArrowInvalid):
             return None
 
     def decode_each(self, bodies: Sequence[bytes]) -> Decoded:
-        """Decode body by body: what decides whether one is good."""
+        """Decode row by row; this decides whether a body is malformed."""
         values: list[object] = []
         decoded = Decoded(pa.nulls(0))
         before = csv.field_size_limit(TEXT_LENGTH_MAX)
@@ -90,14 +90,14 @@ class CsvCodec:
             decoded.faults[index] = f"it has more than {COLUMNS_NEW_MAX} columns too many"
             return None
         row: dict[str, object] = {}
-        notes = []
+        misfits = []
         for name, convert, text in zip(self._names, self._converts, texts, strict=False):
             if text != self.dialect.null:
                 row[name] = value = convert(text)
                 if value is None:
-                    notes.append(Misfit(name, text, new=False))
-        if notes and not self.policy.rescue:
-            decoded.faults[index] = reason(notes[0])
+                    misfits.append(Misfit(name, text, new=False))
+        if misfits and not self.policy.rescue:
+            decoded.faults[index] = reason(misfits[0])
             return None
         new = {
             f"_c{count + at}": text for at, text in enumerate(extra) if text != self.dialect.null
@@ -107,9 +107,9 @@ class CsvCodec:
             decoded.grown = grow(decoded.grown or self.kind, StructType(seen))
             if decoded.first_new is None:
                 decoded.first_new = index
-            notes += [Misfit(name, text, new=True) for name, text in new.items()]
-        if notes:
-            decoded.rescued[index] = rescued_json(notes)
+            misfits += [Misfit(name, text, new=True) for name, text in new.items()]
+        if misfits:
+            decoded.rescued[index] = rescued_json(misfits)
         return row
 
     def _decode_together(self, bodies: Sequence[bytes]) -> pa.Array:

@@ -27,8 +27,8 @@ from headrace.columns.schema.types import (
     TimestampType,
 )
 
-COLUMNS_MAX: Final = 5000  # Of an inferred schema, at any depth.
-DEPTH_MAX: Final = 32  # What is deeper is STRING.
+COLUMNS_MAX: Final = 5000  # Columns of an inferred schema, counted at every depth.
+DEPTH_MAX: Final = 32  # Deeper values are of type STRING.
 LONG_DIGITS_MAX: Final = 18
 DECIMAL_DIGITS_MAX: Final = 38
 
@@ -38,7 +38,7 @@ class InferenceError(ValueError):
 
 
 def type_of_json(value: object, depth: int = 0) -> DataType:
-    """The type of a parsed value; NullType for null."""
+    """Return the type of a parsed value; NullType for null."""
     kind = type(value)
     if kind is IntegerText:
         return _whole(str(value))
@@ -62,7 +62,7 @@ def type_of_json(value: object, depth: int = 0) -> DataType:
 
 
 def type_of_text(text: str) -> DataType:
-    """The type of a text of CSV; NullType for an empty one."""
+    """Return the type of a field of CSV; NullType for an empty one."""
     if not text:
         return NullType()
     if text_converter(LongType(), UTC)(text) is not None:
@@ -86,7 +86,7 @@ def infer(rows: Iterable[object]) -> StructType:
 
 
 def finalize_schema(inferred: DataType) -> StructType:
-    """A schema that can be used: what is always null is STRING, and there are columns."""
+    """Make columns that are always null STRING; InferenceError without columns, or too many."""
     kind = _without_nulls(inferred)
     if not isinstance(kind, StructType) or not kind.fields:
         raise InferenceError("no record of the sample has columns")
@@ -96,7 +96,7 @@ def finalize_schema(inferred: DataType) -> StructType:
 
 
 def common(one: DataType, other: DataType) -> DataType:
-    """The narrowest type that holds the values of both."""
+    """Return the narrowest type that holds the values of both types."""
     if isinstance(one, NullType) or one == other:
         return other
     if isinstance(other, NullType):
@@ -115,7 +115,7 @@ def common(one: DataType, other: DataType) -> DataType:
 
 
 def grow(kind: StructType, seen: DataType) -> StructType:
-    """The schema with the columns of `seen` that it lacks, at its end; its own are as they were."""
+    """Append the columns of `seen` that the schema lacks; its own columns do not change."""
     assert isinstance(seen, StructType), seen
     grown = _grow(kind, seen)
     assert isinstance(grown, StructType)
@@ -155,7 +155,7 @@ def _without_nulls(kind: DataType) -> DataType:
         return ArrayType(_without_nulls(kind.element))
     if isinstance(kind, StructType):
         fields: dict[str, StructField] = {}
-        for field in kind.fields:  # Of names that differ in case only, the first.
+        for field in kind.fields:  # The first of several names that differ only in case counts.
             fields.setdefault(
                 field.name.lower(), StructField(field.name, _without_nulls(field.kind))
             )

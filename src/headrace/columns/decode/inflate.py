@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies that are compressed, as the property `content_encoding` says, within limits.
+"""Decompression of bodies by the property `content_encoding`, within limits.
 
-The names are those of HTTP (RFC 9110). Other names, such as `utf-8` or `binary`, which many clients
-write there, say nothing about compression.
+The property has the names of HTTP (RFC 9110). Many clients write other names, such as `utf-8` or
+`binary`, which do not mean a compression.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pyarrow as pa
 ENCODINGS: Final = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "", "zstd": "zstd", "lz4": "lz4"}
 LAYERS_MAX: Final = 3  # Compressions of one body.
 FIRST_READ: Final = 16 << 10
-GZIP_BITS: Final = 31  # Of zlib: the header of RFC 1952, and the largest window.
-RAW_BITS: Final = -15  # RFC 1951 alone, which some call deflate.
+GZIP_BITS: Final = 31  # In zlib: the header of RFC 1952 and the largest window.
+RAW_BITS: Final = -15  # RFC 1951 without a header, which some clients call deflate.
 
 
 class InflateError(ValueError):
@@ -24,7 +24,7 @@ class InflateError(ValueError):
 
 
 def compressions(encoding: str) -> tuple[str, ...]:
-    """The compressions that a content encoding names, the last one that was applied first."""
+    """Return the compressions that a content encoding names, the one applied last first."""
     names = (name.strip().lower() for name in encoding.split(","))
     return tuple(name for name in names if name in ENCODINGS)[::-1]
 
@@ -53,7 +53,7 @@ def _one(body: bytes, name: str, size_max: int) -> bytes:
 
 
 def _by_gzip(body: bytes, size_max: int) -> bytes | None:
-    """The fast way for gzip; None if the body has several members."""
+    """Decompress a body of one gzip member; None if it has several."""
     reader = zlib.decompressobj(GZIP_BITS)
     whole = reader.decompress(body, size_max + 1)
     if len(whole) > size_max:

@@ -3,9 +3,9 @@
 
 Joined by line feeds the bodies are one text of lines. When no body holds a line feed, all begin
 with `{` and end with `}`, and the reader finds as many records as there are bodies, each body was
-exactly one record: a record cannot end in one body and go on in the next, since `}` and `{` never
-meet in JSON. Otherwise, and when the reader refuses anything, each body is parsed by itself, and
-that tells which are bad. Both ways give the same values.
+exactly one record: no record can reach from one body into the next, since `}` and `{` never meet in
+JSON. Otherwise, and when the reader refuses the text, each body is parsed by itself, which finds
+the malformed ones. Both decoders give the same values.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from headrace.columns.schema.types import (
     arrow_type,
 )
 
-JOINED_BYTES_MAX: Final = 1 << 30  # Of one batch in the reader, which counts in 32 bits.
+JOINED_BYTES_MAX: Final = 1 << 30  # Arrow's reader counts the bytes of a batch in 32 bits.
 _NOT_FINITE: Final = re.compile(rb"[:\[,]\s*-?(?:N|I)")
 
 
@@ -68,7 +68,7 @@ class JsonCodec:
         return decode_in_pieces(self, bodies)
 
     def decode_together(self, bodies: Sequence[bytes]) -> pa.Array | None:
-        """The values of all; None when only `decode_each` can tell them."""
+        """Return the values of a batch; None if it must be decoded row by row."""
         if self._parse is None:
             return None
         try:
@@ -77,18 +77,18 @@ class JsonCodec:
             return None
 
     def decode_each(self, bodies: Sequence[bytes]) -> Decoded:
-        """Decode body by body: what decides whether one is good."""
+        """Decode row by row; this decides whether a body is malformed."""
         values: list[object] = []
         decoded = Decoded(pa.nulls(0))
         for index, body in enumerate(bodies):
             value = None
             try:
                 parsed = loads(body.decode()) if self._loads is None else self._loads(body)
-                notes: list[Misfit] = []
-                value = self._convert(parsed, notes) if parsed is not None else None
+                misfits: list[Misfit] = []
+                value = self._convert(parsed, misfits) if parsed is not None else None
                 if value is None:
                     decoded.faults[index] = "the body is of another kind than the schema's"
-                elif notes and not self._settle(index, parsed, notes, decoded):
+                elif misfits and not self._settle(index, parsed, misfits, decoded):
                     value = None
             except UnicodeDecodeError as error:
                 decoded.faults[index] = reason(f"no UTF-8: {error.reason} at {error.start}")
@@ -104,17 +104,17 @@ class JsonCodec:
         decoded.values = pa.array(values, self.arrow)
         return decoded
 
-    def _settle(self, index: int, parsed: object, notes: list[Misfit], decoded: Decoded) -> bool:
-        """Rescue what does not fit, or say that the row is bad."""
-        mismatch = next((note for note in notes if not note.new), None)
+    def _settle(self, index: int, parsed: object, misfits: list[Misfit], decoded: Decoded) -> bool:
+        """Rescue the misfits and return True; False if they make the row malformed."""
+        mismatch = next((misfit for misfit in misfits if not misfit.new), None)
         if mismatch is not None and not self.policy.rescue:
             decoded.faults[index] = reason(mismatch)
             return False
-        if any(note.new for note in notes) and isinstance(self.kind, StructType):
+        if any(misfit.new for misfit in misfits) and isinstance(self.kind, StructType):
             decoded.grown = grow(decoded.grown or self.kind, type_of_json(parsed))
             if decoded.first_new is None:
                 decoded.first_new = index
-        decoded.rescued[index] = rescued_json(notes)
+        decoded.rescued[index] = rescued_json(misfits)
         return True
 
     def _decode_together(self, bodies: Sequence[bytes]) -> pa.Array:

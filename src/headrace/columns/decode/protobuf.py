@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 FRAMINGS: Final = ("none", "registry")
 DEPTH_MAX: Final = 64
-TOGETHER_BYTES_MAX: Final = 4 << 20  # Of bodies whose messages are in memory at a time.
+TOGETHER_BYTES_MAX: Final = 4 << 20  # Bytes of the bodies that are decoded at a time.
 TIMESTAMP: Final = "google.protobuf.Timestamp"
 SECONDS_MIN: Final = -62_135_596_800  # The year 1.
 SECONDS_MAX: Final = 253_402_300_799  # The last second of the year 9999.
@@ -156,7 +156,7 @@ class ProtobufCodec:
         return None
 
     def _strip_framing(self, body: bytes) -> bytes:
-        """The message behind the mark of a registry."""
+        """Return the message without the framing of a registry."""
         if len(body) <= REGISTRY_LENGTH or body[0] != 0:
             raise ValueError("the mark of a schema registry is missing")
         indexes, at = _read_indexes(body, REGISTRY_LENGTH)
@@ -317,7 +317,7 @@ def _offsets(lists: Sequence[Json]) -> pa.Array:
 
 
 def _indexes(message: Descriptor) -> list[int]:
-    """The place of a message in its file: of its outermost message, then of those within it."""
+    """Return the path of a message in its file: indexes from the outermost message inwards."""
     outer = message.containing_type
     if outer is None:
         return [list(message.file.message_types_by_name).index(message.name)]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Columns of text as columns of other types, all rows at once.
 
-Only unambiguous texts are converted; `InexactValue` leaves the batch to `values`, which decides row
-by row.
+Only unambiguous texts are converted. After an `InexactValue` the module `values` converts the batch
+row by row.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _WHOLE: Final = "-?[0-9]{1,18}"
 _REAL: Final = "-?[0-9]{1,17}(?:[.][0-9]{1,17})?(?:[eE]-?[0-9]{1,2})?"
 
 
-class InexactValue(ValueError):  # By the fast way; caught in this package.
-    """The fast way cannot tell; the slow one can."""
+class InexactValue(ValueError):  # Caught in this package.
+    """A batch has a text that only the conversion row by row can decide on."""
 
 
 def convert_nested(array: pa.Array, kind: pa.DataType, zone: tzinfo) -> pa.Array:
-    """An array in which dates and times are text, as one of the type; inside structs and lists."""
+    """Convert dates and times from text to their types, also inside structs and lists."""
     if array.type == kind:
         return array
     if pa.types.is_struct(kind):
@@ -42,7 +42,7 @@ def convert_nested(array: pa.Array, kind: pa.DataType, zone: tzinfo) -> pa.Array
 
 
 def convert_text(array: pa.Array, kind: pa.DataType, zone: tzinfo) -> pa.Array:
-    """An array of text as one of a type without parts."""
+    """Convert an array of text to a type other than struct, list and map."""
     types = pa.types
     if types.is_string(kind):
         return array

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of parsed JSON, and texts of CSV, as values of Spark's types: one row at a time.
 
-This is what decides whether a value fits its column; the fast ways, which take a whole batch at
-once, take only what fits here too. What does not fit, and what no column is there for, is noted
-with its place, and its column is null.
+This module decides whether a value fits its column. Decoders that take a whole batch at once accept
+only values that fit here as well. A value that does not fit, or has no column, becomes a `Misfit`
+with its path; its column is null.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from headrace.columns.schema.types import (
 )
 from headrace.untyped import Cell
 
-NOTES_MAX: Final = 1000  # Of one row; a row with more is not decoded.
+MISFITS_MAX: Final = 1000  # A row with more misfits is malformed.
 INT_DIGITS_MAX: Final = 40
 BITS: Final[dict[type[DataType], int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 NOT_FINITE: Final = {
@@ -68,7 +68,7 @@ class RealText(str):
 
 @dataclass(slots=True)
 class Misfit:
-    """A value of a row at `path` that its column, or the lack of one, has no place for."""
+    """A value of a row, at `path`, that does not fit its column or has none."""
 
     path: str
     value: object
@@ -80,23 +80,23 @@ class Misfit:
         return f"the value of {self.path or 'the body'!r} does not fit its type"
 
 
-class TooManyMisfits(ValueError):  # It is said of the row.
-    """A row has more that does not fit than is kept."""
+class TooManyMisfits(ValueError):  # Its text becomes the reason of the row.
+    """A row has more than `MISFITS_MAX` misfits."""
 
 
 Convert: TypeAlias = Callable[[Cell, list[Misfit]], object]
 
 
 def loads(text: str) -> object:
-    """Strict JSON (RFC 8259, and NaN and Infinity), with numbers as their digits.
+    """Parse strict JSON (RFC 8259, and NaN and Infinity), with numbers as their digits.
 
-    ValueError, or RecursionError for what is nested too deep.
+    ValueError for other text, RecursionError for text that is nested too deeply.
     """
     return json.loads(text, parse_int=IntegerText, parse_float=RealText, parse_constant=RealText)
 
 
 def dumps(value: object) -> str:
-    """A parsed value as compact JSON, with its numbers digit by digit as they came."""
+    """Return a parsed value as compact JSON, with the original digits of its numbers."""
     kind = type(value)
     if kind is str:
         return json.dumps(value, ensure_ascii=False)
@@ -154,10 +154,10 @@ def text_converter(kind: DataType, zone: tzinfo) -> Callable[[str], object]:
 
 
 def _leaf(convert: Callable[[Cell], object]) -> Convert:
-    def leaf(value: object, notes: list[Misfit]) -> object:
+    def leaf(value: object, misfits: list[Misfit]) -> object:
         converted = convert(value)
         if converted is None:
-            notes.append(Misfit("", value, new=False))
+            misfits.append(Misfit("", value, new=False))
         return converted
 
     return leaf
@@ -187,9 +187,9 @@ def _of_json(kind: DataType, zone: tzinfo) -> Callable[[Cell], object]:
 
 
 def _struct(fields: dict[str, Convert], *, unknown: bool) -> Convert:
-    def struct(value: object, notes: list[Misfit]) -> object:
+    def struct(value: object, misfits: list[Misfit]) -> object:
         if not isinstance(value, dict):
-            notes.append(Misfit("", value, new=False))
+            misfits.append(Misfit("", value, new=False))
             return None
         row = {}
         for name, item in value.items():
@@ -197,70 +197,70 @@ def _struct(fields: dict[str, Convert], *, unknown: bool) -> Convert:
                 continue
             convert = fields.get(name)
             if convert is not None:
-                before = len(notes)
-                row[name] = convert(item, notes)
-                if len(notes) > before:
-                    _under(name, notes, before)
+                before = len(misfits)
+                row[name] = convert(item, misfits)
+                if len(misfits) > before:
+                    _under(name, misfits, before)
             elif unknown:
-                notes.append(Misfit(name, item, new=True))
+                misfits.append(Misfit(name, item, new=True))
         return row
 
     return struct
 
 
 def _array(element: Convert) -> Convert:
-    def array(value: object, notes: list[Misfit]) -> object:
+    def array(value: object, misfits: list[Misfit]) -> object:
         if not isinstance(value, list):
-            notes.append(Misfit("", value, new=False))
+            misfits.append(Misfit("", value, new=False))
             return None
-        before = len(notes)
+        before = len(misfits)
         items = []
         for index, item in enumerate(value):
-            first = len(notes)
-            items.append(None if item is None else element(item, notes))
-            if len(notes) > first:
-                _under(f"[{index}]", notes, first)
-        return _whole_or_none(items, value, notes, before)
+            first = len(misfits)
+            items.append(None if item is None else element(item, misfits))
+            if len(misfits) > first:
+                _under(f"[{index}]", misfits, first)
+        return _whole_or_none(items, value, misfits, before)
 
     return array
 
 
 def _map(element: Convert) -> Convert:
-    def mapping(value: object, notes: list[Misfit]) -> object:
+    def mapping(value: object, misfits: list[Misfit]) -> object:
         if not isinstance(value, dict):
-            notes.append(Misfit("", value, new=False))
+            misfits.append(Misfit("", value, new=False))
             return None
-        before = len(notes)
+        before = len(misfits)
         entries = []
         for key, item in value.items():
-            first = len(notes)
-            entries.append((key, None if item is None else element(item, notes)))
+            first = len(misfits)
+            entries.append((key, None if item is None else element(item, misfits)))
             if _string(key) is None:
-                notes.append(Misfit("", item, new=False))
-            if len(notes) > first:
-                _under(key, notes, first)
-        return _whole_or_none(entries, value, notes, before)
+                misfits.append(Misfit("", item, new=False))
+            if len(misfits) > first:
+                _under(key, misfits, first)
+        return _whole_or_none(entries, value, misfits, before)
 
     return mapping
 
 
 def _whole_or_none(
-    converted: list[Cell], value: object, notes: list[Misfit], before: int
+    converted: list[Cell], value: object, misfits: list[Misfit], before: int
 ) -> object:
     """An array or map with an element that does not fit is null as a whole, as with Spark."""
-    if len(notes) == before or all(note.new for note in notes[before:]):
+    if len(misfits) == before or all(misfit.new for misfit in misfits[before:]):
         return converted
-    del notes[before:]
-    notes.append(Misfit("", value, new=False))
+    del misfits[before:]
+    misfits.append(Misfit("", value, new=False))
     return None
 
 
-def _under(name: str, notes: list[Misfit], first: int) -> None:
-    if len(notes) > NOTES_MAX:
-        raise TooManyMisfits(f"more than {NOTES_MAX} values do not fit the schema")
-    for note in notes[first:]:
-        gap = "." if note.path and not note.path.startswith("[") else ""
-        note.path = f"{name}{gap}{note.path}"
+def _under(name: str, misfits: list[Misfit], first: int) -> None:
+    if len(misfits) > MISFITS_MAX:
+        raise TooManyMisfits(f"more than {MISFITS_MAX} values do not fit the schema")
+    for misfit in misfits[first:]:
+        gap = "." if misfit.path and not misfit.path.startswith("[") else ""
+        misfit.path = f"{name}{gap}{misfit.path}"
 
 
 def _parse_integer(digits: str, bits: int) -> int | None:

@@ -92,13 +92,13 @@ class DecodeOptions:
     framing: str = "none"
     descriptors: bytes = b""  # A FileDescriptorSet.
     message: str = ""
-    registry: RegistryAddress | None = None  # Of the writers' schemas.
+    registry: RegistryAddress | None = None  # For the writers' schemas.
     dead_exchange: str | None = None  # None: bad rows are rejected, as dead letters of the queue.
     dead_routing_key: str | None = None
 
     @property
     def rejects(self) -> bool:
-        """Return True if bad rows become dead letters of the queue that they are read from."""
+        """Return True if malformed messages become dead letters of the queue of the read."""
         return self.mode == "DEADLETTER" and self.dead_exchange is None
 
     @property
@@ -113,7 +113,7 @@ class DecodeOptions:
         return self.format in INFERRED and not self.text
 
     def schema(self) -> DataType | None:
-        """The schema that was given as text; None when it is to be inferred."""
+        """Return the given schema; None if it must be inferred."""
         if self.format == "avro":
             return self.avro_types()
         if self.format == "protobuf":
@@ -189,7 +189,7 @@ def decode_options(given: OptionValues) -> DecodeOptions | None:
         dead_exchange=given.get("deadLetterExchange"),
         dead_routing_key=given.get("deadLetterRoutingKey"),
     )
-    options.schema()  # What is wrong with it is said at once.
+    options.schema()  # Report its errors at once.
     return options
 
 

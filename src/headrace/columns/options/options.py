@@ -54,7 +54,7 @@ class Streams:
 
     @property
     def option(self) -> str:
-        """The option that says so, for errors."""
+        """The option that names the streams, for errors."""
         if self.pattern:
             return "streamPattern"
         return "superStream" if self.super_stream else "stream"
@@ -62,9 +62,9 @@ class Streams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """The beginning or end of a read: one place for all streams, or one for each of some.
+    """The beginning or end of a read: one position for all streams, or one for each stream.
 
-    `option` said so. `strict`: a moment after which nothing arrived is an error.
+    `option` is its option, for errors. With `strict` a moment after the last arrival is an error.
     """
 
     option: str
@@ -73,7 +73,7 @@ class Bound:
     strict: bool = False
 
     def of(self, streams: tuple[str, ...]) -> dict[str, Position]:
-        """The place in each stream; OptionError unless just these have one."""
+        """Return the position in each stream; OptionError unless exactly these have one."""
         if self.by_stream is None:
             assert self.everywhere is not None
             return dict.fromkeys(streams, self.everywhere)
@@ -109,7 +109,7 @@ class ReadOptions:
     group: str = ""
     group_timeout_s: float = GROUP_TIMEOUT_S
     pin: bool = False
-    spool_directory: str = ""  # Of a queue at a broker without leases.
+    spool_directory: str = ""  # For a queue at a broker without leases.
     spool_octets_max: int = SPOOL_OCTETS_MAX
     filters: tuple[str, ...] = ()
     match_unfiltered: bool = False
@@ -130,13 +130,13 @@ class WriteOptions:
     exactly_once: bool = True
     sink_id: str | None = None  # None: the id of the query.
     sink_takeover: bool = False
-    batch_id: int | None = None  # Of a batch write with a sink id.
+    batch_id: int | None = None  # For a batch write with a sink id.
     reconnect_timeout_s: float = RECONNECT_TIMEOUT_S
     encoding: EncodeOptions | None = None
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-    """Check the options of a read; OptionError says what is wrong with which."""
+    """Check the options of a read; OptionError names the wrong option and the fault."""
     given = OptionValues(options, Use.STREAM if streaming else Use.BATCH)
     uri = broker(given)
     queue = given.get("queue", "")
@@ -182,7 +182,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
 
 
 def write_options(options: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
-    """Check the options of a write; OptionError says what is wrong with which."""
+    """Check the options of a write; OptionError names the wrong option and the fault."""
     given = OptionValues(options, Use.STREAM_WRITE if streaming else Use.WRITE)
     exactly_once = given.get("deliveryGuarantee", "exactly-once") == "exactly-once"
     if not streaming and "sinkId" in given and "batchId" not in given:
@@ -216,7 +216,7 @@ def _sink_id(given: OptionValues) -> str | None:
 
 
 def _left_out(given: OptionValues, decoding: DecodeOptions | None) -> tuple[str, ...]:
-    """The columns that `includeBody` and `includeHeaders` leave out."""
+    """Return the columns that `includeBody` and `includeHeaders` leave out."""
     include = {
         "body": given.get("includeBody", decoding is None),
         "headers": given.get("includeHeaders", True),

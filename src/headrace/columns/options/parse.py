@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options given, checked against the table.
+"""The options of a read or write, checked against the table of options.
 
-An error names the option and what it may be. What a secret is, is never repeated.
+An error names the option and its allowed values. It never contains a secret.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ _ALIASES: Final = {alias.lower(): option for option in OPTIONS for alias in opti
 
 
 class OptionValues:
-    """Options by name, with their values as their kinds have them.
+    """Options by name, with values of the types of their kinds.
 
-    `options[name]` and `options.get(name)` take a name of the table; the type of the value is that
-    of the option's kind. OptionError when anything is unknown, in the wrong place, contradictory or
-    has a value that it may not have.
+    `options[name]` and `options.get(name)` take a name of the table. OptionError for an unknown
+    option, one of another use, one that contradicts another, or one with a wrong value.
     """
 
     __slots__ = ("_values", "use")
@@ -63,7 +62,7 @@ class OptionValues:
         return self._values[name]
 
     def get(self, name: str, default: object = None) -> Parsed:
-        """The value of an option, or `default`."""
+        """Return the value of an option, or `default`."""
         assert name.lower() in _BY_NAME, name
         return self._values.get(name, default)
 
@@ -142,7 +141,7 @@ def _of_environment(option: str, variable: str) -> str:
 
 
 def option_names_of(use: Use) -> tuple[str, ...]:
-    """The names of the options of one use, as the table has them in order."""
+    """Return the names of the options of one use, in the order of the table."""
     return tuple(option.name for option in OPTIONS if use in option.uses)
 
 

@@ -473,9 +473,9 @@ SINK: Final = Section(
 
 SECTIONS: Final = (CONNECTION, SOURCE, RANGE, PACE, DECODING, SINK)
 OPTIONS: Final = tuple(option for section in SECTIONS for option in section.options)
-# What Spark itself adds to the options of a data source.
+# Options that Spark itself adds to the options of a data source.
 SPARK_OPTIONS: Final = ("checkpointLocation", "path", "queryName", "triggerInterval", "outputMode")
-# What Spark itself would add, and a part of its name: the reason why it is refused.
+# Parts of the names of Spark's own options that are refused, with the reasons.
 REFUSED: Final = {
     "asyncProgressTracking": "Spark would write a batch before its offsets are in the checkpoint, "
     "so a batch that runs again could have other rows, and the sink would skip them",

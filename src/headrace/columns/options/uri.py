@@ -30,7 +30,7 @@ _PARAMETERS: Final = {
 
 
 def broker(given: OptionValues) -> Secret:
-    """The URLs of the broker, the first to be tried first."""
+    """Return the URLs of the broker, in the order in which they are tried."""
     if "uri" in given:
         each = [url for several in given["uri"] for url in one_by_one(several)]
         return Secret(" ".join(_complete_url(given, url) for url in each))
@@ -46,12 +46,12 @@ def broker(given: OptionValues) -> Secret:
 
 
 def urls(where: Secret) -> list[str]:
-    """The URLs that `broker` put together."""
+    """Return the URLs that `broker` joined."""
     return where.split(" ")
 
 
 def _complete_url(given: OptionValues, url: str) -> str:
-    """The URL with what the other options say."""
+    """Return the URL completed by the other options."""
     parts = urlsplit(url)
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
     host = parts.netloc.rpartition("@")[2]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Archived records of a range as Arrow batches, in the process of a task.
 
-They are made of the content headers, as those from the broker are, so the rows are the same.
+Their columns are made of the content headers, like those of records from the broker.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
     from headrace.columns.schema.offsets import Range
 
-ROWS_MAX: Final = 10_000  # Of one batch.
-OCTETS_MAX: Final = 16 << 20  # Of one batch, about.
-REPLACED_MAX: Final = 5  # Times that compaction may replace files before another record came.
+ROWS_MAX: Final = 10_000  # Rows of one batch.
+OCTETS_MAX: Final = 16 << 20  # Bytes of one batch, about.
+REPLACED_MAX: Final = 5  # Replacements of files by compaction in a row, without a record.
 RAW: Final = ("body", "exchange", "routing_key", CONTENT_HEADER)
 
 
 def read(
     where: str, piece: Range, names: tuple[str, ...], runs: Sequence[Run] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """A range, in order, each record once; ArchiveError when the archive lacks any of it.
+    """Read a range in order, each record once; ArchiveError when the archive lacks a record.
 
-    `runs` are those of a plan. Files that compaction replaced since are looked up anew.
+    `runs` are the runs of a plan. Files that compaction replaced since then are looked up again.
     """
     lake = Lake(where)
     at, replaced = piece.first, 0
@@ -74,7 +74,7 @@ def _runs(where: str, stream: str, first: int, last: int) -> list[Run]:
 
 
 def _run(lake: Lake, stream: str, run: Run, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """The rows of a run as the file has them: those columns that `names` are made of."""
+    """Read the rows of a run, with the columns of the file that `names` are made of."""
     derived = set(names) - {*RAW, "stream", "offset"}
     raw_names = {name for name in RAW if name in names} | ({CONTENT_HEADER} if derived else set())
     columns = ["stream", "offset", *sorted(raw_names)]
@@ -86,7 +86,7 @@ def _run(lake: Lake, stream: str, run: Run, names: tuple[str, ...]) -> Iterator[
             if not chosen.num_rows:
                 continue
             if not _is_next(chosen, at):
-                break  # It is not sorted.
+                break  # The file is not sorted.
             yield chosen
             at += chosen.num_rows
         if at == run.last:
@@ -109,7 +109,7 @@ def _run(lake: Lake, stream: str, run: Run, names: tuple[str, ...]) -> Iterator[
 
 
 def _groups(file: pq.ParquetFile, run: Run) -> list[int]:
-    """The row groups that may have offsets of a run."""
+    """Return the row groups that may have offsets of a run."""
     metadata = file.metadata
     names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     index = names.index("offset")
@@ -126,7 +126,7 @@ def _groups(file: pq.ParquetFile, run: Run) -> list[int]:
 
 
 def _rows_max(file: pq.ParquetFile, groups: list[int]) -> int:
-    """The rows of a batch, by the mean size of those of the largest group."""
+    """Return the rows of a batch, by the mean row size of the largest row group."""
     sizes = [
         file.metadata.row_group(group).total_byte_size
         // max(1, file.metadata.row_group(group).num_rows)
@@ -149,7 +149,7 @@ def _is_next(batch: pa.RecordBatch, at: int) -> bool:
 
 
 def _once(batch: pa.RecordBatch, at: int) -> pa.RecordBatch:
-    """Of sorted rows the first with each offset, from `at` on."""
+    """Return the first of sorted rows with each offset, from `at` on."""
     offsets = batch.column("offset").to_pylist()
     keep = []
     last = at - 1

@@ -110,7 +110,7 @@ class Archived:
 
 
 def _derive_column(columns: Columns, name: str, count: int) -> pa.Array:
-    """A column that is made of content headers."""
+    """Return a column that is made of content headers."""
     if name == "timestamp":
         return _numbers(columns.arrival_ms, count, MOMENT_MS).cast(MOMENT)
     if name == "redelivered":
@@ -124,7 +124,7 @@ def _derive_column(columns: Columns, name: str, count: int) -> pa.Array:
 def batches(
     stream: str, names: tuple[str, ...], blocks: Iterable[Block]
 ) -> Iterator[pa.RecordBatch]:
-    """An Arrow batch of each block."""
+    """Yield an Arrow batch for each block."""
     for block in blocks:
         if block.count:
             yield Batch(stream, names, block).to_arrow()
@@ -161,7 +161,7 @@ def _property(columns: Columns, name: str) -> pa.Array:
     column = getattr(columns, name)
     if name == "timestamp":
         seconds = _numbers(column, columns.count, pa.int64())
-        if column.known:  # What has no place in the calendar is -1.
+        if column.known:  # -1 stands for a time outside of the calendar.
             seconds = pc.if_else(pc.less(seconds, 0), pa.scalar(None, pa.int64()), seconds)
         return seconds.cast(MOMENT_S).cast(kind)
     if name in OCTETS:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.client.message import Message, read_message
 from headrace.columns.read.header_columns import ARRIVAL_HEADER, OFFSET_HEADER
-from headrace.columns.runtime.connections import Purpose, patiently
+from headrace.columns.runtime.connections import Purpose, run_with_retry
 from headrace.columns.schema.columns import CONTENT_HEADER
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ EXCHANGE: Final = "x-decode-exchange"
 ROUTING_KEY: Final = "x-decode-routing-key"
 MESSAGE_ID: Final = "x-decode-message-id"
 USER_ID: Final = "x-decode-user-id"
-# Headers by which a broker would do something with the message once more.
+# A broker would act on these headers a second time.
 DROPPED: Final = (
     *(OFFSET_HEADER, "CC", "BCC", "x-publisher-name", "x-publishing-id"),
     ARRIVAL_HEADER,
@@ -39,10 +39,10 @@ DROPPED: Final = (
 
 
 class DeadLetterError(RuntimeError):
-    """Bad rows could not be published, and are not lost: their batch runs again."""
+    """Malformed rows could not be published. They are not lost: their batch runs again."""
 
 
-def letter(
+def make_dead_letter(
     header: bytes,
     body: bytes,
     *,
@@ -52,7 +52,7 @@ def letter(
     routing_key: str,
     reason: str,
 ) -> Message:
-    """Return the dead letter of a bad row: persistent, without expiration."""
+    """Return the dead letter of a malformed row: persistent, without expiration."""
     message = read_message(header, body)
     headers: dict[str, Value] = dict(message.headers)
     arrival = headers.get(ARRIVAL_HEADER)
@@ -84,7 +84,7 @@ def letter(
 def publish(
     uri: Secret, options: DecodeOptions, source: str, rows: pa.RecordBatch, reasons: list[str]
 ) -> None:
-    """Publish bad rows and wait until all are confirmed; DeadLetterError when one is not."""
+    """Publish malformed rows and wait for all confirms; DeadLetterError without one."""
     from headrace.client.errors import ClientError
     from headrace.columns.options.options import RECONNECT_TIMEOUT_S
 
@@ -93,7 +93,7 @@ def publish(
 
     by_key: dict[str, list[Message]] = {}
     for row, reason in zip(rows.to_pylist(), reasons, strict=True):
-        message = letter(
+        message = make_dead_letter(
             row[CONTENT_HEADER],
             row["body"],
             source=source,
@@ -111,7 +111,7 @@ def publish(
                 channel.publish_many(messages, routing_key, exchange, mandatory=True)
 
     try:
-        patiently(uri, RECONNECT_TIMEOUT_S, publish_all, Purpose.ASK, known=True)
+        run_with_retry(uri, RECONNECT_TIMEOUT_S, publish_all, Purpose.ASK, known=True)
     except ClientError as error:
         raise DeadLetterError(
             f"{len(reasons)} bad rows of {source!r} could not be published to exchange "

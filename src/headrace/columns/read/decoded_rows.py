@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoded rows: bodies become a column `value`, and bad ones what the mode says.
+"""Decoded rows: a column `value` made of the bodies; `mode` decides about malformed bodies.
 
-It works on batches of raw columns, in the process of a task. A bad row keeps its octets: in the
+The input is batches of raw columns, in the process of a task. A malformed body is kept: in the
 column `_corrupt_record`, or in the message that goes to the dead-letter exchange.
 """
 
@@ -25,7 +25,7 @@ from headrace.columns.options.decode_options import (
     DecodeOptions,
     Evolution,
 )
-from headrace.columns.read.open_bodies import Opened, decompress_batches
+from headrace.columns.read.open_bodies import DecompressedPart, decompress
 from headrace.columns.runtime.schema_log import SchemaLog
 from headrace.columns.schema.columns import CONTENT_HEADER
 from headrace.columns.schema.types import DataType, StructType
@@ -38,26 +38,26 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LETTER_COLUMNS: Final = ("body", CONTENT_HEADER, "exchange", "routing_key", "offset")
-SHOWN_MAX: Final = 3  # Bad rows that an error or a warning tells about.
+SHOWN_MAX: Final = 3  # Malformed rows that an error or a warning describes.
 
 
 class DecodeError(RuntimeError):
-    """Bodies that cannot be decoded, in a query that does not allow that."""
+    """Bodies that cannot be decoded, in a query whose mode is FAILFAST."""
 
 
 class SchemaChangedError(RuntimeError):
-    """Records do not fit the schema of the query any more; the text says what to do."""
+    """Records no longer fit the schema of the query; the text says what to do."""
 
 
 class RejectRecorder(Protocol):
-    """Takes the offsets of bad records."""
+    """Records the offsets of malformed records."""
 
-    def judge(self, first: int, last: int, bad: Sequence[int]) -> None:
-        """Of the offsets from `first` to before `last`, just these are bad; they are in order."""
+    def record(self, first: int, last: int, bad: Sequence[int]) -> None:
+        """Record the malformed offsets of [first, last), exactly and in order."""
 
 
 class Decoding:
-    """Turns batches of raw columns into those that a query asked for."""
+    """Turns batches of raw columns into the columns of a query."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Decoding:
         uri: Secret,
         rejects: RejectRecorder | None = None,
     ) -> None:
-        """`rejects` takes what is bad when it becomes dead letters of the source itself."""
+        """With `rejects` malformed messages become dead letters of the queue they are from."""
         self.options = options
         self.wanted = wanted
         self.source = source
@@ -78,7 +78,7 @@ class Decoding:
 
     @property
     def raw(self) -> tuple[str, ...]:
-        """The columns that are needed to make those of the query."""
+        """The raw columns that the columns of the query are made of."""
         columns = {"body": None, "offset": None}
         if self.options.mode == "DEADLETTER" and self._rejects is None:
             columns |= dict.fromkeys(LETTER_COLUMNS)
@@ -87,7 +87,7 @@ class Decoding:
         return tuple(columns | dict.fromkeys(self.wanted.raw))
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The decoded batches; those of which nothing is left are left out."""
+        """Decode batches; batches without rows are left out."""
         for batch in batches:
             for decoded in self.decode(batch):
                 if decoded.num_rows:
@@ -98,14 +98,14 @@ class Decoding:
             )
 
     def decode(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Decode one batch, in parts if its bodies are large when they are decompressed."""
+        """Decode one batch, in parts if its decompressed bodies are large."""
         if not self.options.decompressed_max:
-            yield self._decode(Opened(batch, batch.column("body").to_pylist()))
+            yield self._decode(DecompressedPart(batch, batch.column("body").to_pylist()))
             return
-        for part in decompress_batches(batch, self.options.decompressed_max):
+        for part in decompress(batch, self.options.decompressed_max):
             yield self._decode(part)
 
-    def _decode(self, part: Opened) -> pa.RecordBatch:
+    def _decode(self, part: DecompressedPart) -> pa.RecordBatch:
         batch, bodies = part.batch, part.bodies
         decoded = self._codec.decode(bodies)
         if part.faults:  # They were decoded as if they were empty.
@@ -113,11 +113,11 @@ class Decoding:
         if decoded.grown is not None or (decoded.rescued and self._fails()):
             self._handle_schema_change(batch, decoded)
         if decoded.faults:
-            self._handle_bad_rows(batch, decoded)
+            self._handle_malformed_rows(batch, decoded)
         if self._rejects is not None:
             offsets = batch.column("offset").to_pylist()
             bad = [offsets[index] for index in sorted(decoded.faults)]
-            self._rejects.judge(offsets[0], offsets[-1] + 1, bad)
+            self._rejects.record(offsets[0], offsets[-1] + 1, bad)
         made = pa.RecordBatch.from_arrays(
             [self._column(name, batch, decoded) for name in self.wanted.names],
             schema=self.wanted.arrow_schema(self.options.rescued),
@@ -144,8 +144,8 @@ class Decoding:
     def _fails(self) -> bool:
         return self.options.evolution is Evolution.FAIL
 
-    def _handle_bad_rows(self, batch: pa.RecordBatch, decoded: Decoded) -> None:
-        """Treat bad rows as the mode says, before good ones are handed on."""
+    def _handle_malformed_rows(self, batch: pa.RecordBatch, decoded: Decoded) -> None:
+        """Handle malformed rows by the mode, before the other rows are yielded."""
         mode = self.options.mode
         if mode == "FAILFAST":
             raise DecodeError(
@@ -169,7 +169,7 @@ class Decoding:
             )
 
     def _handle_schema_change(self, batch: pa.RecordBatch, decoded: Decoded) -> None:
-        """Treat columns and types that the schema lacks as `schemaEvolutionMode` says."""
+        """Handle columns and types that the schema lacks by `schemaEvolutionMode`."""
         evolution = self.options.evolution
         if evolution is Evolution.RESCUE:
             return
@@ -195,7 +195,7 @@ class Decoding:
         )
 
     def _describe(self, batch: pa.RecordBatch, rows: dict[int, str]) -> str:
-        """Return the bad rows and the fault of each."""
+        """Return the text about rows: each with its offset and its fault."""
         offsets = batch.column("offset")
         shown = [
             f"offset {offsets[index].as_py()} of {self.source!r}: {text}"
@@ -206,7 +206,7 @@ class Decoding:
 
 
 def codec(options: DecodeOptions, kind: DataType | None) -> Codec:
-    """The codec for a type that the query's column `value` has."""
+    """Return the codec for the type of the column `value`."""
     if options.format == "string":
         return TextCodec()
     if options.format == "binary":
@@ -236,14 +236,14 @@ def codec(options: DecodeOptions, kind: DataType | None) -> Codec:
 
 
 def _writers(options: DecodeOptions, reader: JsonObject) -> Callable[[int], JsonObject]:
-    """Return the function that gives the parsed schema of an id of the registry."""
+    """Return a function from an id of the registry to the parsed schema."""
     from headrace.columns.decode.avro import AvroSchemaError
     from headrace.columns.decode.avro_writers import read_writer
     from headrace.columns.registry.schemas import Schemas, UnusableSchemaError
 
     assert options.registry is not None
     schemas = Schemas(options.registry, options.location)
-    parsed: dict[int, JsonObject | str] = {}  # Or why it cannot be used.
+    parsed: dict[int, JsonObject | str] = {}  # A text is the reason why a schema is unusable.
 
     def parse(number: int) -> JsonObject | str:
         schema = schemas.of(number)
@@ -267,7 +267,7 @@ def _writers(options: DecodeOptions, reader: JsonObject) -> Callable[[int], Json
 
 
 def _with_faults(decoded: Decoded, faults: dict[int, str]) -> Decoded:
-    """Return the outcome with the faults of bodies that could not be opened, and no values."""
+    """Add the faults of bodies that could not be decompressed, and make their values null."""
     good = pa.array([row not in faults for row in range(len(decoded.values))], pa.bool_())
     values = decoded.values
     kept = values.take(pc.if_else(good, pa.array(range(len(values)), pa.int64()), None))

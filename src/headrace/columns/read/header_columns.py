@@ -27,7 +27,7 @@ SECONDS_MAX = 253_402_300_799  # The last second of the year 9999: the calendar 
 # What a stream adds to the headers of a delivery; columns of their own, so left out of the map.
 OFFSET_HEADER = "x-stream-offset"
 ARRIVAL_HEADER = "x-stream-arrival-ms"
-REDELIVERED_HEADER = "x-redelivered"  # Of a message of a queue, leased or looked at.
+REDELIVERED_HEADER = "x-redelivered"  # On messages of a queue, leased or browsed.
 
 _OFFSET_KEY = OFFSET_HEADER.encode()
 _ARRIVAL_KEY = ARRIVAL_HEADER.encode()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of a batch as their writers had them, before compression.
+"""Decompressed bodies of a batch.
 
-The property `content_encoding` is read from the content headers. Most messages do not have it, and
-a look at one byte of each header tells so.
+The property `content_encoding` is read from the content headers. Most messages do not have it: one
+byte of each header shows whether they do.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from headrace.columns.decode.inflate import InflateError, compressions, inflate
 from headrace.columns.schema.columns import CONTENT_HEADER
 from headrace.wire.properties import property_range
 
-FLAGS_AT: Final = 12  # In a content header: after class, weight and the size of the body.
+FLAGS_AT: Final = 12  # The flags of a content header follow class, weight and body size.
 CONTENT_ENCODING: Final = 0x4000  # The flag of the property.
-HAS_ENCODING: Final = CONTENT_ENCODING >> 8  # In the first byte of the flags.
-OPEN_BYTES_MAX: Final = 64 << 20  # Of decompressed bodies that are decoded together.
+HAS_ENCODING: Final = CONTENT_ENCODING >> 8  # The flag in the first byte of the flags.
+OPEN_BYTES_MAX: Final = 64 << 20  # Bytes of decompressed bodies that are decoded together.
 
 
 @dataclass(slots=True)
-class Opened:
-    """Some rows of a batch, their bodies to be decoded, and the faults of those without one."""
+class DecompressedPart:
+    """Rows of a batch, their decompressed bodies, and the faults of the others by index."""
 
     batch: pa.RecordBatch
     bodies: list[bytes]
     faults: dict[int, str] = field(default_factory=dict)
 
 
-def decompress_batches(batch: pa.RecordBatch, size_max: int) -> Iterator[Opened]:
-    """The batch, in parts whose decompressed bodies fit in memory together.
+def decompress(batch: pa.RecordBatch, size_max: int) -> Iterator[DecompressedPart]:
+    """Decompress a batch, in parts whose decompressed bodies fit in memory together.
 
-    `size_max` is for one body, in bytes.
+    `size_max` bounds the bytes of one body.
     """
     bodies: list[bytes] = batch.column("body").to_pylist()
     encodings = _encodings(batch.column(CONTENT_HEADER))
     if not encodings:
-        yield Opened(batch, bodies)
+        yield DecompressedPart(batch, bodies)
         return
     start, size = 0, 0
     part: list[bytes] = []
@@ -52,7 +52,7 @@ def decompress_batches(batch: pa.RecordBatch, size_max: int) -> Iterator[Opened]
         names = encodings.get(row)
         if names:
             if size > OPEN_BYTES_MAX:
-                yield Opened(batch.slice(start, row - start), part, faults)
+                yield DecompressedPart(batch.slice(start, row - start), part, faults)
                 start, size, part, faults = row, 0, [], {}
             try:
                 body = inflate(body, names, size_max)
@@ -61,11 +61,11 @@ def decompress_batches(batch: pa.RecordBatch, size_max: int) -> Iterator[Opened]
                 body = b""
             size += len(body)
         part.append(body)
-    yield Opened(batch.slice(start), part, faults)
+    yield DecompressedPart(batch.slice(start), part, faults)
 
 
 def _encodings(heads: pa.Array) -> dict[int, tuple[str, ...]]:
-    """The compressions of those rows that have some."""
+    """Return the compressions of compressed rows, by index."""
     flags = pc.binary_slice(heads, FLAGS_AT, FLAGS_AT + 1)
     octets = np.frombuffer(flags.buffers()[2], np.uint8, len(heads))  # Each has one.
     encodings = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A range of a stream, or a part of a queue, with the columns that are wanted of it."""
+"""Reads of a range of a stream, or a part of a queue, with the columns of a query."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """Return the records of a range as batches, decoded if the options say so.
 
-    `source` is the queue whose leases they are; with `browse` it is a queue that is looked at.
-    Lost records are counted at the broker in the name of `reader`, and bad ones go to `rejects`.
-    `runs` are those of the archive, if the range is read from there.
+    `source` is the queue whose leases the range has, or that `browse` reads. The broker counts lost
+    records under the name `reader`; `rejects` takes malformed ones. With `runs`, which are parts of
+    files of the archive, the range is read from there.
     """
     reading = records.Reading(
         uri=options.uri,

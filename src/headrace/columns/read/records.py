@@ -19,7 +19,7 @@ from headrace.client.stream.blocks import BLOCK_RECORDS_MAX
 from headrace.columns.errors import DataLossError, missing
 from headrace.columns.read import archived, spool
 from headrace.columns.read.arrow import batches
-from headrace.columns.runtime.connections import Purpose, patiently, requests
+from headrace.columns.runtime.connections import Purpose, requests, run_with_retry
 from headrace.columns.schema.offsets import Range, without
 
 if TYPE_CHECKING:
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-BREAKS_MAX: Final = 5  # Times that a connection may break before another record came.
+BREAKS_MAX: Final = 5  # Connections in a row that may break without a record.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The options of a read of ranges, of streams and queues alike."""
+    """The options of a read of ranges, from streams or queues."""
 
     uri: Secret
     fail_on_data_loss: bool = True
     filters: tuple[str, ...] = ()
     match_unfiltered: bool = False
     reconnect_timeout_s: float = 60.0
-    browse: bool = False  # An ordinary queue is looked at, whose positions are the offsets.
-    reader: str = ""  # In whose name records that are gone are counted at the broker, if any.
-    lane: int = 0  # Of connections; see headrace.columns.runtime.connections.own_lane.
+    browse: bool = False  # Browse an ordinary queue, whose positions are the offsets.
+    reader: str = ""  # The name under which the broker counts lost records, or "".
+    lane: int = 0  # The connections to use; see headrace.columns.runtime.connections.own_lane.
     batch_records_max: int = BLOCK_RECORDS_MAX
-    archive: str = ""  # That has what retention drops, if any.
-    spooled: bool = False  # Not streams but spools; see headrace.columns.read.spool.
+    archive: str = ""  # The directory of records that retention dropped, or "".
+    spooled: bool = False  # The ranges are of spools; see headrace.columns.read.spool.
 
 
 def read(
@@ -60,10 +60,10 @@ def read(
     source: str = "",
     runs: Sequence[Run] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """A range of a stream as Arrow batches; `source` is the queue whose leases it holds, if any.
+    """Read a range of a stream as Arrow batches; `source` is the queue whose leases it holds.
 
-    With `runs` it is read from the archive, and without from the broker; what retention drops
-    meanwhile is read from the archive too, if there is one.
+    With `runs` the range is read from the archive, otherwise from the broker. Records that
+    retention drops meanwhile are read from the archive, if there is one.
     """
     if runs:
         yield from archived.read(reading.archive, piece, names, runs)
@@ -81,9 +81,9 @@ def read(
 
 
 def records(reading: Reading, piece: Range) -> Iterator[Block]:
-    """A range of a stream as it was on the wire, in order, each record once.
+    """Read a range of a stream in wire form, in order, each record once.
 
-    A connection that breaks is made again, and reading goes on behind what was handed out.
+    After a lost connection the read continues on a new one, after the last record yielded.
     """
     if reading.spooled:
         yield from spool.blocks(piece.stream, piece.first, piece.last)
@@ -92,7 +92,7 @@ def records(reading: Reading, piece: Range) -> Iterator[Block]:
     breaks = 0
     while at < piece.last:
         try:
-            for block in _begun(reading, piece, at):
+            for block in _read_blocks(reading, piece, at):
                 yield block
                 at, breaks = block.last() + 1, 0
             return
@@ -111,7 +111,7 @@ def records(reading: Reading, piece: Range) -> Iterator[Block]:
 
 
 class _Dropped(Exception):
-    """Retention dropped the records first to last - 1, of which there is an archive."""
+    """Retention dropped the records [first, last), and there is an archive."""
 
     def __init__(self, first: int, last: int) -> None:
         super().__init__(first, last)
@@ -122,26 +122,26 @@ class _Dropped(Exception):
 def _from_archive(
     reading: Reading, gone: Range, names: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """Records that were dropped after their batch was planned."""
+    """Read records from the archive that were dropped after their batch was planned."""
     cover = archived.look_up(reading.archive, gone.stream, gone.first, gone.last)
     cover.check(reading.archive, gone.stream, fail=reading.fail_on_data_loss)
     for first, last in cover.holes:
         if reading.reader:
-            _note(reading, gone.stream, first, last)
+            _report_gap(reading, gone.stream, first, last)
     for rest in without(gone, cover.holes):
         yield from archived.read(reading.archive, rest, names, cover.runs)
 
 
 class _Broken(Exception):
-    """The connection broke while records came."""
+    """The connection broke during the read."""
 
     def __init__(self, error: ConnectionLost | ConnectionClosed) -> None:
         super().__init__(error)
         self.error = error
 
 
-def _begun(reading: Reading, piece: Range, at: int) -> Iterator[Block]:
-    """The records from `at` on, over one connection, once the first of them came."""
+def _read_blocks(reading: Reading, piece: Range, at: int) -> Iterator[Block]:
+    """Read the records from `at` on over one connection, which is retried up to the first."""
 
     def begin(connection: blocking.Connection) -> tuple[Block | None, Iterator[Block]]:
         stream = connection.stream(piece.stream)
@@ -158,7 +158,7 @@ def _begun(reading: Reading, piece: Range, at: int) -> Iterator[Block]:
         )
         return next(following, None), following
 
-    block, following = patiently(
+    block, following = run_with_retry(
         reading.uri, reading.reconnect_timeout_s, begin, known=True, lane=reading.lane
     )
     while block is not None:
@@ -170,17 +170,17 @@ def _begun(reading: Reading, piece: Range, at: int) -> Iterator[Block]:
 
 
 def _oldest(reading: Reading, piece: Range) -> int:
-    """Return the oldest offset that the stream has; the end of the range if that is before it."""
+    """Return the oldest offset of the stream, or the end of the range if that is lower."""
 
     def oldest(connection: blocking.Connection) -> int:
         return connection.stream(piece.stream).first_offset()
 
     timeout_s = reading.reconnect_timeout_s
-    return min(patiently(reading.uri, timeout_s, oldest, Purpose.ASK, known=True), piece.last)
+    return min(run_with_retry(reading.uri, timeout_s, oldest, Purpose.ASK, known=True), piece.last)
 
 
 def _skip(reading: Reading, piece: Range, at: int, first: int) -> int:
-    """Go on at `first`, as the records from `at` to there are gone, if the options allow it."""
+    """Skip the lost records [at, first); DataLossError unless the options allow it."""
     lost = (
         f"stream {piece.stream!r} no longer has the records from offset {at} to {first - 1}"
         f": they were dropped by its retention before the query read them"
@@ -191,12 +191,12 @@ def _skip(reading: Reading, piece: Range, at: int, first: int) -> int:
         ) from None
     log.warning("%s; going on without %d records", lost, first - at)
     if reading.reader and first > at:
-        _note(reading, piece.stream, at, first)
+        _report_gap(reading, piece.stream, at, first)
     return first
 
 
-def _note(reading: Reading, stream: str, first: int, last: int) -> None:
-    """Count lost records; the log has them in any case."""
+def _report_gap(reading: Reading, stream: str, first: int, last: int) -> None:
+    """Report lost records to the broker, which counts them."""
 
     def ask(connection: blocking.Connection) -> None:
         if isinstance(connection.server_properties.get("headrace_id"), str):
@@ -204,6 +204,6 @@ def _note(reading: Reading, stream: str, first: int, last: int) -> None:
             asked.ask("gap.note", stream=stream, reader=reading.reader, first=first, last=last)
 
     try:
-        patiently(reading.uri, reading.reconnect_timeout_s, ask, Purpose.ASK, known=True)
+        run_with_retry(reading.uri, reading.reconnect_timeout_s, ask, Purpose.ASK, known=True)
     except RequestRefused as refused:
         log.warning("stream %r: what is lost is not counted: %s", stream, refused)

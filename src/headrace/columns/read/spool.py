@@ -3,15 +3,15 @@
 
 ::
 
-    DIRECTORY/spool.json       what it is: "v" (1), "id", "broker", "queue", "group"
-    DIRECTORY/settled          the number below which all are done with, as text
+    DIRECTORY/spool.json       its identity: "v" (1), "id", "broker", "queue", "group"
+    DIRECTORY/settled          the number below which all records are settled, as text
     DIRECTORY/lock             locked by the driver that appends
     DIRECTORY/<number>.spool   records from that number on, in order
 
-A record is a head of 32 octets, then header, body, exchange and routing key. The head: length of
-the whole (4), CRC-32 of all behind these 8 octets (4), number (8), sizes of header (4) and body
-(4), of exchange (1) and routing key (1), flags (1: it was redelivered), five zeros. All numbers are
-in network order. What a crash tore off at the end is cut; damage in the middle is an error.
+A record is a head of 32 bytes, then header, body, exchange and routing key. The head: length of the
+record (4), CRC-32 of the bytes after these 8 (4), number (8), sizes of header (4) and body (4), of
+exchange (1) and routing key (1), flags (1: redelivered), five zeros. All numbers are in network
+order. A torn record at the end is cut off after a crash; damage in the middle is an error.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from headrace.client.stream.blocks import Block
 from headrace.columns.runtime import atomic_files
 
 SEGMENT_OCTETS: Final = 16 << 20
-READ_RECORDS: Final = 1000  # In one batch.
+READ_RECORDS: Final = 1000  # Records of one batch.
 _HEAD: Final = Struct(">IIQIIBBB5x")
-_CHECKED: Final = 8  # Where the checked octets begin.
+_CHECKED: Final = 8  # The CRC covers the bytes from here on.
 _SUFFIX: Final = ".spool"
 
 # Number, content header, body, exchange, routing key, whether it was redelivered.
@@ -51,7 +51,7 @@ class Entry(NamedTuple):
 
     number: int
     octets: int
-    digest: bytes  # Of header, body and address: what a redelivered message is known by.
+    digest: bytes  # The hash of header, body and address, which identifies a redelivery.
 
 
 class Spool:
@@ -73,7 +73,7 @@ class Spool:
         self.id = self._identify(what)
         self.settled = settled_of(self.path)
         self.next = self.settled
-        self.entries: list[Entry] = []  # Those that are not settled.
+        self.entries: list[Entry] = []  # The unsettled records.
         self._file = -1
         self._size = 0
         self._recover()
@@ -223,7 +223,7 @@ def blocks(directory: str, first: int, last: int) -> Iterator[Block]:
 
 
 def scan(path: Path) -> Iterator[tuple[Record, int]]:
-    """The intact records at the start of a file, each with its octets."""
+    """Yield the intact records at the start of a file, each with its bytes."""
     with path.open("rb") as file:
         while len(head := file.read(_HEAD.size)) == _HEAD.size:
             length, check, number, header, body, where, key, flags = _HEAD.unpack(head)
@@ -241,7 +241,7 @@ def scan(path: Path) -> Iterator[tuple[Record, int]]:
 
 
 def segments(path: Path) -> list[tuple[int, Path]]:
-    """The files of a spool with the number that each begins with, in order."""
+    """Return the files of a spool in order, each with its first number."""
     files = []
     for each in path.glob(f"*{_SUFFIX}"):
         with contextlib.suppress(ValueError):
@@ -250,7 +250,7 @@ def segments(path: Path) -> list[tuple[int, Path]]:
 
 
 def settled_of(path: Path) -> int:
-    """The number below which all are settled."""
+    """Return the number below which all records are settled."""
     try:
         return int((path / "settled").read_text())
     except FileNotFoundError:

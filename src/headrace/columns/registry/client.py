@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 from urllib.parse import quote, urlsplit
 
 from headrace import certificate_faults
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from headrace.columns.options.decode_options import RegistryAddress
     from headrace.untyped import Json
 
-PATIENCE_S: Final = 30.0  # Of all attempts of one question.
-ANSWER_S: Final = 10.0  # For one answer to begin, and between its parts.
-PAUSE_S: Final = 0.1  # After the first attempt; it doubles.
+PATIENCE_S: Final = 30.0  # The time limit of a request with all its attempts.
+ANSWER_S: Final = 10.0  # The time limit of an answer's beginning, and of each further part.
+PAUSE_S: Final = 0.1  # The pause after the first attempt, which doubles.
 PAUSE_S_MAX: Final = 2.0
 ANSWER_BYTES_MAX: Final = 4 << 20
 TEXT_MAX: Final = 200  # Characters of a registry's own message in an error.
@@ -69,11 +69,11 @@ class Registry:
         self._open = urllib.request.build_opener(_NoRedirects).open
 
     def schema(self, number: int) -> Registered | None:
-        """The schema with this id; None if the registry does not have it."""
+        """Return the schema with this id; None if the registry does not have it."""
         return self._fetch_schema(f"/schemas/ids/{number}")
 
     def version(self, subject: str, version: int) -> Registered | None:
-        """A version of a subject; None if the registry does not have it."""
+        """Return a version of a subject; None if the registry does not have it."""
         return self._fetch_schema(f"/subjects/{quote(subject, safe='')}/versions/{version}")
 
     def register(self, subject: str, text: str) -> int:
@@ -89,7 +89,7 @@ class Registry:
         return number
 
     def number(self, subject: str, text: str) -> int | None:
-        """The id of a schema of Avro in a subject; None if it is not registered there."""
+        """Return the id of an Avro schema in a subject; None if the subject does not have it."""
         return self._id(f"/subjects/{quote(subject, safe='')}", text)
 
     def _id(self, path: str, text: str) -> int | None:
@@ -124,7 +124,7 @@ class Registry:
         while True:
             try:
                 return self._ask_once(method, path, body)
-            except _AgainError as error:
+            except _RetryableError as error:
                 if self._clock() + pause > deadline:
                     raise RegistryError(f"{self._describe_url(path)} {error}") from None
             self._wait(pause)
@@ -148,13 +148,15 @@ class Registry:
                 octets = answer.read(ANSWER_BYTES_MAX + 1)
         except urllib.error.HTTPError as error:
             with error:
-                return self._raise_refusal(path, error)
+                if error.code == NOT_FOUND:
+                    return None
+                self._raise_refusal(path, error)
         except (OSError, http.client.HTTPException) as error:
             refused = certificate_faults.of(error)
             why = str(getattr(error, "reason", None) or error)[:TEXT_MAX]
             if refused is not None:
                 why = f"its certificate is refused: {certificate_faults.fault_text(refused)}"
-            raise _AgainError(f"cannot be asked: {why}") from None
+            raise _RetryableError(f"cannot be asked: {why}") from None
         if len(octets) > ANSWER_BYTES_MAX:
             raise RegistryError(
                 f"{self._describe_url(path)} is longer than {ANSWER_BYTES_MAX} bytes"
@@ -164,11 +166,9 @@ class Registry:
         except (ValueError, RecursionError):
             raise RegistryError(f"{self._describe_url(path)} answered with no JSON") from None
 
-    def _raise_refusal(self, path: str, error: urllib.error.HTTPError) -> None:
+    def _raise_refusal(self, path: str, error: urllib.error.HTTPError) -> NoReturn:
         if error.code in BUSY:
-            raise _AgainError(f"answers {error.code} {error.reason}")
-        if error.code == NOT_FOUND:
-            return
+            raise _RetryableError(f"answers {error.code} {error.reason}")
         explanation = ""
         try:
             explanation = f": {str(json.loads(error.read(ANSWER_BYTES_MAX))['message'])[:TEXT_MAX]}"
@@ -182,7 +182,7 @@ class Registry:
         return f"schema registry {urlsplit(self.address.url).netloc}: {path}"
 
 
-class _AgainError(Exception):
+class _RetryableError(Exception):
     """The registry may answer if it is asked again."""
 
 

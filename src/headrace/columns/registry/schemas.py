@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The writers' schemas by id: of this process, of the files beside the checkpoint, of a registry.
+"""The writers' schemas by id: in memory, in files beside the checkpoint, or from a registry.
 
-A registered schema never changes, so a file of an id is written once. A query that reads a range
-again finds its schemas there and asks no registry. An id that a registry does not have is not
-kept: it may be registered later.
+A registered schema never changes, so the file of an id is written once. A query that reads a range
+again finds its schemas in the files and sends no request. Unknown ids are not stored, because they
+may be registered later.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 FORMAT: Final = 1
-FOLDER: Final = "registry"  # In the directory of the versions of the schema.
+FOLDER: Final = "registry"  # A subdirectory of the versions of the schema.
 KNOWN_MAX: Final = 1000  # Schemas in the memory of a process.
-UNKNOWN_MAX: Final = 100  # Ids that a task asks for in vain; a hostile writer could name any.
-REFERENCES_MAX: Final = 64  # Of a schema, with those of its references.
+UNKNOWN_MAX: Final = 100  # Unknown ids of a task: a hostile writer could use any number of them.
+REFERENCES_MAX: Final = 64  # References of a schema, counted at every depth.
 
 
 class UnusableSchemaError(ValueError):
-    """The writer's schema of a body is unknown or cannot be used: the body is bad."""
+    """The writer's schema of a body is unknown or unusable, so the body is malformed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema with all that it refers to, by the names it uses, dependencies first."""
+    """A schema with its references by name, dependencies first."""
 
     kind: str
     text: str
@@ -109,7 +109,7 @@ class Schemas:
         return schema
 
     def _references(self, number: int, schema: Registered) -> dict[str, str]:
-        """All that a schema refers to, dependencies first."""
+        """Return the references of a schema by name, dependencies first."""
         texts: dict[str, str] = {}
         open_: set[tuple[str, int]] = set()
 

@@ -33,7 +33,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_folders(folder: Path, root: Path) -> None:
-    """The same for a directory and those above it, up to `root`."""
+    """Sync a directory and its parents, up to `root`."""
     while True:
         sync_folder(folder)
         if folder == root or root not in folder.parents:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections of this process to brokers, and what happens when they break.
+"""Connections of this process to brokers, and the retry of work when they break.
 
 Spark reuses its Python workers, so connections are kept: one for reads, one for writes, and one for
 requests. A broker that is short of memory stops reading from connections that publish messages, but
 serves requests. Only the connection for writes reconnects by itself. All other work goes through
-`patiently`, which repeats it on a new connection until the broker has been away for too long.
+`run_with_retry`, which repeats it on a new connection until a time limit.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ log = logging.getLogger(__name__)
 BACKOFF: Final = Reconnect(delay_s=0.1, delay_max_s=2.0)
 WRITING: Final = Reconnect(delay_s=0.1, delay_max_s=2.0, attempts=35)  # About a minute.
 LINKS_MAX: Final = 16  # Brokers that a process stays connected to, per purpose.
-LANES_MAX: Final = 64  # Reads at once that have connections of their own.
-ANSWER_UNTOLD_S: Final = 3600.0  # An alarm may take long; a dead broker shows by its heartbeats.
-NOT_HERE: Final = (402, 530)  # No such virtual host at this broker, in some versions and others.
-FORCED: Final = 320  # connection.close: an operator's doing, or the end of the broker.
+LANES_MAX: Final = 64  # Concurrent reads that have connections of their own.
+ANSWER_UNTOLD_S: Final = 3600.0  # An alarm may take long; heartbeats detect a dead broker.
+NOT_HERE: Final = (402, 530)  # Codes for an unknown virtual host; the version decides which.
+FORCED: Final = 320  # connection.close by an operator, or by a broker that stops.
 
 T = TypeVar("T")
 
@@ -59,17 +59,17 @@ class Purpose(Enum):
 Key = tuple[int, str, Purpose, int]
 _links: dict[Key, blocking.Connection] = {}
 _requests: dict[Key, Requests] = {}
-_known: set[tuple[int, str]] = set()  # Where this process has been connected before.
-_lanes: set[int] = set()  # In use; 0 is for all reads that come one after the other.
+_known: set[tuple[int, str]] = set()  # Brokers that this process has been connected to.
+_lanes: set[int] = set()  # The lanes in use; sequential reads share lane 0.
 _lock = threading.Lock()
 
 
 class TooManyReadsError(RuntimeError):
-    """There are `LANES_MAX` reads at once in this process."""
+    """This process has `LANES_MAX` concurrent reads."""
 
 
 def link(uri: Secret, purpose: Purpose = Purpose.READ, lane: int = 0) -> blocking.Connection:
-    """The connection of this process, made at the first call and after a loss."""
+    """Return the connection of this process; it opens at the first call and after a loss."""
     key = (os.getpid(), str(uri), purpose, lane)
     with _lock:
         kept = _links.get(key)
@@ -90,10 +90,10 @@ def link(uri: Secret, purpose: Purpose = Purpose.READ, lane: int = 0) -> blockin
 
 @contextmanager
 def own_lane(uri: Secret) -> Iterator[int]:
-    """Give a read connections of its own, which end with it.
+    """Give a read connections of its own, which close at its end.
 
-    A connection that holds back what one read does not take holds back every other on it. So reads
-    that advance together, as the two sides of a join do, must not share one.
+    A connection stops reading while one of its reads takes no records, and then its other reads
+    stop as well. So reads that advance together, as both sides of a join do, must not share one.
     """
     with _lock:
         lane = next((number for number in range(1, LANES_MAX + 1) if number not in _lanes), 0)
@@ -130,7 +130,7 @@ def requests(connection: blocking.Connection) -> Requests:
     raise AssertionError("a connection that `link` did not give")
 
 
-def patiently(
+def run_with_retry(
     uri: Secret,
     timeout_s: float,
     work: Callable[[blocking.Connection], T],
@@ -141,11 +141,10 @@ def patiently(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Do some work over a connection; again when the connection breaks or cannot be made.
+    """Run `work` over a connection; repeat it when the connection breaks or cannot be opened.
 
-    That goes on for `timeout_s` after the first failure. A broker that was never reached fails at
-    once, unless it is `known` from elsewhere, as it is to a task. The work must be such that doing
-    it twice does no harm.
+    Retries end `timeout_s` after the first failure. A broker that was never reached is not retried,
+    unless it is `known`, as for a task whose driver has reached it. `work` must be idempotent.
     """
     until: float | None = None
     several = len(urls(uri)) > 1
@@ -179,10 +178,10 @@ def _close(uri: Secret, lane: int) -> None:
 
 
 def _is_final(error: Exception, several: bool) -> bool:
-    """Return True if the broker answered and refused, so that another try cannot help.
+    """Return True if the broker refused the connection, so that a retry cannot help.
 
-    Where `several` brokers may serve the virtual host, none of them knows it for a moment while it
-    moves from one to another.
+    With `several` brokers an unknown virtual host is no refusal: while a virtual host moves between
+    brokers, none of them knows it for a moment.
     """
     if isinstance(error, ConnectionClosed):
         return error.code not in (FORCED, 200)

@@ -28,7 +28,7 @@ STRINGS: Final = (
     "cluster_id",
 )
 OCTETS: Final = ("delivery_mode", "priority")
-# In the order of the protocol; the headers have a column of their own.
+# Properties in the protocol's order, without headers, which have a column of their own.
 PROPERTIES: Final = (
     "content_type",
     "content_encoding",
@@ -85,16 +85,16 @@ COLUMNS: Final = pa.schema(
         ("content_header", pa.binary()),
     ]
 )
-# Made only for those who ask by a schema: the content header's octets, which keep every type.
+# The bytes of the content header keep every type. Only a given schema can select this column.
 CONTENT_HEADER: Final = "content_header"
 
 
-# What decoding adds, but for `value` itself and the column for rescued data.
+# The columns that decoding adds to `value` and the column for rescued data.
 DECODED: Final = {"_corrupt_record": pa.binary(), "_corrupt_reason": pa.string()}
 
 
 class SchemaError(ValueError):
-    """The columns asked for, or given to be written, are not those of a message."""
+    """The columns of a read or of rows to write are not columns of a message."""
 
 
 class Decoding(Protocol):
@@ -121,11 +121,11 @@ class Wanted:
 
     @property
     def raw(self) -> tuple[str, ...]:
-        """Those that are made from what a message says about itself, not from its body."""
+        """The columns that do not come from decoding the body."""
         return tuple(name for name in self.names if name in COLUMNS.names)
 
     def arrow_schema(self, rescued: str) -> pa.Schema:
-        """The columns as Arrow has them; `rescued` is the name of that for rescued data."""
+        """Return the Arrow schema; `rescued` is the name of the column for rescued data."""
         from headrace.columns.schema.types import arrow_type
 
         kinds = {**DECODED, rescued: pa.string()}
@@ -140,7 +140,7 @@ class Wanted:
 
 
 def parse_columns(schema: StructType, decoding: Decoding | None = None) -> Wanted:
-    """The columns of a schema that the user gave, or that `read_schema` made."""
+    """Return the columns of a schema, which is the user's or from `read_schema`."""
     ours = {**dict(_columns()), CONTENT_HEADER: "binary"}
     value = None
     if decoding is not None:
@@ -161,16 +161,16 @@ def parse_columns(schema: StructType, decoding: Decoding | None = None) -> Wante
 
 
 def _value_type(kind: DataType, decoding: Decoding | None) -> DataType:
-    """The type that a schema gives the column `value`, if the format can have it."""
+    """Return the type of the column `value`; SchemaError if the format cannot have it."""
     assert decoding is not None
     form = decoding.format
     if form in ("string", "binary"):
-        good = kind.text() == form
+        fits = kind.text() == form
     elif form in ("avro", "protobuf"):
-        good = kind == decoding.schema()
+        fits = kind == decoding.schema()
     else:
-        good = isinstance(kind, StructType | ArrayType | MapType)
-    if not good:
+        fits = isinstance(kind, StructType | ArrayType | MapType)
+    if not fits:
         raise SchemaError(f"column 'value' cannot be of type {kind.text()} with {form!r}")
     return kind
 

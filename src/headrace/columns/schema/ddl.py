@@ -34,7 +34,7 @@ from headrace.columns.schema.types import (
 )
 
 DDL_LENGTH_MAX: Final = 1 << 20  # Characters.
-DEPTH_MAX: Final = 64  # Of types within types.
+DEPTH_MAX: Final = 64  # The depth of types within types.
 PRECISION_MAX: Final = 38
 
 SIMPLE: Final[dict[str, type[DataType]]] = {

@@ -8,29 +8,27 @@ Spark keeps it as JSON in the checkpoint and compares it as text, so the keys ha
      "lost": {"orders": 40}, "pos": {"orders": 1200}}
 
 `pos` has an exclusive end: 1200 means that 0 to 1199 were read. `broker` is the broker's identity
-and `ids` are those of the streams: under the same names others would have other records. `epoch`
-counts the batches without records that were made so that Spark commits the batch before them: only
-then is that one acknowledged. Nothing else is in it, no address and no secret.
+and `ids` are the ids of the streams: another stream of the same name would have other records.
+`epoch` counts the batches without records, which make Spark commit the batch before them. An offset
+has no address and no secret.
 
-`from` is where a batch begins when that is not where the one before it ended. So it is in the end
-of the first batch with a stream: Spark does not log the initial offset, and asks for it again when
-it replays that batch after a crash. By then "latest" is somewhere else; the end of the batch, which
-is logged, remembers what it was. And so it is when retention dropped records before they were
-read: `lost` counts them over the whole life of the query. `skipped` counts, in the same way, those
-that were dropped when their batch was planned already, before its tasks came to them; the tasks
-tell the broker.
+`from` is the start of a batch that does not start at the end of the batch before. The first batch
+of a stream has it: Spark does not log the initial offset, and asks for it again when it replays
+that batch after a crash. "latest" has another meaning by then, but the end of the batch is logged
+and has the offset. A batch also has `from` when retention dropped unread records: `lost` counts
+them over the life of the query. `skipped` counts records that retention dropped after their batch
+was planned; the tasks report them to the broker.
 
-`owner` is the name under which the query has its group, and under which its tasks tell of gaps:
-the checkpoint identifies the query, and gets its group back after a restart. Of a queue, `pos`
-and `from` have numbers of leased messages under the queue's name, and `ids` the identity of the
-lease.
+`owner` is the name under which the query owns its group, and under which its tasks report gaps. It
+is in the checkpoint, so the query gets its group back after a restart. For a queue, `pos` and
+`from` have numbers of leased messages under the queue's name, and `ids` has the id of the lease.
 
-`archived` is, of each stream, the end of the part of a batch that retention has dropped and that
-is read from the archive (option `archive`); the rest is read from the broker. `gaps` has, as first
-offset and end, what neither of them has, where that is allowed. A batch that is run again goes by
-these, whatever retention has done and the archive has got since.
+`archived` has, by stream, the end of the part of a batch that retention has dropped and that is
+read from the archive (option `archive`); the rest is read from the broker. `gaps` has the ranges
+that neither of them has, as first offset and end, if gaps are allowed. A batch that runs again uses
+the same values, even if retention or the archive has changed since then.
 
-Format 1 had neither `broker`, `ids` nor `lost`; it is read, and the next batch is of format 2.
+Format 1 had neither `broker`, `ids` nor `lost`. It can be read, and the next batch has format 2.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ class OffsetError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The records first to last - 1 of one stream."""
+    """The records [first, last) of one stream."""
 
     stream: str
     first: int
@@ -87,7 +85,7 @@ class Offset:
         }
 
     def to_json(self) -> dict[str, object]:
-        """The offset as Spark keeps it."""
+        """Return the offset as JSON for Spark's checkpoint."""
         offset: dict[str, object] = {"v": FORMAT}
         if self.archived:
             offset["archived"] = dict(sorted(self.archived.items()))
@@ -109,7 +107,7 @@ class Offset:
 
     @classmethod
     def from_json(cls, offset: Mapping[str, object]) -> Offset:
-        """The offset as it was in the checkpoint."""
+        """Return the offset of a checkpoint; OffsetError if it cannot be used."""
         version = offset.get("v")
         if version not in (1, FORMAT):
             raise OffsetError(

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class DataType:
     """The type of a value."""
 
-    name: ClassVar[str]  # In Spark's JSON.
-    sql: ClassVar[str]  # In a schema as text.
+    name: ClassVar[str]  # The name in Spark's JSON.
+    sql: ClassVar[str]  # The name in a schema as text.
 
     def text(self) -> str:
         """Return the type as Spark prints it."""
@@ -117,7 +117,7 @@ class TimestampNTZType(DataType):
 
 @dataclass(frozen=True, slots=True)
 class DecimalType(DataType):
-    """An exact number of up to `precision` digits, `scale` of them behind the point."""
+    """An exact number of up to `precision` digits, `scale` of them after the point."""
 
     precision: int = 10
     scale: int = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks between the tables of a pipeline's file: names, SQL, state and the data source.
+"""Checks across the tables of a pipeline's file: names, SQL, state and the data source.
 
 Nothing here starts Spark or speaks to a broker.
 """
@@ -48,7 +48,7 @@ NO_CONNECT: Final = (
 
 
 def problems_of(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Problem]]:
-    """The pipeline with what its steps read, and everything that is wrong between its tables."""
+    """Return the pipeline with the reads of its steps, and the problems between its tables."""
     checking = _Checking(pipeline, lines)
     checking.session()
     checking.names()
@@ -66,7 +66,7 @@ def problems_of(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Proble
 
 
 def _as_made(pipeline: Pipeline) -> Pipeline:
-    """The pipeline whose rules, steps and sinks name views as they are written where made."""
+    """Return the pipeline with the names of views spelled as in their definitions."""
     views = [*pipeline.sources, *pipeline.tables, *(step.name for step in pipeline.steps)]
     made = {view.lower(): view for view in views}
 
@@ -87,7 +87,7 @@ def _as_made(pipeline: Pipeline) -> Pipeline:
 
 
 def amqp_source_options(pipeline: Pipeline, source: AmqpSource) -> dict[str, str]:
-    """The options of the data source that a source of the file means."""
+    """Return the options of the data source for a source of the file."""
     options = spark_options(source.options)
     options["uri"] = pipeline.uri(source.uri)
     if source.type == "stream":
@@ -106,7 +106,7 @@ def amqp_source_options(pipeline: Pipeline, source: AmqpSource) -> dict[str, str
 
 
 def amqp_sink_options(pipeline: Pipeline, sink: AmqpSink) -> dict[str, str]:
-    """The options of the data source that a sink of the file means."""
+    """Return the options of the data source for a sink of the file."""
     options = spark_options(sink.options)
     options["uri"] = pipeline.uri(sink.uri)
     if sink.type == "stream":
@@ -119,7 +119,7 @@ def amqp_sink_options(pipeline: Pipeline, sink: AmqpSink) -> dict[str, str]:
 
 
 def spark_options(options: Mapping[str, object]) -> dict[str, str]:
-    """Options as Spark takes them: text, and JSON for what has parts."""
+    """Return options as Spark's texts, with JSON for tables and lists."""
     texts = {}
     for name, value in options.items():
         if isinstance(value, bool):
@@ -130,11 +130,11 @@ def spark_options(options: Mapping[str, object]) -> dict[str, str]:
 
 
 def _columns_of_source(source: AnySource) -> Columns:
-    """The columns of a source, unless what they are is in its data."""
+    """Return the columns of a source; None if they depend on its data."""
     from headrace.columns.schema.columns import COLUMNS
 
     if not isinstance(source, AmqpSource):
-        return None  # Directories of files may add columns to those of a DDL text.
+        return None  # Directories of files may add columns to the ones of a DDL text.
     if source.columns is not None:
         return tuple(source.columns)
     if any(name.lower() == "value" for name in source.options):
@@ -151,7 +151,7 @@ class _Checking:
     def _problem(self, path: KeyPath, text: str, line: int | None = None) -> None:
         if path[:1] == ("rules",) and len(path) > 1:
             rule = self.pipeline.rules[int(path[1])]
-            if rule.name in self.pipeline.of_contract:  # It stands in no line of its own.
+            if rule.name in self.pipeline.of_contract:  # The file has no line for it.
                 path, line = ("contracts", self.pipeline.of_contract[rule.name]), None
                 text = f"its rule {rule.name} ({rule.asked}): {text}"
         self.problems.append(Problem(line or self.lines.of(path), shown(path), text))
@@ -166,7 +166,7 @@ class _Checking:
                 self._problem(("spark", "conf", name), NO_CONNECT)
 
     def names(self) -> None:
-        """A view has one name; there are sources, and sinks."""
+        """Check that names of views are unique, and that there are sources and sinks."""
         pipeline = self.pipeline
         seen: dict[str, KeyPath] = {name.lower(): ("sources", name) for name in pipeline.sources}
         others: list[tuple[str, KeyPath]] = [(name, ("tables", name)) for name in pipeline.tables]
@@ -187,7 +187,7 @@ class _Checking:
             rules[rule.name] = at
 
     def steps(self) -> Pipeline:
-        """Each step reads views that are there before it."""
+        """Check that each step reads views that are defined before it."""
         view_names = [*self.pipeline.sources, *self.pipeline.tables]
         reads: dict[str, tuple[str, ...]] = {}
         for at, step in enumerate(self.pipeline.steps):
@@ -233,7 +233,7 @@ class _Checking:
         return []
 
     def rules(self) -> None:
-        """Rules are about views, and name sinks that nothing else feeds."""
+        """Check that rules name views, and sinks that nothing else feeds."""
         views = self._views()
         for at, contract in enumerate(self.pipeline.contracts):
             self._known(contract.view, views, ("contracts", at, "view"))
@@ -266,7 +266,7 @@ class _Checking:
                 )
 
     def sinks(self) -> None:
-        """A sink gets the rows of a view, or those that rules send there."""
+        """Check that each sink has the rows of a view, or rows that rules send to it."""
         views = self._views()
         targets = {rule.to for rule in self.pipeline.rules}
         for name, sink in self.pipeline.sinks.items():
@@ -310,7 +310,7 @@ class _Checking:
             seen[place] = name
 
     def _catalogs(self) -> None:
-        """Tables name catalogs of the file."""
+        """Check that tables name catalogs of the file."""
         pipeline = self.pipeline
         users: list[tuple[KeyPath, object]] = [
             (("sinks", name), sink) for name, sink in pipeline.sinks.items()
@@ -328,7 +328,7 @@ class _Checking:
         return [*pipeline.sources, *pipeline.tables, *(step.name for step in pipeline.steps)]
 
     def fan_out(self) -> None:
-        """A queue's messages go to one query, so what has state over batches must not fan out."""
+        """Check that a shared queue feeds no step with state, and no sink of other sources."""
         pipeline = self.pipeline
         for name, source in pipeline.sources.items():
             if not (isinstance(source, AmqpSource) and source.type == "queue"):
@@ -349,7 +349,7 @@ class _Checking:
                     self._problem(("steps", at), text)
 
     def state(self) -> None:
-        """State over batches is bounded by a watermark."""
+        """Check that a watermark bounds state over batches."""
         pipeline = self.pipeline
         marked = {step.name for step in pipeline.steps if step.watermark is not None}
         for at, step in enumerate(pipeline.steps):
@@ -358,7 +358,7 @@ class _Checking:
                 self._problem(("steps", at, "deduplicate"), text)
 
     def options(self) -> None:
-        """The data source takes what is said to it."""
+        """Check that the data source accepts its options."""
         pipeline = self.pipeline
         for name, source in pipeline.sources.items():
             if isinstance(source, AmqpSource):
@@ -436,7 +436,7 @@ class _Checking:
             self._has(("rules", at, key), name, there, line)
 
     def _has(self, path: KeyPath, name: str, columns: Columns, line: int | None = None) -> None:
-        """A problem unless a column is there, or it is not known what is."""
+        """Report a problem if a column is missing from known columns."""
         if columns is None or name.split(".")[0].strip("`").lower() in columns:
             return
         near = difflib.get_close_matches(name.lower(), columns, 1)
@@ -444,7 +444,7 @@ class _Checking:
         self._problem(path, f"there is no column {name!r} here; {hint}", line)
 
     def _columns(self, name: str, source: AmqpSource) -> None:
-        """A source has columns of a message, each once."""
+        """Check that a source has columns of a message, each once."""
         if source.columns is None:
             return
         from headrace.columns.schema.columns import COLUMNS
@@ -461,7 +461,7 @@ class _Checking:
             self._problem(("sources", name, "columns"), text)
 
     def _option_place(self, path: KeyPath, text: str) -> KeyPath:
-        """The key that an error of the data source is about, where the file has it."""
+        """Return the path of the key that an error of the data source names, if any."""
         for word in text.split("'")[1::2]:
             if (*path, "options", word) in self.lines:
                 return (*path, "options", word)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The columns that a query reads and makes, found before Spark starts.
 
-Only what is certain is a mistake. Where a view's columns are not known, as those of a decoded body
-or of a directory of files, or where SQL makes columns that are not named in it, nothing is said.
+Only certain mistakes are reported. Columns are unknown, and not checked, for a decoded body, a
+directory of files, and SQL that makes columns without naming them.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-Columns = tuple[str, ...] | None  # In lower case, as Spark compares them; None is not known.
+Columns = tuple[str, ...] | None  # In lower case, because Spark ignores case; None if unknown.
 
-# Names without a column: what Spark adds by itself, and units of time, which functions take so.
+# Names that are no columns of a view: Spark's own columns, and units of time as arguments.
 OTHERS = frozenset(("window", "session_window", "_metadata", "_corrupt_record", "all"))
 UNITS = frozenset(("year", "quarter", "month", "week", "day", "hour", "minute", "second"))
 
 
 @dataclass
 class QueryColumns:
-    """The columns that a query makes, and those that it names and that are not there."""
+    """The columns that a query makes, and the missing columns that it names."""
 
     made: Columns = None
-    missing: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)  # With what there is.
+    missing: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)  # And existing ones.
 
 
 def columns_of(query: exp.Expression, views: Mapping[str, Columns]) -> QueryColumns:
-    """Look through a query; ``views`` are by their names in lower case."""
+    """Return the columns of a query; the keys of ``views`` are in lower case."""
     result = QueryColumns()
     made: dict[int, Columns] = {}
     try:
@@ -44,7 +44,7 @@ def columns_of(query: exp.Expression, views: Mapping[str, Columns]) -> QueryColu
 
 
 def names_in(ddl: str) -> Columns:
-    """The columns of a DDL text; not known when it cannot be read."""
+    """Return the columns of a DDL text; None when it cannot be parsed."""
     try:
         table = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", dialect="spark")
     except SqlglotError:
@@ -63,7 +63,7 @@ def _is_outermost(column: exp.Expression) -> bool:
 def _look(
     scope: Scope, views: Mapping[str, Columns], made: Mapping[int, Columns], result: QueryColumns
 ) -> Columns:
-    """Note what a SELECT names and has not; return what it makes."""
+    """Record the missing columns of a SELECT; return the columns that it makes."""
     query = scope.expression
     if not isinstance(query, exp.Select):
         return made.get(id(query.this)) if isinstance(query, exp.SetOperation) else None
@@ -76,7 +76,7 @@ def _look(
     if not scope.is_subquery:
         aliases = {projection.alias.lower() for projection in query.selects if projection.alias}
         for column in scope.columns:
-            if column.parent_select is query:  # Not of a query inside, which may name ours.
+            if column.parent_select is query:  # An inner query may name columns of an outer one.
                 _check(column, sources, readable, aliases, result)
     return _made(query, sources, readable)
 

@@ -23,7 +23,7 @@ from headrace.pipeline.config.terms import Terms
 if TYPE_CHECKING:
     from open_data_contract_standard.model import DataQuality, SchemaObject, SchemaProperty
 
-# What a logical type is in Spark, and what else it may be there.
+# Spark's type for a logical type, and other types that fit it.
 TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "string": ("STRING",),
     "integer": ("BIGINT", "INT", "SMALLINT", "TINYINT"),
@@ -60,7 +60,7 @@ DECIMAL: Final = r"(?i)decimal\(\s*\d{1,2}\s*,\s*\d{1,2}\s*\)"
 
 
 class ContractError(ValueError):
-    """A contract cannot be read, or has something that no rule says."""
+    """A contract cannot be read, or has terms that rules cannot express."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class ViewContract:
 
 
 def with_contracts(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Problem]]:
-    """The pipeline with the columns and rules of its contracts, and what is wrong with them."""
+    """Return the pipeline with the columns and rules of its contracts, and their problems."""
     problems: list[Problem] = []
     rules, sources, terms = [*pipeline.rules], dict(pipeline.sources), {}
     origin: dict[str, int] = {}
@@ -181,7 +181,7 @@ class _PropertyPath:
 
 
 def _all(properties: list[SchemaProperty], above: tuple[str, ...]) -> Iterator[_PropertyPath]:
-    """Yield properties, and those of objects in them."""
+    """Yield properties, and the properties of objects in them."""
     for field in properties:
         path = (*above, str(field.name))
         yield _PropertyPath(field, path)

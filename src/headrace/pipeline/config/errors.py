@@ -13,12 +13,12 @@ _PASSWORD: Final = re.compile(r"(?i)\b(password|secret|token)=[^\s,;&\])]*")
 
 
 def redact(text: str) -> str:
-    """The text without logins in addresses and without passwords: Spark's plans have them."""
+    """Return the text without logins in addresses and without passwords, as in Spark's plans."""
     return _PASSWORD.sub(r"\1=***", _LOGIN.sub("***@", text))
 
 
 class PipelineError(RuntimeError):
-    """A pipeline cannot do what was asked; the text says why, and names no secret."""
+    """An operation of a pipeline failed; the text has the reason, without secrets."""
 
     def __init__(self, text: str) -> None:
         super().__init__(redact(text))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On which line of a TOML file each key stands.
+"""The line of each key in a TOML file.
 
 Python's `tomllib` gives values without places. `Lines` walks over a text that `tomllib` has already
 accepted, so it only has to find where keys and values are, not whether they are right.
@@ -37,7 +37,7 @@ class Lines:
         self._walk()
 
     def of(self, path: KeyPath) -> int:
-        """The line of a key; of the nearest table around it when the key is not there."""
+        """Return the line of a key, or of the nearest table around a missing key."""
         while path not in self._lines:
             path = path[:-1]
         return self._lines[path]
@@ -47,7 +47,7 @@ class Lines:
         return path in self._lines
 
     def inside(self, path: KeyPath, line: int) -> int:
-        """The line of the file where line `line`, from 1, of the string at `path` is."""
+        """Return the line of the file that has line `line`, from 1, of the string at `path`."""
         return self._inner.get(path, self.of(path)) + line - 1
 
     def _line(self, at: int) -> int:
@@ -80,7 +80,7 @@ class Lines:
             self._note(table, begin)
 
     def _note(self, path: KeyPath, at: int) -> None:
-        """Remember the line of a path, and of those on the way to it."""
+        """Record the line of a path, and of its parents."""
         for size in range(1, len(path) + 1):
             self._lines.setdefault(path[:size], self._line(at))
         self._lines[path] = self._line(at)
@@ -92,7 +92,7 @@ class Lines:
         return (*path, index)
 
     def _resolve(self, key: tuple[str, ...]) -> KeyPath:
-        """A key as written, with the index of the last table of each array on its way."""
+        """Return the path of a key: with the index of the last table of each array on its way."""
         path: KeyPath = ()
         for part in key:
             path = (*path, part)
@@ -170,7 +170,7 @@ class Lines:
 
 
 def shown(path: KeyPath) -> str:
-    """A path as people write it: `steps[2].sql`."""
+    """Return a path as text: `steps[2].sql`."""
     text = ""
     for part in path:
         text += f"[{part + 1}]" if isinstance(part, int) else f".{part}" if text else part

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pipeline's file into a `Pipeline`, or into everything that is wrong with it, line by line.
+"""Parses a pipeline's file into a `Pipeline`, or into its problems, line by line.
 
 `${NAME}` in a string stands for a parameter, or for a variable of the environment; `${NAME-text}`
 for the text when there is neither, and `${NAME:-text}` also when it is empty. `$$` is a `$`. A key
-whose whole string is one of these and comes out empty counts as not being there.
+whose whole string is such a variable with an empty value counts as missing.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def state_of(file: str | Path, parameters: Mapping[str, str] | None = None) -> P
 
 
 def _text_of(file: str | Path) -> tuple[str, str, Path]:
-    """The text of a file, its name, and what its paths are relative to."""
+    """Return the text of a file, its name, and the directory that its paths are relative to."""
     name = str(file)
     path = ready_path(name.removeprefix(READY)) if name.startswith(READY) else Path(file)
     try:
@@ -91,7 +91,7 @@ def ready_path(name: str) -> Path:
 
 
 def ready_names() -> list[str]:
-    """The pipelines that come with the package."""
+    """Return the names of the pipelines of the package."""
     return sorted(path.stem for path in (Path(__file__).parent.parent / "ready").glob("*.toml"))
 
 
@@ -177,7 +177,7 @@ class _Reading:
         self._problem(path, f"unknown key{hint or ';'} the keys here are {', '.join(allowed)}")
 
     def substitute_variables(self, value: Json, path: KeyPath) -> Json:
-        """The value with variables put in; keys that come out empty are left out."""
+        """Return a value with its variables substituted; keys with empty values are left out."""
         if isinstance(value, dict):
             filled = {
                 key: self.substitute_variables(item, (*path, key)) for key, item in value.items()
@@ -272,7 +272,7 @@ def _is_branch(part: str | int) -> bool:
 
 
 def _kind_at(kind: type[Table], inner: KeyPath) -> type[Table]:
-    """The class of a table inside of a table."""
+    """Return the class of a table within a table."""
     for part in inner:
         for name, field in kind.model_fields.items():
             if (field.alias or name) == part:

@@ -401,7 +401,7 @@ AnySink = AmqpSink | FileSink | DeltaSink | IcebergSink | JdbcSink | ConsoleSink
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A whole file, checked. `file` is its path, `home` what its relative paths start from."""
+    """A whole checked file. `file` is its path; its relative paths start from `home`."""
 
     file: str
     home: Path
@@ -414,11 +414,11 @@ class Pipeline:
     steps: list[Step]
     rules: list[Rule]
     sinks: dict[str, AnySink]
-    reads: dict[str, tuple[str, ...]] = field(default_factory=dict)  # Of each step.
+    reads: dict[str, tuple[str, ...]] = field(default_factory=dict)  # The views of each step.
     lineage: Lineage | None = None
     contracts: list[Contract] = field(default_factory=list)
-    terms: dict[str, Terms] = field(default_factory=dict)  # Of contracts, by view.
-    of_contract: dict[str, int] = field(default_factory=dict)  # Rules, by name.
+    terms: dict[str, Terms] = field(default_factory=dict)  # The terms of contracts, by view.
+    of_contract: dict[str, int] = field(default_factory=dict)  # The contract of a rule, by name.
 
     @property
     def state(self) -> Path:
@@ -426,11 +426,11 @@ class Pipeline:
         return self.head.state_in(self.home)
 
     def resolve_path(self, path: str) -> str:
-        """A path of the file, as Spark is to see it."""
+        """Return an absolute path, or the URL, for a path of the file."""
         return path if "://" in path else str((self.home / path).absolute())
 
     def uri(self, own: str | None) -> str:
-        """The broker's address for a source or sink with an address of its own, or none."""
+        """Return the broker's address for a source or sink: its own, or the pipeline's."""
         return own or self.broker.uri
 
     def trigger(self, sink: AnySink) -> str:
@@ -438,20 +438,20 @@ class Pipeline:
         return sink.trigger or self.head.trigger
 
     def with_trigger(self, trigger: str) -> Pipeline:
-        """The same with another trigger for all sinks."""
+        """Return the pipeline with another trigger for all sinks."""
         sinks = {
             name: sink.model_copy(update={"trigger": trigger}) for name, sink in self.sinks.items()
         }
         return replace(self, sinks=sinks)
 
     def rules_of(self, view: str) -> list[Rule]:
-        """The rules about the rows of a view, in the order of the file."""
+        """Return the rules about the rows of a view, in the order of the file."""
         return [rule for rule in self.rules if rule.view == view and not rule.is_of_batch]
 
     def rules_before(self, sink: str) -> list[Rule]:
-        """The rules that rows pass on the way to a sink, and those about its batches."""
+        """Return the rules that rows pass on the way to a sink, and the rules about its batches."""
         source = self.sinks[sink].source
-        if source is None:  # Rows that a rule sends there have not passed it.
+        if source is None:  # Rows that a rule sends to the sink have not passed that rule.
             rules = [rule for rule in self.rules if rule.to == sink]
             above = set().union(*(self.above(rule.view) - {rule.view} for rule in rules))
             return [rule for rule in self.rules if rule.view in above and not rule.is_of_batch]
@@ -463,7 +463,7 @@ class Pipeline:
         ]
 
     def above(self, view: str) -> set[str]:
-        """A view and all views that it is made of, directly or not."""
+        """Return a view and all views that it is made of, directly or not."""
         views, open_ = set(), [view]
         while open_:
             name = open_.pop()
@@ -473,7 +473,7 @@ class Pipeline:
         return views
 
     def only(self, source: str) -> Pipeline:
-        """The part that a source alone feeds: the steps, rules and sinks below it."""
+        """Return the part that only this source feeds: its steps and rules."""
         others = set(self.sources) - {source}
         steps = [step for step in self.steps if not others & self.above(step.name)]
         views = {source, *(step.name for step in steps)}
@@ -481,7 +481,7 @@ class Pipeline:
         return replace(self, steps=steps, rules=rules)
 
     def feeds(self) -> dict[str, list[str]]:
-        """Of each sink the views that its rows come from: its own, and those of rules."""
+        """Return the views that feed each sink: its own, and the views of rules."""
         feeds: dict[str, list[str]] = {name: [] for name in self.sinks}
         for name, sink in self.sinks.items():
             if sink.source is not None:
@@ -492,7 +492,7 @@ class Pipeline:
         return feeds
 
     def sources_of(self, sink: str) -> list[str]:
-        """The sources whose rows may come to a sink."""
+        """Return the sources whose rows can reach a sink."""
         views = set().union(*(self.above(view) for view in self.feeds()[sink]))
         return [name for name in self.sources if name in views]
 
@@ -503,7 +503,7 @@ class PartitionField:
 
     column: str
     transform: str  # identity, year, month, day, hour, bucket or truncate.
-    width: int | None = None  # Of bucket and truncate.
+    width: int | None = None  # The argument of bucket and truncate.
 
 
 def partition_field(text: str) -> PartitionField:
@@ -522,7 +522,7 @@ def partition_field(text: str) -> PartitionField:
 
 
 def check_trigger(text: str) -> str:
-    """The text, if it is a trigger; ValueError otherwise."""
+    """Return the text if it is a trigger; ValueError otherwise."""
     if text in (AVAILABLE_NOW, ONCE):
         return text
     if not re.fullmatch(r"\d+(\.\d+)?\s+(millisecond|second|minute|hour)s?", text):

@@ -59,8 +59,8 @@ def condition_on(view: str, text: str) -> exp.Expression:
 
 
 def parse_query(sql: str, of: str | None = None) -> exp.Expression:
-    """Take a text of SQL apart; SqlError for what is not one query."""
-    text = _WINDOW.sub("window_(", sql)  # A keyword to sqlglot, wherever it stands.
+    """Parse a text of SQL; SqlError unless it is one query."""
+    text = _WINDOW.sub("window_(", sql)  # Everywhere a keyword to sqlglot.
     try:
         statements = [
             statement for statement in sqlglot.parse(text, dialect="spark") if statement is not None
@@ -83,6 +83,6 @@ def parse_query(sql: str, of: str | None = None) -> exp.Expression:
 
 
 def line_of(sql: str, name: str) -> int:
-    """The line, from 1, on which a name stands first."""
+    """Return the line, from 1, of the first occurrence of a name."""
     match = re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", sql)
     return sql.count("\n", 0, match.start()) + 1 if match else 1

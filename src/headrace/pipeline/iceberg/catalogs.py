@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Catalogs of a pipeline's file, opened; what they refuse, said without their secrets.
+"""Catalogs of a pipeline's file, and their errors without secrets.
 
-A catalog's properties are those of the file, then those of the TOML file that `file` names.
-pyiceberg adds its own: `PYICEBERG_CATALOG__NAME__PROPERTY` of the environment.
+A catalog has the properties of the file, then of the TOML file that `file` names. pyiceberg adds
+the variables `PYICEBERG_CATALOG__NAME__PROPERTY` of the environment.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def properties_of(pipeline: Pipeline, name: str) -> dict[str, str]:
 
 
 def open_catalog(pipeline: Pipeline, name: str) -> Catalog:
-    """Return the catalog, which is reached for the first time; PipelineError if it is not."""
+    """Open the catalog, which connects to it; PipelineError on failure."""
     properties = properties_of(pipeline, name)
     try:
         from pyiceberg.catalog import load_catalog
@@ -111,7 +111,7 @@ def about(what: str, properties: Mapping[str, str]) -> Iterator[None]:
         from pyiceberg.exceptions import CommitFailedException
 
         if isinstance(error, CommitFailedException):
-            raise  # The writer looks again.
+            raise  # The writer tests the table and retries.
         if isinstance(error, ModuleNotFoundError):
             raise PipelineError(f"{what}: {extras.describe_missing(error) or error}") from None
         lines = str(error).strip().splitlines()

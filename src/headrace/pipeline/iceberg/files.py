@@ -169,7 +169,7 @@ class Writing:
         return pa.Table.from_arrays(arrays, schema=self.columns)
 
     def _parts(self, rows: pa.Table) -> Iterator[tuple[tuple[Cell, ...], pa.Table]]:
-        """The rows of each partition, in their order."""
+        """Yield the rows of each partition, in order."""
         import pyarrow as pa
 
         if not self._transforms:
@@ -290,6 +290,6 @@ def _cast(column: Arrow, kind: Arrow) -> Arrow:
 
 
 def describe_offsets(offsets: list[str], chars_max: int) -> str:
-    """Return the offsets of a batch as JSON text; those of a long list are left out."""
+    """Return the offsets of a batch as JSON text; too long offsets are left out."""
     text = json.dumps(offsets)
     return text if len(text) <= chars_max else json.dumps(f"{len(offsets)} sources")

@@ -71,7 +71,7 @@ def add_partitions(update: UpdateSpec, schema: Schema, partition_by: Sequence[st
 
 
 def check_partitions(table: Table, partition_by: Sequence[str], what: str) -> None:
-    """PipelineError when the table has other partitions than the pipeline says."""
+    """Raise PipelineError if the table has other partitions than the pipeline's file."""
     schema = table.schema()
     current = [
         (schema.find_column_name(partition.source_id), str(partition.transform))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-TASKS_MAX: Final = 64  # Of one read; each has a share of the files.
+TASKS_MAX: Final = 64  # Tasks of one read; each has a share of the files.
 
 
 def rows_of(
@@ -29,8 +29,8 @@ def rows_of(
 ) -> DataFrame:
     """Return the rows of data files of a table, deletes applied, in the columns of its schema.
 
-    `columns` are those wanted, all by default; `file_column` adds one with the path of each row's
-    file.
+    `columns` are the columns to return, all by default; `file_column` adds a column with the path
+    of each row's file.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -60,7 +60,7 @@ def rows_of(
 
 
 def columns_of(schema: Schema, file_column: str | None = None) -> StructType:
-    """The columns of a table as Spark has them."""
+    """Return the columns of a table as a schema of Spark."""
     from pyiceberg.io.pyarrow import schema_to_pyarrow
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StringType

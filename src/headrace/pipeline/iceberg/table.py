@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table that batches are committed to, each once, whatever is killed when.
+"""A table that each batch is committed to exactly once, also after a crash.
 
 One commit of the catalog adds the files of a batch to the table and writes the batch's number into
-the property `headrace-sink.WRITER`, which outlives the snapshots. A batch that is run again finds
-its number there. pyiceberg would repeat a commit that met another one, without looking whether that
-was the same batch of a driver thought dead: so its own repeats are off, and `commit` looks first.
+the property `headrace-sink.WRITER`, which outlives the snapshots. A batch that runs again finds its
+number there. pyiceberg would retry a conflicting commit even if the conflict is the same batch, by
+a driver that was assumed dead. So its retries are off, and `commit` tests the property first.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from headrace.pipeline.config.settings import Pipeline
 
 COMMITS_MAX: Final = 12
-PAUSE_S: Final = 0.05  # Doubled after each commit that failed, with a random part.
+PAUSE_S: Final = 0.05  # The pause doubles after each failed commit, and has a random part.
 PAUSE_S_MAX: Final = 5.0
 _SINK: Final = "headrace-sink."
 _RETRIES: Final = "commit.retry.num-retries"
 
 
 class Changed(Exception):
-    """The table is another than the one that the files were written for: write them again."""
+    """The table has changed since the files were written: they must be written again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class IcebergTable:
                 table = self.catalog.load_table(self.name)
             except NoSuchTableError:
                 return None
-        # Of this copy, not of the table: other writers keep their own ways.
+        # Only this copy of the metadata changes: other writers keep their setting.
         table.metadata.properties[_RETRIES] = "0"
         return table
 
@@ -137,8 +137,8 @@ class IcebergTable:
     ) -> bool:
         """Commit the files of a batch; False when the table has the batch already.
 
-        Changed when the table is not the one that the files were written for, and, for a merge,
-        when it has other rows. PipelineError after COMMITS_MAX commits that met those of others.
+        Changed when the table has changed since the files were written: its id, schema or
+        partitions, and for a merge also its rows. PipelineError after COMMITS_MAX conflicts.
         """
         marks = {f"{_SINK}{writer}": str(batch)}
 
@@ -157,7 +157,7 @@ class IcebergTable:
         *,
         is_merge: bool,
     ) -> bool:
-        """Commit a change and properties, unless `is_done` says that the table has them."""
+        """Commit a change and properties, unless `is_done` finds them in the table."""
         from pyiceberg.exceptions import (
             CommitFailedException,
             CommitStateUnknownException,
@@ -188,7 +188,7 @@ class IcebergTable:
                     try:
                         _commit(table, change, marks)
                     except uncertain as error:
-                        # It may have been done: the next round looks.
+                        # The commit may have succeeded: the next round tests that.
                         raise CommitFailedException(str(error)) from None
                 return True
             except CommitFailedException:
@@ -203,7 +203,7 @@ class IcebergTable:
 
 
 def last_batch(table: Table, writer: str) -> int | None:
-    """The last batch of a writer that the table has."""
+    """Return the last batch of a writer in the table; None without one."""
     text = table.properties.get(f"{_SINK}{writer}")
     return None if text is None else int(text)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compaction of a table's small files, and the removal of old snapshots and of lost files.
 
-Readers of the current snapshot are not disturbed: a compaction is one commit that takes the small
-files out and puts large ones in. A compaction that meets another writer looks at the table again.
+Readers of the current snapshot are not disturbed: a compaction is one commit that replaces the
+small files by large ones. After a conflict with another writer the compaction starts again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Compacted:
 
 
 def compact(table: IcebergTable, target_bytes: int, files_min: int) -> Compacted:
-    """Write the small files of each partition anew as large ones; one commit for each partition.
+    """Rewrite the small files of each partition as large ones, with one commit per partition.
 
     A partition with fewer than `files_min` files below half of `target_bytes` stays as it is. The
     rows pass through this process, a row group at a time.
@@ -78,7 +78,7 @@ def _compact(table: IcebergTable, target_bytes: int, files_min: int) -> Compacte
 
 
 def _groups(table: Table, target_bytes: int) -> Iterator[list[FileScanTask]]:
-    """The small files without deletes by partition, those of the table's own partitions only."""
+    """Yield the small files of each partition; skip files with deletes or an older partitioning."""
     spec = table.spec().spec_id
     groups: dict[str, list[FileScanTask]] = {}
     for task in table.scan().plan_files():
@@ -100,8 +100,8 @@ def _batches(table: Table, tasks: list[FileScanTask]) -> Iterator[pa.RecordBatch
 def expire(table: IcebergTable, keep_hours: int, *, dry_run: bool = False) -> tuple[int, int]:
     """Remove snapshots older than `keep_hours`, and the files that no other snapshot has.
 
-    Files that no commit ever named, which a driver that died left, go as well when they are older.
-    The current snapshot, branches and tags stay. Returns how many snapshots and files there were.
+    Older files that no commit names, left by a driver that died, are removed as well. The current
+    snapshot, branches and tags stay. Returns the number of removed snapshots and files.
     """
     from pyiceberg.exceptions import CommitFailedException
 
@@ -132,7 +132,7 @@ def expire(table: IcebergTable, keep_hours: int, *, dry_run: bool = False) -> tu
 
 
 def _reachable(table: Table, without: set[int]) -> set[str]:
-    """The live files of all snapshots but these: data, deletes, manifests and their lists."""
+    """Return the live files of the other snapshots: data, deletes, manifests and their lists."""
     live: set[str] = set()
     seen: set[str] = set()
     for snapshot in table.snapshots():
@@ -150,7 +150,7 @@ def _reachable(table: Table, without: set[int]) -> set[str]:
 
 
 def _stale_files(table: Table, before: datetime) -> Iterator[str]:
-    """Data files and manifests below the table's place that are older than a moment."""
+    """Yield data files and manifests below the table's location that are older than a moment."""
     from pyarrow import fs
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
@@ -168,6 +168,6 @@ def _stale_files(table: Table, before: datetime) -> Iterator[str]:
 
 
 def _plain(path: str) -> str:
-    """A path without what two programs write differently: `file:/x`, `file:///x`, `/x`."""
+    """Return a path without its scheme: programs write `file:/x`, `file:///x` or `/x`."""
     where = urlsplit(path)
     return f"{where.netloc}{where.path}"

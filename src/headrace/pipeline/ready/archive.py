@@ -30,14 +30,14 @@ Row = dict[str, Cell]
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """A choice of messages of a lake: by streams (empty for all), and by time of arrival."""
+    """A filter of the messages of a lake, by stream (empty for all) and by time of arrival."""
 
     streams: frozenset[str] = frozenset()
     since: datetime | None = None
     until: datetime | None = None  # Exclusive.
 
     def has(self, stream: str, moment: datetime | None) -> bool:
-        """Return True if a message is chosen; without a span, one with no time of arrival is."""
+        """Return True if a message matches; one without time of arrival matches no time span."""
         if self.streams and stream not in self.streams:
             return False
         if moment is None:
@@ -66,23 +66,23 @@ class FileRange:
     is_sorted: bool
 
 
-def pieces(lake: Path, choice: MessageFilter) -> dict[str, list[FileRange]]:
+def pieces(lake: Path, message_filter: MessageFilter) -> dict[str, list[FileRange]]:
     """Return the files of each stream; PipelineError if the directory is not an archive."""
     by_stream: dict[str, list[FileRange]] = {}
-    for path in _files(lake, choice):
-        for stream, piece in _pieces_of(path, choice):
+    for path in _files(lake, message_filter):
+        for stream, piece in _pieces_of(path, message_filter):
             by_stream.setdefault(stream, []).append(piece)
     return by_stream
 
 
 def messages(
-    lake: Path, choice: MessageFilter, after: dict[str, int] | None = None
+    lake: Path, message_filter: MessageFilter, after: dict[str, int] | None = None
 ) -> Iterator[Row]:
-    """The chosen messages in order; of each stream in `after` those from that offset on."""
-    by_stream = pieces(lake, choice)
+    """Yield the matching messages in order; `after` has the first offset to read, by stream."""
+    by_stream = pieces(lake, message_filter)
     begin = after or {}
     streams = [
-        _stream(stream, stream_pieces, choice, begin.get(stream, 0))
+        _stream(stream, stream_pieces, message_filter, begin.get(stream, 0))
         for stream, stream_pieces in by_stream.items()
     ]
     return heapq.merge(*streams, key=_moment)
@@ -93,7 +93,7 @@ def _moment(row: Row) -> float:
     return 0.0 if moment is None else float(moment.timestamp())
 
 
-def _files(lake: Path, choice: MessageFilter) -> Iterator[Path]:
+def _files(lake: Path, message_filter: MessageFilter) -> Iterator[Path]:
     if not lake.is_dir():
         raise PipelineError(f"{lake} is not a directory")
     if (lake / "_delta_log").is_dir():
@@ -112,11 +112,11 @@ def _files(lake: Path, choice: MessageFilter) -> Iterator[Path]:
         raise PipelineError(f"{lake} has no Parquet files and is not a Delta table")
     for path in sorted(paths):
         folder = path.relative_to(lake).parent.as_posix()
-        if choice.may_have("" if folder == "." else folder):
+        if message_filter.may_have("" if folder == "." else folder):
             yield path
 
 
-def _pieces_of(path: Path, choice: MessageFilter) -> Iterator[tuple[str, FileRange]]:
+def _pieces_of(path: Path, message_filter: MessageFilter) -> Iterator[tuple[str, FileRange]]:
     """Return the offsets of each stream in a file, by its columns `stream` and `offset` alone."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -128,7 +128,7 @@ def _pieces_of(path: Path, choice: MessageFilter) -> Iterator[tuple[str, FileRan
         )
     table = pq.ParquetFile(path).read(columns=["stream", "offset"])
     for stream in pc.unique(table.column("stream")).to_pylist():
-        if choice.streams and stream not in choice.streams:
+        if message_filter.streams and stream not in message_filter.streams:
             continue
         offsets = table.filter(pc.equal(table.column("stream"), stream)).column("offset")
         numbers = offsets.combine_chunks()
@@ -138,13 +138,13 @@ def _pieces_of(path: Path, choice: MessageFilter) -> Iterator[tuple[str, FileRan
 
 
 def _stream(
-    stream: str, stream_pieces: list[FileRange], choice: MessageFilter, begin: int
+    stream: str, stream_pieces: list[FileRange], message_filter: MessageFilter, begin: int
 ) -> Iterator[Row]:
-    """The messages of one stream, each offset once; files are opened when their turn comes."""
+    """Yield the messages of one stream, each offset once; a file is opened when it is due."""
     waiting: list[tuple[int, int, Row | None]] = []
     rows: list[Iterator[Row]] = []
     for index, piece in enumerate(stream_pieces):
-        rows.append(_rows(piece, stream, choice))
+        rows.append(_rows(piece, stream, message_filter))
         if piece.last >= begin:
             heapq.heappush(waiting, (piece.first, index, None))
     done = begin - 1
@@ -158,7 +158,7 @@ def _stream(
             heapq.heappush(waiting, (following["offset"], index, following))
 
 
-def _rows(piece: FileRange, stream: str, choice: MessageFilter) -> Iterator[Row]:
+def _rows(piece: FileRange, stream: str, message_filter: MessageFilter) -> Iterator[Row]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(piece.path) as file:
@@ -167,11 +167,11 @@ def _rows(piece: FileRange, stream: str, choice: MessageFilter) -> Iterator[Row]
         if not piece.is_sorted:
             batches = file.read(columns=columns).sort_by("offset").to_batches(ROWS)
         for batch in batches:
-            yield from _chosen(batch, stream, choice)
+            yield from _chosen(batch, stream, message_filter)
 
 
-def _chosen(batch: pa.RecordBatch, stream: str, choice: MessageFilter) -> Iterator[Row]:
+def _chosen(batch: pa.RecordBatch, stream: str, message_filter: MessageFilter) -> Iterator[Row]:
     row: Row
     for row in batch.to_pylist():
-        if row["stream"] == stream and choice.has(stream, row["timestamp"]):
+        if row["stream"] == stream and message_filter.has(stream, row["timestamp"]):
             yield row

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters: looked at without taking them, then sent back, parked or dropped by rules.
+"""Dead letters: browsed in place, and routed back, parked or dropped by rules.
 
-A message that moves leaves its queue in the transaction that publishes it elsewhere: it is in one
-of the two places, whatever fails.
+A transaction publishes a message to its new queue and settles it in the old one, so that after any
+failure it is in exactly one of them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from headrace.client.blocking import Channel, Connection, Delivery
     from headrace.untyped import Json
 
-CHUNK: Final = 100  # Messages of a transaction, and of a look.
+CHUNK: Final = 100  # Messages of a transaction, and of a batch that is browsed.
 GROUPED_BY: Final = ("reason", "queue", "exchange", "routing_key")
 
 
 @dataclass
 class Group:
-    """Dead letters that have something in common."""
+    """Dead letters with equal facts about their death."""
 
     key: tuple[str, ...]
     messages: int = 0
@@ -52,7 +52,7 @@ class Group:
 
 @dataclass
 class Outcome:
-    """The outcome for messages, real or planned: the number by rule; `left` fit no rule."""
+    """The number of messages by rule, real or planned; `left` fit no rule."""
 
     by_rule: dict[str, int] = field(default_factory=dict)
     left: int = 0
@@ -66,14 +66,14 @@ class Outcome:
 
 
 def browse(url: str, queue: str, limit: int) -> Iterator[Received]:
-    """The first messages of a queue, which stay where and as they are.
+    """Browse the first messages of a queue, which stay in it.
 
-    By AMQP 0-10, which can look at messages without taking them. With a broker that does not speak
-    it they are taken and put back, and then are marked as redelivered.
+    AMQP 0-10 can browse. With a broker that does not support it the messages are consumed and
+    requeued, which marks them as redelivered.
     """
     try:
         with blocking.connect(_by_version(url), reconnect=None, name="headrace") as connection:
-            yield from _looked_at(connection, queue, limit)
+            yield from _browse(connection, queue, limit)
             return
     except ClientError:
         pass
@@ -82,10 +82,10 @@ def browse(url: str, queue: str, limit: int) -> Iterator[Received]:
             delivery = channel.get(queue)
             if delivery is None:
                 return
-            yield delivery  # Closing the channel puts them back, in their order.
+            yield delivery  # The end of the channel requeues the messages in order.
 
 
-def _looked_at(connection: Connection, queue: str, limit: int) -> Iterator[Received]:
+def _browse(connection: Connection, queue: str, limit: int) -> Iterator[Received]:
     with connection.session() as session:
         answer = session.query_queue(queue)
         if answer is None or not answer.queue:
@@ -110,7 +110,7 @@ def _by_version(url: str) -> str:
 
 
 def group_by_death(letters: Iterable[Received], by: tuple[str, ...]) -> list[Group]:
-    """The messages by what their deaths have in common; the largest groups first."""
+    """Group messages by facts of their deaths, the largest group first."""
     names = {attribute.name for attribute in fields(Death)}
     for name in by:
         if name not in names:
@@ -124,7 +124,7 @@ def group_by_death(letters: Iterable[Received], by: tuple[str, ...]) -> list[Gro
 
 
 def rules_of(file: Path) -> list[LetterRule]:
-    """The rules of a file; ConfigError names what is wrong with its line."""
+    """Return the rules of a file; ConfigError has the problems with their lines."""
     try:
         text = file.read_text("utf-8")
         document = tomllib.loads(text)
@@ -167,9 +167,9 @@ def settle(
     url: str, queue: str, rules: list[LetterRule], limit: int,
     show: Callable[[Outcome], None] = lambda _: None,
 ) -> Outcome:  # fmt: skip
-    """Do what the rules say with the first messages of a queue; the others stay in their places.
+    """Apply the rules to the first messages of a queue; messages that fit no rule stay.
 
-    PipelineError when a queue to which messages are to go is not there; what has moved by then has.
+    PipelineError when a target queue does not exist; messages that have moved by then stay moved.
     """
     outcome = Outcome()
     try:
@@ -206,7 +206,7 @@ def _chunk(channel: Channel, queue: str, rules: list[LetterRule], count: int) ->
 def _move(
     connection: Connection, channel: Channel, queue: str, chunk: list[Chosen], checked: set[str]
 ) -> None:
-    """One transaction: what goes elsewhere, and is settled here."""
+    """Publish a chunk to its targets and settle it, in one transaction."""
     targets = [
         (letter, rule, *_target(rule, death))
         for letter, rule, death in chunk
@@ -221,11 +221,11 @@ def _move(
         with transaction:
             for letter, rule, exchange, routing_key in targets:
                 if rule.action != "drop":
-                    message = _again(letter, rule)
+                    message = _copy_message(letter, rule)
                     channel.publish(message, routing_key, exchange or "", mandatory=True)
                 letter.ack()
     except Returned as error:
-        # It is settled, and in no other queue: return it first.
+        # The message is settled, and in no other queue: put it back before the error.
         with connection.channel() as other:
             for returned in transaction.returned:
                 other.publish(returned.message, queue)
@@ -246,8 +246,8 @@ def _target(rule: LetterRule, death: Death) -> tuple[str, str]:
     return ("", death.queue) if rule.by == "queue" else (death.exchange, death.routing_key)
 
 
-def _again(letter: Received, rule: LetterRule) -> Message:
-    """The message as it is to be published: with its properties, and without an expiry."""
+def _copy_message(letter: Received, rule: LetterRule) -> Message:
+    """Return a copy of a message to publish, with its properties and without expiration."""
     headers: Json = dict(letter.headers) if rule.keep_deaths else without_deaths(letter)
     return Message(
         letter.body,

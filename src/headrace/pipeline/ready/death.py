@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The death of a dead letter, by its headers, and the rule that it falls under."""
+"""The death of a dead letter, from its headers, and the rule that applies to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Words = Annotated[list[Text], Field(min_length=1)] | Text
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """The last death of a message: why, in which queue, how it had come there, and how often."""
+    """The last death of a message: reason, queue, the address it was published to, and count."""
 
     reason: str
     queue: str
@@ -34,9 +34,9 @@ class Death:
 
 
 def death_of(letter: Received) -> Death:
-    """The facts in the headers of a dead letter; missing ones are empty.
+    """Return the death in the headers of a dead letter; missing facts are empty.
 
-    Messages that the data source or a pipeline's rule refused tell it in their own headers.
+    The data source and the rules of pipelines write headers of their own.
     """
     headers = letter.headers
     deaths = headers.get("x-death")
@@ -80,15 +80,15 @@ def _of_table(death: Mapping[str, object]) -> Death:
 
 
 def without_deaths(letter: Message) -> dict[str, object]:
-    """The headers without those about deaths: the message begins anew."""
+    """Return the headers without the ones about deaths."""
     return {key: value for key, value in letter.headers.items() if not DEATH_HEADERS.fullmatch(key)}
 
 
 class LetterRule(Table):
-    """`[[rules]]` of a file for dead letters: which ones, and what becomes of them.
+    """`[[rules]]` of a file for dead letters: conditions, and the action for matching messages.
 
-    Texts are patterns with `*` and `?`; all that is said must hold. The first rule that fits
-    decides; what no rule fits stays in the queue.
+    Texts are patterns with `*` and `?`. All conditions must hold. The first rule that fits decides;
+    messages that fit no rule stay in the queue.
     """
 
     name: Text
@@ -101,8 +101,8 @@ class LetterRule(Table):
     count_max: Annotated[int, Field(ge=0)] | None = None
     older_than: Interval | None = None
     headers: dict[str, str] = Field(default_factory=dict)
-    to: Text | None = None  # Of park: a queue.
-    by: Literal["queue", "exchange"] = "queue"  # Of route-back.
+    to: Text | None = None  # The queue of action park.
+    by: Literal["queue", "exchange"] = "queue"  # The route of action route-back.
     keep_deaths: bool = True
 
     @model_validator(mode="after")
@@ -112,7 +112,7 @@ class LetterRule(Table):
         return self
 
     def fits(self, letter: Received, death: Death, now: datetime) -> bool:
-        """Return True if a message falls under the rule."""
+        """Return True if the rule applies to a message."""
         if not (
             _like(death.reason, self.reason)
             and _like(death.queue, self.queue)
@@ -138,13 +138,13 @@ def _like(text: str, words: list[str] | str) -> bool:
 
 
 def duration(text: str) -> timedelta:
-    """A text such as `10 minutes`."""
+    """Return the duration of a text such as `10 minutes`."""
     number, unit = text.split()
     return timedelta(**{f"{unit.removesuffix('s')}s": float(number)})
 
 
 def choose(rules: list[LetterRule], letter: Received) -> tuple[LetterRule | None, Death]:
-    """The rule that decides over a message, if any, and the message's death."""
+    """Return the first rule that applies to a message, if any, and the message's death."""
     death = death_of(letter)
     now = datetime.now(UTC)
     for rule in rules:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Archived messages published again, as they were: properties and headers with their types.
+"""Archived messages published again, with their properties and typed headers.
 
-How far a replay is may be kept in a file; a replay that was cut off then goes on there. What was
-confirmed after the file was last written is published again: at least once.
+A replay can store its progress in a file, and continue from there after an interruption. Messages
+that were confirmed after the last write of the file are published again: at least once.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from headrace.pipeline.ready.archive import MessageFilter, Row, messages
 if TYPE_CHECKING:
     from headrace.untyped import Cell
 
-CHUNK: Final = 500  # Rows between two looks at the clock, at most.
+CHUNK: Final = 500  # The largest number of rows between two readings of the clock.
 UNCONFIRMED_MAX: Final = 2000
 SAVE_EVERY_S: Final = 1.0
-PACE_S: Final = 0.05  # A rate is kept over spans of this length.
-# What the broker adds to what it delivers from a stream, and what would make it take a message
-# that is published again for one that it has already.
+PACE_S: Final = 0.05  # The rate holds over spans of this length.
+# The broker adds the first two headers to deliveries of a stream. By the other two it would drop a
+# message that is published again as a duplicate.
 LEFT_OUT: Final = ("x-stream-offset", "x-stream-arrival-ms", "x-publisher-name", "x-publishing-id")
 SELDOM: Final = (
     "content_type", "content_encoding", "priority", "correlation_id", "reply_to", "message_id",
@@ -46,12 +46,12 @@ class ReplayRequest:
     """Range and target of a replay; an `exchange` or `routing_key` of None keeps a message's."""
 
     lake: Path
-    choice: MessageFilter = field(default_factory=MessageFilter)
+    message_filter: MessageFilter = field(default_factory=MessageFilter)
     exchange: str | None = None
     routing_key: str | None = None
     rate: float | None = None  # Messages per second.
     without: frozenset[str] = frozenset()  # Properties that are left out.
-    headers: dict[str, str] = field(default_factory=dict)  # That are added.
+    headers: dict[str, str] = field(default_factory=dict)  # Headers to add.
     progress: Path | None = None
     mandatory: bool = True
 
@@ -79,7 +79,7 @@ class Counters:
 
 
 def message_of(row: Row, without: frozenset[str] = frozenset()) -> Message:
-    """The message as it was published: by its content header, or by the archive's columns."""
+    """Return the message as published, from its content header or the archive's columns."""
     header = row.get("content_header")
     fields = _from_header(header) if header is not None else _from_columns(row)
     if "delivery_mode" in without:
@@ -113,36 +113,36 @@ def _expiration(text: str | None) -> timedelta | None:
     return timedelta(milliseconds=int(text)) if text and text.isdigit() else None
 
 
-def address_of(row: Row, order: ReplayRequest) -> tuple[str, str]:
-    """Exchange and routing key of a message."""
-    exchange = row["exchange"] if order.exchange is None else order.exchange
-    routing_key = row["routing_key"] if order.routing_key is None else order.routing_key
+def address_of(row: Row, request: ReplayRequest) -> tuple[str, str]:
+    """Return the exchange and the routing key for a message."""
+    exchange = row["exchange"] if request.exchange is None else request.exchange
+    routing_key = row["routing_key"] if request.routing_key is None else request.routing_key
     return exchange or "", routing_key or ""
 
 
-def look(order: ReplayRequest) -> Counters:
-    """Return the plan of a replay; nothing is published, and no broker is asked."""
+def look(request: ReplayRequest) -> Counters:
+    """Count the messages of a replay without publishing; no broker is needed."""
     counters = Counters()
-    for row in messages(order.lake, order.choice, _begun(order)):
-        counters.add(row, *address_of(row, order))
+    for row in messages(request.lake, request.message_filter, _load_progress(request)):
+        counters.add(row, *address_of(row, request))
     return counters
 
 
 def replay(
-    url: str, order: ReplayRequest, show: Callable[[Counters], None] = lambda _: None
+    url: str, request: ReplayRequest, show: Callable[[Counters], None] = lambda _: None
 ) -> Counters:
-    """Publish, and return once everything is confirmed; PipelineError when it is not."""
+    """Publish the messages and wait for all confirms; PipelineError without one."""
     try:
-        return asyncio.run(_replay(url, order, show))
+        return asyncio.run(_replay(url, request, show))
     except ClientError as error:
         raise PipelineError(str(error)) from None
 
 
-async def _replay(url: str, order: ReplayRequest, show: Callable[[Counters], None]) -> Counters:
-    rows = messages(order.lake, order.choice, _begun(order))
+async def _replay(url: str, request: ReplayRequest, show: Callable[[Counters], None]) -> Counters:
+    rows = messages(request.lake, request.message_filter, _load_progress(request))
     counters = Counters()
-    reached: dict[str, int] = dict(_begun(order))
-    size = CHUNK if order.rate is None else max(1, min(CHUNK, round(order.rate * PACE_S)))
+    reached: dict[str, int] = dict(_load_progress(request))
+    size = CHUNK if request.rate is None else max(1, min(CHUNK, round(request.rate * PACE_S)))
     open_: deque[tuple[asyncio.Future[None], str, int]] = deque()
     started = saved = time.monotonic()
     async with await connect(url, name="headrace replay") as connection:
@@ -150,42 +150,42 @@ async def _replay(url: str, order: ReplayRequest, show: Callable[[Counters], Non
         try:
             while chunk := await asyncio.to_thread(_take, rows, size):
                 for row in chunk:
-                    exchange, routing_key = address_of(row, order)
-                    message = message_of(row, order.without)
-                    if order.headers:
-                        message.headers = {**message.headers, **order.headers}
+                    exchange, routing_key = address_of(row, request)
+                    message = message_of(row, request.without)
+                    if request.headers:
+                        message.headers = {**message.headers, **request.headers}
                     confirmed = await channel.publish_soon(
-                        message, routing_key, exchange, mandatory=order.mandatory
+                        message, routing_key, exchange, mandatory=request.mandatory
                     )
-                    confirmed.add_done_callback(_heard)
+                    confirmed.add_done_callback(_retrieve_exception)
                     open_.append((confirmed, row["stream"], row["offset"] + 1))
                     counters.add(row, exchange, routing_key)
                 _settle(open_, reached)
                 moment = time.monotonic()
                 if moment - saved >= SAVE_EVERY_S:
                     saved = moment
-                    _save(order, reached)
+                    _save_progress(request, reached)
                     show(counters)
-                if order.rate is not None:
-                    due = started + counters.messages / order.rate
+                if request.rate is not None:
+                    due = started + counters.messages / request.rate
                     await asyncio.sleep(max(0.0, due - time.monotonic()))
             for confirmed, stream, offset in open_:
                 await confirmed
                 reached[stream] = offset
         finally:
-            _save(order, reached)
+            _save_progress(request, reached)
     show(counters)
     return counters
 
 
-def _heard(confirmed: asyncio.Future[None]) -> None:
-    """Read refusals after the reported one, so that asyncio does not print them."""
+def _retrieve_exception(confirmed: asyncio.Future[None]) -> None:
+    """Retrieve the exceptions after the reported one, so that asyncio does not print them."""
     if not confirmed.cancelled():
         confirmed.exception()
 
 
 def _settle(open_: deque[tuple[asyncio.Future[None], str, int]], reached: dict[str, int]) -> None:
-    """Take over what is confirmed, in order; raises what was refused."""
+    """Advance the positions over confirmed messages, in order; raise the error of a refusal."""
     while open_ and open_[0][0].done():
         confirmed, stream, offset = open_.popleft()
         confirmed.result()
@@ -196,18 +196,18 @@ def _take(rows: Iterator[Row], count: int) -> list[Row]:
     return list(itertools.islice(rows, count))
 
 
-def _begun(order: ReplayRequest) -> dict[str, int]:
+def _load_progress(request: ReplayRequest) -> dict[str, int]:
     """Return the next offset of each stream, from the file of progress."""
-    if order.progress is None or not order.progress.exists():
+    if request.progress is None or not request.progress.exists():
         return {}
     try:
-        offsets: dict[str, int] = json.loads(order.progress.read_text("utf-8"))["next"]
+        offsets: dict[str, int] = json.loads(request.progress.read_text("utf-8"))["next"]
     except (ValueError, KeyError):
-        raise PipelineError(f"{order.progress} is not a progress file of a replay") from None
+        raise PipelineError(f"{request.progress} is not a progress file of a replay") from None
     return offsets
 
 
-def _save(order: ReplayRequest, reached: dict[str, int]) -> None:
-    if order.progress is not None:
-        text = json.dumps({"lake": str(order.lake.absolute()), "next": reached})
-        write_whole(order.progress, text + "\n")
+def _save_progress(request: ReplayRequest, reached: dict[str, int]) -> None:
+    if request.progress is not None:
+        text = json.dumps({"lake": str(request.lake.absolute()), "next": reached})
+        write_whole(request.progress, text + "\n")

@@ -21,7 +21,7 @@ COLORS: Final = {"running": "green", "failed": "bold red", "stopping": "yellow"}
 
 
 def table(status: Status) -> Table:
-    """A row for each query."""
+    """Return a table with a row for each query."""
     made = Table(title=f"{status.pipeline}: {status.state}, since {status.started}")
     made.add_column("query")
     made.add_column("state")
@@ -39,7 +39,7 @@ def table(status: Status) -> Table:
 
 
 def rules_table(status: Status) -> Table:
-    """A row for each rule of each query."""
+    """Return a table with a row for each rule of each query."""
     made = Table(title="rules, since each checkpoint began")
     for heading in ("query", "rule"):
         made.add_column(heading)
@@ -68,7 +68,7 @@ def tables(status: Status) -> list[Table]:
 
 
 def waiting(status: Status) -> list[str]:
-    """A line for each query that has rows which it has not written: those of open windows."""
+    """Return a line for each query that holds back rows of open windows."""
     return [
         f"{query.name}: rows that wait in open windows: {query.waiting:,}; a row that is later "
         "than a window's end and the watermark's delay ends it"

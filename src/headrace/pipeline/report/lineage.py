@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenLineage events of a run: what each query read, up to which offsets, and where it wrote.
+"""OpenLineage events of a run: the sources, offsets and sinks of each query.
 
-A query is a job, and its run is the pipeline's. START when it is seen first, RUNNING at most every
-`every`, and COMPLETE, ABORT or FAIL at its end. An event has the offsets since the one before it.
+A query is a job, and its run is the pipeline's. Its first event is START, and its last COMPLETE,
+ABORT or FAIL; RUNNING is sent at most once in `every`. An event has the offsets since the last one.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PRODUCER: Final = f"urn:headrace:{headrace.__version__}"
-EVENTS_MAX: Final = 1000  # That wait for a slow receiver; beyond them events are dropped.
-FLUSH_S_MAX: Final = 5.0  # At the end of a run.
+EVENTS_MAX: Final = 1000  # Events that wait for a slow receiver; further ones are dropped.
+FLUSH_S_MAX: Final = 5.0  # The wait for unsent events at the end of a run.
 SEND_S_MAX: Final = 5.0
 ENDS: Final = {
     "finished": RunState.COMPLETE,
@@ -61,7 +61,7 @@ class OffsetsFacet(DatasetFacet):
 
 @attr.define
 class BatchFacet(RunFacet):
-    """The newest batch of the query, its id in the checkpoint, rows, and the counts of rules."""
+    """The last batch of a query, its id in the checkpoint, its rows, and the counts of rules."""
 
     query: str
     batch: int
@@ -87,7 +87,7 @@ class Sender:
             self._drop("too many wait")
 
     def close(self) -> None:
-        """Wait for what was sent, for a while."""
+        """Wait until the events are sent, for at most `FLUSH_S_MAX`."""
         try:
             self._queue.put(None, timeout=FLUSH_S_MAX)
         except queue.Full:
@@ -116,11 +116,11 @@ class Events:
         self._every_s = seconds(settings.every)
         self._sent: dict[str, float] = {}
         self._over: set[str] = set()
-        self._told: dict[str, dict[str, int]] = {}  # By query: the ends of the last event.
+        self._reported: dict[str, dict[str, int]] = {}  # The ends of the last event, by query.
         self._first: dict[str, dict[str, int]] = {}
 
     def tell(self, status: Status, progress: Mapping[str, Json]) -> None:
-        """Send what is due."""
+        """Send the events that are due."""
         for query in status.queries:
             if query.name in self._over:
                 continue
@@ -167,7 +167,7 @@ class Events:
         )
 
     def _inputs(self, query: QueryStatus, last: Json) -> Iterator[InputDataset]:
-        before = self._told.get(query.name, self._first.get(query.name, {}))
+        before = self._reported.get(query.name, self._first.get(query.name, {}))
         ends = {} if last is None else _positions(last, "endOffset")
         quality: dict[str, InputDatasetFacet] = (
             {"dataQualityAssertions": self._quality(query)} if query.rules else {}
@@ -193,7 +193,7 @@ class Events:
                     )
                 yield InputDataset(space, f"{vhost}/{stream}", facets=facets, inputFacets=quality)
         if last is not None:
-            self._told[query.name] = {**before, **ends}
+            self._reported[query.name] = {**before, **ends}
 
     def _quality(self, query: QueryStatus) -> assertions.DataQualityAssertionsDatasetFacet:
         actions = {rule.name: rule for rule in self.pipeline.rules}

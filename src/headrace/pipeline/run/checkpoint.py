@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from headrace.pipeline.run.offset_log import Ends
     from headrace.untyped import Json
 
-SHOWN_MAX: Final = 10  # Batches of each checkpoint.
+SHOWN_MAX: Final = 10  # Batches of each checkpoint that are shown.
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint: the offsets that each batch ends with, and the batches that are done."""
+    """One checkpoint: the end offsets of each batch, and the finished batches."""
 
     name: str
     path: Path
@@ -44,7 +44,7 @@ class Checkpoint:
 
     @property
     def done(self) -> int | None:
-        """The last batch that is done."""
+        """The last finished batch."""
         return self.commits[-1] if self.commits else None
 
 
@@ -54,12 +54,12 @@ class Plan:
 
     checkpoint: Checkpoint
     text: str
-    batch: int | None = None  # Rewind to its end; None with no positions forgets everything.
-    ends: Ends | None = None  # Go on there.
+    batch: int | None = None  # Rewind to its end; None without `ends` deletes the checkpoint.
+    ends: Ends | None = None  # The positions to continue at.
 
 
 def names(state: State) -> list[str]:
-    """The queries that have a checkpoint."""
+    """Return the queries that have a checkpoint."""
     if not state.checkpoints.is_dir():
         return []
     return sorted(
@@ -86,7 +86,7 @@ def _outline(state: State, name: str) -> Checkpoint:
         listed = ", ".join(names(state)) or "none"
         raise PipelineError(f"there is no checkpoint of {name!r}; there are {listed}")
     commits = tuple(number for number, _ in _numbered_files(path / "commits"))
-    # Each kind of state store has names of its own; queries without state have no file there.
+    # File names depend on the state store; queries without state have no file in the directory.
     stateful = any(file.is_file() for file in (path / "state").rglob("*"))
     sources = made_for(path).get("sources", {})
     queues = tuple(source for source, noted in sources.items() if noted.get("type") == "queue")
@@ -113,7 +113,7 @@ def describe_checkpoints(
 
 
 def positions(texts: Sequence[str]) -> dict[str, int]:
-    """STREAM=OFFSET, several times."""
+    """Parse arguments of the form STREAM=OFFSET."""
     offsets = {}
     for text in texts:
         name, _, offset = text.rpartition("=")
@@ -206,10 +206,10 @@ def _positions(offset: Json) -> dict[str, int] | None:
 
 
 def _format_ends(ends: Ends) -> str:
-    return "; ".join(_told_one(offset) for offset in ends.by_source.values())
+    return "; ".join(_format_offset(offset) for offset in ends.by_source.values())
 
 
-def _told_one(offset: Json) -> str:
+def _format_offset(offset: Json) -> str:
     if offset is None:
         return "nothing"
     by_stream = _positions(offset)
@@ -254,7 +254,7 @@ def _move_positions(ends: Ends, at: dict[str, int], name: str) -> Ends:
 
 
 def _add_batch(checkpoint: Path, batch: int, ends: Ends) -> None:
-    """Add a finished batch that ends at the offsets; it was never run."""
+    """Add a finished batch that ends at the offsets, without running it."""
     write_whole(checkpoint / "offsets" / str(batch + 1), ends.text())
     commit = (checkpoint / "commits" / str(batch)).read_text("utf-8")
     write_whole(checkpoint / "commits" / str(batch + 1), commit)

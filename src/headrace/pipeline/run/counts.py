@@ -26,7 +26,7 @@ FOLDER: Final = "rules"
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Rows that a rule asked, and those of them for which it did not hold."""
+    """The rows that a rule checked, and the rows for which it did not hold."""
 
     checked: int = 0
     failed: int = 0
@@ -40,22 +40,22 @@ class Count:
         return self.failed / self.checked if self.checked else 0.0
 
 
-RuleCounts = Mapping[str, Count]  # By rule.
+RuleCounts = Mapping[str, Count]  # Counts by the name of the rule.
 
 
 class Counts:
-    """The counts of one query. A checkpoint with another id begins anew."""
+    """The counts of one query. A checkpoint with another id starts from zero."""
 
     def __init__(self, state: Path, query: str) -> None:
         self.path = state / FOLDER / f"{query}.json"
         self.id: str | None = None
         self.batch: int | None = None
-        self.missed = 0  # Batches that were done and never counted.
+        self.missed = 0  # Finished batches without counts.
         self.last: dict[str, Count] = {}
         self._before: dict[str, Count] = {}
 
     def open(self, checkpoint: str) -> None:
-        """Go on with the counts of a checkpoint, by its id."""
+        """Load the counts of a checkpoint, by its id."""
         if self.id == checkpoint:
             return
         self.id = checkpoint
@@ -66,10 +66,10 @@ class Counts:
             self.batch, self.missed = int(saved["batch"]), int(saved["missed"])
             self._before, self.last = _read(saved["before"]), _read(saved["last"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return  # Figures: a damaged file must not end the pipeline.
+            return  # The counts are statistics: a damaged file must not end the pipeline.
 
     def take(self, batch: int, counts: RuleCounts) -> bool:
-        """Keep the counts of a batch; False for a batch before the last, which is counted."""
+        """Store the counts of a batch; False for a batch before the last, which is counted."""
         if self.batch is not None and batch < self.batch:
             return False
         if batch != self.batch:
@@ -78,7 +78,7 @@ class Counts:
         self.batch, self.last = batch, dict(counts)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         head = {"id": self.id, "batch": batch, "missed": self.missed}
-        parts = {"before": _said(self._before), "last": _said(self.last)}
+        parts = {"before": _to_json(self._before), "last": _to_json(self.last)}
         write_whole(self.path, json.dumps({**head, **parts}))
         return True
 
@@ -106,7 +106,7 @@ class Counts:
         }
 
 
-def _said(counts: RuleCounts) -> dict[str, list[int]]:
+def _to_json(counts: RuleCounts) -> dict[str, list[int]]:
     return {rule: [count.checked, count.failed] for rule, count in counts.items()}
 
 

@@ -11,7 +11,7 @@ from headrace.pipeline.config.settings import AmqpSource, Pipeline
 from headrace.pipeline.run import graph
 from headrace.pipeline.run.progress import reason
 from headrace.pipeline.run.queries import queries_of
-from headrace.pipeline.run.session import patiently
+from headrace.pipeline.run.session import retry_slow_start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,11 +54,11 @@ def _rules(pipeline: Pipeline, view: str) -> Iterator[str]:
 
 
 def plans(spark: SparkSession, pipeline: Pipeline, *, extended: bool) -> Iterator[tuple[str, str]]:
-    """Spark's plan of each sink; PipelineError says what Spark does not understand."""
+    """Yield Spark's plan of each sink; PipelineError has Spark's error."""
     try:
         tables = graph.static_frames(spark, pipeline)
-        sources = patiently(lambda: graph.source_frames(spark, pipeline))
-        frames = patiently(lambda: graph.build(spark, pipeline, sources, tables))
+        sources = retry_slow_start(lambda: graph.source_frames(spark, pipeline))
+        frames = retry_slow_start(lambda: graph.build(spark, pipeline, sources, tables))
         for name in pipeline.sinks:
             plan = _plan(graph.of_sink(pipeline, frames, name), extended=extended)
             yield name, redact(plan)

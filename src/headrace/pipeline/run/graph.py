@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pipeline's views as DataFrames: sources, static tables, steps, and what rules let through."""
+"""A pipeline's views as DataFrames: sources, static tables and steps, filtered by rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headrace.pipeline.config.settings import (
     Step,
 )
 from headrace.pipeline.run.progress import reason
-from headrace.pipeline.run.rules import RuleResults, ask, letter
+from headrace.pipeline.run.rules import RuleResults, ask, dead_letter_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +39,7 @@ SOURCE_EVOLUTION: Final = "spark.sql.streaming.queryEvolution.enableSourceEvolut
 
 @dataclass
 class Frames:
-    """The views by name, and what their rules refused and counted."""
+    """The views by name, and the results of their rules."""
 
     views: dict[str, DataFrame] = field(default_factory=dict)
     asked: RuleResults = field(default_factory=RuleResults)
@@ -48,7 +48,7 @@ class Frames:
 def source_frames(
     spark: SparkSession, pipeline: Pipeline, *, named: bool = False
 ) -> dict[str, DataFrame]:
-    """The streaming DataFrame of each source; `named`: checkpoints know sources by their names."""
+    """Return the DataFrame of each source; with `named` checkpoints identify sources by name."""
     frames = {}
     for name, source in pipeline.sources.items():
         reader = spark.readStream
@@ -58,7 +58,7 @@ def source_frames(
 
 @contextmanager
 def naming(spark: SparkSession, *, named: bool) -> Iterator[None]:
-    """Sources are read, and queries started, with names that checkpoints have, or without."""
+    """Set whether Spark's checkpoints identify sources by name, within the context."""
     before = str(spark.conf.get(SOURCE_EVOLUTION, "false"))
     spark.conf.set(SOURCE_EVOLUTION, str(named).lower())
     try:
@@ -68,7 +68,7 @@ def naming(spark: SparkSession, *, named: bool) -> Iterator[None]:
 
 
 def static_frames(spark: SparkSession, pipeline: Pipeline) -> dict[str, DataFrame]:
-    """The DataFrame of each static table."""
+    """Return the DataFrame of each static table."""
     return {name: _static(spark, pipeline, table) for name, table in pipeline.tables.items()}
 
 
@@ -78,7 +78,7 @@ def build(
     sources: Mapping[str, DataFrame],
     tables: Mapping[str, DataFrame],
 ) -> Frames:
-    """All views, registered in the session under their names."""
+    """Build all views, and register them in the session under their names."""
     frames = Frames()
     for name, frame in tables.items():
         frames.views[name] = frame
@@ -94,7 +94,7 @@ def build(
 
 @contextmanager
 def _about(what: str) -> Iterator[None]:
-    """Spark's refusals, with what they are about: its own texts show whole plans."""
+    """Raise Spark's errors as PipelineError with a short text: Spark's has whole plans."""
     from pyspark.errors import AnalysisException, ParseException
 
     try:
@@ -104,12 +104,12 @@ def _about(what: str) -> Iterator[None]:
 
 
 def of_sink(pipeline: Pipeline, frames: Frames, name: str) -> DataFrame:
-    """The rows of a sink: those of its view, or those that rules send there."""
+    """Return the rows of a sink: the rows of its view, or the rows that rules send to it."""
     sink = pipeline.sinks[name]
     if sink.source is not None:
         return frames.views[_written(frames, sink.source)]
     letters = [
-        letter(
+        dead_letter_columns(
             frames.asked.refused[rule.name], pipeline, rule, is_message=isinstance(sink, AmqpSink)
         )
         for rule in pipeline.rules
@@ -169,7 +169,7 @@ def _source(
 
 
 def columns_of(names: list[str]) -> StructType:
-    """The columns of a message that a source is to have, in the order of their names."""
+    """Return the schema of columns of a message, in the order of their names."""
     from pyspark.sql.types import BinaryType, StructField, StructType
 
     from headrace.columns.read_schema import read_schema

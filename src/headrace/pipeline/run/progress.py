@@ -61,7 +61,7 @@ def counts_of(observed: object) -> dict[str, Count]:
 
 
 def lag(progress: Json) -> int | None:
-    """Return the records that the query has not read yet; None when the sources do not tell."""
+    """Return the number of unread records of a query; None if its sources do not report it."""
     behind = 0
     is_known = False
     for source in progress["sources"]:
@@ -99,7 +99,7 @@ def _number(progress: Json, name: str) -> float:
 
 
 def reason(text: str) -> str:
-    """The sentence in a failure of Spark that says what went wrong."""
+    """Return the sentence of a Spark error that names the fault."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if "[USER_RAISED_EXCEPTION]" in line]
     python = [line for line in lines if _PYTHON_ERROR.match(line)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queries of a pipeline, and what their checkpoints were made for."""
+"""The queries of a pipeline, and the sources and sinks of their checkpoints."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from headrace.pipeline.run.state import MADE_FOR, is_pending, made_for
 if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
-GONE: Final = "gone"  # Sources that the checkpoint had before.
-WRITTEN_AS: Final = "written-as"  # In the checkpoint of a sink of messages.
+GONE: Final = "gone"  # Former sources of the checkpoint.
+WRITTEN_AS: Final = "written-as"  # A file in the checkpoint of a sink of messages.
 BY_SPARK: Final = "spark"
 BY_BATCH: Final = "batch"
 
 
 @dataclass(frozen=True)
 class Query:
-    """A query to be: its name, which is that of its checkpoint, and its sinks."""
+    """A query to start: its name, which its checkpoint has as well, and its sinks."""
 
     name: str
     sinks: tuple[str, ...]
@@ -33,7 +33,7 @@ class Query:
 
 
 def queries_of(pipeline: Pipeline) -> list[Query]:
-    """One query for each sink, and one for all sinks of a queue."""
+    """Return a query for each sink, and one for all sinks of a queue."""
     queries: list[Query] = []
     shared: dict[str, list[str]] = {}
     for sink in pipeline.sinks:
@@ -55,7 +55,7 @@ def queries_of(pipeline: Pipeline) -> list[Query]:
 
 
 def remember(pipeline: Pipeline, query: Query, folder: Path) -> None:
-    """Note what a checkpoint is for; refuse one that was made for something else."""
+    """Record a query's sources and sinks in its checkpoint; PipelineError if it has others."""
     sources: JsonObject = {}
     for sink in query.sinks:
         for name in pipeline.sources_of(sink):
@@ -90,9 +90,9 @@ def remember(pipeline: Pipeline, query: Query, folder: Path) -> None:
 
 
 def names_its_sources(pipeline: Pipeline, folder: Path) -> bool:
-    """Return True if a checkpoint knows its sources by their names, so that others may come.
+    """Return True if a checkpoint identifies its sources by name, so that sources can be added.
 
-    One that Spark began without names goes on without them.
+    A checkpoint that Spark began without names continues without them.
     """
     if not pipeline.head.sources_change:
         return False
@@ -101,7 +101,7 @@ def names_its_sources(pipeline: Pipeline, folder: Path) -> bool:
 
 
 def _gone(before: JsonObject, sources: JsonObject, query: Query) -> list[str]:
-    """Return the names of sources that a checkpoint had; refuse what it could not go on with."""
+    """Return the former sources of a checkpoint; PipelineError for a source that it cannot read."""
     sources_before = before.get("sources", {})
     gone = [*before.get(GONE, ()), *(name for name in sources_before if name not in sources)]
     for name, noted in sources.items():
@@ -119,9 +119,9 @@ def _gone(before: JsonObject, sources: JsonObject, query: Query) -> list[str]:
 
 
 def write_as(query: Query, folder: Path, way: str) -> None:
-    """Note who writes the messages of a query; refuse another one for a batch begun before.
+    """Record the writer of a query's messages; PipelineError if an unfinished batch has another.
 
-    Each knows its batches by a name of its own, and would write such a batch again.
+    Each writer identifies batches by a name of its own, and would write that batch again.
     """
     path = folder / WRITTEN_AS
     before = path.read_text("utf-8") if path.exists() else BY_SPARK

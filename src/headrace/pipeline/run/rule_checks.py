@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def observed_counts(spark: SparkSession, query: str) -> dict[str, Count]:
-    """Return what the batch that a query is in has observed so far, by rule.
+    """Return the counts that the running batch of a query has observed so far, by rule.
 
-    Spark tells progress after it has committed a batch; a kill in between would lose the counts.
+    Spark reports progress after it has committed a batch; a kill before that would lose the counts.
     """
     running = spark._jsparkSession.streams().get(query)
     metrics = running.streamingQuery().lastExecution().observedMetrics()
@@ -60,9 +60,9 @@ def apply_rules(
 
 
 def check_batch_rules(rules: Iterable[Rule], views: Mapping[str, DataFrame]) -> dict[str, Count]:
-    """Ask the rules over batches; of `having` one thing is checked, the batch.
+    """Check the rules over batches; a rule with `having` checks the batch as one item.
 
-    A batch without rows is not asked.
+    Batches without rows are not checked.
     """
     from pyspark.sql import functions as f
 
@@ -86,7 +86,7 @@ def check_batch_rules(rules: Iterable[Rule], views: Mapping[str, DataFrame]) -> 
 
 
 def enforce_rules(rules: Iterable[Rule], counts: RuleCounts, batch: int) -> None:
-    """PipelineError for the first rule that does not let the batch be written."""
+    """Raise PipelineError for the first rule that forbids to write the batch."""
     for rule in rules:
         count = counts.get(rule.name)
         if count is None or not count.failed:

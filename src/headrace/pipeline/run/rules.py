@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules about the rows of a view: which rows go on, which are refused, and how many."""
+"""Rules about the rows of a view: rows that pass, refused rows, and their counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.config.settings import Pipeline, Rule
     from headrace.untyped import Json
 
-# What of a message is kept when one of its rows is a dead letter.
+# The columns of a message that its dead letter keeps.
 MESSAGE_COLUMNS = ("body", "properties", "headers", "routing_key")
 
 
@@ -27,7 +27,7 @@ class RuleResults:
 
 
 def ask(frame: DataFrame, rule: Rule, asked: RuleResults) -> DataFrame:
-    """Return the rows that go on. A stream observes how many it asked; of a batch `asked` has it.
+    """Return the rows that pass. A stream observes the counts; for a batch `asked` gets them.
 
     Spark reports the observed metrics of a batch only to the query that computes it.
     """
@@ -49,7 +49,7 @@ def ask(frame: DataFrame, rule: Rule, asked: RuleResults) -> DataFrame:
 
 
 def _failure(frame: DataFrame, rule: Rule) -> Json:
-    """An expression that fails, naming the rule and where the row came from."""
+    """Return an expression that fails with the rule and the source of the row."""
     from pyspark.sql import functions as f
 
     texts: list[Json] = [f.lit(f"rule '{rule.name}' of view '{rule.view}' does not hold")]
@@ -58,7 +58,9 @@ def _failure(frame: DataFrame, rule: Rule) -> Json:
     return f.raise_error(f.concat(*texts)).cast("boolean")
 
 
-def letter(frame: DataFrame, pipeline: Pipeline, rule: Rule, *, is_message: bool) -> DataFrame:
+def dead_letter_columns(
+    frame: DataFrame, pipeline: Pipeline, rule: Rule, *, is_message: bool
+) -> DataFrame:
     """Return the columns kept of a refused row: the rule and the row as JSON, or the message."""
     from pyspark.sql import functions as f
 

@@ -2,7 +2,7 @@
 """A pipeline's queries from their start to their end.
 
 Each sink has a query with a checkpoint of its own. Only the sinks of one queue share a query: its
-messages are taken once, so one batch of them goes to all of these sinks in turn.
+messages are consumed once, so each batch is written to all of these sinks in turn.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from headrace.pipeline.run.rule_checks import (
     enforce_rules,
     observed_counts,
 )
-from headrace.pipeline.run.session import STARTS_MAX, is_slow_start, patiently
+from headrace.pipeline.run.session import STARTS_MAX, is_slow_start, retry_slow_start
 from headrace.pipeline.run.state import QueryStatus, State, Status, checkpoint_id
 from headrace.pipeline.sinks.frames import pass_over
 from headrace.pipeline.sinks.outputs import output_of
@@ -61,13 +61,13 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.1
 STATUS_EVERY_S: Final = 1.0
-STOP_S_MAX: Final = 60.0  # For the batches that run when a stop is asked for.
+STOP_S_MAX: Final = 60.0  # The time that running batches have to finish before a stop.
 
 Show = Callable[[Status], None]
 
 
 class Stopping(Exception):
-    """A batch is not begun, because the pipeline stops."""
+    """A batch does not begin, because the pipeline stops."""
 
 
 class Run:
@@ -80,18 +80,18 @@ class Run:
         self.status = state.begin(pipeline.head.name, pipeline.file)
         state.draw(graph_of(pipeline))
         self.stopping = threading.Event()
-        self._interrupted = False  # By ^C, which Spark's Python workers hear, too, and end.
+        self._interrupted = False  # Whether by ^C, which also ends Spark's Python workers.
         self._queries: dict[str, StreamingQuery] = {}
         self._starters: dict[str, Callable[[], StreamingQuery]] = {}
         self._starts: dict[str, int] = {}
-        self._busy: set[str] = set()  # Queries with a batch of ours in hand.
+        self._busy: set[str] = set()  # Queries that run a batch of ours.
         self._counts: dict[str, Counts] = {}
-        self._told_by_spark: set[str] = set()  # Queries whose counts only its progress has.
+        self._counted_by_spark: set[str] = set()  # Queries whose counts only its progress has.
 
     def run(self, show: Show = lambda _: None) -> Status:
-        """Run until everything is done, or a stop was asked for, or something failed.
+        """Run until all queries finish, a stop is requested, or a query fails.
 
-        PipelineError tells what failed, after the other queries have been stopped.
+        PipelineError has the failure, after the other queries have been stopped.
         """
         status = self.status
         try:
@@ -115,12 +115,12 @@ class Run:
         return {name: progress for name, progress in newest.items() if progress is not None}
 
     def stop(self) -> None:
-        """Stop after the batches that are running; from any thread, or a signal's handler."""
+        """Stop after the running batches; any thread or signal handler may call this."""
         self.stopping.set()
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """SIGTERM and SIGINT stop the pipeline; a second one ends the process at once."""
+        """Let SIGTERM and SIGINT stop the pipeline; a second signal ends the process at once."""
         before = {}
 
         def handle(number: int, _: FrameType | None) -> None:
@@ -139,7 +139,7 @@ class Run:
                 signal.signal(number, handler)
 
     def start(self) -> dict[str, StreamingQuery]:
-        """Start the queries, and give them by name to programs that look after them themselves."""
+        """Start the queries, and return them by name for programs that watch them themselves."""
         pipeline = self.pipeline
         tables = graph.static_frames(self.spark, pipeline)
         queries = queries_of(pipeline)
@@ -159,8 +159,8 @@ class Run:
         self, queries: list[Query], tables: dict[str, DataFrame], *, named: bool
     ) -> None:
         pipeline, spark = self.pipeline, self.spark
-        sources = patiently(lambda: graph.source_frames(spark, pipeline, named=named))
-        frames = patiently(lambda: graph.build(spark, pipeline, sources, tables))
+        sources = retry_slow_start(lambda: graph.source_frames(spark, pipeline, named=named))
+        frames = retry_slow_start(lambda: graph.build(spark, pipeline, sources, tables))
         for query in queries:
             appends = all(pipeline.sinks[sink].mode == "append" for sink in query.sinks)
             status = QueryStatus(query.name, list(query.sinks), holds_back=appends)
@@ -183,7 +183,7 @@ class Run:
 
         self._starters[query.name] = start
         self._starts[query.name] = 1
-        self._queries[query.name] = patiently(start)
+        self._queries[query.name] = retry_slow_start(start)
 
     def _checkpoint(self, query: Query) -> Path:
         return self.state.checkpoints / query.name
@@ -205,7 +205,7 @@ class Run:
         if isinstance(sink, AmqpSink):
             write_as(query, self._checkpoint(query), BY_BATCH if held_up else BY_SPARK)
             if not held_up:
-                self._told_by_spark.add(query.name)
+                self._counted_by_spark.add(query.name)
                 options = amqp_sink_options(self.pipeline, sink)
                 return _start_query(writer.format("amqp").options(**options))
         output = output_of(self.pipeline, query.sinks[0], self._checkpoint(query))
@@ -222,7 +222,7 @@ class Run:
                     return
                 batch.persist()
                 try:
-                    pass_over(batch)  # Then all rows have been asked.
+                    pass_over(batch)  # This checks all rows before the first is written.
                     by_rule = observed_counts(self.spark, checkpoint)
                     by_rule |= check_batch_rules(rules, {str(sink.source): batch})
                     self._count(query, checkpoint, number, by_rule)
@@ -237,7 +237,7 @@ class Run:
         counts, status = self._counts[query.name], self._status(query.name)
         counts.open(checkpoint)
         if query.queue is not None and number != counts.batch:
-            for rule in self.pipeline.rules:  # Spark tells those of others in its progress.
+            for rule in self.pipeline.rules:  # Spark's progress has the counts of other queries.
                 failed = by_rule[rule.name].failed if rule.name in by_rule else 0
                 if failed and rule.action in ("drop", "dead-letter"):
                     status.rejected[rule.name] = status.rejected.get(rule.name, 0) + failed
@@ -250,7 +250,7 @@ class Run:
     def _start_shared(
         self, query: Query, sources: dict[str, DataFrame], tables: dict[str, DataFrame]
     ) -> StreamingQuery:
-        """One query over a queue, whose batches go to several sinks."""
+        """Start the query of a queue, whose batches are written to several sinks."""
         pipeline = self.pipeline
         assert query.queue is not None
         queue = query.queue
@@ -280,7 +280,7 @@ class Run:
         return _start_query(writer.foreachBatch(write))
 
     def _write_static(self, query: Query, frame: DataFrame, frames: Frames) -> None:
-        """A sink that only static tables feed is written once: as batch 0 of its checkpoint."""
+        """Write a sink that only static tables feed, once: as batch 0 of its checkpoint."""
         name = query.sinks[0]
         done = self._checkpoint(query) / "done"
         status = self._status(name)
@@ -332,7 +332,7 @@ class Run:
             self.stopping.wait(POLL_S)
 
     def _look(self, *, progress: bool) -> bool:
-        """Return True if a query still runs; on demand, report progress. Raises their failures."""
+        """Return True if a query runs; with `progress` take its progress. Raises its failure."""
         active = False
         for status in self.status.queries:
             query = self._queries.get(status.name)
@@ -358,7 +358,7 @@ class Run:
 
     def _take(self, status: QueryStatus, query: StreamingQuery) -> None:
         batches = take(status, query)
-        if status.name in self._told_by_spark:
+        if status.name in self._counted_by_spark:
             counts = self._counts[status.name]
             counts.open(str(query.id))
             for batch, of_rules in batches:
@@ -422,7 +422,7 @@ def _batch(query: StreamingQuery) -> int:
 
 
 def _error_text(error: BaseException) -> str:
-    """The cause of a failure in a line: Spark's own wrapping left out."""
+    """Return the cause of a failure in one line, without Spark's wrapping."""
     from headrace.pipeline.run.progress import reason
 
     return reason(str(error)) or type(error).__name__

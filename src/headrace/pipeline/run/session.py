@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULTS: Final = {
-    "spark.sql.redaction.options.regex": "(?i)url|uri",  # In plans that are explained.
+    "spark.sql.redaction.options.regex": "(?i)url|uri",  # For explained plans.
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "4",
@@ -32,8 +32,8 @@ DEFAULTS: Final = {
 }
 # Loggers that print Spark's refusals as JSON, with their traces, before we report them.
 TRACES: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-STARTS_MAX: Final = 10  # Of a query whose Python worker starts too slowly.
-# What the files of this package's sinks and the meaning of its moments rest on.
+STARTS_MAX: Final = 10  # Attempts to start a query whose Python worker starts too slowly.
+# The files of the sinks and the meaning of timestamps depend on these settings.
 FIXED: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -41,10 +41,10 @@ FIXED: Final = {
 
 
 def session(pipeline: Pipeline, state: Path) -> SparkSession:
-    """A session as the file wants it; logs go to `state`/spark.log.
+    """Return a session with the settings of the file; logs go to `state`/spark.log.
 
-    It is the running one where there is one already; settings of the file then come too late for
-    what Spark reads at its start. PipelineError if the environment names a server of Spark Connect.
+    A running session is used again; settings that Spark reads at its start have no effect then.
+    PipelineError if the environment names a server of Spark Connect.
     """
     if "SPARK_REMOTE" in os.environ:
         raise PipelineError(f"SPARK_REMOTE is set: {NO_CONNECT}")
@@ -82,14 +82,14 @@ def session(pipeline: Pipeline, state: Path) -> SparkSession:
 
 
 def is_slow_start(error: object) -> bool:
-    """Return True if the failure is that Spark could not wait for a Python worker's start.
+    """Return True for the error that a Python worker did not start in time.
 
-    It waits for ten seconds, whatever its settings say; a machine under load may take longer.
+    Spark waits for ten seconds, whatever its settings; a machine under load may take longer.
     """
     return "Python worker failed to connect back" in str(error)
 
 
-def patiently(make: Callable[[], T]) -> T:
+def retry_slow_start(make: Callable[[], T]) -> T:
     """Return the result of `make`; call it again if Spark did not wait for a worker's start."""
     for _ in range(STARTS_MAX - 1):
         try:
@@ -101,7 +101,7 @@ def patiently(make: Callable[[], T]) -> T:
 
 
 def _jars(pipeline: Pipeline) -> dict[str, str]:
-    """The drivers of databases that sources and sinks name."""
+    """Return the setting for the database drivers that tables and sinks name."""
     tables = [*pipeline.tables.values(), *pipeline.sinks.values()]
     jars = sorted(
         {

@@ -47,10 +47,10 @@ class QueryStatus:
     lag: int | None = None
     batch_s: float = 0.0
     waiting: int = 0  # Rows of open windows, which are not written yet.
-    holds_back: bool = False  # It writes a window once it is over: mode append.
+    holds_back: bool = False  # Whether windows are written once they are over: mode append.
     error: str = ""
     rejected: dict[str, int] = field(default_factory=dict)  # Rows, by the rule that refused them.
-    # By rule, over the life of the checkpoint and of its last batch: rows asked and not holding.
+    # By rule, for the life of the checkpoint and its last batch: rows checked and failed.
     rules: dict[str, JsonObject] = field(default_factory=dict)
     uncounted: int = 0  # Batches that are not in `rules`: a run was killed before it saw them.
 
@@ -71,7 +71,7 @@ class Status:
 
 
 def now() -> str:
-    """This moment in UTC, to the second."""
+    """Return the time in UTC, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -108,7 +108,7 @@ class State:
         return False
 
     def begin(self, pipeline: str, file: str) -> Status:
-        """The status of a run that begins; to be called by the holder."""
+        """Return the status of a new run; only the holder of the lock may call this."""
         (self.home / "stop").unlink(missing_ok=True)
         status = Status(pipeline, file, uuid.uuid4().hex, os.getpid(), now())
         self.write(status)
@@ -147,11 +147,11 @@ class State:
             return False
 
 
-MADE_FOR: Final = "headrace.json"  # In a checkpoint: the sources and sinks that it was made for.
+MADE_FOR: Final = "headrace.json"  # The file of a checkpoint with its sources and sinks.
 
 
 def made_for(checkpoint: Path) -> JsonObject:
-    """The sources and sinks that a checkpoint was made for; empty when it does not say."""
+    """Return the sources and sinks of a checkpoint; empty if it does not record them."""
     try:
         noted: JsonObject = json.loads((checkpoint / MADE_FOR).read_text("utf-8"))
     except FileNotFoundError:
@@ -191,7 +191,7 @@ def is_pending(checkpoint: Path) -> bool:
 
 
 def checkpoint_id(checkpoint: Path) -> str | None:
-    """The id that Spark gave to a query when it made its checkpoint; None before that."""
+    """Return the id of a query in its checkpoint; None before Spark has made it."""
     try:
         text = (checkpoint / "metadata").read_text("utf-8")
     except FileNotFoundError:

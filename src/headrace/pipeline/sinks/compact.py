@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small Parquet files of a partition into large ones, while others read and write.
+"""Compaction of the small Parquet files of a partition, while others read and write.
 
-A new directory is made aside: the large files, and hard links to those that are large enough
-already. Then it changes places with the partition, which Linux does in one step: a reader that
-lists the partition finds the old files or the new ones, never both and never neither. A reader with
-an old file open goes on reading it. One that opens an old file after listing gets an error,
-not wrong rows. Files left by a crash are deleted by the next compaction.
+A new directory gets the large files, and hard links to files that are large enough already. Then
+the kernel exchanges it with the partition in one step: a reader that lists the partition finds
+either the old files or the new ones. A reader keeps the old files that it has open. A reader that
+opens an old file after the exchange gets an error, not wrong rows. The next compaction deletes
+files that a crash left.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _data(folder: Path) -> list[Path]:
 
 
 def _partitions(root: Path) -> Iterator[Path]:
-    """The directories with files, below the root: the root itself cannot change places."""
+    """Yield the directories with files below the root, which cannot be exchanged itself."""
     for folder, inner, names in os.walk(root):
         inner[:] = sorted(name for name in inner if not name.startswith(("_", ".")))
         if Path(folder) != root and any(_is_data(Path(folder) / name) for name in names):
@@ -84,7 +84,7 @@ def _is_data(path: Path) -> bool:
 
 
 def _alike(files: list[Path]) -> list[list[Path]]:
-    """The files by their columns: only those with the same ones are put together."""
+    """Group files by their columns: only files with equal columns are joined."""
     import pyarrow.parquet as pq
 
     groups: list[tuple[Arrow, list[Path]]] = []
@@ -112,7 +112,7 @@ def _replace(ledger: Ledger, folder: Path, small: list[Path], target_bytes: int)
     exchange(made, folder)
     atomic_files.sync_folder(folder.parent)
     atomic_files.sync_folder(made.parent)
-    shutil.rmtree(made)  # What was there before.
+    shutil.rmtree(made)  # The old files.
 
 
 def _merge(small: list[Path], made: Path, target_bytes: int) -> None:

@@ -28,7 +28,7 @@ STATISTICS_COLUMNS_MAX: Final = 32
 
 
 def table_at(path: str) -> DeltaTable | None:
-    """The Delta table of a directory, if it is one."""
+    """Return the Delta table of a directory; None if it has none."""
     try:
         from deltalake import DeltaTable
     except ModuleNotFoundError as error:

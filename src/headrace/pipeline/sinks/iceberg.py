@@ -36,14 +36,14 @@ class IcebergOutput:
     def __init__(self, pipeline: Pipeline, sink: IcebergSink, name: str, checkpoint: Path) -> None:
         self.sink = sink
         self.table = IcebergTable(pipeline, sink.catalog, sink.table)
-        self.note = table_marker(checkpoint, name, self.table.what)
+        self.marker = table_marker(checkpoint, name, self.table.what)
         self.checkpoint = checkpoint
 
     def write(self, frame: DataFrame, writer: str, batch: int) -> None:
         for _ in range(WRITES_MAX):
             table = self.table.load()
             last = None if table is None else last_batch(table, writer)
-            self.note.check(None if table is None else str(table.metadata.table_uuid), last)
+            self.marker.check(None if table is None else str(table.metadata.table_uuid), last)
             if last is not None and last >= batch:
                 pass_over(frame)
                 return
@@ -78,7 +78,7 @@ class IcebergOutput:
         table = self.table.load()
         if table is None:
             return
-        self.note.write(str(table.metadata.table_uuid), batch)
+        self.marker.write(str(table.metadata.table_uuid), batch)
         limits = self.sink.compact
         if limits is not None and (batch + 1) % limits.every == 0:
             upkeep.compact(self.table, limits.target_bytes, limits.files_min)

@@ -57,7 +57,7 @@ class Database:
         return True
 
     def _load(self, frame: DataFrame) -> None:
-        """The batch, by all workers, into the table of its own."""
+        """Load the batch into a staging table, by all workers."""
         options = {**self.options, "dbtable": self.staging}
         frame.write.format("jdbc").mode("overwrite").options(**options).save()
 
@@ -109,7 +109,7 @@ class Database:
 
     @contextmanager
     def _connect(self) -> Iterator[Java]:
-        """A connection of the driver's JVM, with transactions."""
+        """Open a connection in the driver's JVM, with transactions."""
         try:
             jvm: Java = self.spark._jvm
         except Exception:  # noqa: BLE001  # Spark Connect says so in its own ways.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that a batch adds to a directory: all of them, each once, after any crash.
+"""Files that a batch adds to a directory: all of them exactly once, also after a crash.
 
 Spark writes the files of a batch into a hidden directory. Then a record lists the target of each
 file (`moving`), the files are renamed to their targets, and the record is set to `done`. A batch
@@ -11,7 +11,7 @@ because Spark, Arrow and others do not read names that begin with `_` as data.
 
     lake/_headrace/lock                    held while files move, and while they are compacted
     lake/_headrace/writers/ID.json         the last batch of the writer ID
-    lake/_headrace/staging/ID/             what Spark is writing
+    lake/_headrace/staging/ID/             the files that Spark writes
     lake/_headrace/compacting/             see `compact`
 """
 
@@ -56,14 +56,14 @@ class Ledger:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the only one that moves files here; waits for others."""
+        """Hold the lock for moving files in this directory; wait for other holders."""
         self.home.mkdir(parents=True, exist_ok=True)
         with (self.home / "lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     def last(self, writer: str) -> int | None:
-        """The last batch of a writer whose files are in their places."""
+        """Return the last batch of a writer whose files are all moved."""
         record = self._record(writer)
         if record is None:
             return None
@@ -71,7 +71,7 @@ class Ledger:
         return batch if record["state"] == "done" else batch - 1 if batch else None
 
     def finish(self, writer: str) -> None:
-        """Go on with a batch that was recorded and perhaps not moved as a whole."""
+        """Finish the moves of a recorded batch that a crash interrupted."""
         with self.lock():
             record = self._record(writer)
             if record is not None and record["state"] == "moving":

@@ -78,13 +78,13 @@ class DeltaOutput:
     def __init__(self, pipeline: Pipeline, sink: DeltaSink, name: str, checkpoint: Path) -> None:
         self.sink = sink
         self.path = pipeline.resolve_path(sink.path)
-        self.note = table_marker(checkpoint, name, f"the table {sink.path}")
+        self.marker = table_marker(checkpoint, name, f"the table {sink.path}")
 
     def write(self, frame: DataFrame, writer: str, batch: int) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         identity, last = delta.state_of(self.path, writer)
-        self.note.check(identity, last)
+        self.marker.check(identity, last)
         if last is not None and last >= batch:
             pass_over(frame)
             return
@@ -93,7 +93,7 @@ class DeltaOutput:
             rows = frame.toArrow()
             if rows.num_rows:
                 made = delta.merge(self.path, rows, self.sink.partition_by, keys, writer, batch)
-                self.note.write(made, batch)
+                self.marker.write(made, batch)
             return
         folder = Ledger(Path(self.path)).staging(writer)
         staged = write_staged(frame, self.sink, folder, spark_options(self.sink.options))
@@ -102,7 +102,7 @@ class DeltaOutput:
             return
         schema = to_arrow_schema(frame.schema, timezone="UTC")
         made = delta.commit(self.path, schema, self.sink.partition_by, writer, batch, staged)
-        self.note.write(made, batch)
+        self.marker.write(made, batch)
         limits = self.sink.compact
         if limits is not None and (batch + 1) % limits.every == 0:
             delta.compact(self.path, limits.target_bytes, None)
@@ -146,7 +146,7 @@ class ConsoleOutput:
 
     def write(self, frame: DataFrame, writer: str, batch: int) -> None:
         print(f"batch {batch}")
-        frame.persist()  # What computes it twice reads its sources twice, and counts them so.
+        frame.persist()  # Computing it twice would read, and count, its sources twice.
         try:
             pass_over(frame)
             frame.show(int(str(self.sink.options.get("numRows", 20))), truncate=False)

@@ -21,10 +21,10 @@ NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A file that was written: where, how many rows (None where the format does not tell)."""
+    """A written file: its path, and its rows (None if the format does not count them)."""
 
     path: Path
-    folder: str  # Of its partition, relative to the table: `date=2026-01-31/hour=7`, or empty.
+    folder: str  # Its partition, relative to the table: `date=2026-01-31/hour=7`, or empty.
     rows: int | None
 
 

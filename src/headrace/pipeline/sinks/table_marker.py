@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The note of a checkpoint about the table of its sink.
+"""The marker that a checkpoint keeps of the table of its sink.
 
 A table that others deleted, recreated or rolled back would look like one that has never had the
-sink's batches: rows would be missing silently. The note identifies the table, and has the number
-of the last batch that was written to it.
+sink's batches: rows would be missing silently. The marker has the id of the table and the
+number of the last batch that was written to it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from headrace.pipeline.config.errors import PipelineError
 
 @dataclass(frozen=True, slots=True)
 class TableMarker:
-    """The note about the table of one sink, a file in the checkpoint's directory."""
+    """The marker of the table of one sink, a file in the checkpoint's directory."""
 
     path: Path
-    what: str  # The table, in words.
+    what: str  # The name of the table in errors.
 
     def check(self, table: str | None, last: int | None) -> None:
         """PipelineError unless this is the table of the last batches, or there were none.
@@ -46,10 +46,10 @@ class TableMarker:
         )
 
     def write(self, table: str, batch: int) -> None:
-        """Note that a table has a batch."""
+        """Record that a table has a batch."""
         write_whole(self.path, json.dumps({"table": table, "batch": batch}))
 
 
 def table_marker(checkpoint: Path, sink: str, what: str) -> TableMarker:
-    """Return the note of a checkpoint about the table of a sink."""
+    """Return the marker that a checkpoint keeps of the table of a sink."""
     return TableMarker(checkpoint / f"table-{sink}.json", what)

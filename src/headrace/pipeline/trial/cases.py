@@ -103,7 +103,7 @@ class Cases:
     lines: Lines
 
     def bodies_of(self, sample: Sample) -> list[bytes]:
-        """Return the bodies of a sample, or those in its file, one a line."""
+        """Return the bodies of a sample, or of its file, one per line."""
         if sample.file is None:
             return [body.encode() for body in sample.bodies or ()]
         path = self.home / sample.file

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pipeline on samples: one batch of a broker of its own, whose rows are shown or compared.
+"""Trial runs of a pipeline on samples: one batch, from a broker of its own, shown or compared.
 
 Samples are published to that broker, so that the data source reads and decodes them as it will. The
 batch is the first: there is no state, and open windows are reported, too.
@@ -23,7 +23,7 @@ from headrace.pipeline.config.settings import AmqpSource, Pipeline, StaticRows
 from headrace.pipeline.ready.dead_letters import browse
 from headrace.pipeline.run import graph
 from headrace.pipeline.run.rule_checks import apply_rules
-from headrace.pipeline.run.session import patiently
+from headrace.pipeline.run.session import retry_slow_start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.trial.cases import Cases, Expected, Sample
     from headrace.untyped import Json
 
-# Options of a streaming read that a batch does not have; where it begins is the sample's matter.
+# Options of a streaming read that a batch does not have; the sample decides where it begins.
 STREAMING: Final = frozenset(
     (
         *("startingoffsets", "startingtimestamp", "maxrecordspertrigger", "maxbytespertrigger"),
@@ -51,14 +51,14 @@ class Outcome:
 
 
 def run_trial(spark: SparkSession, pipeline: Pipeline, cases: Cases, url: str) -> Outcome:
-    """Run the pipeline on samples by way of an empty broker; a source without one has no rows."""
+    """Run the pipeline on samples through an empty broker; a source without sample has no rows."""
     pipeline = _with_tables(pipeline, cases)
     sources = {}
     for name, source in pipeline.sources.items():
         sample = cases.samples.get(name)
         if isinstance(source, AmqpSource):
             _publish(url, name, source, _messages(cases, sample, pipeline.uri(source.uri)))
-            sources[name] = patiently(partial(_of_broker, spark, pipeline, name, url))
+            sources[name] = retry_slow_start(partial(_of_broker, spark, pipeline, name, url))
         else:
             sources[name] = _of_file(spark, source.ddl, cases, sample)
     tables = graph.static_frames(spark, pipeline)
@@ -111,7 +111,7 @@ def _text(row: Mapping[str, Json]) -> str:
 
 
 def _number(value: Json) -> Json:
-    """Return a number as it is compared: 5 and 5.0 are one."""
+    """Return a number in a form in which 5 and 5.0 are equal."""
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -198,7 +198,7 @@ def _of_broker(spark: SparkSession, pipeline: Pipeline, name: str, url: str) -> 
 def _of_file(
     spark: SparkSession, ddl: str | None, cases: Cases, sample: Sample | None
 ) -> DataFrame:
-    """Rows of JSON instead of files."""
+    """Return the rows of a sample in place of files."""
     from pyspark.sql import functions as f
 
     if ddl is None:

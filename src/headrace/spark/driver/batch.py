@@ -25,14 +25,14 @@ PARTITION_RECORDS_MIN: Final = 1000  # Below this a task costs more than it brin
 
 
 class RangePartition(InputPartition):
-    """The range that one task reads. Spark may print it, so it names no broker."""
+    """The range that one task reads. Spark may print it, so it has no address of a broker."""
 
     def __init__(self, piece: Range | None) -> None:
         super().__init__(piece)
         self.piece = piece
-        self.owner = ""  # The query, as the broker knows it, if it does.
-        self.runs: tuple[Run, ...] = ()  # Of an archive, which has it then.
-        self.judged = False  # Something of that lease is rejected in advance.
+        self.owner = ""  # The name of the query at the broker, or "".
+        self.runs: tuple[Run, ...] = ()  # The parts of an archive that have the range.
+        self.has_rejects = False  # Whether messages of the lease are rejected in advance.
 
 
 class StreamBatchReader(DataSourceReader):
@@ -43,7 +43,7 @@ class StreamBatchReader(DataSourceReader):
         self.wanted = wanted
 
     def partitions(self) -> list[InputPartition]:
-        """The ranges to read, cut into partitions."""
+        """Return the partitions of the ranges to read."""
         from headrace.columns.survey import archived_ranges, stream_ranges
 
         options, archive, archive_split = self.options, None, None
@@ -54,11 +54,11 @@ class StreamBatchReader(DataSourceReader):
             ranges, archive_split = archived_ranges(options, archive)
         else:
             ranges = stream_ranges(options)
-        # Spark reads one partition even of nothing.
+        # Spark needs a partition even when there are no records.
         return list(plan(options, ranges, archive, archive_split) or [RangePartition(None)])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One range, as Arrow batches."""
+        """Read one range as Arrow batches."""
         return read_partition(self.options, self.wanted, partition)
 
 
@@ -68,7 +68,7 @@ def plan(
     archive: Archive | None = None,
     archive_split: ArchiveSplit | None = None,
 ) -> list[RangePartition]:
-    """The partitions of some ranges; the same for the same ranges and split."""
+    """Return the partitions of ranges; the same ranges and split give the same partitions."""
     if archive_split is not None:
         ranges = archive_split.cut(ranges)
     most = options.partition_records_max
@@ -93,9 +93,9 @@ def read_partition(
     *,
     browse: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a partition, read in the process of its task.
+    """Read the records of a partition, in the process of its task.
 
-    `source` is the queue whose leases they are; with `browse` it is a queue that is looked at.
+    `source` is the queue whose leases the partition has, or that `browse` reads.
     """
     from headrace.columns.read.read_range import read_range
 
@@ -105,7 +105,7 @@ def read_partition(
         return iter(())
     rejects: Rejects | None = None
     rejecting = options.decoding is not None and options.decoding.rejects
-    if rejecting or partition.judged:
+    if rejecting or partition.has_rejects:
         from headrace.spark.task.rejects import Rejects
 
         rejects = Rejects(options, partition.owner, piece)

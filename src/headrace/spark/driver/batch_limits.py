@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The size of one micro-batch: at most so many records and bytes, shared by the streams.
+"""Limits of one micro-batch in records and bytes, shared by the streams.
 
-Every stream with a backlog advances while there is anything to give, so that none starves.
+Every stream with a backlog gets a share as long as the limit allows, so that none starves.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Measure(Protocol):
 
 
 def share_limit(demands: Mapping[str, int], most: int) -> dict[str, int]:
-    """Share `most` among demands in proportion; none gets more than its demand.
+    """Share `most` among demands in proportion; no share exceeds its demand.
 
-    While there is enough for one each, each gets at least one.
+    Each share is at least one if `most` allows it.
     """
     total = sum(demands.values())
     if total <= most:
@@ -58,9 +58,9 @@ def limit_records(
 def limit_bytes(
     start: Mapping[str, int], end: Mapping[str, int], octets_max: int, measure: Measure
 ) -> dict[str, int]:
-    """Move from `start` towards `end` by records of at most `octets_max`, shared by backlog.
+    """Move from `start` towards `end` by at most `octets_max` bytes, shared by backlog.
 
-    Every stream with a backlog advances by a record at least, however large that one is.
+    Every stream with a backlog advances by at least one record, however large it is.
     """
     backlogs = ranges(start, end)
     sizes = {backlog.stream: measure(backlog, None).octets for backlog in backlogs}
@@ -68,7 +68,7 @@ def limit_bytes(
         return dict(end)
     shares = share_limit(sizes, octets_max)
     reached = dict(end)
-    rest = 0  # No record is cut, so a share is seldom used up: the next stream has what is left.
+    rest = 0  # Records are not cut, so a share is seldom used up: the next stream gets the rest.
     for backlog in sorted(backlogs, key=lambda backlog: (shares[backlog.stream], backlog.stream)):
         rest += shares[backlog.stream]
         measured = measure(backlog, max(rest, 1))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streaming reads of streams, as Spark sees them.
+"""Streaming reads of streams: Spark's interface.
 
-The broker keeps the records and Spark's checkpoint keeps the offsets, so a batch can be read again
-after any failure and gives the same records.
+The broker stores the records and Spark's checkpoint the offsets, so a batch that runs again after a
+failure has the same records.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ class Planning(Protocol):
         """Return the current end offset, if it is known yet."""
 
     def following(self, before: Offset, *, unlimited: bool = False) -> Offset | None:
-        """The end of the batch after `before`; None when there is nothing to do."""
+        """Return the end of the batch after `before`; None if no batch is due."""
 
     def commit(self, end: Offset) -> None:
-        """The batch that ends there is in the sink."""
+        """Commit a batch, by its end: its rows are in the sink."""
 
 
 class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The common part of reads of streams and of queues: a planner answers Spark."""
+    """The common part of reads of streams and queues, which pass Spark's calls to a planner."""
 
     def __init__(self, options: ReadOptions, wanted: Wanted) -> None:
         self.options = options
         self.wanted = wanted
         self._initial: Offset | None = None
-        self._planner: Planning | None = None  # Of the driver; a task has none.
+        self._planner: Planning | None = None  # Only the driver has one.
 
     def make_planner(self) -> Planning:
         """Make the planner."""
@@ -78,7 +78,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit of a batch in Spark's words, as far as it has any."""
+        """Return the limit of a batch as Spark's type for it."""
         options = self.options
         if options.records_per_trigger_max is not None:
             return ReadMaxRows(options.records_per_trigger_max)
@@ -108,7 +108,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if latest is None else latest.to_json()
 
     def commit(self, end: dict[str, object]) -> None:
-        """The batch that ends there is in the sink, and the next one is logged."""
+        """Commit a batch, by its end: its rows are in the sink, and the next batch is logged."""
         self.planner.commit(Offset.from_json(end))
 
     def __getstate__(self) -> dict[str, object]:
@@ -125,20 +125,20 @@ class StreamReader(MicroBatchReader):
         from headrace.spark.driver.planner import Planner
 
         survey = Survey(self.options)
-        keeper = None
+        offset_store = None
         if self.options.group:
             from headrace.spark.driver.stream_group import StreamGroup
 
-            keeper = StreamGroup(self.options, survey)
+            offset_store = StreamGroup(self.options, survey)
         archive = None
         if self.options.archive:
             from headrace.columns.archive.index import Archive
 
             archive = Archive(self.options.archive)
-        return Planner(self.options, survey, time.monotonic, keeper, archive)
+        return Planner(self.options, survey, time.monotonic, offset_store, archive)
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
-        """The partitions of a micro-batch: the same for the same offsets, also after a restart."""
+        """Return the partitions of a micro-batch, equal for equal offsets, also after a restart."""
         last = Offset.from_json(end)
         first = first_of(Offset.from_json(start), last)
         pieces = ranges(first, last.positions)
@@ -154,5 +154,5 @@ class StreamReader(MicroBatchReader):
         return list(planned)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One range, as Arrow batches, in the process of its task."""
+        """Read one range as Arrow batches, in the process of its task."""
         return read_partition(self.options, self.wanted, partition)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The range of the next micro-batch of a streaming read of streams.
 
-Nothing here connects: `Broker` is what the planner asks, and `survey` answers from a real one. What
-a batch covers is decided once and is in its end; after that everything follows from its start and
-its end alone.
+The planner opens no connection: it calls a `Broker`, which `survey` implements. The range of a
+batch is decided once and stored in its end offset. Its partitions follow from its start and its end
+alone.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ class OffsetStore(Protocol):
     """The committed offsets of a group of readers, for operators to see."""
 
     def begin(self, start: Mapping[str, int], ids: Mapping[str, int]) -> dict[str, int]:
-        """Remember where the group begins in each stream; return where it began at first."""
+        """Store the first position of the group in each stream; return its initial positions."""
 
     def join(self, owner: str, start: Mapping[str, int], ids: Mapping[str, int]) -> dict[str, int]:
-        """Become the owner on some streams; return how far the group is in each.
+        """Claim the group on some streams; return its position in each.
 
-        Where it was never before it begins at `start`. GroupInUseError when another has it.
+        In a new stream the group begins at `start`. GroupInUseError when it has another owner.
         """
 
     def commit(
         self, owner: str, positions: Mapping[str, int], ids: Mapping[str, int]
     ) -> dict[str, int]:
-        """The query is done up to these positions; return how far the group is then."""
+        """Commit the positions of finished batches; return the positions of the group."""
 
 
 class Planner:
@@ -56,38 +56,38 @@ class Planner:
         options: ReadOptions,
         broker: Broker,
         clock: Callable[[], float],
-        keeper: OffsetStore | None = None,
+        offset_store: OffsetStore | None = None,
         archive: Archive | None = None,
     ) -> None:
-        """`clock` tells seconds and never goes back; a query without a group has no `keeper`.
+        """`clock` returns monotonic seconds; `offset_store` is None for a query without a group.
 
-        `archive` has what retention dropped.
+        `archive` has the records that retention dropped.
         """
         self.options = options
         self.archive = archive
         self._broker = broker if archive is None else ArchivedBroker(broker, archive)
         self._clock = clock
-        self._keeper = keeper
+        self._offset_store = offset_store
         self._owner = ""  # The name under which this process owns the group.
         self._kept: dict[str, int] = {}  # The group's position in each stream.
         self._target: dict[str, StreamBounds] | None = None
-        self._waiting_since: float | None = None  # For records, as there are too few.
-        self._begun: Mapping[str, int] | None = None  # Where the batch begins that is at work.
-        self._counted = False  # What its tasks found gone.
+        self._waiting_since: float | None = None  # The time when too few records were ready.
+        self._begun: Mapping[str, int] | None = None  # The first offsets of the running batch.
+        self._counted = False  # Whether the lost records of that batch are counted.
 
     def initial(self) -> Offset:
         """Return the first offset of a query without checkpoint; with a group, the group's first.
 
-        Nothing is claimed yet: Spark asks for this also when it replays the first batch of a query,
+        Nothing is claimed yet: Spark also calls this when it replays the first batch of a query,
         whose checkpoint names the owner.
         """
         places = self._broker.places()
         ids = _ids(places)
         start = positions(self._broker, self.options.starting, places)
-        if self._keeper is None:
+        if self._offset_store is None:
             owner = "" if self.options.fail_on_data_loss else uuid.uuid4().hex
             return Offset(start, start, 0, self._broker.identity(), ids, owner=owner)
-        remembered = self._keeper.begin(start, ids) if start else {}
+        remembered = self._offset_store.begin(start, ids) if start else {}
         bound_by_stream = self.options.starting.of(tuple(places))
         for stream, at in bound_by_stream.items():
             if at is Edge.LATEST:
@@ -100,47 +100,47 @@ class Planner:
         self._target = self._broker.places()
 
     def latest(self) -> Offset:
-        """The ends of the streams."""
+        """Return the ends of the streams."""
         places = self._broker.places()
         ends = {stream: place.next for stream, place in places.items()}
         return Offset(ends, {}, 0, self._broker.identity(), _ids(places))
 
     def following(self, before: Offset, *, unlimited: bool = False) -> Offset | None:
-        """The end of the batch after `before`; None when there is nothing to read yet.
+        """Return the end of the batch after `before`; None if no batch is due.
 
-        DataLossError when records are gone before they were read, OffsetError when the broker or a
-        stream is not the one of the checkpoint.
+        DataLossError when retention dropped unread records, OffsetError when the broker or a stream
+        is not the one of the checkpoint.
         """
         places = self._broker.places()
         self._check_identity(before, places)
-        if self._keeper is not None:
+        if self._offset_store is not None:
             before = self._join_group(before, places)
         skipped_before = before.skipped
         if not self.options.fail_on_data_loss:
             before = self._count_skipped(before, places)
-        before = replace(before, archived={}, gaps={})  # Those of the batch before.
+        before = replace(before, archived={}, gaps={})  # They belong to the batch before.
         end = self._end(before, places, unlimited=unlimited)
         if end is None and before.skipped != skipped_before:
             return replace(before, epoch=before.epoch + 1, origin=before.begun())
         if end is None and any(
             self._kept.get(stream, at) < at for stream, at in before.positions.items()
         ):
-            # The last batch is not committed to the group, and an empty one has Spark do that.
+            # The group lacks the commit of the last batch; an empty batch makes Spark commit it.
             return replace(before, epoch=before.epoch + 1, origin=before.begun())
         return end
 
     def commit(self, end: Offset) -> None:
-        """The batch that ends there is in the sink."""
-        if self._keeper is not None:
+        """Commit a batch, by its end: its rows are in the sink."""
+        if self._offset_store is not None:
             places = self._broker.places()
             joined = self._join_group(end, places)
             done = {stream: at for stream, at in end.positions.items() if stream in places}
             if done:
-                self._kept.update(self._keeper.commit(joined.owner, done, _ids(places)))
+                self._kept.update(self._offset_store.commit(joined.owner, done, _ids(places)))
 
     def _join_group(self, before: Offset, places: Mapping[str, StreamBounds]) -> Offset:
         """Claim the group on all streams, under the query's name in the checkpoint."""
-        assert self._keeper is not None
+        assert self._offset_store is not None
         owner = before.owner or self._owner or uuid.uuid4().hex
         if owner != self._owner:
             self._owner, self._kept = owner, {}
@@ -150,7 +150,7 @@ class Planner:
             if stream not in self._kept
         }
         if fresh:
-            self._kept.update(self._keeper.join(owner, fresh, _ids(places)))
+            self._kept.update(self._offset_store.join(owner, fresh, _ids(places)))
         return replace(before, owner=owner)
 
     def _end(
@@ -163,7 +163,7 @@ class Planner:
             end = {stream: place.next for stream, place in places.items()}
         else:
             end = {
-                # Retention may have passed it since.
+                # Retention may have passed the target since then.
                 stream: max(self._target[stream].next, start.origin.get(stream, 0))
                 for stream in places
                 if stream in self._target
@@ -183,7 +183,7 @@ class Planner:
         return replace(start, positions=end, origin=origin, ids=_ids(places))
 
     def _count_skipped(self, before: Offset, places: Mapping[str, StreamBounds]) -> Offset:
-        """Count what the tasks of the last batch found gone, if that can be: a batch has ended."""
+        """Count the lost records that tasks of the last batch reported, unless none can be lost."""
         owner = before.owner or uuid.uuid4().hex
         before = replace(before, owner=owner)
         batch_start, counted = self._begun, self._counted
@@ -200,7 +200,7 @@ class Planner:
         return replace(before, skipped={**before.skipped, **skipped})
 
     def _start(self, before: Offset, places: Mapping[str, StreamBounds]) -> Offset:
-        """Return the beginning of a batch; `origin` has the streams that begin anew."""
+        """Return the start of a batch; `origin` has the streams that start at another offset."""
         origin = {stream: at for stream, at in before.begun().items() if stream in places}
         lost = dict(before.lost)
         for stream, place in places.items():
@@ -229,7 +229,7 @@ class Planner:
         places: Mapping[str, StreamBounds],
         archive: Archive,
     ) -> tuple[Offset, dict[str, int]]:
-        """Return where a batch is split, its gaps, and its end: before too many gaps."""
+        """Split a batch with the archive; it ends before it would have too many gaps."""
         oldest = {stream: place.first for stream, place in places.items()}
         fail = self.options.fail_on_data_loss
         split = split_ranges(archive, oldest, ranges(first, end), fail=fail)
@@ -266,7 +266,7 @@ class Planner:
                 )
 
     def _must_wait(self, backlog: int) -> bool:
-        """Return True if there are too few records and the delay is not over."""
+        """Return True if the batch has too few records and the trigger delay has not passed."""
         least = self.options.records_per_trigger_min
         if backlog >= least or not backlog or self._target is not None:
             return False

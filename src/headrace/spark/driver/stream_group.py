@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The group of a streaming read of streams, at its broker: where it began and how far it is.
+"""The group of a streaming read of streams, at its broker: its first and committed positions.
 
-The offsets of the checkpoint are what a query goes by. The group shows them to operators and to
-other programs, remembers what "latest" was when the query began, and keeps a second query off.
+A query reads by the offsets of its checkpoint. The group shows them to operators and to other
+programs, stores the offset that "latest" meant when the query began, and excludes a second query.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class StreamGroup:
         self._sleep = sleep
 
     def begin(self, start: Mapping[str, int], ids: Mapping[str, int]) -> dict[str, int]:
-        """Remember where the group begins in each stream; return where it began at first.
+        """Store the first position of the group in each stream; return its initial positions.
 
-        A group that is past its beginning is from an earlier query: it begins again.
+        A group with committed positions is of an earlier query, and begins again.
         """
         groups = self._ask("group.begin", positions=start, ids=ids, pin=self.options.pin)
         again = [group["stream"] for group in groups if group["committed"] is not None]
@@ -57,9 +57,9 @@ class StreamGroup:
         return {group["stream"]: group["initial"] for group in groups}
 
     def join(self, owner: str, start: Mapping[str, int], ids: Mapping[str, int]) -> dict[str, int]:
-        """Become the owner on some streams; return how far the group is in each.
+        """Claim the group on some streams; return its position in each.
 
-        Where it was never before it begins at `start`.
+        In a new stream the group begins at `start`.
         """
         groups = self._wait("group.claim", streams=list(start), ids=ids, owner=owner)
         fresh: dict[str, int] = {
@@ -76,12 +76,12 @@ class StreamGroup:
     def commit(
         self, owner: str, positions: Mapping[str, int], ids: Mapping[str, int]
     ) -> dict[str, int]:
-        """The query is done up to these positions; return how far the group is then."""
+        """Commit the positions of finished batches; return the positions of the group."""
         groups = self._ask("group.commit", positions=positions, ids=ids, owner=owner)
         return {group["stream"]: group["position"] for group in groups}
 
     def _wait(self, what: str, **fields: Json) -> list[JsonObject]:
-        """As `_ask`; while another owner has the group, again for some time."""
+        """Call `_ask`; repeat it for `group_timeout_s` while the group has another owner."""
         until = self._clock() + self.options.group_timeout_s
         while True:
             try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from headrace.client.requests import RequestRefused
 from headrace.columns.errors import DataLossError, GroupInUseError
 from headrace.columns.options.kinds import OptionError
-from headrace.columns.runtime.connections import Purpose, patiently, requests
+from headrace.columns.runtime.connections import Purpose, requests, run_with_retry
 from headrace.columns.schema.offsets import OffsetError
 from headrace.spark.queue.planner import LeaseState
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 CLAIM_PAUSE_S: Final = 0.25
 DISK_PAUSE_S: Final = 5.0
-OWNER_GONE_S: Final = 30  # How long an owner whose connection is gone stays the owner.
+OWNER_GONE_S: Final = 30  # An owner stays the owner for this long without a connection.
 
 
 class Leased:
@@ -40,10 +40,10 @@ class Leased:
         self._clock = clock
         self._sleep = sleep
         self._stream = ""
-        self.rejects = 0  # Numbers that were rejected in advance, when the broker was last asked.
+        self.rejects = 0  # Messages rejected in advance, in the broker's last answer.
 
     def stream(self) -> str:
-        """The stream in which the leased messages are read, under their numbers."""
+        """Return the stream that has the leased messages, with their numbers as offsets."""
         if not self._stream and self.info() is None:
             options = self.options
             raise DataLossError(
@@ -52,7 +52,7 @@ class Leased:
         return self._stream
 
     def claim(self, owner: str) -> LeaseState:
-        """Become the owner; waits a while for another to give up, and raises GroupInUseError."""
+        """Become the owner; wait for another owner to leave, up to a GroupInUseError."""
         options = self.options
         until = self._clock() + options.group_timeout_s
         while True:
@@ -71,7 +71,7 @@ class Leased:
             self._sleep(CLAIM_PAUSE_S)
 
     def leave(self, owner: str) -> None:
-        """Give the ownership up."""
+        """Give up the ownership."""
         self._ask("leave", owner=owner)
 
     def info(self) -> LeaseState | None:
@@ -84,9 +84,9 @@ class Leased:
             self._fail(refused)
 
     def take(self, owner: str, first: int, records: int, octets: int) -> int:
-        """Give the numbers from `first` on; return the one behind the last.
+        """Lease messages, numbered from `first` on; return the number after the last.
 
-        As long as the broker's disk is full there is nothing to take, and this waits.
+        While the broker's disk is full no message can be leased, and the call waits.
         """
         while True:
             try:
@@ -101,7 +101,7 @@ class Leased:
             self._sleep(DISK_PAUSE_S)
 
     def settle(self, owner: str, upto: int) -> int:
-        """Be done with all numbers below `upto`; return below which all are settled."""
+        """Settle the messages below `upto`; return the first number that is not settled."""
         settled: int = self._ask("settle", owner=owner, upto=upto)["settled"]
         return settled
 
@@ -135,10 +135,10 @@ class Leased:
                 f"lease.{what}", queue=options.queue, group=options.group, **fields
             )
 
-        return patiently(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK)
+        return run_with_retry(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK)
 
     def _fail(self, refused: RequestRefused) -> NoReturn:
-        """Raise what a refusal means to a query."""
+        """Raise the query's error for a refusal."""
         if refused.code == "conflict":
             raise GroupInUseError(
                 f"option 'group': {refused.text}; another query took over"

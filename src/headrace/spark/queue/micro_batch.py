@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streaming reads of a queue, as Spark sees them.
+"""Streaming reads of a queue: Spark's interface.
 
-What a batch covers is a range of leased messages, which tasks read as they read a stream; only the
-driver takes and settles.
+A batch is a range of leased messages, which tasks read like a range of a stream. Only the driver
+takes and settles messages.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
 
 
 class QueueReader(MicroBatchReader):
-    """Reads a queue by leases from where the checkpoint stands; see docs/guides/spark.md."""
+    """Reads a queue by leases from the checkpoint on; see docs/guides/spark.md."""
 
-    _lessor: Leased | Spooled | None = None
+    _lease: Leased | Spooled | None = None
 
     @property
-    def lessor(self) -> Leased | Spooled:
-        """Return the source of the messages."""
-        if self._lessor is None and self.options.spool_directory:
+    def lease(self) -> Leased | Spooled:
+        """Return the lease of the queue, or its spool; the first call makes it."""
+        if self._lease is None and self.options.spool_directory:
             from headrace.spark.queue.spooled import Spooled
 
-            self._lessor = Spooled(self.options)
-        elif self._lessor is None:
+            self._lease = Spooled(self.options)
+        elif self._lease is None:
             from headrace.spark.queue.leased import Leased
 
-            self._lessor = Leased(self.options)
-        return self._lessor
+            self._lease = Leased(self.options)
+        return self._lease
 
     def make_planner(self) -> QueuePlanner:
         """Make the planner."""
         from headrace.spark.queue.planner import QueuePlanner
 
-        return QueuePlanner(self.options, self.lessor, time.monotonic)
+        return QueuePlanner(self.options, self.lease, time.monotonic)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name.
         """Return the limit of a batch, which applies unless Spark asks for all messages."""
@@ -57,21 +57,21 @@ class QueueReader(MicroBatchReader):
         return ReadMaxRows(self.options.records_per_trigger_max or RECORDS_MAX)
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
-        """The partitions of a micro-batch: the same for the same offsets, also after a restart."""
+        """Return the partitions of a micro-batch, equal for equal offsets, also after a restart."""
         last = Offset.from_json(end)
         first = first_of(Offset.from_json(start), last)
         pieces = ranges(first, last.positions)
-        leased = [Range(self.lessor.stream(), piece.first, piece.last) for piece in pieces]
+        leased = [Range(self.lease.stream(), piece.first, piece.last) for piece in pieces]
         planned = plan(self.options, leased)
         for partition in planned:
             partition.owner = last.owner
-            partition.judged = self.lessor.rejects > 0
+            partition.has_rejects = self.lease.rejects > 0
         return list(planned)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One range, as Arrow batches, in the process of its task."""
+        """Read one range as Arrow batches, in the process of its task."""
         return read_partition(self.options, self.wanted, partition, self.options.queue)
 
     def __getstate__(self) -> dict[str, object]:
         """Return the part of the reader that tasks need."""
-        return {**super().__getstate__(), "_lessor": None}
+        return {**super().__getstate__(), "_lease": None}

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The range of the next micro-batch of a streaming read of a queue.
 
-A queue forgets what is taken from it, so a query takes its messages by leases: under numbers that
-the broker keeps until they are settled, in order and for as long as it takes. The position of a
-query is the number behind the last that it was given; what a batch covers can be read again and in
-parallel, as a range of a stream. Messages are settled when Spark commits their batch, no sooner.
+A queue forgets a consumed message, so a query leases its messages: the broker numbers them, and
+keeps them in order until they are settled. The position of a query is the number after its last
+message. A batch can be read again and in parallel, like a range of a stream. Messages are settled
+when Spark commits their batch.
 
-Spark commits a batch while it plans the one after it. So when nothing new is there and the last
-batch is not settled, the planner makes Spark run a batch without messages: it has the same
-positions and the next epoch. The broker reports whether that is needed; it is not stored.
+Spark commits a batch while it plans the next one. If no message is ready and the last batch is not
+settled, the planner makes Spark run an empty batch, with the same positions and the next epoch. The
+broker's answer shows whether that is necessary; the checkpoint does not.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from headrace.columns.schema.offsets import Offset, OffsetError
 if TYPE_CHECKING:
     from headrace.columns.options.options import ReadOptions
 
-RECORDS_MAX: Final = 100_000  # Of a batch, by default.
+RECORDS_MAX: Final = 100_000  # Messages of a batch, by default.
 OCTETS_MAX: Final = 256 << 20
-TAKE_RECORDS_MAX: Final = 1 << 20  # What a broker gives at once at most.
+TAKE_RECORDS_MAX: Final = 1 << 20  # The broker's limit of one request.
 TAKE_OCTETS_MAX: Final = 1 << 30
 
 
@@ -34,46 +34,44 @@ class LeaseState(NamedTuple):
     """The state of a lease: numbers `settled` to before `next`, and `ready` messages to take."""
 
     broker: str
-    id: int  # Of this lease; another one, even of the same queue and group, has another.
+    id: int  # Never reused, not even by a later lease of the same queue and group.
     settled: int
     next: int
     ready: int
 
 
 class QueueLease(Protocol):
-    """Lender of the messages of one queue to one group, until they are settled."""
+    """The lease of the messages of one queue for one group, until they are settled."""
 
     def claim(self, owner: str) -> LeaseState:
-        """Become the owner; waits a while for another to give up, and raises GroupInUseError."""
+        """Become the owner; wait for another owner to leave, up to a GroupInUseError."""
 
     def leave(self, owner: str) -> None:
-        """Give the ownership up."""
+        """Give up the ownership."""
 
     def info(self) -> LeaseState | None:
         """Return the state of the lease; None if there was never one."""
 
     def take(self, owner: str, first: int, records: int, octets: int) -> int:
-        """Give the numbers from `first` on; return the one behind the last.
+        """Lease messages, numbered from `first` on; return the number after the last.
 
-        Those that were given before are given again, and none beyond them.
+        If `first` is leased already, only messages that are leased already are given.
         """
 
     def settle(self, owner: str, upto: int) -> int:
-        """Be done with all numbers below `upto`; return below which all are settled."""
+        """Settle the messages below `upto`; return the first number that is not settled."""
 
 
 class QueuePlanner:
     """Decides what each micro-batch of one query covers."""
 
-    def __init__(
-        self, options: ReadOptions, lessor: QueueLease, clock: Callable[[], float]
-    ) -> None:
-        """`clock` tells seconds and never goes back."""
+    def __init__(self, options: ReadOptions, lease: QueueLease, clock: Callable[[], float]) -> None:
+        """`clock` returns monotonic seconds."""
         self.options = options
-        self._lessor = lessor
+        self._lease = lease
         self._clock = clock
-        self._owner = ""  # As which this process has claimed the lease.
-        self._state = LeaseState("", 0, 0, 0, 0)  # As it was then; `settled` is kept up to date.
+        self._owner = ""  # The name under which this process has claimed the lease.
+        self._state = LeaseState("", 0, 0, 0, 0)  # The state at the claim, with later settles.
         self._aiming = False
         self._target: int | None = None
         self._waiting_since: float | None = None
@@ -81,11 +79,11 @@ class QueuePlanner:
     def initial(self) -> Offset:
         """Return the first offset of a query without checkpoint: the leased messages, if any.
 
-        Spark asks for it also when it replays the first batch of a query, which has a name already.
+        Spark also calls this when it replays the first batch of a query, which has a name already.
         So nothing is claimed under the new name, unless there was never a lease.
         """
         owner = uuid.uuid4().hex
-        state = self._lessor.info()
+        state = self._lease.info()
         if state is None:
             self._become(owner)
             state = self._state
@@ -94,18 +92,18 @@ class QueuePlanner:
         return Offset(start, start, 0, state.broker, ids, owner=owner)
 
     def aim(self) -> None:
-        """Read no more than is ready when the first batch is planned."""
-        self._aiming = True  # There may be no lease yet.
+        """Read only the messages that are ready when the first batch is planned."""
+        self._aiming = True  # The target needs a lease, which may not exist yet.
 
     def latest(self) -> Offset | None:
-        """The number that the message after the newest would get; None before the first batch."""
-        state = self._lessor.info()
+        """Return the number of the next message to arrive; None before the first batch."""
+        state = self._lease.info()
         if state is None:
             return None
         return Offset({self.options.queue: state.next + state.ready}, {}, 0, state.broker)
 
     def following(self, before: Offset, *, unlimited: bool = False) -> Offset | None:
-        """The end of the batch after `before`; None when there is nothing to do."""
+        """Return the end of the batch after `before`; None if no batch is due."""
         at = self._resume(before)
         last = self._take(at, unlimited)
         if last > at:
@@ -116,13 +114,13 @@ class QueuePlanner:
         return None
 
     def commit(self, end: Offset) -> None:
-        """Settle what a batch covered: it is in the sink."""
+        """Settle the messages of a batch: its rows are in the sink."""
         at = self._resume(end)
-        settled = self._lessor.settle(self._owner, at)
+        settled = self._lease.settle(self._owner, at)
         self._state = self._state._replace(settled=settled)
 
     def _resume(self, before: Offset) -> int:
-        """Be the owner that the checkpoint names; return where the query stands."""
+        """Claim the lease for the owner in the checkpoint; return the query's position."""
         if not before.owner or self.options.queue not in before.positions:
             raise OffsetError(
                 f"the checkpoint is not one of a read of queue {self.options.queue!r}; start with "
@@ -154,8 +152,8 @@ class QueuePlanner:
         if owner == self._owner:
             return
         if self._owner:
-            self._lessor.leave(self._owner)
-        self._state = self._lessor.claim(owner)
+            self._lease.leave(self._owner)
+        self._state = self._lease.claim(owner)
         self._owner = owner
 
     def _take(self, at: int, unlimited: bool) -> int:
@@ -170,10 +168,10 @@ class QueuePlanner:
             return at
         if records <= 0:
             return at
-        return self._lessor.take(self._owner, at, records, octets)
+        return self._lease.take(self._owner, at, records, octets)
 
     def _present(self) -> LeaseState:
-        return self._lessor.info() or self._state
+        return self._lease.info() or self._state
 
     def _aim(self) -> int:
         if self._target is None:
@@ -182,7 +180,7 @@ class QueuePlanner:
         return self._target
 
     def _must_wait(self, at: int) -> bool:
-        """Return True if there are too few messages and the delay is not over."""
+        """Return True if the batch has too few messages and the trigger delay has not passed."""
         least = self.options.records_per_trigger_min
         if least == 1:
             return False

@@ -24,14 +24,14 @@ from headrace.client.errors import (
 from headrace.columns.errors import GroupInUseError
 from headrace.columns.options.kinds import OptionError
 from headrace.columns.read.spool import Entry, Spool, SpoolError, digest
-from headrace.columns.runtime.connections import Purpose, patiently
+from headrace.columns.runtime.connections import Purpose, run_with_retry
 from headrace.spark.queue.planner import LeaseState
 
 if TYPE_CHECKING:
     from headrace.client import blocking
     from headrace.columns.options.options import ReadOptions
 
-BATCH_MAX: Final = PREFETCH_MAX // 3  # Of a batch: two are unacked while a third is taken.
+BATCH_MAX: Final = PREFETCH_MAX // 3  # Two batches are unacked while a third is taken.
 TAKE_MAX: Final = 1000  # Messages that are appended between two checks of the limits.
 QUIET_S: Final = 0.2  # Wait for a message; without one the queue counts as empty.
 SLOW_S: Final = 5.0  # Wait for a message if the broker reports ready ones.
@@ -48,9 +48,9 @@ class Spooled:
         self._broker = ""
         self._drain: BulkConsumer | None = None
         self._connection: blocking.Connection | None = None
-        self._tags: deque[tuple[int, int]] = deque()  # Of unacked messages, and their numbers.
-        self._again: dict[bytes, deque[int]] = {}  # Numbers of what comes again, by digest.
-        self._owed: list[Entry] = []  # Settled in the spool, and certainly not acked.
+        self._tags: deque[tuple[int, int]] = deque()  # Delivery tags and numbers, unacked.
+        self._known_numbers: dict[bytes, deque[int]] = {}  # Numbers in the spool, by digest.
+        self._owed: list[Entry] = []  # Messages settled in the spool and not acked.
 
     def stream(self) -> str:
         """Return the directory that tasks read."""
@@ -74,14 +74,14 @@ class Spooled:
         return self._state(self._spool)
 
     def leave(self, owner: str) -> None:
-        """The process goes on with the spool under another name."""
+        """Do nothing: the process keeps the spool under another name."""
 
     def info(self) -> LeaseState | None:
         """Return the state of the lease; None before the spool is open."""
         return None if self._spool is None else self._state(self._spool)
 
     def take(self, owner: str, first: int, records: int, octets: int) -> int:
-        """Give the numbers from `first` on; return the one behind the last."""
+        """Spool messages, numbered from `first` on; return the number after the last."""
         spool = self._claimed_spool()
         records = min(records, BATCH_MAX)
         if first < spool.next:
@@ -93,13 +93,13 @@ class Spooled:
             taken = self._drain_messages(min(TAKE_MAX, records - (spool.next - first)))
             if not taken:
                 break
-            for drawn in taken:
-                self._append(spool, drawn)
+            for message in taken:
+                self._append(spool, message)
         spool.sync()
         return spool.next
 
     def settle(self, owner: str, upto: int) -> int:
-        """Be done with all numbers below `upto`: first in the spool, then at the broker."""
+        """Settle the messages below `upto`, first in the spool, then at the broker."""
         spool = self._claimed_spool()
         if self._drain is None:
             self._owed += [entry for entry in spool.entries if entry.number < upto]
@@ -121,7 +121,7 @@ class Spooled:
             self._spool = None
 
     def _claimed_spool(self) -> Spool:
-        assert self._spool is not None, "it was not claimed"
+        assert self._spool is not None, "the spool was not claimed"
         return self._spool
 
     def _state(self, spool: Spool) -> LeaseState:
@@ -133,7 +133,7 @@ class Spooled:
             identity = properties.get("headrace_id") or properties.get("cluster_name")
             return str(identity or properties.get("product") or "unknown")
 
-        return patiently(self.options.uri, self.options.reconnect_timeout_s, ask, Purpose.READ)
+        return run_with_retry(self.options.uri, self.options.reconnect_timeout_s, ask, Purpose.READ)
 
     def _ready(self) -> int:
         """Return the number of ready messages at the broker."""
@@ -153,10 +153,10 @@ class Spooled:
                     ) from None
                 return state.message_count
 
-        return patiently(self.options.uri, self.options.reconnect_timeout_s, ask, Purpose.READ)
+        return run_with_retry(self.options.uri, self.options.reconnect_timeout_s, ask, Purpose.READ)
 
     def _begin(self) -> None:
-        """Consume, over the connection that there is now."""
+        """Consume over the present connection."""
 
         def begin(connection: blocking.Connection) -> None:
             if self._drain is not None and self._connection is connection:
@@ -164,13 +164,13 @@ class Spooled:
             drain = BulkConsumer(connection.source, self.options.queue, PREFETCH_MAX)
             LOOP.run(drain.start())
             self._drain, self._connection = drain, connection
-            self._tags.clear()  # All that was not acked comes again.
-            again: dict[bytes, deque[int]] = defaultdict(deque)
+            self._tags.clear()  # The broker redelivers the unacked messages.
+            numbers: dict[bytes, deque[int]] = defaultdict(deque)
             for entry in (*self._owed, *self._claimed_spool().entries):
-                again[entry.digest].append(entry.number)
-            self._again = again
+                numbers[entry.digest].append(entry.number)
+            self._known_numbers = numbers
 
-        patiently(self.options.uri, self.options.reconnect_timeout_s, begin, Purpose.READ)
+        run_with_retry(self.options.uri, self.options.reconnect_timeout_s, begin, Purpose.READ)
 
     def _drain_messages(self, most: int) -> list[DrainedMessage]:
         """Return the next messages of the queue; an empty list if none is ready."""
@@ -182,21 +182,21 @@ class Spooled:
             if not taken and LOOP.run(drain.ready()):
                 taken = LOOP.run(drain.take(most, SLOW_S))
         except (ConnectionLost, ConnectionClosed, ChannelClosed, ConsumerCancelled):
-            self._drain = None  # The next batch begins anew.
+            self._drain = None  # The next batch opens a new consumer.
             return []
         return taken
 
-    def _append(self, spool: Spool, drawn: DrainedMessage) -> None:
-        """Append a message, unless it is there already."""
-        header, body = drawn.header, drawn.body
-        where, key = drawn.exchange.encode(), drawn.routing_key.encode()
-        if drawn.redelivered and self._again:
-            numbers = self._again.get(digest(header, body, where, key))
+    def _append(self, spool: Spool, message: DrainedMessage) -> None:
+        """Append a message, unless it is a redelivery of a spooled one."""
+        header, body = message.header, message.body
+        where, key = message.exchange.encode(), message.routing_key.encode()
+        if message.redelivered and self._known_numbers:
+            numbers = self._known_numbers.get(digest(header, body, where, key))
             if numbers:
-                self._tags.append((drawn.tag, numbers.popleft()))
+                self._tags.append((message.tag, numbers.popleft()))
                 return
-        number = spool.append(header, body, where, key, redelivered=drawn.redelivered)
-        self._tags.append((drawn.tag, number))
+        number = spool.append(header, body, where, key, redelivered=message.redelivered)
+        self._tags.append((message.tag, number))
 
     @staticmethod
     async def _ack(drain: BulkConsumer, tag: int) -> None:

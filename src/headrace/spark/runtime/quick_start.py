@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A start of Spark in half the time: what it does anew at each start is kept in a directory.
+"""A start of Spark in half the time, by a directory that caches the work of each start.
 
-Two things cost it the most. Its Python workers import PySpark and py4j out of zips without
-bytecode, so each compiles them; a home of Spark without these zips lets them import the installed
-packages. Where PySpark's zip was is a directory with `quick_start_python`, which each of them runs
-first. Its Java machine loads and checks 20,000 classes; an archive of class data has them ready.
-The archive is made by `prepare`; without it only the first is gained.
+Two steps take most of the time. Spark's Python workers import PySpark and py4j from zips without
+bytecode, so each worker compiles them; in a Spark home without these zips they import the installed
+packages. A directory with `quick_start_python`, which each worker runs first, replaces PySpark's
+zip. Spark's Java machine loads and checks 20,000 classes; an archive of class data has them ready.
+`prepare` makes the archive; without it only the workers start faster.
 
-The directory belongs to one PySpark, one Java and its options, and to what we put into it: its name
-tells them apart.
+The name of the directory identifies the versions of PySpark and Java, the options of Java, and the
+directory's own contents.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Final
 
 CACHE: Final = "HEADRACE_SPARK_CACHE"
 HOME: Final = "SPARK_HOME"
-OPTIONS: Final = "SPARK_SUBMIT_OPTS"  # Of the Java machine that a session starts.
+OPTIONS: Final = "SPARK_SUBMIT_OPTS"  # The options of the Java machine of a session.
 JAVA_OPTIONS: Final = "JDK_JAVA_OPTIONS"
 ARCHIVE: Final = "classes.jsa"
 LINKED: Final = ("bin", "data", "jars", "licenses", "sbin")
@@ -36,7 +36,7 @@ PREPARE_MAX_S: Final = 600
 
 
 class NotPrepared(Exception):
-    """The archive of class data could not be made; the text tells why."""
+    """The archive of class data could not be made; the text has the reason."""
 
 
 def cache() -> Path:

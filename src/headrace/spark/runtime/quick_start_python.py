@@ -15,7 +15,7 @@ import sys
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 
-# As the broker has it: the first threshold bounds what waits for a collection to some megabytes.
+# As in the broker, the first threshold bounds uncollected garbage to some megabytes.
 COLLECT_RARELY = (10_000, 20, 50)
 JAR = "/spark-core_"
 

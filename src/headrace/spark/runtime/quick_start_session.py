@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session of Spark that loads the classes that queries of ours use; `quick_start` runs it.
+"""A session of Spark that loads the classes of Headrace's queries; `quick_start` runs it.
 
-It reads by a data source in Python, as a batch and as a stream, since what those load is what an
-archive of classes has to hold.
+It reads by a data source in Python, as a batch and as a stream, because the archive of class data
+must have the classes that these reads load.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Final
 
 QUERY: Final = "sql.streaming.queryId"
 BATCH: Final = "streaming.sql.batchId"
-RUN: Final = "spark.jobGroup.id"  # Of a streaming query: the id of this run of it.
+RUN: Final = "spark.jobGroup.id"  # The run id of a streaming query.
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-# Before the name of a rule. Metrics: `rows` did not hold, of those that were `checked`.
+# Prefixes of the names of rules. Metrics: `checked` rows, and the `rows` that did not hold.
 REJECTED: Final = "headrace.rejected."
 WARNED: Final = "headrace.warned."  # Rows that went on.
 

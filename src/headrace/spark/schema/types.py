@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's types, and those of decoded values."""
+"""Conversion between Spark's types and the types of decoded values."""
 
 from __future__ import annotations
 

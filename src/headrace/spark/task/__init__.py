@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work of a task: read records, make columns, decode, set bad rows aside."""
+"""The work of a task: rejects of malformed messages of a queue."""

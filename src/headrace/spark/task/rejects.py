@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of a queue that could not be decoded: its own dead letters, once the batch is settled.
+"""Rejects of leased messages whose bodies cannot be decoded.
 
-A task owns nothing, so it rejects in advance: it tells the broker of each batch of rows which of
-the leased messages are bad, and the settle of the driver makes dead letters of them. A task that
-runs again says the same again, or with other options something else, which counts instead.
+A task does not own the lease, so it rejects in advance: for each batch of rows it reports the
+malformed messages to the broker. They become dead letters of the queue when the driver settles the
+batch. A report of a task that runs again replaces the earlier one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.client.requests import RequestRefused
 from headrace.columns.read.dead_letters import DeadLetterError
-from headrace.columns.runtime.connections import Purpose, patiently, requests
+from headrace.columns.runtime.connections import Purpose, requests, run_with_retry
 
 if TYPE_CHECKING:
     from headrace.client import blocking
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from headrace.columns.schema.offsets import Range
     from headrace.untyped import Json, JsonObject
 
-NUMBERS_MAX: Final = 20_000  # Of one request.
+NUMBERS_MAX: Final = 20_000  # Numbers of one request.
 
 
 @dataclass(slots=True)
 class Rejects:
-    """The rejects of one task among leased messages; `owner` is that of its query."""
+    """The rejects of one task among leased messages; `owner` is the owner of the lease."""
 
     options: ReadOptions
     owner: str
     piece: Range
-    _known: set[int] | None = field(default=None, init=False)  # Already reported.
+    _known: set[int] | None = field(default=None, init=False)  # Numbers the broker has.
 
-    def judge(self, first: int, last: int, bad: Sequence[int]) -> None:
-        """Of the numbers from `first` to before `last`, just these are bad; they are in order.
+    def record(self, first: int, last: int, bad: Sequence[int]) -> None:
+        """Report the malformed messages of [first, last), exactly and in order.
 
-        DeadLetterError when the broker does not take that.
+        DeadLetterError when the broker refuses the report.
         """
         if self._known is None:
             answer = self._ask("rejected", first=self.piece.first, last=self.piece.last)
@@ -49,8 +49,8 @@ class Rejects:
                 )
 
     def clear(self) -> None:
-        """Nothing in the range is bad, as this query sees it."""
-        self.judge(self.piece.first, self.piece.last, ())
+        """Report that no message of the range is malformed."""
+        self.record(self.piece.first, self.piece.last, ())
 
     def _ask(self, what: str, **fields: Json) -> JsonObject:
         options = self.options
@@ -61,7 +61,9 @@ class Rejects:
             )
 
         try:
-            return patiently(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK, known=True)
+            return run_with_retry(
+                options.uri, options.reconnect_timeout_s, ask, Purpose.ASK, known=True
+            )
         except RequestRefused as refused:
             raise DeadLetterError(
                 f"bad rows of {options.queue!r} could not be rejected: {refused.text}"
@@ -69,7 +71,7 @@ class Rejects:
 
 
 def _chunks(first: int, last: int, bad: Sequence[int]) -> Iterator[tuple[int, int, Sequence[int]]]:
-    """Cut a range so that none has too many bad numbers."""
+    """Cut a range into parts with at most `NUMBERS_MAX` malformed messages."""
     while len(bad) > NUMBERS_MAX:
         cut = bad[NUMBERS_MAX]
         yield first, cut, bad[:NUMBERS_MAX]
@@ -78,7 +80,7 @@ def _chunks(first: int, last: int, bad: Sequence[int]) -> Iterator[tuple[int, in
 
 
 def _ranges(numbers: Sequence[int]) -> Iterator[list[int]]:
-    """Numbers in order, as ranges of those that follow each other."""
+    """Return the runs of consecutive numbers, as pairs [first, last)."""
     start = end = -1
     for number in numbers:
         if number != end:

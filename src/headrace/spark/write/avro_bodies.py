@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.untyped import Json, JsonObject
 
 VALUE: Final = "value"
-IDS_MAX: Final = 100  # Of registered schemas that a process remembers.
+IDS_MAX: Final = 100  # Ids of registered schemas that a process caches.
 
 _ids: dict[tuple[str, str, str], int] = {}
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.untyped import Arrow
 
 SHORT_MAX: Final = 255  # Octets of a short string.
-OUTPUT_OCTETS: Final = 1 << 20  # That are encoded at once.
+OUTPUT_OCTETS: Final = 1 << 20  # Bytes that are encoded at once.
 FRAME_ROOM: Final = 32  # Octets of a header frame beside its properties.
 EXPIRATION: Final = r"^[0-9]{1,18}$"
 
@@ -58,7 +58,7 @@ class Encoded:
     body: Octets
     flags: int
     rows: Arrow = None  # The row of the batch that each publish is, when some were left out.
-    errors: dict[int, RowError] = field(default_factory=dict)  # By row of the batch.
+    errors: dict[int, RowError] = field(default_factory=dict)  # The errors by row of the batch.
 
     def frames(
         self, number: int, frame_max: int, octets_max: int = OUTPUT_OCTETS

@@ -2,9 +2,9 @@
 """Exactly once: a batch is staged by its tasks and made visible at once by the driver.
 
 Each attempt of a task stages its rows under sink, batch, partition and attempt. The driver commits
-the attempts that count, all of them in one decision of the broker together with the fact that this
-was the sink's last batch; so a batch that Spark runs again is skipped. Whatever else was staged for
-it, by attempts that lost or were killed, is given up then. docs/guides/spark.md has a drawing.
+the successful attempts. The broker makes them visible, and records the batch as the sink's last
+one, in one step; so a batch that Spark runs again is skipped. The commit discards the other
+attempts of the batch, which failed or were killed. docs/guides/spark.md has a drawing.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from headrace.client.errors import ClientError, ConnectFailed, ConnectionClosed,
 from headrace.client.requests import RequestRefused
 from headrace.client.staging import StageError
 from headrace.columns.options.kinds import OptionError
-from headrace.columns.runtime.connections import Purpose, patiently, requests
-from headrace.spark.write.publish import Rows
+from headrace.columns.runtime.connections import Purpose, requests, run_with_retry
+from headrace.spark.write.publish import PartitionResult
 from headrace.spark.write.rows import RowError
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-KEPT_OCTETS_MAX: Final = 64 << 20  # Of a partition, so that it can be staged again.
-BREAKS_MAX: Final = 10  # Connections that break, one after the other, while a task is staged.
-FRAME_MAX: Final = 131072  # What a broker may take less of it says, by row.
+KEPT_OCTETS_MAX: Final = 64 << 20  # Bytes of a partition that are kept, to be staged again.
+BREAKS_MAX: Final = 10  # Connections in a row that may break while a task is staged.
+FRAME_MAX: Final = 131072  # A broker with smaller frames refuses rows one by one.
 
 
 class SinkTakenError(RuntimeError):
@@ -66,50 +66,55 @@ def stage(
     batch: int,
     task: Task,
 ) -> StagedPartition:
-    """Stage the rows of one partition; PublishError when any of them was not taken.
+    """Stage the rows of one partition; PublishError when the broker did not take a row.
 
-    A connection that breaks is made again as long as the rows so far are still known.
+    After a lost connection the rows are staged again, if all of them are still in memory.
     """
     first = next(batches, None)
     if first is None:
         return NOTHING  # An empty partition costs no connection.
     epoch, last = _begin(options, sink, owner, run)
     if last is not None and last >= batch:
-        for _ in batches:  # What a query remembers between batches needs all of them computed.
+        for _ in batches:  # The state of a query needs all of its rows computed.
             pass
         return StagedPartition(sink, epoch, "", 0, already=True)
-    rows = _ReplayableBatches(first, batches)
+    replayable = _ReplayableBatches(first, batches)
     breaks = 0
     while True:
         try:
-            return _stage_once(options, rows, sink, epoch, batch, task)
+            return _stage_once(options, replayable, sink, epoch, batch, task)
         except (ConnectionLost, ConnectionClosed, ConnectFailed) as error:
             breaks += 1
-            if not rows.again() or breaks > BREAKS_MAX:
+            if not replayable.can_replay() or breaks > BREAKS_MAX:
                 raise
             log.info("partition %d is staged again: %s", task.partition, error)
 
 
 def _stage_once(
-    options: WriteOptions, kept: _ReplayableBatches, sink: str, epoch: int, batch: int, task: Task
+    options: WriteOptions,
+    replayable: _ReplayableBatches,
+    sink: str,
+    epoch: int,
+    batch: int,
+    task: Task,
 ) -> StagedPartition:
     from headrace.spark.write.encode import encode
 
-    rows = Rows(task.partition)
+    result = PartitionResult(task.partition)
 
     def begin(connection: blocking.Connection) -> Stage:
         return Stage(connection, sink, batch, task.partition, task.attempt, epoch=epoch)
 
     timeout_s = options.reconnect_timeout_s
     encoded: Encoded | None = None
-    with patiently(options.uri, timeout_s, begin, Purpose.ASK, known=True) as staging:
+    with run_with_retry(options.uri, timeout_s, begin, Purpose.ASK, known=True) as staging:
         try:
-            for record_batch in kept:
+            for record_batch in replayable:
                 encoded = encode(options, record_batch, None, FRAME_MAX)
                 for row, error in encoded.errors.items():
-                    rows.fail(rows.seen + row, error)
-                rows.seen += record_batch.num_rows
-                if rows.failed:
+                    result.fail(result.seen + row, error)
+                result.seen += record_batch.num_rows
+                if result.failed:
                     break
                 staging.publish_columns(
                     encoded.count,
@@ -119,17 +124,17 @@ def _stage_once(
                     exchange=encoded.exchange,
                     mandatory=options.mandatory,
                 )
-            rows.check()
+            result.check()
             staged = staging.prepare()
         except StageError as error:
-            rows.fail(error.index, kept.row_error(options, error.index, error.reason))
-            rows.check()
+            result.fail(error.index, replayable.row_error(options, error.index, error.reason))
+            result.check()
             raise
     return StagedPartition(sink, epoch, staged.branches, staged.messages, staged.already)
 
 
 def _begin(options: WriteOptions, sink: str, owner: str, run: str) -> tuple[int, int | None]:
-    """Own the sink: its epoch, and its last committed batch. All tasks of a run do it."""
+    """Claim the sink, in every task of a run; return its epoch and its last committed batch."""
 
     def ask(connection: blocking.Connection) -> tuple[int, int | None]:
         if not isinstance(connection.server_properties.get("headrace_id"), str):
@@ -153,11 +158,11 @@ def _begin(options: WriteOptions, sink: str, owner: str, run: str) -> tuple[int,
             raise SinkTakenError(f"option 'sinkId': {error}") from None
         return state.epoch, state.last
 
-    return patiently(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK, known=True)
+    return run_with_retry(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK, known=True)
 
 
 def commit(options: WriteOptions, parts: Sequence[StagedPartition], batch: int) -> None:
-    """Make a batch visible: the work of these tasks and no other. Again, it does nothing."""
+    """Make a batch visible, with exactly these parts; a repeated call does nothing."""
     staged = [part for part in parts if part.branches]
     if not staged:
         return
@@ -168,7 +173,7 @@ def commit(options: WriteOptions, parts: Sequence[StagedPartition], batch: int) 
         asked.epoch = epoch
         asked.commit(batch, [part.branches for part in staged])
 
-    patiently(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK, known=True)
+    run_with_retry(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK, known=True)
 
 
 def abort(options: WriteOptions, sink: str, batch: int) -> None:
@@ -181,7 +186,7 @@ def abort(options: WriteOptions, sink: str, batch: int) -> None:
 
 
 def forget(options: WriteOptions, sink: str) -> None:
-    """A sink that had one batch is not needed any more."""
+    """Delete a sink that had one batch."""
 
     def ask(connection: blocking.Connection) -> None:
         requests(connection).ask("sink.discard", sink=sink)
@@ -190,21 +195,21 @@ def forget(options: WriteOptions, sink: str) -> None:
 
 
 def _try(options: WriteOptions, ask: Callable[[blocking.Connection], None], otherwise: str) -> None:
-    """Do what is good to have done, and go on without it."""
+    """Try a request whose failure does no harm; log a failure as `otherwise`."""
     try:
-        patiently(options.uri, 0.0, ask, Purpose.ASK, known=True)
+        run_with_retry(options.uri, 0.0, ask, Purpose.ASK, known=True)
     except ClientError as error:
         log.info("%s: %s", otherwise, error)
 
 
 class _ReplayableBatches:
-    """The batches of a partition; the first of them are kept, to be gone through again."""
+    """The batches of a partition, of which the first are kept to be read again."""
 
     def __init__(self, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> None:
         self._kept: list[pa.RecordBatch] = [first]
         self._rest = rest
         self._octets = first.nbytes
-        self._whole: bool = self._octets <= KEPT_OCTETS_MAX  # Nothing was forgotten.
+        self._whole: bool = self._octets <= KEPT_OCTETS_MAX  # All batches so far are kept.
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         yield from list(self._kept)
@@ -219,8 +224,8 @@ class _ReplayableBatches:
                 self._kept.clear()
             yield batch
 
-    def again(self) -> bool:
-        """Return True if the rows can be read once more."""
+    def can_replay(self) -> bool:
+        """Return True if the rows can be read again."""
         return self._whole
 
     def row_error(self, options: WriteOptions, row: int, reason: str) -> RowError:

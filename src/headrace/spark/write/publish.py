@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One partition into an exchange, at least once: all of it is confirmed, or the task fails."""
+"""Publishes of one partition, at least once: every message is confirmed, or the task fails."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from headrace.client.url import parse_url
@@ -21,17 +22,17 @@ if TYPE_CHECKING:
     from headrace.spark.write.encode import Encoded
     from headrace.spark.write.rows import Row
 
-UNCONFIRMED_MAX: Final = 2000  # Messages on their way, where they are published one by one.
+UNCONFIRMED_MAX: Final = 2000  # Unconfirmed messages, in versions without bulk publishes.
 ERRORS_SHOWN_MAX: Final = 10
 
 
 class PublishError(RuntimeError):
-    """Rows that were not published; the text says which and why, but not what was in them."""
+    """Rows were not published; the text has their places and the reasons, without their data."""
 
 
 @dataclass(slots=True)
-class Rows:
-    """The rows of one partition: how many were seen, and what is wrong with which."""
+class PartitionResult:
+    """The result of one partition: rows seen, rows failed, and the errors by row."""
 
     partition: int | None = None
     seen: int = 0
@@ -39,12 +40,12 @@ class Rows:
     errors: dict[int, RowError] = field(default_factory=dict)
 
     def fail(self, row: int, error: RowError) -> None:
-        """A row was not published."""
+        """Count a row that was not published."""
         self.failed += 1
         self.errors[row] = error
 
     def check(self) -> None:
-        """Raise PublishError when there are such rows."""
+        """Raise PublishError if rows were not published."""
         if self.failed:
             raise PublishError(self.report())
 
@@ -61,7 +62,7 @@ class Rows:
 
 
 def _keys(error: RowError) -> str:
-    """The sender's identification of a row."""
+    """Return the fields by which a sender can find a row."""
     keys = {
         "exchange": error.exchange,
         "routing_key": error.routing_key,
@@ -77,33 +78,31 @@ def publish(
     partition: int | None = None,
     ids: str | None = None,
 ) -> int:
-    """Publish all rows and wait for all confirms; return how many.
+    """Publish all rows and wait for all confirms; return their number.
 
-    Rows without message id get `ids` and their number, if given. PublishError when any row was not
-    taken.
+    With `ids` rows without message id get one: `ids` and their number. PublishError when the broker
+    did not take a row.
     """
-    rows = Rows(partition)
+    result = PartitionResult(partition)
     first = next(batches, None)
     if first is None:
         return 0  # An empty partition costs no connection.
     if parse_url(urls(options.uri)[0]).version is V0_9_1:
-        _publish_in_bulk(options, _again(first, batches), rows, ids)
+        _publish_in_bulk(options, chain((first,), batches), result, ids)
     else:
-        asyncio.run(_publish_each(options, _again(first, batches), rows))
-    rows.check()
-    return rows.seen
-
-
-def _again(first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from batches
+        asyncio.run(_publish_each(options, chain((first,), batches), result))
+    result.check()
+    return result.seen
 
 
 def _publish_in_bulk(
-    options: WriteOptions, batches: Iterator[pa.RecordBatch], rows: Rows, ids: str | None
+    options: WriteOptions,
+    batches: Iterator[pa.RecordBatch],
+    result: PartitionResult,
+    ids: str | None,
 ) -> None:
     from headrace.client.blocking.bulk import BulkPublisher
-    from headrace.columns.runtime.connections import Purpose, patiently
+    from headrace.columns.runtime.connections import Purpose, run_with_retry
     from headrace.spark.write.encode import encode
 
     last: Encoded | None = None
@@ -112,51 +111,51 @@ def _publish_in_bulk(
         return BulkPublisher(connection)
 
     timeout_s = options.reconnect_timeout_s
-    with patiently(options.uri, timeout_s, begin, Purpose.WRITE, known=True) as publisher:
+    with run_with_retry(options.uri, timeout_s, begin, Purpose.WRITE, known=True) as publisher:
         sent = before = 0
         for batch in batches:
-            before, sent_before = rows.seen, sent
+            before, sent_before = result.seen, sent
             names = None if ids is None else (ids, before)
             last = encode(options, batch, names, publisher.frame_max)
             for octets, count in last.frames(publisher.number, publisher.frame_max):
                 publisher.send(octets, count)
                 sent += count
-            rows.seen += batch.num_rows
+            result.seen += batch.num_rows
             for row, error in last.errors.items():
-                rows.fail(before + row, error)
-            if rows.failed or publisher.failed:
+                result.fail(before + row, error)
+            if result.failed or publisher.failed:
                 break
         publisher.finish()
         for number, failure in publisher.failures.items():
             row = number
             if last is not None and number >= sent_before:
                 row = before + last.row_of(number - sent_before)
-            rows.errors[row] = RowError(
+            result.errors[row] = RowError(
                 failure.reason, failure.exchange, failure.routing_key, failure.message_id
             )
-        rows.failed += publisher.failed
+        result.failed += publisher.failed
 
 
 async def _publish_each(
-    options: WriteOptions, batches: Iterator[pa.RecordBatch], rows: Rows
+    options: WriteOptions, batches: Iterator[pa.RecordBatch], result: PartitionResult
 ) -> None:
-    """As in bulk, message by message: for versions that have no such frames or confirms."""
+    """Publish message by message, for versions that have no bulk publishes."""
     from headrace.client import connect
     from headrace.spark.write.rows import rows as rows_of
 
     batch = await asyncio.to_thread(next, batches, None)
     async with await connect(urls(options.uri), reconnect=None) as connection:
         channel = await connection.channel(unconfirmed_max=UNCONFIRMED_MAX)
-        outcome = _Outcome(rows)
-        while batch is not None and not rows.failed:
+        pending = _PendingConfirms(result)
+        while batch is not None and not result.failed:
             for row in rows_of(options, batch):
                 if isinstance(row, RowError):
-                    rows.fail(rows.seen, row)
+                    result.fail(result.seen, row)
                 else:
-                    await _publish_row(channel, options, row, outcome.expect(rows.seen, row))
-                rows.seen += 1
+                    await _publish_row(channel, options, row, pending.expect(result.seen, row))
+                result.seen += 1
             batch = await asyncio.to_thread(next, batches, None)
-        await outcome.wait_settled()
+        await pending.wait_settled()
 
 
 async def _publish_row(
@@ -171,16 +170,16 @@ async def _publish_row(
     confirmed.add_done_callback(settled)
 
 
-class _Outcome:
-    """The outcomes of rows that were published one by one."""
+class _PendingConfirms:
+    """The unconfirmed rows of a partition, which are published one by one."""
 
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+    def __init__(self, result: PartitionResult) -> None:
+        self._result = result
         self._open = 0
         self._changed = asyncio.Event()
 
     def expect(self, index: int, row: Row) -> Callable[[asyncio.Future[None]], None]:
-        """A callback that takes the outcome of the row `index`."""
+        """Return a callback that takes the outcome of the row `index`."""
         self._open += 1
 
         def settle(confirmed: asyncio.Future[None]) -> None:
@@ -188,7 +187,7 @@ class _Outcome:
             error = confirmed.exception()
             if error is not None:
                 keys = (row.exchange, row.routing_key, row.message.message_id)
-                self._rows.fail(index, RowError(str(error), *keys))
+                self._result.fail(index, RowError(str(error), *keys))
             self._changed.set()
 
         return settle

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a DataFrame into messages: what each column means, and what is wrong with a row."""
+"""Conversion of the rows of a DataFrame to messages, and the errors of single rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXPIRATION_DIGITS_MAX: Final = 18
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A message and where it goes."""
+    """A message with its exchange and its routing key."""
 
     message: Message
     exchange: str
@@ -42,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class RowError:
-    """A row that cannot be a message: why, and what it is known by."""
+    """A row that cannot be published: the reason, and the fields that identify it."""
 
     reason: str
     exchange: str = ""
@@ -50,12 +50,12 @@ class RowError:
     message_id: str | None = None
 
 
-class _BadRow(ValueError):
+class _MalformedRow(ValueError):
     pass
 
 
 def check_columns(options: WriteOptions, columns: list[tuple[str, str]]) -> None:
-    """Refuse a DataFrame that has other columns than a message, or lacks what it needs."""
+    """Refuse a DataFrame with columns that a message does not have, or without a body."""
     names = [name for name, _ in columns]
     for name, sql_type in columns:
         allowed = WRITTEN.get(name)
@@ -109,7 +109,7 @@ def rows(
     options: WriteOptions, batch: pa.RecordBatch, header_max: int | None = None
 ) -> Iterator[Row | RowError]:
     """The messages of a record batch, in its order; a header may have `header_max` octets."""
-    # What Arrow gives has no narrower type: each value is checked where it is used.
+    # Arrow's values have no narrower type: each is checked where it is used.
     columns: dict[str, list[Cell]] = {
         name: batch.column(index).to_pylist() for index, name in enumerate(batch.schema.names)
     }
@@ -117,7 +117,7 @@ def rows(
         values = {name: column[index] for name, column in columns.items()}
         try:
             yield _row(options, values, header_max)
-        except (_BadRow, ValueError) as error:
+        except (_MalformedRow, ValueError) as error:
             yield RowError(
                 str(error),
                 values.get("exchange") or options.exchange or "",
@@ -129,15 +129,15 @@ def rows(
 def _row(options: WriteOptions, values: dict[str, Cell], header_max: int | None) -> Row:
     body = values.get("body", values.get("value"))
     if body is None:
-        raise _BadRow("the body is null")
+        raise _MalformedRow("the body is null")
     fields = _fields(options, values.get("properties") or {})
     headers = values.get("headers")
     if headers is not None:
         fields["headers"] = dict(headers)
     message = Message(body.encode() if isinstance(body, str) else body, **fields)
-    header = encode_header(message)  # Says what is wrong with a property.
+    header = encode_header(message)  # Its error names a wrong property.
     if header_max is not None and len(header) > header_max:
-        raise _BadRow("the properties do not fit into a frame")
+        raise _MalformedRow("the properties do not fit into a frame")
     return Row(
         message,
         _address(values.get("exchange"), options.exchange, "exchange"),
@@ -148,10 +148,10 @@ def _row(options: WriteOptions, values: dict[str, Cell], header_max: int | None)
 def _address(value: str | None, default: str | None, what: str) -> str:
     if value is None:
         if default is None and what == "exchange":
-            raise _BadRow("the exchange is null, and option 'exchange' is not set")
+            raise _MalformedRow("the exchange is null, and option 'exchange' is not set")
         return default or ""
     if len(value) > NAME_BYTES_MAX or len(value.encode()) > NAME_BYTES_MAX:
-        raise _BadRow(f"the {what} has more than {NAME_BYTES_MAX} bytes")
+        raise _MalformedRow(f"the {what} has more than {NAME_BYTES_MAX} bytes")
     return value
 
 
@@ -162,18 +162,18 @@ def _fields(options: WriteOptions, properties: dict[str, Cell]) -> dict[str, Cel
         if value is None:
             continue
         if name in STRINGS and len(value.encode()) > NAME_BYTES_MAX:
-            raise _BadRow(f"property {name!r} has more than {NAME_BYTES_MAX} bytes")
+            raise _MalformedRow(f"property {name!r} has more than {NAME_BYTES_MAX} bytes")
         if name == "delivery_mode":
             if value not in (1, 2):
-                raise _BadRow(f"property 'delivery_mode' is {value}, neither 1 nor 2")
+                raise _MalformedRow(f"property 'delivery_mode' is {value}, neither 1 nor 2")
             fields["persistent"] = value == 2
         elif name == "priority":
             if not 0 <= value <= 255:
-                raise _BadRow(f"property 'priority' is {value}, not from 0 to 255")
+                raise _MalformedRow(f"property 'priority' is {value}, not from 0 to 255")
             fields["priority"] = value
         elif name == "expiration":
             if not (value.isascii() and value.isdigit() and len(value) <= EXPIRATION_DIGITS_MAX):
-                raise _BadRow("property 'expiration' is not a whole number of milliseconds")
+                raise _MalformedRow("property 'expiration' is not a whole number of milliseconds")
             fields["expiration"] = timedelta(milliseconds=int(value))
         elif name == "timestamp":
             assert isinstance(value, datetime), value

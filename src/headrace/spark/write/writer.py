@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.spark.write.exactly_once import StagedPartition
 
 
-BATCHES: Final = "batch writes"  # The owner of a sink that no query has.
+BATCHES: Final = "batch writes"  # The owner of the sinks of batch writes.
 
 
 @dataclass
@@ -76,7 +76,7 @@ class BatchWriter(DataSourceArrowWriter):
         return Published(part.count, part)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks succeeded: make what they staged visible."""
+        """Make the staged messages of all tasks visible."""
         if self.options.exactly_once and (parts := _parts(messages)):
             from headrace.spark.write.exactly_once import commit, forget
 
@@ -85,7 +85,7 @@ class BatchWriter(DataSourceArrowWriter):
                 forget(self.options, self.sink)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """The write failed: nothing of it will be seen, unless it published as it went."""
+        """Discard the staged messages of a failed write; published messages stay."""
         if self.options.exactly_once:
             from headrace.spark.write.exactly_once import abort, forget
 
@@ -123,16 +123,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return Published(part.count, part)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """All tasks succeeded: make what they staged visible, once however often it is asked."""
+        """Make the staged messages of all tasks visible; a repeated call does nothing."""
         if parts := _parts(messages):
             from headrace.spark.write.exactly_once import commit
 
             commit(self.options, parts, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """The batch failed. What was staged for it goes now, or when the batch is committed.
+        """Discard the staged messages of a failed batch; otherwise its commit discards them.
 
-        After a failure the messages may all be None, so the sink is known only by its option.
+        After a failure all `messages` may be None, and then only the option names the sink.
         """
         sinks = {part.sink for part in _parts(messages)} | {self.options.sink_id or ""}
         if self.options.exactly_once:
@@ -143,7 +143,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _parts(messages: list[WriterCommitMessage | None]) -> list[StagedPartition]:
-    """Return the stages of the tasks; tasks without rows have none."""
+    """Return the staged partitions; tasks without rows have none."""
     return [
         message.part
         for message in messages
