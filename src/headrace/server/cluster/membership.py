@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.server.config.settings import Settings
 
 EVERY_INTERFACE = ("0.0.0.0", "::")  # noqa: S104 - Compared with, not listened on.
-WATCH_S = 6 * BEAT_S  # For how long a broker of the same name is watched.
+WATCH_S = 6 * BEAT_S  # How long a broker of the same name is watched at least.
 
 
 class Joined(NamedTuple):
@@ -56,15 +56,17 @@ def join(settings: Settings) -> Joined:
 def watch(members: Members) -> None:
     """Raise NameTakenError if the broker whose session holds the name has heartbeats.
 
-    Without them it is a session of a machine that is gone, or of a suspended broker. That
-    one loses the session, and so learns when it continues that the name is taken.
+    Without them it is a session of a machine that is gone, or of a broker that is suspended or cut
+    off. A broker that is cut off delivers until its lease ends, so its session is ended no earlier.
+    It then learns that the name is taken.
     """
-    first = members.read_counter()
-    until = time.monotonic() + WATCH_S
+    holder = members.read_holder()
+    watch_s = max(WATCH_S, holder.lease_s or members.lease_s)
+    until = time.monotonic() + watch_s
     while time.monotonic() < until:
         if members.is_free():
             return
-        if members.read_counter() != first:
+        if members.read_holder().counter != holder.counter:
             raise NameTakenError(
                 f"another broker named {members.name!r} runs in this cluster: set cluster_name"
             )

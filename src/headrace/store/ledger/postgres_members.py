@@ -12,6 +12,7 @@ import logging
 import os
 import secrets
 import time
+from typing import NamedTuple
 
 from headrace.store.ledger.members import (
     LEFT,
@@ -34,7 +35,8 @@ END_HOLDERS = b"""select pg_terminate_backend(pid) from pg_locks
     and objid::bigint = (hashtext($2)::bigint & 4294967295)
     and database = (select oid from pg_database where datname = current_database())
     and pid <> pg_backend_pid()"""
-SEEN = b"select seen, state from headrace.broker where name = $1"
+SEEN = b"""select seen, state, coalesce(lease_s, 0)
+    from headrace.broker left join headrace.lease using (name, incarnation) where name = $1"""
 # One statement: no broker may see the new counter with the lease of the process before.
 JOIN = b"""with leased as (
         insert into headrace.lease (name, incarnation, lease_s)
@@ -61,6 +63,13 @@ SIZE_S = 2.0  # How often the size is read.
 STANDBYS = b"""select application_name, state, sync_state,
     coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn), -1)::bigint
     from pg_stat_replication order by application_name"""
+
+
+class Holder(NamedTuple):
+    """What the row of a broker has about the process that holds its name."""
+
+    counter: int  # -1 if there is no row, or the broker left.
+    lease_s: float  # 0 if its version writes none.
 
 
 class Members:
@@ -112,14 +121,17 @@ class Members:
         with contextlib.suppress(StatementError):  # It may take longer to end.
             session.query(WAIT_FOR_NAME, LOCK, self.name)
 
-    def read_counter(self) -> int:
-        """Return the counter of the broker with this name; -1 if there is none, or it left.
+    def read_holder(self) -> Holder:
+        """Return the counter and the lease of the broker with this name.
 
         Raises:
             OSError: the engine does not answer.
         """
         rows = self.session().query(SEEN, self.name)
-        return -1 if not rows or rows[0][1] == LEFT.encode() else int(rows[0][0] or 0)
+        if not rows or rows[0][1] == LEFT.encode():
+            return Holder(-1, 0.0)
+        seen, _, lease_s = map(text, rows[0])
+        return Holder(int(seen), float(lease_s))
 
     def join(self) -> None:
         """Write the row of this broker.
