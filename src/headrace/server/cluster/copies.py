@@ -19,7 +19,7 @@ from headrace.store.ledger.postgres import PostgresLedger
 from headrace.store.ledger.replicated_disk import BODIES, JOURNAL, STREAMS, ReplicatedDisk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from headrace.store.ledger.members import LedgerRow, SilentBroker
     from headrace.store.ledger.postgres_cluster import Cluster
@@ -41,19 +41,31 @@ class Copies:
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
         self._wanted: dict[str, LedgerRow] = {}
+        self._existing: Collection[str] = ()  # Ledgers of virtual hosts that exist.
         self._changed = threading.Event()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-follower", daemon=True)
-        self.behind: dict[str, int] = {}  # Entries that a copy lacks, by ledger.
+        self._lags: dict[str, int] = {}  # Entries that a copy lacks, by ledger.
         self.broken: dict[str, Gap] = {}  # Why a copy cannot follow.
 
     def start(self) -> None:
         """Begin to follow."""
         self._thread.start()
 
-    def follow(self, ledgers: Iterable[LedgerRow]) -> None:
-        """Keep copies of these from now on, and of no others; does not block."""
+    def follow(self, ledgers: Iterable[LedgerRow], existing: Collection[str]) -> None:
+        """Keep copies of these from now on, and of no others; does not block.
+
+        Args:
+            ledgers: which to copy.
+            existing: the ledgers of all virtual hosts; copies of other ledgers are forgotten.
+        """
         self._wanted = {row.name: row for row in ledgers}
+        self._existing = existing
+
+    def lags(self) -> dict[str, int]:
+        """Return the number of entries that each copy lacks, by ledger, of those it follows now."""
+        wanted = self._wanted
+        return {name: lag for name, lag in list(self._lags.items()) if name in wanted}
 
     def take(self, ledger: str, taken: str, silent: SilentBroker | None) -> ReplicatedDisk:
         """Become the owner of a ledger; return its files, which are up to date.
@@ -85,7 +97,7 @@ class Copies:
         with self._lock_of(ledger):
             self._disks.pop(ledger, None)
         self._locks.pop(ledger, None)
-        self.behind.pop(ledger, None)
+        self._lags.pop(ledger, None)
         self.broken.pop(ledger, None)
 
     def set_aside(self, ledger: str) -> str:
@@ -124,6 +136,7 @@ class Copies:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
+            self._forget_deleted()
             for row in list(self._wanted.values()):
                 if self._stopped.is_set():
                     return
@@ -137,6 +150,13 @@ class Copies:
                 except Exception:
                     log.exception("copy of %s", row.name)
             self._changed.wait(FOLLOW_S)
+
+    def _forget_deleted(self) -> None:
+        """Forget copies whose virtual host any broker has deleted."""
+        existing = self._existing
+        for ledger in {*self._disks, *self._lags, *self.broken} - self._wanted.keys():
+            if ledger not in existing:
+                self.forget(ledger)
 
     def _follow_one(self, row: LedgerRow) -> None:
         """Apply what a copy lacks."""
@@ -152,4 +172,4 @@ class Copies:
                     disk.follow()
                 finally:
                     disk.ledger.close()
-            self.behind[row.name] = max(0, row.last - disk.applied.number)
+            self._lags[row.name] = max(0, row.last - disk.applied.number)

@@ -234,11 +234,12 @@ class ClusterNode:
         self._remove_deleted(names)
         if self.is_full():
             self._release_entries()
-        self.copies.follow(
+        copied = [
             row
             for name, row in self.ledgers.items()
             if name not in self.served and name not in self.busy and name in names
-        )
+        ]
+        self.copies.follow(copied, names)
         self.answered.set()
 
     def _names(self) -> dict[str, tuple[str, int]]:
@@ -509,15 +510,15 @@ class ClusterNode:
         now_s = boot_s()
         left_s = self.lease_until_s - now_s
         held = bool(self.served) and not self.frozen
-        behind = {
-            name.split(" ", 1)[1]: lacks
-            for name, lacks in list(self.copies.behind.items())
+        lags = {
+            name.split(" ", 1)[1]: lag
+            for name, lag in self.copies.lags().items()
             if name not in self.served
         }
         self.warnings.check(
             now_s,
             left_s / self.heartbeat.lease_s if held else None,
-            behind,
+            lags,
             {
                 DATABASE: self.unfit,
                 ADDRESS: self.census.shared_address(),

@@ -91,6 +91,7 @@ def list_brokers(call: Call) -> Steps:
 def list_owners(call: Call) -> Steps:
     """List the virtual hosts, who serves each, and how far the copy of this broker is behind."""
     node = node_of(call)
+    lags = node.copies.lags()
     vhosts = sorted(node.wanted().items())
     for name, number in vhosts:
         ledger = ledger_name(name, number)
@@ -101,7 +102,7 @@ def list_owners(call: Call) -> Steps:
             "wanted": "" if row is None else row.wanted,
             "epoch": 0 if row is None else row.epoch,
             "entries": 0 if row is None else row.last - row.front + 1,
-            "behind": 0 if ledger in node.served else node.copies.behind.get(ledger, -1),
+            "behind": 0 if ledger in node.served else lags.get(ledger, -1),
             "trouble": node.down.get(ledger, "") or str(node.copies.broken.get(ledger, "")),
         }
     return {"items": len(vhosts)}
