@@ -11,9 +11,11 @@ import pika
 
 from headrace.server.observe.alarms import FULL
 from support.brokers.broker_process import Served, until
-from support.cluster import PERSISTENT, channel_to, operator
+from support.cluster import PERSISTENT, channel_to, drained, operator, publish
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from support.management_socket import ManagementClient
     from support.postgres import Servers
 
@@ -74,3 +76,23 @@ def test_without_a_limit_the_size_is_not_read(make: Make, database: Servers) -> 
     with operator(make("a").start()) as client:
         status = client.ask("cluster status")
     assert (status["size"], status["size_max"]) == (0, 0)
+
+
+def test_an_operator_raises_the_limit_while_publishers_wait(
+    make: Make, database: Servers, tmp_path: Path
+) -> None:
+    """The limit of a database that is full is raised without a restart."""
+    config = tmp_path / "headrace.toml"
+    config.write_text("cluster_size_max = 1\n")
+    broker = make("a", "--config", str(config)).start()
+    with operator(broker) as client:
+        until(lambda: alarms(client) == [("cluster", "", FULL)], "the database is full")
+        config.write_text(f"cluster_size_max = {1 << 40}\ncluster_lag_max = {2 * MIB}\n")
+        reloaded = client.ask("reload")
+        changed = {row["name"]: row["after"] for row in reloaded["changed"]}
+        assert changed == {"cluster_size_max": 1 << 40, "cluster_lag_max": 2 * MIB}
+        assert reloaded["restart"] == {}
+        until(lambda: alarms(client) == [], "there is room")
+        assert client.ask("cluster status")["size_max"] == 1 << 40
+    publish(broker, range(3))
+    assert drained(broker) == [0, 1, 2]

@@ -570,6 +570,8 @@ class Broker:
             context=self.managed.context,
             shared_0_10=self.managed.shared_0_10,
             storage=self.managed.storage,
+            cluster=None if self.joined is None else self.joined.cluster,
+            alarms=self.managed.alarms,
             hosts=self.hosts,
             login=self.login,
             ports=self.ports,

@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     from headrace.server.login.login import LoginService
     from headrace.server.net.drain import Drain
     from headrace.server.net.ports import Ports
+    from headrace.server.observe.alarms import Alarms
     from headrace.server.observe.audit_log import AuditLog
     from headrace.server.vhosts import VirtualHosts
+    from headrace.store.ledger.postgres_cluster import Cluster
 
 
 class SettingChange(TypedDict, total=False):
@@ -64,6 +66,8 @@ class Reloadable:
     context: V0xContext
     shared_0_10: Context010
     storage: Storage
+    cluster: Cluster | None
+    alarms: Alarms
     hosts: VirtualHosts
     login: LoginService
     ports: Ports
@@ -153,6 +157,13 @@ def set_consumer_timeout(broker: Reloadable, settings: Settings) -> None:
                 vhost.retime(queue)
 
 
+def set_cluster(broker: Reloadable, settings: Settings) -> None:
+    """Set when publishers wait for the cluster's database."""
+    if broker.cluster is not None:
+        broker.cluster.size_max = settings.cluster_size_max
+        broker.alarms.lag_max = settings.cluster_lag_max
+
+
 def set_stamps(broker: Reloadable, _: Settings) -> None:
     """Set the headers written into messages."""
     for vhost in broker.hosts.vhosts.values():
@@ -181,6 +192,7 @@ APPLY: dict[Apply, tuple[str, ...]] = {
     ),
     set_context: ("heartbeat_s", "channel_max", "body_size_max", "output_size_max"),
     set_groups: ("group_owner_timeout_s", "group_pin_size_max", "staged_s", "job_messages_max"),
+    set_cluster: ("cluster_lag_max", "cluster_size_max"),
     set_rules: ("unknown_arguments", "default_queue_type", "definitions_size_max"),
     set_0_10: ("session_timeout_s", "sessions_detached_max", "specification_arguments"),
     set_consumer_timeout: ("ack_timeout_s", "ack_timeout_closes"),

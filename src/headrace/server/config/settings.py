@@ -645,8 +645,6 @@ NEEDS_RESTART = {
     "cluster_name": "the broker joins at its start",
     "cluster_address": "the broker joins at its start",
     "cluster_lease_s": "the broker joins at its start",
-    "cluster_lag_max": "the broker joins at its start",
-    "cluster_size_max": "the broker joins at its start",
     "cluster_standbys": "the broker joins at its start",
     "frame_max": "all connections share a buffer of that size",
     "read_size": "all connections share a buffer of that size",

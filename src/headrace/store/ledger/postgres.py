@@ -88,7 +88,7 @@ class PostgresLedger(LedgerAccess):
             owner: the name of this broker, for errors of others and for operators.
         """
         super().__init__(cluster, name, owner)
-        self.segment_bytes = cluster.segment_bytes
+        self.segment_bytes: int | None = None  # Instead of the cluster's.
         self.rival = ANY  # Names the only epoch that open() may end.
         # open() ends an epoch only while this broker has no heartbeats; None: whatever it has.
         self.silent: SilentBroker | None = None
@@ -128,7 +128,7 @@ class PostgresLedger(LedgerAccess):
         with self.session() as session:
             if self.segment == 0:
                 self.begin_append(session)
-            if self.filled >= self.segment_bytes:
+            if self.filled >= (self.segment_bytes or self.cluster.segment_bytes):
                 self.add_segment(session, number)
             data = b"".join(entry)
             try:

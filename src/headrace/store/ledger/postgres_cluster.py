@@ -69,10 +69,15 @@ class Cluster:
         self.address = address
         self.standbys = standbys
         self.size_max = size_max
-        small = size_max // SEGMENTS_OF_LIMIT
-        self.segment_bytes = min(SEGMENT_BYTES, small) if size_max else SEGMENT_BYTES
         self.answer_s = answer_s
         self.id: str | None = None  # Of the cluster, once known: no other one is accepted.
+
+    @property
+    def segment_bytes(self) -> int:
+        """The size of a ledger's segment, after which another one begins."""
+        if not self.size_max:
+            return SEGMENT_BYTES
+        return min(SEGMENT_BYTES, self.size_max // SEGMENTS_OF_LIMIT)
 
     def prepare(self) -> str:
         """Make the schema if there is none; return the id of the cluster.
