@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -46,7 +47,7 @@ FULL_S = 4.0
 DAY_S = 86_400
 CANCELS = 50
 NAMES = "abcdefgh"
-BROKER_DISK = "1g"
+BROKER_DISK = "2g"
 LOST = "the database of the cluster lacks what was confirmed"
 
 
@@ -277,6 +278,8 @@ class Soak:
         self.clients.accept_loss()
         began = time.monotonic()
         await asyncio.to_thread(owner.administer, "cluster", "accept", "/")
+        for aside in (owner.home / "data" / "vhosts").glob("*/aside-*"):
+            await asyncio.to_thread(shutil.rmtree, aside)  # The disk is small.
         await self.clients.insist(self.clients.declare)
         return time.monotonic() - began
 
