@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LINKS_MAX = 16  # That this broker serves at the same time.
+LINKS_MAX = 64  # That this broker serves at the same time.
 LINE_BYTES_MAX = 4 << 20  # Of operators 1 MiB, which may grow threefold as ASCII.
 LINE_S = 60.0  # How long either side waits for a line, or for room to send one.
 MAC_DIGITS = 64

@@ -58,6 +58,14 @@ class OperationRefused(Exception):
         self.text = text
 
 
+class ServedElsewhere(OperationRefused):
+    """The request names a virtual host that another broker of the cluster serves."""
+
+    def __init__(self, vhost: str, text: str) -> None:
+        super().__init__("not-found", text)
+        self.vhost = vhost
+
+
 def sees_all(user: User | None) -> bool:
     """Return True if a user sees every virtual host and connection; None: the system user."""
     return user is None or not MONITOR.isdisjoint(user.tags)
@@ -101,6 +109,7 @@ class Call:
         self.request = request
         self.operator = operator
         self.forwarded = False  # By another broker: this one answers without asking others.
+        self.passed_on = False  # To another broker, which has answered.
         self._send = send
         self._busy = busy
         self._receive = receive
@@ -207,9 +216,16 @@ class Call:
         return self.sees_all or (user is not None and user.same_as(cast("User", self.user)))
 
     def vhost(self) -> VirtualHost:
-        """Return the virtual host named in ``vhost``, or the default one."""
+        """Return the virtual host named in ``vhost``, or the default one.
+
+        Raises:
+            ServedElsewhere: another broker of the cluster serves it.
+            OperationRefused: there is none of this name, or the user does not see it.
+        """
         name = self.text("vhost", self.broker.settings.default_vhost)
         vhost = self.broker.vhosts.get(name)
+        if vhost is None and self.is_elsewhere(name):
+            raise ServedElsewhere(name, self.missing(name))
         if vhost is None or not self.sees_vhost(name):
             self.refuse("not-found", self.missing(name))
         return vhost
@@ -217,6 +233,20 @@ class Call:
     def vhost_filter(self) -> VirtualHost | None:
         """Return the virtual host named in ``vhost``; None where the request names none."""
         return None if self.request.get("vhost") is None else self.vhost()
+
+    def is_elsewhere(self, vhost: str) -> bool:
+        """Return True if a virtual host is one of the cluster that this broker does not serve.
+
+        False for a request that another broker forwards, which goes no further.
+        """
+        broker = self.broker
+        return (
+            broker.node is not None
+            and not self.forwarded
+            and vhost not in broker.vhosts
+            and vhost in broker.access.snapshot.vhosts
+            and self.sees_vhost(vhost)
+        )
 
     def missing(self, vhost: str) -> str:
         """Return the reason in words why this broker does not have a virtual host."""

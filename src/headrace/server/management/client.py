@@ -23,7 +23,16 @@ from headrace.gateway.requests.requests import refusal_code
 from headrace.model.errors import ModelError
 from headrace.model.policy.accounts import AccountError
 from headrace.server.definitions.document import DocumentError
-from headrace.server.management.call import SLICE_S, Answer, Call, OperationRefused, Steps
+from headrace.server.management.call import (
+    SLICE_S,
+    Answer,
+    Call,
+    OperationRefused,
+    ServedElsewhere,
+    Steps,
+)
+from headrace.server.management.forwarding import pass_on
+from headrace.server.management.operations import FORWARDED
 from headrace.server.management.resources.logins import peer_of
 from headrace.server.net.transport import clock_ms
 from headrace.server.observe.account_events import Operator
@@ -132,15 +141,7 @@ class Client:
         )  # fmt: skip
         try:
             self.act_as(call)
-            operation.check(call)
-            with call.acting():
-                outcome = operation.run(call)
-            if inspect.isawaitable(outcome):
-                outcome = await outcome
-            if isinstance(outcome, Generator):
-                answer = await self.stream(call, outcome)
-            else:
-                answer = outcome
+            answer = await self.answer(call, operation)
         except OperationRefused as error:
             await self.fail(error.code, error.text)
         except ModelError as error:
@@ -161,10 +162,40 @@ class Client:
             self.audit(request)
             self.turn()
             # Reading operations are answered while the disk fails, when operators need them.
-            if not is_read_only(operation.name) and not await broker.unsynced.wait():
+            # The broker that serves the virtual host has waited for what it answers.
+            waits = not is_read_only(operation.name) and not call.passed_on
+            if waits and not await broker.unsynced.wait():
                 await self.fail("precondition", NOT_DURABLE)
                 return
             await self.send(json.dumps({"done": answer}))
+
+    async def answer(self, call: Call, operation: OperationRow) -> Answer:
+        """Run an operation, here or at the broker of the cluster that serves its virtual host."""
+        try:
+            return await self.run_here(call, operation)
+        except ServedElsewhere as error:
+            if operation.name not in FORWARDED:
+                raise
+            answer = await pass_on(call, error.vhost)
+            if answer is None:  # This broker serves it by now.
+                return await self.run_here(call, operation)
+            call.passed_on = True
+            return answer
+
+    async def run_here(self, call: Call, operation: OperationRow) -> Answer:
+        """Check and run an operation; send its items, and return its result.
+
+        Raises:
+            ServedElsewhere: another broker serves its virtual host; nothing was done or sent.
+        """
+        operation.check(call)
+        with call.acting():
+            outcome = operation.run(call)
+        if inspect.isawaitable(outcome):
+            outcome = await outcome
+        if isinstance(outcome, Generator):
+            return await self.stream(call, outcome)
+        return outcome
 
     def act_as(self, call: Call) -> None:
         """Find the user of a request with a ticket.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serves requests that other brokers of the cluster forward (:mod:`.forwarding`).
 
-A link carries one request, of the few operations that are forwarded, for one virtual host. The
+A link carries one request for one virtual host, of an operation on its objects. The
 operation runs with the rights of the operator's user, which are checked here again. It is audited
 and logged with the operator's name at the broker that forwards.
 """
@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING
 
 from headrace.server.management.call import Call, OperationRefused
 from headrace.server.management.client import Client
-from headrace.server.management.resources import definitions
+from headrace.server.management.operations import FORWARDED
 from headrace.server.observe.account_events import Operator
 
 if TYPE_CHECKING:
     from headrace.server.cluster_relay.links import Asker, Link
     from headrace.server.management.managed_broker import ManagedBroker
-    from headrace.server.management.operation_table import OperationRow
 
 SERVED_S = 12.0  # How long a virtual host that this broker takes is waited for.
 POLL_S = 0.05
-FORWARDED: dict[str, OperationRow] = {row.name: row for row in definitions.operation.rows}
 
 
 async def serve(broker: ManagedBroker, link: Link, asker: Asker) -> None:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from headrace.server.cluster_relay.links import Link
 
 POLL_S = 0.1  # How often a virtual host without an owner is looked at.
-BUSY_S = 10.0  # How often the operator is told that the operation goes on.
+OWNER_S = 12.0  # How long the owner of a virtual host is waited for: longer than a takeover.
+TICKET_FIELDS = ("as", "peer")  # The link has the user.
+BUSY_S = 10.0  # How often a busy line is sent while an owner is waited for.
 
 
 class NotReached(Exception):
@@ -39,18 +41,6 @@ class Forwarded(NamedTuple):
     done: Answer
 
 
-def is_elsewhere(call: Call, vhost: str) -> bool:
-    """Return True if a virtual host is one of the cluster that this broker does not serve."""
-    broker = call.broker
-    return (
-        broker.node is not None
-        and not call.forwarded
-        and vhost not in broker.vhosts
-        and vhost in broker.access.snapshot.vhosts
-        and call.sees_vhost(vhost)
-    )
-
-
 def named_vhost(call: Call) -> str | None:
     """Return the virtual host of a request, wherever it is served; None if it names none.
 
@@ -60,7 +50,62 @@ def named_vhost(call: Call) -> str | None:
     if call.request.get("vhost") is None:
         return None
     name = call.text("vhost")
-    return name if is_elsewhere(call, name) else call.vhost().name
+    return name if call.is_elsewhere(name) else call.vhost().name
+
+
+async def pass_on(call: Call, vhost: str) -> Answer | None:
+    """Let the broker that serves a virtual host answer a request; send its items as they come.
+
+    Returns None, and sends nothing, if this broker serves the virtual host by then.
+
+    Raises:
+        OperationRefused: the broker refused the request, or none answered.
+    """
+    request = {name: value for name, value in call.request.items() if name not in TICKET_FIELDS}
+    request["vhost"] = vhost  # It may be the default one.
+    try:
+        async with kept_busy(call):
+            reached = await _link_to(call, vhost, OWNER_S)
+        if reached is None:
+            return None
+        link, owner = reached
+        try:
+            return await _exchange(call, link, request)
+        except (OSError, TimeoutError) as error:
+            reason = str(error) or "no answer"
+            raise NotReached(
+                f"virtual host '{vhost}' (broker '{owner.name}' at {owner}): {reason}"
+            ) from None
+        finally:
+            link.close()
+    except NotReached as error:
+        raise OperationRefused("precondition", str(error)) from None
+
+
+async def _exchange(call: Call, link: Link, request: Mapping[str, object]) -> Answer:
+    """Send a request and the lines that follow it; pass on the answer.
+
+    Raises:
+        OSError, TimeoutError: the other broker is gone.
+        OperationRefused: it refused the request.
+    """
+    await link.send(json.dumps(request))
+    if request.get("lines") is True:
+        while (line := await call.receive()) is not None:
+            await link.send(json.dumps(line))
+        await link.send(json.dumps({"end": True}))
+    while text := await link.receive():
+        answer = json.loads(text)
+        if "item" in answer:
+            await call.send(answer["item"])
+        elif "busy" in answer:
+            await call.busy()
+        elif "error" in answer:
+            raise OperationRefused(str(answer["code"]), str(answer["error"]))
+        elif "done" in answer:
+            done: Answer = answer["done"]
+            return done
+    raise ConnectionError("it closed the link without an answer")
 
 
 async def forward(

@@ -40,8 +40,9 @@ from headrace.server.management.resources import (
 )
 from headrace.server.management.sampling import operation as sampling
 
-RESOURCES = (
-    logins,
+# Resources within virtual hosts: another broker of a cluster may serve theirs.
+VHOST_RESOURCES = (
+    vhosts,
     queues,
     streams,
     exchanges,
@@ -57,26 +58,32 @@ RESOURCES = (
     connections,
     channels,
     consumers,
-    vhosts,
-    users,
-    permissions,
     policies,
-    limits,
     parameters,
     definitions,
+    alarms,
+    tracing,
+)
+RESOURCES = (
+    logins,
+    *VHOST_RESOURCES,
+    users,
+    permissions,
+    limits,
     backups,
     status,
     maintenance,
     settings,
     logs,
     audit_log,
-    alarms,
     events,
     sampling,
-    tracing,
     certificates,
     cluster,
 )
 OPERATIONS: dict[str, OperationRow] = {
     row.name: row for resource in RESOURCES for row in resource.operation.rows
+}
+FORWARDED: dict[str, OperationRow] = {
+    row.name: row for resource in VHOST_RESOURCES for row in resource.operation.rows
 }

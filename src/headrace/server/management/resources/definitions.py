@@ -26,12 +26,7 @@ from headrace.server.definitions.plan import Plan
 from headrace.server.definitions.target import Running
 from headrace.server.definitions.user_passwords import UserPasswords
 from headrace.server.management.call import OperationRefused
-from headrace.server.management.forwarding import (
-    NotReached,
-    forward,
-    is_elsewhere,
-    named_vhost,
-)
+from headrace.server.management.forwarding import OWNER_S, NotReached, forward, named_vhost
 from headrace.server.management.operation_table import OperationTable
 from headrace.user_tags import ADMINISTER
 
@@ -45,8 +40,7 @@ operation = OperationTable()
 
 SLICE_S = 0.003  # Then the loop serves others.
 BUSY_S = 10.0  # After so long the operator is told that the operation goes on.
-OWNER_S = 12.0  # How long the owner of a virtual host is waited for: longer than a takeover,
-NEW_OWNER_S = 30.0  # and that of one which the import makes.
+NEW_OWNER_S = 30.0  # How long the owner of a virtual host that the import makes is waited for.
 NAMED_MAX = 10  # Virtual hosts that are named in an error.
 Step = TypeVar("Step")
 
@@ -64,7 +58,7 @@ async def export_definitions(call: Call) -> Steps:
     vhost = named_vhost(call)
     others: list[str] = []
     for name in list(call.broker.access.snapshot.vhosts):
-        if vhost in (None, name) and is_elsewhere(call, name):
+        if vhost in (None, name) and call.is_elsewhere(name):
             others += await topology_elsewhere(call, name)
     return exported(call, vhost, others)
 
@@ -222,7 +216,7 @@ def kept_here(
         vhost = held.vhost_of(section, value)
         is_ours = vhost is None or vhost in broker.vhosts
         is_new = vhost in plan.changes.vhosts
-        if vhost is not None and not is_ours and (is_new or is_elsewhere(call, vhost)):
+        if vhost is not None and not is_ours and (is_new or call.is_elsewhere(vhost)):
             held.add(vhost, *element)
             if section in TOPOLOGY and not is_new:
                 continue
