@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -16,7 +13,7 @@ import pytest
 from headrace.store.data_directory import DataDirectory
 from headrace.store.errors import StoreError
 from support.brokers.broker_process import Served, until
-from support.cluster import LEASE, drained, operator, owners, publish, wait_until_served
+from support.cluster import LEASE, command, drained, operator, owners, publish, wait_until_served
 from support.management_socket import OperationRefused
 from support.postgres import WAITING
 from support.timeouts import PATIENCE_S
@@ -37,15 +34,6 @@ def users(broker: Served) -> list[str]:
 
 def identity(broker: Served) -> bytes:
     return (broker.home / "data" / "identity").read_bytes()
-
-
-def command(broker: Served, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "headrace.cli", *words, "--data", str(broker.home / "data")],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-    )
 
 
 def test_users_made_at_any_broker_are_known_at_all(make: Make) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.brokers.broker_process import Served, until
-from support.cluster import LEASE, drained, operator, publish, wait_until_served
+from support.cluster import LEASE, command, drained, operator, publish, wait_until_served
 from support.management_socket import OperationRefused
 
 if TYPE_CHECKING:
@@ -122,3 +122,35 @@ def test_both_brokers_audit_a_change(make: Make, tmp_path: Path) -> None:
         lines = log.read_text().splitlines()
         commands = [json.loads(line) for line in lines]
         assert "declare queue" in [line.get("command") for line in commands]
+
+
+def test_a_list_has_the_virtual_hosts_of_all_brokers(pair: tuple[Served, Served]) -> None:
+    """A broker that is asked by another one lists its own; connections are those of one broker."""
+    owner, other = pair
+    publish(owner, range(3))
+    with operator(other) as client:
+        assert client.items("list queues") == []
+        rows, done = client.listed("list queues", everywhere=True)
+        assert [(row["name"], row["vhost"], row["ready"]) for row in rows] == [("orders", "/", 3)]
+        assert done == {"items": 1}
+        assert client.items("list queues", vhost="/", everywhere=True) == rows
+        assert names(client, "list vhosts", everywhere=True) == ["/"]
+        with pytest.raises(OperationRefused, match="'/' is served by broker 'a' of the cluster"):
+            client.items("list connections", vhost="/")
+    listed = command(other, "list", "queues", "--columns", "name,ready", "--format", "tsv")
+    assert (listed.stdout, listed.stderr) == ("name\tready\norders\t3\n", "")
+
+
+def test_a_list_names_virtual_hosts_that_it_lacks(make: Make) -> None:
+    owner, other = (make(name, "--cluster-lease-s", "60").start() for name in ("a", "b"))
+    publish(owner, range(3))
+    owner.process.suspend()
+    try:
+        with operator(other) as client:
+            _, done = client.listed("list queues", everywhere=True)
+        assert list(done["missing"]) == ["/"]
+        assert "broker 'a' at" in done["missing"]["/"]
+        listed = command(other, "list", "queues")
+        assert "Warning: not listed: virtual host '/': broker 'a' at" in listed.stderr
+    finally:
+        owner.process.resume()

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pika
@@ -82,3 +85,13 @@ def wait_until_served(broker: Served, vhost: str = "/", timeout_s: float = 30.0)
     told = f"vhost '{vhost}' {SERVES}"
     before = broker.log().count("is not served here any more")
     until(lambda: broker.log().count(told) > before, f"{told} at {broker.home.name}", timeout_s)
+
+
+def command(broker: Served, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of `headrace` on the data directory of a broker."""
+    return subprocess.run(
+        [sys.executable, "-m", "headrace.cli", *words, "--data", str(broker.home / "data")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )

@@ -78,10 +78,16 @@ def ask(
 def list_items(
     socket: Path, do: str, *, timeout_s: float | None = ANSWER_S, **fields: object
 ) -> Iterator[Answer]:
-    """Send a request for a list; yield its items as they arrive."""
+    """Send a request for a list; yield its items as they arrive.
+
+    Virtual hosts that no broker of the cluster could list are named on standard error.
+    """
     for line in exchange(socket, do, fields, timeout_s=timeout_s):
         if "item" in line:
             yield line["item"]
+        else:
+            for reason in line["done"].get("missing", {}).values():
+                click.echo(f"Warning: not listed: {printable(reason)}", err=True)
 
 
 def exchange(

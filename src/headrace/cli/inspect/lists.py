@@ -42,6 +42,11 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "policies": ("vhost", "kind", "name", "pattern", "apply-to", "priority", "definition"),
 }
 OF_USERS = ("connections", "channels", "consumers", "permissions")
+# Kinds that brokers of a cluster list together, from the one that serves each virtual host.
+SHARED = (
+    *("exchanges", "queues", "streams", "bindings", "transactions", "jobs", "leases", "groups"),
+    *("vhosts", "policies"),
+)
 EVERYWHERE = ("brokers", "users")  # Kinds outside virtual hosts.
 QUEUE, STREAM = "queue", "stream"
 WHOLE = ("connection", "exchange", QUEUE, STREAM)  # Kinds with an operation "show".
@@ -86,7 +91,8 @@ def list_kind(
         raise click.UsageError(f"--user is for {', '.join(OF_USERS)}")
     if vhost is not None and kind in EVERYWHERE:
         raise click.UsageError(f"--vhost is not for {kind}")
-    rows = list_items(socket, f"list {kind}", vhost=vhost, user=user)
+    everywhere = kind in SHARED
+    rows = list_items(socket, f"list {kind}", vhost=vhost, user=user, everywhere=everywhere)
     wanted: tuple[str, ...] = COLUMNS[kind]
     if columns == "all":
         first = next(rows, None)
@@ -140,7 +146,8 @@ def show(socket: Path, vhost: str | None, form: str | None, kind: str, name: str
     if vhost is not None and f"{kind}s" in EVERYWHERE:
         raise click.UsageError(f"--vhost is not for a {kind}")
     count = 0
-    for row in list_items(socket, f"list {kind}s", vhost=vhost):
+    everywhere = f"{kind}s" in SHARED
+    for row in list_items(socket, f"list {kind}s", vhost=vhost, everywhere=everywhere):
         if name and name in names_of(row, FOUND[kind]):
             if count and form != "json":
                 click.echo()

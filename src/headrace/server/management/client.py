@@ -31,8 +31,8 @@ from headrace.server.management.call import (
     ServedElsewhere,
     Steps,
 )
-from headrace.server.management.forwarding import pass_on
-from headrace.server.management.operations import FORWARDED
+from headrace.server.management.forwarding import OWNER_S, add_elsewhere, pass_on
+from headrace.server.management.operations import FORWARDED, SHARED_LISTS
 from headrace.server.management.resources.logins import peer_of
 from headrace.server.net.transport import clock_ms
 from headrace.server.observe.account_events import Operator
@@ -172,15 +172,19 @@ class Client:
     async def answer(self, call: Call, operation: OperationRow) -> Answer:
         """Run an operation, here or at the broker of the cluster that serves its virtual host."""
         try:
-            return await self.run_here(call, operation)
+            answer = await self.run_here(call, operation)
+            spans_brokers = operation.name in SHARED_LISTS and call.flag("everywhere")
+            if spans_brokers and call.request.get("vhost") is None:
+                answer = await add_elsewhere(call, answer)
+            return answer
         except ServedElsewhere as error:
             if operation.name not in FORWARDED:
                 raise
-            answer = await pass_on(call, error.vhost)
-            if answer is None:  # This broker serves it by now.
+            passed_on = await pass_on(call, error.vhost, OWNER_S)
+            if passed_on is None:  # This broker serves it by now.
                 return await self.run_here(call, operation)
             call.passed_on = True
-            return answer
+            return passed_on
 
     async def run_here(self, call: Call, operation: OperationRow) -> Answer:
         """Check and run an operation; send its items, and return its result.

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 POLL_S = 0.1  # How often a virtual host without an owner is looked at.
 OWNER_S = 12.0  # How long the owner of a virtual host is waited for: longer than a takeover.
-TICKET_FIELDS = ("as", "peer")  # The link has the user.
+# Fields that are not passed on: the link has the user, and the owner asks no other broker.
+OMITTED_FIELDS = ("as", "peer", "everywhere")
 BUSY_S = 10.0  # How often a busy line is sent while an owner is waited for.
 
 
@@ -53,19 +54,43 @@ def named_vhost(call: Call) -> str | None:
     return name if call.is_elsewhere(name) else call.vhost().name
 
 
-async def pass_on(call: Call, vhost: str) -> Answer | None:
+async def add_elsewhere(call: Call, answer: Answer) -> Answer:
+    """Send the items of a list that other brokers have, too; return its last line.
+
+    ``missing`` in it has the virtual hosts whose items were not sent, each with the reason.
+    """
+    missing: dict[str, str] = {}
+    count = answer.get("items", 0)
+    assert isinstance(count, int)
+    for vhost in sorted(filter(call.is_elsewhere, call.broker.access.snapshot.vhosts)):
+        try:
+            part = await pass_on(call, vhost, 0.0)
+        except OperationRefused as error:
+            missing[vhost] = error.text
+            continue
+        if part is None:
+            missing[vhost] = "this broker has taken it meanwhile"
+            continue
+        added = part["items"]
+        assert isinstance(added, int)
+        count += added
+    return {**answer, "items": count, **({"missing": missing} if missing else {})}
+
+
+async def pass_on(call: Call, vhost: str, wait_s: float) -> Answer | None:
     """Let the broker that serves a virtual host answer a request; send its items as they come.
 
-    Returns None, and sends nothing, if this broker serves the virtual host by then.
+    Waits ``wait_s`` for an owner of the virtual host that can be reached. Returns None, and sends
+    nothing, if this broker serves the virtual host by then.
 
     Raises:
         OperationRefused: the broker refused the request, or none answered.
     """
-    request = {name: value for name, value in call.request.items() if name not in TICKET_FIELDS}
+    request = {name: value for name, value in call.request.items() if name not in OMITTED_FIELDS}
     request["vhost"] = vhost  # It may be the default one.
     try:
         async with kept_busy(call):
-            reached = await _link_to(call, vhost, OWNER_S)
+            reached = await _link_to(call, vhost, wait_s)
         if reached is None:
             return None
         link, owner = reached

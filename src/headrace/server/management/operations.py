@@ -40,7 +40,8 @@ from headrace.server.management.resources import (
 )
 from headrace.server.management.sampling import operation as sampling
 
-# Resources within virtual hosts: another broker of a cluster may serve theirs.
+# Resources within virtual hosts: another broker of a cluster may serve theirs. Connections,
+# channels and consumers are left out: their numbers are those of their broker.
 VHOST_RESOURCES = (
     vhosts,
     queues,
@@ -55,18 +56,17 @@ VHOST_RESOURCES = (
     groups,
     staged_batches,
     deduplication,
-    connections,
-    channels,
-    consumers,
     policies,
     parameters,
     definitions,
-    alarms,
     tracing,
 )
 RESOURCES = (
     logins,
     *VHOST_RESOURCES,
+    connections,
+    channels,
+    consumers,
     users,
     permissions,
     limits,
@@ -76,6 +76,7 @@ RESOURCES = (
     settings,
     logs,
     audit_log,
+    alarms,
     events,
     sampling,
     certificates,
@@ -87,3 +88,5 @@ OPERATIONS: dict[str, OperationRow] = {
 FORWARDED: dict[str, OperationRow] = {
     row.name: row for resource in VHOST_RESOURCES for row in resource.operation.rows
 }
+# Lists that have the objects of other brokers, too, if the request says so.
+SHARED_LISTS = frozenset(name for name in FORWARDED if name.startswith("list "))

@@ -43,7 +43,7 @@ def describe_binding(vhost: VirtualHost, binding: Binding) -> BindingRow:
     }
 
 
-@operation("list bindings", LOOK, fields="`vhost`, `source`, `destination`")
+@operation("list bindings", LOOK, fields="`vhost`, `everywhere`, `source`, `destination`")
 def list_bindings(call: Call) -> Steps:
     """List the bindings, without those of the default exchange; of one source or destination."""
     source, destination = call.text("source", ""), call.text("destination", "")

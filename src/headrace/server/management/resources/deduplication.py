@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 
-@operation("list deduplication", LOOK, fields="`vhost`")
+@operation("list deduplication", LOOK, fields="`vhost`, `everywhere`")
 def list_deduplication(call: Call) -> Steps:
     """List the queues and exchanges that drop messages whose id they know."""
     count = 0

@@ -25,7 +25,7 @@ operation = OperationTable()
 CONFIGURE_EXCHANGE = RequiredPermission("configure", "exchange", "name")
 
 
-@operation("list exchanges", LOOK, fields="`vhost`")
+@operation("list exchanges", LOOK, fields="`vhost`, `everywhere`")
 def list_exchanges(call: Call) -> Steps:
     """List the exchanges."""
     return list_objects(call, lambda vhost: list(vhost.exchanges.values()), describe_exchange)

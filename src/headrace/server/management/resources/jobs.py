@@ -35,7 +35,7 @@ TO = RequiredPermission("write", "queue", "to")
 CHOICE = "`selector`, `count`, `first`, `last`, `dry_run`, `id`, `wait`"
 
 
-@operation("list jobs", LOOK, fields="`vhost`", former_name="list errands")
+@operation("list jobs", LOOK, fields="`vhost`, `everywhere`", former_name="list errands")
 def list_jobs(call: Call) -> Steps:
     """List the running jobs."""
     return list_objects(call, lambda vhost: list(vhost.jobs), describe_job)

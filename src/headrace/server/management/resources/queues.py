@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 
-@operation("list queues", LOOK, fields="`vhost`")
+@operation("list queues", LOOK, fields="`vhost`, `everywhere`")
 def list_queues(call: Call) -> Steps:
     """List the queues, without the broker's own."""
     return list_objects(call, live_queues, describe_queue)

@@ -27,7 +27,7 @@ operation = OperationTable()
 DECISIONS = ("commit", "rollback", "forget")
 
 
-@operation("list transactions", LOOK, fields="`vhost`")
+@operation("list transactions", LOOK, fields="`vhost`, `everywhere`")
 def list_transactions(call: Call) -> Steps:
     """List the branches of distributed transactions."""
     return list_objects(call, lambda vhost: list(vhost.branches), describe_transaction)

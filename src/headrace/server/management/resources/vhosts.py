@@ -28,7 +28,7 @@ VHOST_FIELDS = (
 ALL_PERMISSIONS = dict.fromkeys(("configure", "write", "read"), ".*")
 
 
-@operation("list vhosts", LOOK, fields="`vhost`")
+@operation("list vhosts", LOOK, fields="`vhost`, `everywhere`")
 def list_vhosts(call: Call) -> Steps:
     """List the virtual hosts with the counts of their objects."""
     count = 0
