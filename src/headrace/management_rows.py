@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of the lists of the management socket, which the broker sends and the console reads.
+"""The rows and answers of the management socket, which the broker sends and the console reads.
 
 The broker's operations return these types, so that mypy compares both sides. Arguments, headers
 and values of parameters are open: clients choose what they contain.
@@ -251,3 +251,127 @@ class SettingRow(TypedDict):
     unit: str
     reload: bool
     help: str
+
+
+class BackupRow(TypedDict):
+    """A row of ``list backups``. Only its name and error are known of a damaged backup."""
+
+    name: str
+    begun: str | None  # In ISO 8601.
+    finished: str | None  # None: the backup is incomplete.
+    bytes: int | None
+    files: int | None
+    vhosts: int | None
+    identity: str | None  # Of the broker.
+    error: str
+
+
+class DeduplicationRow(TypedDict):
+    """A row of ``list deduplication``."""
+
+    kind: str  # queue or exchange.
+    name: str
+    vhost: str
+    header: str
+    remembered: int  # Ids in the cache.
+    remembered_max: int
+    cache_ttl_ms: Json  # None: ids do not expire.
+    held: int  # Further ids, of messages in the queue.
+    duplicates: int | None  # Dropped messages; only queues count them.
+
+
+JobRow = TypedDict(
+    "JobRow",
+    {
+        "id": str,
+        "vhost": str,
+        "do": str,
+        "from": str,
+        "to": str,  # Empty without a target.
+        "state": str,
+        "looked": int,
+        "done": int,
+        "shown": int,
+    },
+)
+
+
+class LogLineRow(TypedDict):
+    """A row of ``show log``."""
+
+    line: str
+
+
+class StagedBatchRow(TypedDict):
+    """A row of ``list batches``: a sink of staged batches."""
+
+    sink: str
+    vhost: str
+    owner: str
+    epoch: int
+    last: int | None  # The last committed batch.
+    at_ms: int
+    batches: list[int]  # Staged and undecided.
+    branches: int
+    prepared: int
+    messages: int
+
+
+class TransactionRow(TypedDict):
+    """A row of ``list transactions``: a branch of a distributed transaction."""
+
+    xid: str
+    vhost: str
+    state: str
+    since: str  # In ISO 8601.
+    publishes: int
+    settles: int
+    sessions: int
+
+
+class FindingRow(TypedDict):
+    """A row of ``import definitions``: an element that was not imported as the file has it."""
+
+    section: str
+    path: str
+    name: str
+    outcome: str
+    text: str
+
+
+class GraphNode(TypedDict):
+    """An object of a topology."""
+
+    kind: str  # exchange or queue.
+    name: str
+    type: str  # Of an exchange.
+    ready: int  # Messages of a queue.
+
+
+#: An edge of a topology; ``from`` and ``to`` are indexes of objects.
+GraphEdge = TypedDict(
+    "GraphEdge",
+    {
+        "from": int,
+        "to": int,
+        "what": str,  # binding, alternate or dead-letter.
+        "routing_key": str,
+        "arguments": Json,
+    },
+)
+
+
+class TopologyGraph(TypedDict):
+    """The answer of ``show topology``."""
+
+    nodes: list[GraphNode]
+    edges: list[GraphEdge]
+    cut: bool  # Objects or edges are left out.
+
+
+class RouteAnswer(TypedDict):
+    """The answer of ``route``."""
+
+    routed: bool
+    count: int
+    queues: list[str]  # The first ones by name.

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from headrace.console.pages.routes import ACTIONS
+from headrace.console.pages.routes import RESOURCES
 from support.console_browser import FORM, OWN, Browser, fields_of
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 WRONG = ("", " ", "-1", "9" * 400, "1e400", "true", "x" * 300, "é" * 200, "\0", "\r\n", "\u202e",
          '{"a":', "[]", '{"a": 1e400}', "(", "(a+)+$" * 400, "../../etc", "<script>")  # fmt: skip
+ACTIONS = [action for resource in RESOURCES for action in resource.actions]
 ANSWERS = {200, 303, 400, 401, 403, 404, 405, 409, 413}
 
 

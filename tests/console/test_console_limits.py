@@ -94,7 +94,7 @@ def test_too_many_requests_of_a_user_are_refused_with_a_time_to_retry(
     console: LocalConsole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for application in console.console._applications:  # type: ignore[union-attr]
-        monkeypatch.setattr(application._of_user, "_most", 0)
+        monkeypatch.setattr(application._of_user, "_requests_max", 0)
     answer = console.ask("GET", "/api/whoami")
     assert (answer.status, answer.json["error"]) == (429, "too_many_requests")
     assert answer.headers["Retry-After"] == "5"
@@ -106,7 +106,7 @@ def test_a_login_that_waits_too_long_is_refused_with_a_time_to_retry(
     console: LocalConsole, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(login_throttle, "LOGINS_OF_PEER_MAX", 0)
-    monkeypatch.setattr(login_throttle, "LINE_S", 0.0)
+    monkeypatch.setattr(login_throttle, "WAIT_S", 0.0)
     answer = console.ask("POST", path, LOGIN, user=None, headers=FORM)
     assert (answer.status, answer.headers["Retry-After"]) == (429, "5")
     assert b"too many logins from" in answer.body

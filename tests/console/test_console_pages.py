@@ -27,7 +27,7 @@ from headrace.console.pages import assets
 from headrace.console.pages.charts.numbers import ages
 from headrace.console.pages.columns import Column
 from headrace.console.pages.exports import field_of
-from headrace.console.pages.routes import ACTIONS, LISTS, ROUTES
+from headrace.console.pages.routes import RESOURCES, ROUTES
 from headrace.console.pages.texts import (
     count_of,
     duration,
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
     from support.console import LocalConsole
 
+LISTS = [page for resource in RESOURCES for page in resource.lists]
+ACTIONS = [action for resource in RESOURCES for action in resource.actions]
 PAGE_READS = [one for one in ROUTES if one.method in SAFE and one.tag != NOBODY]
 PAGE_WRITES = [one for one in ROUTES if one.method not in SAFE and one.tag != NOBODY]
 

@@ -13,8 +13,8 @@ import pytest
 from headrace.console.auth import basic_bearer as authentication
 from headrace.console.auth.addresses import local_path
 from headrace.console.http import name_filter, paging
-from headrace.console.http.answers import Listed
-from headrace.console.http.call import parsed
+from headrace.console.http.answers import RowList
+from headrace.console.http.call import parse_json
 from headrace.console.http.forms import FormError, parse
 from headrace.console.http_errors import HttpError
 from support.growth import DOUBLED_MAX, growth_of
@@ -49,7 +49,7 @@ def credentials(text: str) -> None:
 
 def json_of(text: str) -> None:
     try:
-        parsed(text.encode())
+        parse_json(text.encode())
     except HttpError:
         pass
 
@@ -125,9 +125,9 @@ def test_a_search_by_a_pattern_lets_others_have_their_turns(
         task = asyncio.create_task(others())
         rows = [{"name": name} for name in NAMES]
         query = {"name": pattern, "use_regex": "true"}
-        listed, fits = await name_filter.searched(Listed(rows, ()), query)
+        listed, fits = await name_filter.apply_search(RowList(rows, ()), query)
         task.cancel()
-        return paging.paged(listed, query, fits)
+        return paging.page_of_list(listed, query, fits)
 
     monkeypatch.setattr(time, "monotonic", clock)
     found = asyncio.run(search())

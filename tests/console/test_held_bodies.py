@@ -36,8 +36,8 @@ def held(console: LocalConsole) -> Iterator[BodyMemory]:
     found = console.console._applications[0]._bodies
     yield found
     until(lambda: not found.large.held and not found.small.held, "no body is held")
-    assert not found.large._line
-    assert not found.small._line
+    assert not found.large._waiters
+    assert not found.small._waiters
 
 
 def imported(console: LocalConsole) -> HttpAnswer:
@@ -58,7 +58,7 @@ def test_an_import_waits_for_others_and_small_changes_do_not(
     console.run(take_all(held))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(imported, console)
-        until(lambda: held.large._line, "the import waits")
+        until(lambda: held.large._waiters, "the import waits")
         assert console.ask("PUT", "/api/queues/%2F/meanwhile", {}).status == 201
         assert console.ask("DELETE", "/api/queues/%2F/meanwhile").status == 204
         console.run(give_all(held))
@@ -69,7 +69,7 @@ def test_an_import_that_waits_for_too_long_is_told_so(
     console: LocalConsole, held: BodyMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client reads the answer, although it is sending."""
-    monkeypatch.setattr(body_memory, "LINE_S", 0.0)
+    monkeypatch.setattr(body_memory, "WAIT_S", 0.0)
     console.run(take_all(held))
     try:
         answer = imported(console)
@@ -92,7 +92,7 @@ def test_parallel_imports_hold_no_more_than_their_purse(
     console: LocalConsole, held: BodyMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All are imported, one after the other."""
-    monkeypatch.setattr(held.large, "_most", 5 * MIB)
+    monkeypatch.setattr(held.large, "_bytes_max", 5 * MIB)
     most = []
     fits = ByteBudget._fits
 
@@ -195,13 +195,13 @@ async def leaving(monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.suppress(asyncio.CancelledError):
         await late
     assert purse.held == 5
-    monkeypatch.setattr(body_memory, "LINE_S", 0.0)
+    monkeypatch.setattr(body_memory, "WAIT_S", 0.0)
     with pytest.raises(HttpError, match="are held at a time"):
         await purse.acquire(6)
     purse.release(5)
-    assert (purse.held, list(purse._line)) == (0, [])
+    assert (purse.held, list(purse._waiters)) == (0, [])
 
 
 def test_purses_are_as_large_as_they_say() -> None:
     some = BodyMemory()
-    assert (some.small._most, some.large._most) == (SMALL_HELD_MAX, LARGE_HELD_MAX)
+    assert (some.small._bytes_max, some.large._bytes_max) == (SMALL_HELD_MAX, LARGE_HELD_MAX)

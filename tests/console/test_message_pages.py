@@ -197,7 +197,7 @@ def test_a_job_that_failed_says_why(browser: Browser, monkeypatch: pytest.Monkey
         job = {"vhost": vhost, "id": id, "state": "failed", "done": 1}
         return {**job, "error_text": error}
 
-    monkeypatch.setattr(jobs, "show", failed)
+    monkeypatch.setattr(jobs, "show_job", failed)
     html = browser.text("/jobs/%2F/some")
     assert ": 1 message<" in html
     assert re.search(r"<dt>Error</dt><dd><bdi>queue &#39;others&#39; was deleted meanwhile<", html)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from headrace.console.api.schemas.own import OWN, OWN_SCHEMAS
 from headrace.server.management.resources import backups
 from headrace.store.backup.backup import verify
+from support.answer_schemas import OWN, OWN_SCHEMAS
 from support.console import LocalConsole
 from support.management_socket import ManagementClient, refusal
 

@@ -17,13 +17,11 @@ from headrace.client.blocking_pipeline import Sink
 from headrace.client.lease import Lease
 from headrace.console.api.logs import log_line
 from headrace.console.api.routes import ROUTES
-from headrace.console.api.schemas.own import OWN, OWN_SCHEMAS
 from headrace.console.http.routes import JSON
 from headrace.model.exchange.deduplication import ARGUMENT
-from headrace.protocol.codec_0_x import DtxSelect, DtxSelectOk, DtxStart, DtxStartOk
-from headrace.spec.tables import V0_9
-from headrace.testing.raw_client import RawClient
+from support.answer_schemas import OWN, OWN_SCHEMAS
 from support.console import LocalConsole
+from support.console_objects import begin_transaction
 from support.console_pipelines import claim_groups, places, run_pipeline
 from support.timeouts import PATIENCE_S
 
@@ -76,7 +74,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalConsole]:
         with blocking.connect(running.broker.url) as connection:
             with Sink(connection, "rows") as sink:
                 sink.begin("query", "run")
-        with transaction_of(running):
+        with begin_transaction(running, "full"):
             yield running
 
 
@@ -86,16 +84,6 @@ async def take(url: str) -> None:
         async with Lease(connection, "full", group="etl") as lease:
             await lease.claim()
             await lease.take(messages=1)
-
-
-def transaction_of(console: LocalConsole) -> RawClient:
-    """Begin a distributed transaction; it lasts as long as the client."""
-    host, port = console.broker.url.rpartition("@")[2].split("/")[0].split(":")
-    client = RawClient(host, int(port), V0_9).open()
-    client.call(DtxSelect(), DtxSelectOk)
-    client.call(DtxStart(dtx_identifier="order-17"), DtxStartOk)
-    client.publish("full", b"m")
-    return client
 
 
 def path_of(template: str, console: LocalConsole) -> str:

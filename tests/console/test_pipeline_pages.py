@@ -106,17 +106,17 @@ def test_the_tables_of_a_pipelines_page_are_sorted_filtered_and_files(
 
 
 def test_a_run_that_ended_without_a_word_is_told_as_killed(tmp_path: Path) -> None:
-    from headrace.console.api.pipeline_files import pipelines_at
+    from headrace.console.api.pipeline_files import read_pipelines
 
     with run_pipeline(tmp_path):
-        (alive,) = pipelines_at([tmp_path])
-    (dead,) = pipelines_at([tmp_path])
+        (alive,) = read_pipelines([tmp_path])
+    (dead,) = read_pipelines([tmp_path])
     assert (alive["state"], dead["state"]) == ("running", "killed")
     assert [one["state"] for one in dead["queries"]] == ["killed", "killed", "failed"]
 
 
 def test_damaged_files_hide_no_others(tmp_path: Path) -> None:
-    from headrace.console.api.pipeline_files import listened_at, pipelines_at
+    from headrace.console.api.pipeline_files import read_listener_queries, read_pipelines
 
     for name, text in (
         ("cut", '{"pipeline": "cut", "que'),
@@ -127,12 +127,12 @@ def test_damaged_files_hide_no_others(tmp_path: Path) -> None:
         home = tmp_path / ".headrace" / name
         home.mkdir(parents=True)
         (home / "status.json").write_text(text)
-    (one,) = pipelines_at([tmp_path, tmp_path / "none"])
+    (one,) = read_pipelines([tmp_path, tmp_path / "none"])
     assert (one["name"], len(one["queries"])) == ("7", 1)
     assert (one["queries"][0]["checkpoint"], draw(one).boxes) == ("", [])
     file = tmp_path / "reports"
     file.write_bytes(b'\xff\n[]\n{"query": "q", "event": "idle", "owners": 3}\n' * 2)
-    (query,) = listened_at([file, tmp_path])
+    (query,) = read_listener_queries([file, tmp_path])
     assert (query["state"], query["owners"]) == ("idle", [])
 
 

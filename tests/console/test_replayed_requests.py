@@ -14,8 +14,8 @@ import pytest
 
 from headrace.client import blocking
 from headrace.console.api.routes import ROUTES
-from headrace.console.api.schemas.rabbitmq import SCHEMAS
 from headrace.console.http.routes import Router
+from support.answer_schemas import SCHEMAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

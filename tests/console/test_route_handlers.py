@@ -14,8 +14,7 @@ from headrace.console import api, pages
 from headrace.console.api.openapi import PLACE
 from headrace.console.api.routes import ROUTES
 from headrace.console.http.routes import Routes
-from headrace.console.pages.actions import Actions
-from headrace.console.pages.routes import ACTIONS
+from headrace.console.pages.routes import RESOURCES
 from headrace.console.pages.routes import ROUTES as PAGES
 
 if TYPE_CHECKING:
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
 
     from headrace.console.http.routes import Route
     from headrace.console.pages.actions import Action
+
+ACTIONS = [action for resource in RESOURCES for action in resource.actions]
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
@@ -36,6 +37,19 @@ def test_a_handler_takes_the_parameters_of_its_path(route: Route) -> None:
         assert needs <= names, path
         if hasattr(route.handler, "__wrapped__"):  # By `Routes`; others read ``call.path``.
             assert names <= takes, path
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_a_handler_named_by_a_method_is_of_that_method(route: Route) -> None:
+    """Names follow the rule in the docstring of ``headrace.console.api``."""
+    verb, _, rest = route.handler.__name__.partition("_")
+    assert rest
+    if verb in ("list", "show"):
+        verb = "get"
+    if verb in ("get", "put", "post", "delete"):
+        assert verb == route.method.lower()
+    elif route.method == "GET":
+        assert verb in ("check", "pass", "refuse")
 
 
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.path)
@@ -61,10 +75,6 @@ def test_every_route_of_a_module_is_served(package: ModuleType, served: tuple[Ro
 
 def routes_in(module: dict[str, Any]) -> Iterator[Route]:
     """Yield the routes of a module of the API or of pages."""
-    for name, value in module.items():
+    for value in module.values():
         if isinstance(value, Routes):
             yield from value
-        elif isinstance(value, Actions):
-            yield from (route for action in value for route in action.routes())
-        elif name in ("LISTS", "PAGES"):
-            yield from (page.route() for page in value)

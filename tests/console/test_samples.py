@@ -13,7 +13,16 @@ import pytest
 
 from headrace.client import blocking
 from headrace.console.broker.errors import BrokerGone
-from headrace.console.state.frames import BASIC, MS, SAMPLE_S, Frame, Frames, at_once, joined, made
+from headrace.console.state.frames import (
+    BASIC,
+    MS,
+    SAMPLE_S,
+    Frame,
+    Frames,
+    join_frames,
+    make_frame,
+    run_steps,
+)
 from headrace.console.state.history import History
 from headrace.console.state.snapshot import part_of
 from headrace.console.state.table import Part, SampledObject, Table, Window
@@ -46,7 +55,7 @@ def sample(into: Table, at: int, one: Part) -> None:
     """Take the sample number ``at``."""
     now_ms = BEGAN_MS + at * STEP_MS
     into.add(one, now_ms)
-    at_once(into.complete(now_ms))
+    run_steps(into.complete(now_ms))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -69,15 +78,15 @@ def test_values_of_the_past_are_those_that_were_sampled(seed: int) -> None:
         assert slot is not None
         for place, name in enumerate(COLUMNS):
             wanted = [past[at][number][place] for at in range(299, 299 - 120, -1)]
-            assert objects.at(slot, (name,), moments) == wanted
-        both = objects.at(slot, COLUMNS, moments[:1])
+            assert objects.values_at(slot, (name,), moments) == wanted
+        both = objects.values_at(slot, COLUMNS, moments[:1])
         assert both == [sum(past[299][number])]
         change = past[299][number][1] - past[298][number][1]
         assert SampledObject(objects, slot).rate("publish") == change / SAMPLE_S
     # Older ones are known for each minute of the hour.
     slot = objects.find("queue 1")
     assert slot is not None
-    assert objects.at(slot, ("publish",), [BEGAN_MS]) == [0]
+    assert objects.values_at(slot, ("publish",), [BEGAN_MS]) == [0]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -93,11 +102,11 @@ def test_a_steady_rate_is_steady_at_every_poll(seed: int) -> None:
     def count(now_ms: int) -> int:
         return rate * now_ms // MS
 
-    at_once(objects.complete(BEGAN_MS - 1))
+    run_steps(objects.complete(BEGAN_MS - 1))
     for now_ms in sorted({*regular, *polls}):
         one = part({1: (0, count(now_ms))}, (1,) if 1 not in objects.slots else ())
         objects.add(one, BEGAN_MS + now_ms)
-        at_once(objects.complete(BEGAN_MS + now_ms))
+        run_steps(objects.complete(BEGAN_MS + now_ms))
         history.add({"queue": objects}, {}, BEGAN_MS + now_ms)
         _, series = asyncio.run(history.series("queue", ("queue 1",), ("publish",), "1m"))
         known = [one for one in series["publish"] if one is not None]
@@ -134,9 +143,9 @@ def test_a_slot_is_used_again_without_the_past_of_its_first_object() -> None:
     sample(objects, 3, part({3: (9, 9)}, (3,)))
     slot = objects.find("queue 3")
     assert slot == 0
-    assert [objects.text("name", one) for one in objects.ordered()] == ["queue 2", "queue 3"]
+    assert [objects.text("name", one) for one in objects.slots_in_order()] == ["queue 2", "queue 3"]
     moments = [BEGAN_MS + at * STEP_MS for at in (3, 2, 1, 0)]
-    assert objects.at(slot, ("publish",), moments) == [9, 0, 0, 0]  # It began at zero.
+    assert objects.values_at(slot, ("publish",), moments) == [9, 0, 0, 0]  # It began at zero.
     assert len(objects) == 2
 
 
@@ -157,8 +166,8 @@ def test_frames_within_an_interval_are_one() -> None:
     frames = Frames(BASIC, NO_BOUND)
     for at in range(20):
         began = BEGAN_MS + at * MS
-        frame = at_once(made(began, began + MS, [([7], {"publish": [1]})]))
-        at_once(frames.add(frame))
+        frame = run_steps(make_frame(began, began + MS, [([7], {"publish": [1]})]))
+        run_steps(frames.add(frame))
     found = list(frames.back())
     assert [one.changes["publish"][0] for one in found] == [5, 5, 5, 5]
     assert sum(one.ended_ms - one.began_ms for one in found) == 20 * MS
@@ -168,8 +177,8 @@ def test_joined_frames_have_the_sum_of_both() -> None:
     frames: list[Frame] = []
     for at, ids in enumerate(([3, 1], [2, 3])):
         changes = {"ready": [at + 1, 10]}
-        frames.append(at_once(made(at, at + 1, [(ids, changes)])))
-    both = at_once(joined(frames))
+        frames.append(run_steps(make_frame(at, at + 1, [(ids, changes)])))
+    both = run_steps(join_frames(frames))
     assert dict(zip(both.ids, both.changes["ready"], strict=True)) == {1: 10, 2: 2, 3: 11}
     assert (both.began_ms, both.ended_ms) == (0, 2)
 

@@ -11,23 +11,30 @@ import pytest
 import trustme
 
 from headrace.client import blocking, connect
+from headrace.client.blocking_pipeline import Sink
 from headrace.client.lease import Lease
 from headrace.console.broker import answers, lists
 from headrace.management_operations import OperationName
+from headrace.management_rows import RouteAnswer, TopologyGraph
+from headrace.model.exchange.deduplication import ARGUMENT
 from headrace.server.management.operations import OPERATIONS
 from support.console import LocalConsole
+from support.console_objects import begin_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+#: Lists that need a running job, or the fields of a request. Their rows are tested elsewhere:
+#: ``test_jobs_that_run_are_of_their_schema`` and ``test_a_line_of_the_log_is_of_its_schema``.
+TESTED_ELSEWHERE = (lists.JOBS, lists.LOG_LINES)
 #: The lists with a type for their rows.
 LISTS = [
     (listing, row_type)
     for listing in vars(lists).values()
     if isinstance(listing, lists.ListOperation)
     for (row_type,) in [get_args(vars(listing)["__orig_class__"])]
-    if is_typeddict(row_type)
+    if is_typeddict(row_type) and listing not in TESTED_ELSEWHERE
 ]
 
 
@@ -35,11 +42,14 @@ LISTS = [
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalConsole]:
     """A broker with something in each list."""
     home = tmp_path_factory.mktemp("data")
-    with LocalConsole(home, broker=certificate(home)) as console:
+    backups = {"backup_directory": tmp_path_factory.mktemp("backups")}
+    with LocalConsole(home, broker=certificate(home) | backups) as console:
         link: Any = console.console.link  # type: ignore[union-attr]
         stream = {"x-queue-type": "stream"}
         console.run(link.ask("set alarm", vhost="/", reason="maintenance"))
         console.run(link.ask("declare queue", name="orders"))
+        console.run(link.ask("declare queue", name="once", arguments={ARGUMENT: True}))
+        console.run(link.ask("back up", name="first"))
         console.run(link.ask("declare queue", name="events", arguments=stream))
         console.run(link.ask("set group", stream="events", group="etl", position=0))
         policy = {"vhost": "/", "name": "short", "pattern": ".*", "definition": {"max-length": 9}}
@@ -51,9 +61,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalConsole]:
         console.run(link.ask("put topic permission", **topic, write=".*", read=".*"))
         console.run(link.ask("bind", source="amq.topic", destination="orders", routing_key="#"))
         asyncio.run(take(console.broker.url))
-        with blocking.connect(console.broker.url) as connection:
-            with connection.channel().consume("orders"):
-                yield console
+        with (
+            blocking.connect(console.broker.url) as connection,
+            begin_transaction(console, "orders"),
+            Sink(connection, "rows") as sink,
+            connection.channel().consume("orders"),
+        ):
+            sink.begin("query", "run")
+            yield console
 
 
 def certificate(home: Path) -> dict[str, Any]:
@@ -81,6 +96,9 @@ def is_of(value: object, kind: Any) -> bool:
     if get_origin(kind) is list:
         assert isinstance(value, list)
         return all(is_of(one, get_args(kind)[0]) for one in value)
+    if is_typeddict(kind):
+        assert isinstance(value, dict)
+        return not differences(value, kind)
     if kind is float:
         return type(value) in (int, float)
     return type(value) is kind
@@ -115,6 +133,8 @@ def test_rows_have_their_type(
     [
         ("status", {"counts": False}, answers.Status),
         ("health", {"checks": ["store", "ready"]}, answers.Health),
+        ("route", {"exchange": "", "routing_key": "orders"}, RouteAnswer),
+        ("show topology", {"kind": "queue", "name": "orders"}, TopologyGraph),
     ],
 )
 def test_last_lines_have_their_type(

@@ -188,9 +188,9 @@ def test_a_client_that_hung_up_in_an_answer_counts_no_longer(many: LocalConsole)
 def test_slots_are_given_back() -> None:
     running: RunningRequests[str] = RunningRequests(1, lambda held: min(held, default=None))
     with (
-        running.counted("a", "first"),
-        running.counted("a", "second"),
-        running.counted("b", "third"),
+        running.count("a", "first"),
+        running.count("a", "second"),
+        running.count("b", "third"),
     ):
         assert running._running == {"a": {"second"}, "b": {"third"}}
     assert running._running == {}
@@ -239,10 +239,10 @@ async def delayed_logins(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(5):
         await asyncio.sleep(0)
     assert begun == [*(f"guess-{at}" for at in range(LOGINS_OF_PEER_MAX)), "bob", "ada"]
-    monkeypatch.setattr(login_throttle, "LINE_S", 0.0)
+    monkeypatch.setattr(login_throttle, "WAIT_S", 0.0)
     with pytest.raises(OperationRefused, match="too many logins from"):
         await log_in("6.6.6.6", "late")
     answered.set()
     await asyncio.gather(*others)
     assert len(await asyncio.gather(*guesses, return_exceptions=True)) == 20
-    assert lines._lines == {}
+    assert lines._queues == {}

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from headrace.client import blocking
-from headrace.console.api.schemas.own import STREAM, STREAM_DETAILS
+from headrace.console.api.streams import STREAM_DETAILS_SCHEMA, STREAM_SCHEMA
 from support.console import LocalConsole
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalConsole]:
 def test_a_stream_tells_offsets_limits_and_consumers(console: LocalConsole) -> None:
     (row,) = console.get(STREAMS)
     assert console.get(f"{STREAMS}/%2F") == [row]
-    jsonschema.validate(row, STREAM)
+    jsonschema.validate(row, STREAM_SCHEMA)
     assert (row["name"], row["first_offset"], row["next_offset"]) == ("log", 0, 3)
     assert row["max_bytes"] == 1 << 20
     with blocking.connect(console.broker.url) as connection:
@@ -51,7 +51,7 @@ def test_a_stream_tells_offsets_limits_and_consumers(console: LocalConsole) -> N
         channel.qos(1)
         with channel.consume("log", tag="reader"):
             found = console.get(f"{STREAMS}/%2F/log")
-    jsonschema.validate(found, STREAM_DETAILS)
+    jsonschema.validate(found, STREAM_DETAILS_SCHEMA)
     assert [one["tag"] for one in found["consumer_list"]] == ["reader"]
     assert (found["next_offset"], found["groups"]) == (3, [])
     (reader,) = found["consumer_list"]

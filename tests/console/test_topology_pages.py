@@ -15,11 +15,13 @@ import pytest
 from headrace.console.api.audit_log import audit_line
 from headrace.console.api.logs import log_line
 from headrace.console.pages import inner_tables
-from headrace.console.pages.drawings.topology import GraphEdge, GraphNode, columns_of, draw
+from headrace.console.pages.drawings.topology import columns_of, draw
 from support.console import LocalConsole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from headrace.management_rows import GraphEdge, GraphNode
 
 HOSTILE = "<b>\"'&{{ 7*7 }}"
 SECRET = "a-password-of-tests"
@@ -190,16 +192,16 @@ def test_lines_of_logs_are_read_in_both_formats() -> None:
 
 def test_what_leads_to_another_is_left_of_it() -> None:
     edges: list[GraphEdge] = [
-        {"from": 0, "to": 1, "what": "binding", "routing_key": ""},
-        {"from": 2, "to": 0, "what": "binding", "routing_key": ""},
-        {"from": 1, "to": 0, "what": "dead-letter", "routing_key": ""},
-        {"from": 0, "to": 0, "what": "alternate", "routing_key": ""},
+        {"from": 0, "to": 1, "what": "binding", "routing_key": "", "arguments": {}},
+        {"from": 2, "to": 0, "what": "binding", "routing_key": "", "arguments": {}},
+        {"from": 1, "to": 0, "what": "dead-letter", "routing_key": "", "arguments": {}},
+        {"from": 0, "to": 0, "what": "alternate", "routing_key": "", "arguments": {}},
     ]
     assert columns_of(3, edges) == [[2], [0], [1]]
     assert columns_of(1, []) == [[0]]
     only_dead: list[GraphEdge] = [
-        {"from": 1, "to": 0, "what": "dead-letter", "routing_key": ""},
-        {"from": 2, "to": 1, "what": "binding", "routing_key": ""},
+        {"from": 1, "to": 0, "what": "dead-letter", "routing_key": "", "arguments": {}},
+        {"from": 2, "to": 1, "what": "binding", "routing_key": "", "arguments": {}},
     ]
     assert columns_of(3, only_dead) == [[2], [1], [0]]
     node: GraphNode = {"kind": "exchange", "name": "x" * 255, "type": "topic", "ready": 0}

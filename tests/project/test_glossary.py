@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headrace.console import pages
 from headrace.console.pages.navigation import MENU
-from headrace.console.pages.routes import ACTIONS, LISTS, PAGES
+from headrace.console.pages.routes import RESOURCES
 
 GLOSSARY = Path(__file__).parents[2] / "docs" / "reference" / "glossary.md"
 TEMPLATES = Path(pages.__file__).parent / "templates"
@@ -58,8 +58,9 @@ def labels() -> Iterator[str]:
     for group, entries in MENU:
         yield group
         yield from (entry.title for entry in entries)
-    yield from (page.kind for page in PAGES)
-    yield from texts_of((LISTS, PAGES, ACTIONS))
+    for resource in RESOURCES:
+        yield from (page.kind for page in resource.details)
+        yield from texts_of([*resource.lists, *resource.details, *resource.actions])
     for info in pkgutil.walk_packages(pages.__path__, f"{pages.__name__}."):
         yield from texts_of(tuple(vars(import_module(info.name)).values()))
     for template in TEMPLATES.glob("*.html"):

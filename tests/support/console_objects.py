@@ -7,6 +7,9 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from headrace.client import blocking
+from headrace.protocol.codec_0_x import DtxSelect, DtxSelectOk, DtxStart, DtxStartOk
+from headrace.spec.tables import V0_9
+from headrace.testing.raw_client import RawClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,3 +68,13 @@ def populate(console: LocalConsole) -> Iterator[None]:
             channel.publish(b"m", routing_key="many.01")
         with channel.consume("many.00", tag=HOSTILE[0]):
             yield
+
+
+def begin_transaction(console: LocalConsole, queue: str) -> RawClient:
+    """Begin a distributed transaction with a message to a queue; it lasts as long as the client."""
+    host, port = console.broker.url.rpartition("@")[2].split("/")[0].split(":")
+    client = RawClient(host, int(port), V0_9).open()
+    client.call(DtxSelect(), DtxSelectOk)
+    client.call(DtxStart(dtx_identifier="order-17"), DtxStartOk)
+    client.publish(queue, b"m")
+    return client

@@ -15,8 +15,9 @@ function returns
 - a :class:`~headrace.console.http.answers.Listed`: the query filters, orders and pages it;
 - an :class:`~headrace.console.http.answers.Answer` for another status, with headers.
 
-A handler that reads a body hands its fields to a function with typed parameters. Pages call that
+A handler that reads a body passes its fields to a function with typed parameters. Pages call that
 function, and any other handler itself: a page refuses what the API refuses, with the same words.
+:mod:`.api` has the rule for the names of both.
 
 ``call.path`` has the decoded segments of the path, ``call.query`` the query, ``await call.body()``
 the JSON object of the request. ``await call.ask("delete queue", name=…)`` runs an operation of the

@@ -34,7 +34,7 @@ WORDS = {  # The field ``error``, by status.
     503: "service_unavailable",
 }
 NOT_FOUND = "not-found"  # The broker's code of an object that does not exist.
-STATUSES = {  # By the broker's code.
+STATUSES = {  # HTTP statuses by the broker's code.
     "bad-request": 400,
     NOT_FOUND: 404,
     "refused": 401,

@@ -17,7 +17,7 @@ BACKLOG = 1024
 
 
 class ConsoleError(Exception):
-    """The console cannot start; the text says why."""
+    """The console cannot start; the text is the reason."""
 
 
 def check_loopback(host: str) -> None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-HTTP_PORT = 15672  # Of RabbitMQ's management plug-in.
-METRICS_PORT = 15692  # Of RabbitMQ's Prometheus plug-in.
+HTTP_PORT = 15672  # The port of RabbitMQ's management plug-in.
+METRICS_PORT = 15692  # The port of RabbitMQ's Prometheus plug-in.
 RABBITMQ_VERSION = "4.1.0"  # The version of the API, by which clients choose their requests.
 HISTORY = Path("console") / "history.sqlite"
 NO_HISTORY = "none"
@@ -22,7 +22,7 @@ class OAuthClient:
     token_endpoint: str
     scopes: str = "openid"
     issuer: str = ""  # Required issuer of answers that name one; empty: any.
-    authorities: Path | None = None  # Of the token endpoint's certificate; None: the system's.
+    authorities: Path | None = None  # For the token endpoint's certificate; None: the system's.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

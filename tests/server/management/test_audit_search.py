@@ -60,8 +60,8 @@ def search(operator: ManagementClient, **fields: object) -> Iterator[list[dict[s
 def test_every_line_is_found_once_whatever_is_read_at_a_time(
     operator: ManagementClient, monkeypatch: pytest.MonkeyPatch, block, looked, count
 ) -> None:
-    monkeypatch.setattr(audit_log, "BLOCK_OCTETS", block)
-    monkeypatch.setattr(audit_log, "LOOKED_OCTETS_MAX", looked)
+    monkeypatch.setattr(audit_log, "BLOCK_BYTES", block)
+    monkeypatch.setattr(audit_log, "SEARCHED_BYTES_MAX", looked)
     answers = list(search(operator, count=count, until="2020-12-31"))
     assert max(map(len, answers)) <= count
     found = [item["line"] for items in answers for item in items]

@@ -5,9 +5,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.console.api.common.schemas import (
+    OBJECT,
+    TEXT,
+    TEXT_OR_NONE,
+    WHOLE,
+    list_or_page_of,
+    record,
+)
 from headrace.console.api.logs import LINES, NO_LOG, object_of
 from headrace.console.broker.errors import OperationRefused
-from headrace.console.http.answers import Listed
+from headrace.console.http.answers import RowList
 from headrace.console.http.query import is_true
 from headrace.console.http.routes import Parameter, Routes
 from headrace.user_tags import ADMINISTRATOR
@@ -26,6 +34,19 @@ AUDIT_QUERY = (
     Parameter("until", "Only lines before this time, in ISO 8601."),
     Parameter("before", "Only lines before a line: the `at` of the last line of an answer."),
 )
+AUDIT_LINE_SCHEMA = record(
+    number=WHOLE,
+    name=TEXT,
+    at=TEXT,
+    time=TEXT_OR_NONE,
+    what=TEXT,
+    allowed={"type": ["boolean", "null"]},
+    who=TEXT_OR_NONE,
+    from_=TEXT_OR_NONE,
+    vhost=TEXT_OR_NONE,
+    reason=TEXT_OR_NONE,
+    facts=OBJECT,
+)
 ROUTES = Routes()
 
 
@@ -37,8 +58,9 @@ ROUTES = Routes()
     tag=ADMINISTRATOR,
     query=AUDIT_QUERY,
     paged=True,
+    answer=list_or_page_of(AUDIT_LINE_SCHEMA),
 )
-async def audit_log(call: HttpCall) -> Listed:
+async def list_audit_lines(call: HttpCall) -> RowList:
     """Return the lines of the audit log that match the query, the newest first.
 
     Raises:
@@ -57,7 +79,7 @@ async def audit_log(call: HttpCall) -> Listed:
         except OperationRefused as error:
             if error.code != NO_LOG:
                 raise
-            return Listed([], ("number",))
+            return RowList([], ("number",))
         lines += items
         before = done["before"]
         is_complete = before is None
@@ -65,7 +87,7 @@ async def audit_log(call: HttpCall) -> Listed:
         {"number": number, "name": row["line"], "at": row["at"], **audit_line(row["line"])}
         for number, row in enumerate(lines, 1)
     ]
-    return Listed(rows, ("number",))
+    return RowList(rows, ("number",))
 
 
 def audit_line(line: str) -> JsonObject:

@@ -6,9 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import BOOLEAN, Body, schema
-from headrace.console.api.schemas.parts import TEXT
+from headrace.console.api.common.schemas import (
+    TEXT,
+    TEXT_OR_NONE,
+    TIME,
+    WHOLE,
+    WHOLE_OR_NONE,
+    list_or_page_of,
+    record,
+)
 from headrace.console.broker.lists import BACKUPS
-from headrace.console.http.answers import Answer, Listed
+from headrace.console.http.answers import Answer, RowList
 from headrace.console.http.routes import Routes
 from headrace.console.http_errors import bad_request
 from headrace.user_tags import ADMINISTRATOR
@@ -17,23 +25,40 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
 
 PATH = "/api/headrace/backups"
+BACKUP_SCHEMA = record(
+    name=TEXT,
+    begun=TEXT_OR_NONE,
+    finished=TEXT_OR_NONE,
+    bytes=WHOLE_OR_NONE,
+    files=WHOLE_OR_NONE,
+    vhosts=WHOLE_OR_NONE,
+    identity=TEXT_OR_NONE,
+    error=TEXT,
+)
+NEW_BACKUP_SCHEMA = record(
+    name=TEXT, begun=TIME, finished=TIME, bytes=WHOLE, files=WHOLE, vhosts=WHOLE, identity=TEXT
+)
 ROUTES = Routes()
 
 
 @ROUTES.get(
-    {PATH: "Backups in `backup_directory`, with time and bytes."}, tag=ADMINISTRATOR, paged=True
+    {PATH: "Backups in `backup_directory`, with time and bytes."},
+    tag=ADMINISTRATOR,
+    paged=True,
+    answer=list_or_page_of(BACKUP_SCHEMA),
 )
-async def list_backups(call: HttpCall) -> Listed:
+async def list_backups(call: HttpCall) -> RowList:
     """Return the named backups."""
-    return Listed(await call.rows(BACKUPS), ("name",))
+    return RowList(await call.rows(BACKUPS), ("name",))
 
 
 @ROUTES.post(
     {PATH: "Make a named backup there; `base` names a backup whose files are linked."},
     tag=ADMINISTRATOR,
     body=schema(("name",), name=TEXT, base=TEXT, verify=BOOLEAN),
+    answer=NEW_BACKUP_SCHEMA,
 )
-async def make_backup(call: HttpCall) -> Answer:
+async def post_backup(call: HttpCall) -> Answer:
     """Make a backup; the answer follows when the backup is complete."""
     body = await Body.of(call)
     name = body.text("name")

@@ -12,17 +12,17 @@ from urllib.parse import quote, unquote
 
 from headrace.console.api.common.body import TABLE, Body, schema
 from headrace.console.api.common.lookups import check_vhost, rows_of
+from headrace.console.api.common.schemas import OBJECT, TEXT, list_or_page_of, record
 from headrace.console.api.exchanges import EXCHANGE, exchange_name
-from headrace.console.api.schemas.parts import TEXT
 from headrace.console.broker import lists
-from headrace.console.http.answers import Described, Listed, created
-from headrace.console.http.paging import in_order, value_at
+from headrace.console.http.answers import LazyList, RowList, created
+from headrace.console.http.paging import sort_rows, value_at
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.console.http_errors import not_found
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from headrace.console.http.answers import Answer
     from headrace.console.http.call import HttpCall
@@ -42,6 +42,15 @@ Binding = Union[int, "JsonObject"]  # A slot stands for its queue's binding to t
 BINDINGS = "/api/bindings/{vhost}/e/{source}/{kind}/{destination}"
 BINDS = "write on the destination, read on the source"
 BINDING = f"{BINDINGS}/{{properties_key}}"
+BINDING_SCHEMA = record(
+    source=TEXT,
+    vhost=TEXT,
+    destination=TEXT,
+    destination_type={"enum": ["queue", "exchange"]},
+    routing_key=TEXT,
+    arguments=OBJECT,
+    properties_key={"type": "string", "minLength": 1},
+)
 ROUTES = Routes()
 
 
@@ -50,21 +59,22 @@ ROUTES = Routes()
     tag=MANAGEMENT,
     permission=ACCESS,
     paged=True,
+    answer=list_or_page_of(BINDING_SCHEMA),
 )
-async def bindings_of_source(
+async def list_bindings_of_source(
     call: HttpCall, vhost: str, exchange: str
-) -> Listed | Described[Binding]:
+) -> RowList | BindingRows:
     """Return the bindings from an exchange."""
     if not exchange_name(exchange):
         await existing_exchange(call, vhost, exchange)
-        return await list_default(call, vhost)
-    return await bindings_of_named(call, vhost, exchange)
+        return await default_bindings(call, vhost)
+    return await list_bindings_of_named_exchange(call, vhost, exchange)
 
 
-async def bindings_of_named(call: HttpCall, vhost: str, exchange: str) -> Listed:
+async def list_bindings_of_named_exchange(call: HttpCall, vhost: str, exchange: str) -> RowList:
     """Return the bindings from an exchange that is not the default one."""
     name = await existing_exchange(call, vhost, exchange)
-    return await bindings_where(call, vhost, source=name)
+    return await find_bindings(call, vhost, source=name)
 
 
 @ROUTES.get(
@@ -72,11 +82,12 @@ async def bindings_of_named(call: HttpCall, vhost: str, exchange: str) -> Listed
     tag=MANAGEMENT,
     permission=ACCESS,
     paged=True,
+    answer=list_or_page_of(BINDING_SCHEMA),
 )
-async def bindings_of_destination(call: HttpCall, vhost: str, exchange: str) -> Listed:
+async def list_bindings_of_destination(call: HttpCall, vhost: str, exchange: str) -> RowList:
     """Return the bindings to an exchange."""
     name = await existing_exchange(call, vhost, exchange)
-    return await bindings_where(call, vhost, destination=name, destination_type="exchange")
+    return await find_bindings(call, vhost, destination=name, destination_type="exchange")
 
 
 @ROUTES.get(
@@ -84,12 +95,13 @@ async def bindings_of_destination(call: HttpCall, vhost: str, exchange: str) -> 
     tag=MANAGEMENT,
     permission=ACCESS,
     paged=True,
+    answer=list_or_page_of(BINDING_SCHEMA),
 )
-async def bindings_of_queue(call: HttpCall, vhost: str, queue: str) -> Listed:
+async def list_bindings_of_queue(call: HttpCall, vhost: str, queue: str) -> RowList:
     """Return the bindings to a queue."""
     await call.ask("show queue", vhost=vhost, name=queue)
-    listed = await bindings_where(call, vhost, destination=queue, destination_type="queue")
-    return Listed((default_binding(vhost, queue), *listed.rows), BINDING_ORDER)
+    listed = await find_bindings(call, vhost, destination=queue, destination_type="queue")
+    return RowList((default_binding(vhost, queue), *listed.rows), BINDING_ORDER)
 
 
 @ROUTES.get(
@@ -97,8 +109,9 @@ async def bindings_of_queue(call: HttpCall, vhost: str, queue: str) -> Listed:
     tag=MANAGEMENT,
     permission=ACCESS,
     paged=True,
+    answer=list_or_page_of(BINDING_SCHEMA),
 )
-async def list_bindings(call: HttpCall, vhost: str | None = None) -> Described[Binding]:
+async def list_bindings(call: HttpCall, vhost: str | None = None) -> BindingRows:
     """Return the bindings of a virtual host, or of all that the user sees.
 
     There are as many bindings to the default exchange as queues, so only a page of rows is made.
@@ -110,15 +123,14 @@ async def list_bindings(call: HttpCall, vhost: str | None = None) -> Described[B
     table = await call.state.queues.fresh()
     default: dict[str, list[int]] = {}
     vhosts = table.fields.get("vhost", [])
-    for slot in table.ordered():
+    for slot in table.slots_in_order():
         default.setdefault(str(vhosts[slot]), []).append(slot)
     items: list[Binding] = []
     for name in sorted(explicit.keys() | default.keys()):
         if vhost in (None, name) and call.identity.sees_vhost(name):
             items += default.get(name, ())
-            items += in_order(explicit.get(name, []), {}, BINDING_ORDER)
-    rows = Bindings(table)
-    return Described(items, rows.describe, rows.name, rows.key, rows.mark)
+            items += sort_rows(explicit.get(name, []), {}, BINDING_ORDER)
+    return BindingRows(table, items)
 
 
 @ROUTES.get(
@@ -126,20 +138,23 @@ async def list_bindings(call: HttpCall, vhost: str | None = None) -> Described[B
     tag=MANAGEMENT,
     permission=ACCESS,
     paged=True,
+    answer=list_or_page_of(BINDING_SCHEMA),
 )
-async def bindings_between(
+async def list_bindings_between(
     call: HttpCall, vhost: str, source: str, kind: str, destination: str
-) -> Listed:
+) -> RowList:
     """Return the bindings between an exchange and a queue or exchange."""
-    return Listed(await between(call, vhost, source, kind, destination), BINDING_ORDER)
+    return RowList(
+        await find_bindings_between(call, vhost, source, kind, destination), BINDING_ORDER
+    )
 
 
-@ROUTES.get({BINDING: "One binding."}, tag=MANAGEMENT, permission=ACCESS)
+@ROUTES.get({BINDING: "One binding."}, tag=MANAGEMENT, permission=ACCESS, answer=BINDING_SCHEMA)
 async def show_binding(
     call: HttpCall, vhost: str, source: str, kind: str, destination: str, properties_key: str
 ) -> JsonObject:
     """Return the binding with a properties key."""
-    for row in await between(call, vhost, source, kind, destination):
+    for row in await find_bindings_between(call, vhost, source, kind, destination):
         if same_key(row["properties_key"], properties_key):
             return row
     raise not_found()
@@ -192,7 +207,7 @@ async def bind(
 
 
 @ROUTES.delete({BINDING: "Remove a binding."}, tag=MANAGEMENT, permission=BINDS)
-async def delete_binding(
+async def remove_binding(
     call: HttpCall, vhost: str, source: str, kind: str, destination: str, properties_key: str
 ) -> None:
     """Remove the binding with a properties key."""
@@ -208,45 +223,45 @@ async def delete_binding(
     )
 
 
-class Bindings:
-    """Describes and sorts bindings."""
+class BindingRows(LazyList[Binding]):
+    """Bindings of the broker, and those of queues to the default exchange."""
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
+    def __init__(self, table: Table, items: Sequence[Binding]) -> None:
+        """``table`` has the queues that the slots among ``items`` stand for."""
+        super().__init__(items)
+        self.table = table
 
-    def describe(self, item: Binding) -> JsonObject:
+    def row(self, item: Binding) -> JsonObject:
         """Return a binding as RabbitMQ describes it."""
         if isinstance(item, int):
-            return default_binding(self._table.text("vhost", item), self._table.text("name", item))
+            return default_binding(self.table.text("vhost", item), self.table.text("name", item))
         return item
 
     def name(self, item: Binding) -> str:
         """Return an empty text: bindings have no names."""
         return ""
 
-    def key(self, column: str) -> Callable[[Binding], object]:
-        """Return the sort key of a column, which makes no rows; 0 for a missing field."""
-        text, path = self._table.text, column.split(".")
+    def sort_key(self, column: str) -> Callable[[Binding], object]:
+        text, path = self.table.text, column.split(".")
         field = OF_DEFAULT.get(column)
         if field is not None:
             return lambda item: text(field, item) if isinstance(item, int) else item[column]
         if column == "properties_key":
-            return lambda item: self.describe(item)[column]
+            return lambda item: self.row(item)[column]
         same = value_at(default_binding("", ""), path)
         return lambda item: same if isinstance(item, int) else value_at(item, path)
 
-    def mark(self, item: Binding) -> int:
+    def version(self, item: Binding) -> int:
         """Return the id of a slot's queue, which changes when another queue gets the slot."""
-        return self._table.ids[item] if isinstance(item, int) else 0
+        return self.table.ids[item] if isinstance(item, int) else 0
 
 
-async def list_default(call: HttpCall, vhost: str) -> Described[Binding]:
+async def default_bindings(call: HttpCall, vhost: str) -> BindingRows:
     """Return the bindings from the default exchange of a virtual host."""
     table = await call.state.queues.fresh()
     vhosts = table.fields.get("vhost", [])
-    items: list[Binding] = [slot for slot in table.ordered() if vhosts[slot] == vhost]
-    rows = Bindings(table)
-    return Described(items, rows.describe, rows.name, rows.key, rows.mark)
+    items: list[Binding] = [slot for slot in table.slots_in_order() if vhosts[slot] == vhost]
+    return BindingRows(table, items)
 
 
 async def explicit_bindings(call: HttpCall, vhost: str | None, **ends: str) -> list[JsonObject]:
@@ -257,7 +272,7 @@ async def explicit_bindings(call: HttpCall, vhost: str | None, **ends: str) -> l
     return [binding_of(row) for row in await rows_of(call, lists.BINDINGS, vhost, **ends)]
 
 
-async def between(
+async def find_bindings_between(
     call: HttpCall, vhost: str, source: str, letter: str, destination: str
 ) -> list[JsonObject]:
     """Return the bindings between an exchange and a queue or exchange.
@@ -272,7 +287,7 @@ async def between(
         return [default_binding(vhost, destination)] if kind == "queue" else []
     values = {"source": name, "destination": destination, "destination_type": kind}
     rows = await explicit_bindings(call, vhost, source=name, destination=destination)
-    return matching(rows, values)
+    return rows_with(rows, values)
 
 
 def destination_kind(letter: str) -> str:
@@ -297,13 +312,13 @@ async def existing_exchange(call: HttpCall, vhost: str, exchange: str) -> str:
     return name
 
 
-async def bindings_where(call: HttpCall, vhost: str, **values: str) -> Listed:
+async def find_bindings(call: HttpCall, vhost: str, **values: str) -> RowList:
     """Return the bindings with these values, without those of the default exchange."""
     ends = {end: name for end, name in values.items() if end in ENDS}
-    return Listed(matching(await explicit_bindings(call, vhost, **ends), values), BINDING_ORDER)
+    return RowList(rows_with(await explicit_bindings(call, vhost, **ends), values), BINDING_ORDER)
 
 
-def matching(rows: list[JsonObject], values: JsonObject) -> list[JsonObject]:
+def rows_with(rows: list[JsonObject], values: JsonObject) -> list[JsonObject]:
     """Return the rows with these values."""
     return [row for row in rows if all(row[name] == value for name, value in values.items())]
 

@@ -9,6 +9,15 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
+from headrace.console.api.common.schemas import (
+    FLAG,
+    OBJECT,
+    TEXT,
+    WHOLE,
+    WHOLE_OR_NONE,
+    array_of,
+    record,
+)
 from headrace.console.broker.lists import MESSAGES
 from headrace.console.http.answers import Answer, Text
 from headrace.console.http.routes import Parameter, Routes
@@ -37,6 +46,18 @@ QUERY = (
     Parameter("count", f"Messages, {COUNT} by default, {COUNT_MAX} at most.", "integer"),
     Parameter("bytes", f"Bytes of each body, {SHOWN} by default.", "integer"),
 )
+MESSAGE_SCHEMA = record(
+    position=WHOLE,
+    class_=TEXT,
+    exchange=TEXT,
+    routing_key=TEXT,
+    redelivered=FLAG,
+    deliveries=WHOLE,
+    persistent={"type": ["boolean", "null"]},
+    headers=OBJECT,
+    bytes=WHOLE,
+) | {"anyOf": [{"required": ["body"]}, {"required": ["body_base64"]}]}
+MESSAGES_SCHEMA = record(messages=array_of(MESSAGE_SCHEMA), next=WHOLE_OR_NONE)
 ROUTES = Routes()
 
 
@@ -46,28 +67,29 @@ ROUTES = Routes()
     permission=READ,
     query=QUERY,
     shows_payloads=True,
+    answer=MESSAGES_SCHEMA,
 )
-async def browse(call: HttpCall, vhost: str, queue: str) -> Answer:
+async def get_messages(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Return messages in the order of delivery or position; ``next`` is the next position."""
     page = await page_of_messages(
         call,
         vhost,
         queue,
-        count=count_in(call.query),
-        shown=number(call.query, "bytes", SHOWN, 0, SHOWN_MAX),
+        count=count_of(call.query),
+        shown=parse_number(call.query, "bytes", SHOWN, 0, SHOWN_MAX),
         selector=call.query.get("selector", ""),
-        start=place(call.query.get("from", "")),
+        start=parse_position(call.query.get("from", "")),
     )
     return Answer(200, page)
 
 
-def count_in(query: Mapping[str, str]) -> int:
-    """Return how many messages a query asks for.
+def count_of(query: Mapping[str, str]) -> int:
+    """Return the number of messages that a query selects.
 
     Raises:
         HttpError: the count is not a number, or out of bounds.
     """
-    return number(query, "count", COUNT, 1, COUNT_MAX)
+    return parse_number(query, "count", COUNT, 1, COUNT_MAX)
 
 
 async def page_of_messages(
@@ -109,7 +131,7 @@ async def page_of_messages(
     media=OCTETS,
     shows_payloads=True,
 )
-async def download(call: HttpCall, vhost: str, queue: str, position: str) -> Text:
+async def get_message_body(call: HttpCall, vhost: str, queue: str, position: str) -> Text:
     """Return the body of the message at a position, as a download."""
     if not position.isascii() or not position.isdecimal() or len(position) > 18:
         raise not_found()
@@ -136,14 +158,16 @@ def body_of(row: JsonObject) -> bytes:
     return str(row.get("body", "")).encode()
 
 
-def place(text: str) -> int | str | None:
+def parse_position(text: str) -> int | str | None:
     """Return a position for the operation ``peek``: a number, a word or a time."""
     if not text:
         return None
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else text
 
 
-def number(query: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+def parse_number(
+    query: Mapping[str, str], name: str, default: int, minimum: int, maximum: int
+) -> int:
     """Return a number of a query.
 
     Raises:
@@ -152,6 +176,6 @@ def number(query: Mapping[str, str], name: str, default: int, least: int, most: 
     text = query.get(name, "")
     if not text:
         return default
-    if text.isascii() and text.isdecimal() and len(text) <= 18 and least <= int(text) <= most:
+    if text.isascii() and text.isdecimal() and len(text) <= 18 and minimum <= int(text) <= maximum:
         return int(text)
-    raise bad_request(f"'{name}' is a number from {least} to {most}")
+    raise bad_request(f"'{name}' is a number from {minimum} to {maximum}")

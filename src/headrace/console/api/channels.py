@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.lookups import existing_vhost, only, rows_of
+from headrace.console.api.common.lookups import existing_vhost, find_row, rows_of
 from headrace.console.api.common.samples import message_stats
+from headrace.console.api.common.schemas import FLAG, OBJECT, TEXT, UINT32, list_or_page_of, record
 from headrace.console.api.connections import (
     CONNECTION,
     OWN,
@@ -17,7 +18,7 @@ from headrace.console.api.connections import (
 )
 from headrace.console.api.consumers import consumer_of
 from headrace.console.broker.lists import CONSUMERS
-from headrace.console.http.answers import Listed
+from headrace.console.http.answers import RowList
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.console.http_errors import not_found
 from headrace.node_name import node_name
@@ -30,6 +31,21 @@ if TYPE_CHECKING:
     from headrace.console.state.table import SampledObject
     from headrace.untyped import JsonObject
 
+CHANNEL_SCHEMA = record(
+    number=UINT32,
+    name=TEXT,
+    connection_details=record(name=TEXT, peer_host=TEXT, peer_port=UINT32),
+    vhost=TEXT,
+    user=TEXT,
+    state=TEXT,
+    consumer_count=UINT32,
+    confirm=FLAG,
+    transactional=FLAG,
+    prefetch_count=UINT32,
+    messages_unacknowledged=UINT32,
+    messages_unconfirmed=UINT32,
+    message_stats=OBJECT,
+)
 ROUTES = Routes()
 
 
@@ -38,22 +54,29 @@ ROUTES = Routes()
     tag=MANAGEMENT,
     permission=OWN,
     paged=True,
+    answer=list_or_page_of(CHANNEL_SCHEMA),
 )
 @ROUTES.get(
     {"/api/vhosts/{vhost}/channels": "The channels of a virtual host."},
     tag=MANAGEMENT,
     permission=ACCESS,
     paged=True,
+    answer=list_or_page_of(CHANNEL_SCHEMA),
 )
-async def list_channels(call: HttpCall, vhost: str | None = None) -> Listed:
+async def list_channels(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the channels that the user sees."""
-    return Listed(await channels(call, vhost), ("name",))
+    return RowList(await channel_rows(call, vhost), ("name",))
 
 
-@ROUTES.get({"/api/channels/{channel}": "One channel."}, tag=MANAGEMENT, permission=OWN)
+@ROUTES.get(
+    {"/api/channels/{channel}": "One channel."},
+    tag=MANAGEMENT,
+    permission=OWN,
+    answer=CHANNEL_SCHEMA,
+)
 async def show_channel(call: HttpCall, channel: str) -> JsonObject:
     """Return one channel, with its consumers."""
-    row = only(await channels(call), name=channel)
+    row = find_row(await channel_rows(call), name=channel)
     names = await connection_names(call)
     key = (row["connection_details"]["name"], row["number"])
     consumers = []
@@ -79,7 +102,7 @@ async def find_channel(call: HttpCall, name: str) -> SampledObject:
     raise not_found()
 
 
-async def channels(call: HttpCall, vhost: str | None = None) -> list[JsonObject]:
+async def channel_rows(call: HttpCall, vhost: str | None = None) -> list[JsonObject]:
     """Return the channels that the user sees, of a virtual host if one is named.
 
     Raises:
@@ -131,9 +154,10 @@ def channel_of(channel: SampledObject, names: Names, query: Mapping[str, str]) -
     tag=MANAGEMENT,
     permission=OWN,
     paged=True,
+    answer=list_or_page_of(CHANNEL_SCHEMA),
 )
-async def channels_of_connection(call: HttpCall, name: str) -> Listed:
+async def list_channels_of_connection(call: HttpCall, name: str) -> RowList:
     """Return the channels of a connection."""
     await find_connection(call, name)
-    rows = await channels(call)
-    return Listed([row for row in rows if row["connection_details"]["name"] == name], ("name",))
+    rows = await channel_rows(call)
+    return RowList([row for row in rows if row["connection_details"]["name"] == name], ("name",))

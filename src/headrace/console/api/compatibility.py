@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.lookups import check_vhost
 from headrace.console.api.common.node import check_node
-from headrace.console.http.answers import Listed
+from headrace.console.api.common.schemas import TEXT, list_or_page_of, record
+from headrace.console.http.answers import RowList
 from headrace.console.http.routes import Routes
 from headrace.console.http_errors import HttpError, not_found
 from headrace.node_name import node_name
@@ -51,25 +52,37 @@ EMPTY_LISTS = (
     ("/api/traces", ADMINISTRATOR, "Always empty: `headrace trace` publishes traces as messages."),
     ("/api/traces/{vhost}", ADMINISTRATOR, "Always empty, as without `{vhost}`."),
 )
+FEATURE_FLAG_SCHEMA = record(
+    name=TEXT,
+    state={"enum": ["enabled", "disabled"]},
+    desc=TEXT,
+    doc_url=TEXT,
+    stability=TEXT,
+    provided_by=TEXT,
+)
+DECODED_LISTS = ("/api/federation-links", "/api/shovels")  # Clients decode them strictly.
+EMPTY_LIST_SCHEMA: JsonObject = {"type": "array", "maxItems": 0}
 ROUTES = Routes()
 
 
-async def empty(call: HttpCall, vhost: str | None = None) -> Listed:
+async def list_nothing(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return an empty list."""
     check_vhost(call, vhost)
-    return Listed([])
+    return RowList([])
 
 
 for path, tag, summary in EMPTY_LISTS:
-    ROUTES.get({path: summary}, tag=tag, paged=True)(empty)
+    answer = EMPTY_LIST_SCHEMA if path in DECODED_LISTS else {}
+    ROUTES.get({path: summary}, tag=tag, paged=True, answer=answer)(list_nothing)
 
 
 @ROUTES.get(
     {"/api/feature-flags": "Feature flags that clients ask about, all enabled."},
     tag=MANAGEMENT,
     paged=True,
+    answer=list_or_page_of(FEATURE_FLAG_SCHEMA),
 )
-async def feature_flags(call: HttpCall) -> Listed:
+async def list_feature_flags(call: HttpCall) -> RowList:
     """Return the feature flags that clients ask about, all enabled."""
     rows = [
         {
@@ -82,20 +95,20 @@ async def feature_flags(call: HttpCall) -> Listed:
         }
         for name, about in FLAGS.items()
     ]
-    return Listed(rows, ("name",))
+    return RowList(rows, ("name",))
 
 
 @ROUTES.put(
     {"/api/feature-flags/{name}/enable": "204: all feature flags are enabled."}, tag=ADMINISTRATOR
 )
-async def enable_flag(call: HttpCall, name: str) -> None:
+async def enable_feature_flag(call: HttpCall, name: str) -> None:
     """Accept to enable a known feature flag; all of them are enabled."""
     if name not in FLAGS:
         raise not_found()
 
 
 @ROUTES.get({"/api/top/{node}": "No processes: there is no Erlang."}, tag=MONITORING)
-async def top(call: HttpCall, node: str) -> JsonObject:
+async def show_top(call: HttpCall, node: str) -> JsonObject:
     """Return the node with an empty list of Erlang's processes."""
     check_node(node)
     return {"node": node_name(), "processes": []}
@@ -105,7 +118,7 @@ async def top(call: HttpCall, node: str) -> JsonObject:
     {"/api/auth/hash_password/{password}": "405: a URL must not have a password."},
     tag=ADMINISTRATOR,
 )
-async def no_hash(call: HttpCall, password: str) -> None:
+async def refuse_password_hash(call: HttpCall, password: str) -> None:
     """Refuse a password in a URL."""
     reason = "a URL must not have a password: PUT /api/users takes it, or its hash"
     raise HttpError(405, reason)

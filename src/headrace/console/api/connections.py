@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.alarms import active_alarms, reasons_in
 from headrace.console.api.common.lookups import existing_vhost
-from headrace.console.api.common.samples import message_stats, octets
-from headrace.console.http.answers import Listed
+from headrace.console.api.common.samples import DETAILS_SCHEMA, byte_counts, message_stats
+from headrace.console.api.common.schemas import OBJECT, TEXT, UINT32, WHOLE, list_or_page_of, record
+from headrace.console.http.answers import RowList
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.console.http_errors import bad_request, not_found
 from headrace.node_name import node_name
@@ -28,6 +29,24 @@ Names = dict[int, "JsonObject"]
 REASON = "Closed via management plugin"  # RabbitMQ's words.
 REASON_MAX = 255  # Bytes of a reply text.
 CONNECTION = "/api/connections/{name}"
+CONNECTION_SCHEMA = record(
+    name=TEXT,
+    node=TEXT,
+    protocol=TEXT,
+    user=TEXT,
+    vhost=TEXT,
+    state=TEXT,
+    connected_at=WHOLE,
+    client_properties=OBJECT,
+    channels=WHOLE,
+    peer_host=TEXT,
+    peer_port=UINT32,
+    recv_oct=WHOLE,
+    recv_oct_details=DETAILS_SCHEMA,
+    send_oct=WHOLE,
+    send_oct_details=DETAILS_SCHEMA,
+    message_stats=OBJECT,
+)
 ROUTES = Routes()
 
 
@@ -39,16 +58,18 @@ ROUTES = Routes()
     tag=MANAGEMENT,
     permission=OWN,
     paged=True,
+    answer=list_or_page_of(CONNECTION_SCHEMA),
 )
 @ROUTES.get(
     {"/api/vhosts/{vhost}/connections": "The connections of a virtual host."},
     tag=MANAGEMENT,
     permission=ACCESS,
     paged=True,
+    answer=list_or_page_of(CONNECTION_SCHEMA),
 )
 async def list_connections(
     call: HttpCall, vhost: str | None = None, username: str | None = None
-) -> Listed:
+) -> RowList:
     """Return the connections that the user sees, of a virtual host or a user if one is named."""
     vhost = await existing_vhost(call, vhost)
     listens = await listens_of(call)
@@ -59,10 +80,12 @@ async def list_connections(
         is_listed = vhost in (None, connection.text("vhost")) and username in (None, owner)
         if is_listed and call.identity.sees_user(owner):
             rows.append(connection_of(connection, call.query, listens, alarms))
-    return Listed(rows, ("name",))
+    return RowList(rows, ("name",))
 
 
-@ROUTES.get({CONNECTION: "One connection."}, tag=MANAGEMENT, permission=OWN)
+@ROUTES.get(
+    {CONNECTION: "One connection."}, tag=MANAGEMENT, permission=OWN, answer=CONNECTION_SCHEMA
+)
 async def show_connection(call: HttpCall, name: str) -> JsonObject:
     """Return one connection, with the properties of its client."""
     connection = await find_connection(call, name)
@@ -76,7 +99,7 @@ async def show_connection(call: HttpCall, name: str) -> JsonObject:
     tag=MANAGEMENT,
     permission=OWN,
 )
-async def sessions_of_connection(call: HttpCall, name: str) -> None:
+async def list_sessions_of_connection(call: HttpCall, name: str) -> None:
     """Answer 400 as RabbitMQ does for a connection of another protocol than AMQP 1.0."""
     await find_connection(call, name)
     raise bad_request("connection does not use AMQP 1.0")
@@ -185,7 +208,7 @@ def connection_of(
         "send_cnt": 0,
         "reductions": 0,
         "reductions_details": {"rate": 0.0},
-        **octets(connection, query),
+        **byte_counts(connection, query),
         "message_stats": message_stats(connection, query),  # Not in RabbitMQ.
     }
 

@@ -6,9 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.lookups import rows_of
+from headrace.console.api.common.schemas import (
+    FLAG,
+    OBJECT,
+    TEXT,
+    UINT32,
+    WHOLE,
+    list_or_page_of,
+    record,
+)
 from headrace.console.api.connections import Names, connection_names, details_of
 from headrace.console.broker.lists import CONSUMERS
-from headrace.console.http.answers import Listed
+from headrace.console.http.answers import RowList
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.node_name import node_name
 from headrace.user_tags import MANAGEMENT
@@ -18,6 +27,17 @@ if TYPE_CHECKING:
     from headrace.management_rows import ConsumerRow
     from headrace.untyped import JsonObject
 
+CONSUMER_SCHEMA = record(
+    consumer_tag=TEXT,
+    active=FLAG,
+    ack_required=FLAG,
+    prefetch_count=UINT32,
+    exclusive=FLAG,
+    arguments=OBJECT,
+    consumer_timeout=WHOLE,
+    queue=record(name=TEXT, vhost=TEXT),
+    channel_details=OBJECT,
+)
 ROUTES = Routes()
 
 
@@ -29,12 +49,13 @@ ROUTES = Routes()
     tag=MANAGEMENT,
     permission=ACCESS,
     paged=True,
+    answer=list_or_page_of(CONSUMER_SCHEMA),
 )
-async def list_consumers(call: HttpCall, vhost: str | None = None) -> Listed:
+async def list_consumers(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the consumers of a virtual host, or of all that the user sees."""
     names = await connection_names(call)
     rows = await rows_of(call, CONSUMERS, vhost)
-    return Listed([consumer_of(row, names) for row in rows], ("queue.vhost", "queue.name"))
+    return RowList([consumer_of(row, names) for row in rows], ("queue.vhost", "queue.name"))
 
 
 def consumer_of(row: ConsumerRow, names: Names) -> JsonObject:

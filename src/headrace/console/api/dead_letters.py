@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
 from headrace.console.api.browse import QUEUE, READ
+from headrace.console.api.common.schemas import FLAG, TEXT, TEXT_OR_NONE, WHOLE, array_of, record
 from headrace.console.http.answers import Answer
 from headrace.console.http.routes import Routes
 from headrace.user_tags import MANAGEMENT
@@ -20,8 +21,25 @@ if TYPE_CHECKING:
 
 EXAMINED_MAX = 10_000  # The oldest messages of the queue.
 FIELDS = ("reason", "queue", "exchange")
-Key = tuple[str, str | None, str | None]  # By FIELDS.
+Key = tuple[str, str | None, str | None]  # The values of FIELDS.
 HOUR = len("2026-11-22T10")  # Characters of a time in ISO 8601 up to its hour.
+DEAD_LETTERS_SCHEMA = record(
+    looked=WHOLE,
+    is_all=FLAG,
+    others=WHOLE,
+    groups=array_of(
+        record(
+            reason=TEXT,
+            queue=TEXT_OR_NONE,
+            exchange=TEXT_OR_NONE,
+            count=WHOLE,
+            first=TEXT_OR_NONE,
+            last=TEXT_OR_NONE,
+            selector=TEXT,
+        )
+    ),
+    hours=array_of(record(hour=TEXT, count=WHOLE)),
+)
 ROUTES = Routes()
 
 
@@ -49,7 +67,7 @@ class DeadLetters(TypedDict):
 
     looked: int  # Messages that were examined.
     is_all: bool  # They are all messages of the queue.
-    others: int  # Of them, not dead letters.
+    others: int  # Examined messages that are not dead letters.
     groups: list[DeadLetterGroup]
     hours: list[DeadLetterHour]
 
@@ -78,13 +96,14 @@ class Group:
     tag=MANAGEMENT,
     permission=READ,
     shows_payloads=True,
+    answer=DEAD_LETTERS_SCHEMA,
 )
-async def show(call: HttpCall, vhost: str, queue: str) -> Answer:
+async def get_dead_letters(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Return the groups, the largest first, and the numbers of messages by hour."""
-    return Answer(200, await groups_of(call, vhost, queue))
+    return Answer(200, await group_dead_letters(call, vhost, queue))
 
 
-async def groups_of(call: HttpCall, vhost: str, queue: str) -> DeadLetters:
+async def group_dead_letters(call: HttpCall, vhost: str, queue: str) -> DeadLetters:
     """Return the dead letters of a queue by groups and hours.
 
     Raises:

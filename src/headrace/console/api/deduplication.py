@@ -6,14 +6,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.lookups import rows_of
+from headrace.console.api.common.schemas import TEXT, WHOLE, WHOLE_OR_NONE, list_or_page_of, record
 from headrace.console.broker.lists import DEDUPLICATION
-from headrace.console.http.answers import Listed
+from headrace.console.http.answers import RowList
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
 
+DEDUPLICATION_SCHEMA = record(
+    kind={"enum": ["queue", "exchange"]},
+    name=TEXT,
+    vhost=TEXT,
+    header=TEXT,
+    remembered=WHOLE,
+    remembered_max=WHOLE,
+    cache_ttl_ms=WHOLE_OR_NONE,
+    held=WHOLE,
+    duplicates=WHOLE_OR_NONE,
+)
 ROUTES = Routes()
 
 
@@ -25,7 +37,8 @@ ROUTES = Routes()
     tag=MANAGEMENT,
     permission=ACCESS,
     paged=True,
+    answer=list_or_page_of(DEDUPLICATION_SCHEMA),
 )
-async def list_deduplication(call: HttpCall, vhost: str | None = None) -> Listed:
+async def list_deduplication(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the queues and exchanges that drop duplicates, with the numbers of remembered ids."""
-    return Listed(await rows_of(call, DEDUPLICATION, vhost), ("vhost", "kind", "name"))
+    return RowList(await rows_of(call, DEDUPLICATION, vhost), ("vhost", "kind", "name"))

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, cast
 from urllib.parse import urlsplit
 
 from headrace import __version__
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer, no_content
-from headrace.console.http.call import parsed
+from headrace.console.http.call import parse_json
 from headrace.console.http.forms import MULTIPART
 from headrace.console.http.query import is_true
 from headrace.console.http.routes import Parameter, Routes
@@ -21,6 +21,7 @@ from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
+    from headrace.management_rows import FindingRow
     from headrace.untyped import JsonObject
 
 FOR_RABBITMQ = "for_rabbitmq"
@@ -29,8 +30,8 @@ EXPORT_QUERY = (
     Parameter("download", "Name of the file that browsers save."),
     Parameter(FOR_RABBITMQ, "Leave out hashes that RabbitMQ cannot read.", "boolean"),
 )
-DEFINITIONS_BYTES_MAX = 256 << 20  # Of a body.
-LINE_BYTES = 1 << 18  # Of elements in one line to the broker, which accepts 1 MiB.
+DEFINITIONS_BYTES_MAX = 256 << 20  # The longest document.
+LINE_BYTES = 1 << 18  # The elements of one line to the broker, which accepts 1 MiB.
 LINE_BYTES_MAX = (1 << 20) - 1024
 LENIENT, DRY_RUN = "lenient", "dry_run"  # Parameters of an import.
 NO_EQUIVALENT = "precondition"  # The broker's code for an element without an equivalent.
@@ -44,6 +45,16 @@ FORMER = ("/api/all-configuration",)
 ROUTES = Routes()
 
 
+class ImportReport(TypedDict):
+    """The result of an import."""
+
+    counts: dict[str, dict[str, int]]  # Elements by section and outcome.
+    omitted: int  # Elements that are not among the findings, which are bounded.
+    dry_run: bool
+    seconds: float
+    findings: list[FindingRow]
+
+
 @ROUTES.get(
     {DEFINITIONS: "All definitions as one document."},
     tag=ADMINISTRATOR,
@@ -55,7 +66,7 @@ ROUTES = Routes()
     tag=ADMINISTRATOR,
     query=EXPORT_QUERY,
 )
-async def export(call: HttpCall, vhost: str | None = None) -> object:
+async def get_definitions(call: HttpCall, vhost: str | None = None) -> Answer | JsonObject:
     """Return the definitions of the broker, or of one virtual host."""
     document: JsonObject = {
         "rabbit_version": call.settings.rabbitmq_version,
@@ -103,7 +114,7 @@ async def post_definitions(call: HttpCall, vhost: str | None = None) -> Answer:
     Raises:
         HttpError: an element has no equivalent here, and the query lacks ``lenient``.
     """
-    raw, next_page = await document_of(call), ""
+    raw, next_page = await read_document(call), ""
     if is_multipart(call):
         next_page = (await call.form()).get(REDIRECT)
         if next_page and not is_local(next_page):
@@ -112,10 +123,10 @@ async def post_definitions(call: HttpCall, vhost: str | None = None) -> Answer:
     report = await import_definitions(call, raw, vhost, lenient=lenient, dry_run=dry_run)
     if next_page:
         return Answer(303, headers={"Location": next_page})
-    return Answer(200, report) if is_worth_showing(report) else no_content()
+    return Answer(200, report) if has_report(report) else no_content()
 
 
-async def document_of(call: HttpCall) -> bytes:
+async def read_document(call: HttpCall) -> bytes:
     """Return the document of a request: the field ``file`` of a form, or the whole body."""
     raw = await call.raw_body()
     return (await call.form()).files.get(FILE, b"") if is_multipart(call) else raw
@@ -126,14 +137,14 @@ def is_multipart(call: HttpCall) -> bool:
     return call.request.headers.get("Content-Type", "").lower().startswith(MULTIPART)
 
 
-def is_worth_showing(report: JsonObject) -> bool:
+def has_report(report: ImportReport) -> bool:
     """Return True if some elements were not imported, or for a dry run."""
     return bool(report["dry_run"] or report["findings"])
 
 
 async def import_definitions(
     call: HttpCall, raw: bytes, vhost: str | None = None, *, lenient: bool, dry_run: bool
-) -> JsonObject:
+) -> ImportReport:
     """Import a document; return the counts by section and outcome, and the elements not imported.
 
     Raises:
@@ -142,15 +153,20 @@ async def import_definitions(
     rows = await asyncio.to_thread(lines_of, raw)
     only_known = not (lenient or dry_run)  # A dry run shows what has no equivalent.
     try:
-        findings, done = await call.answer(
+        items, done = await call.answer(
             "import definitions", rows, vhost=vhost, known=only_known, dry_run=dry_run
         )
     except OperationRefused as error:
         if error.code != NO_EQUIVALENT:
             raise
         raise bad_request(f"{error.text}; {LENIENT}=true imports the rest") from None
-    names = ("counts", "omitted", "dry_run", "seconds")
-    return {**{name: done[name] for name in names}, "findings": findings}
+    return {
+        "counts": done["counts"],
+        "omitted": done["omitted"],
+        "dry_run": done["dry_run"],
+        "seconds": done["seconds"],
+        "findings": cast("list[FindingRow]", items),
+    }
 
 
 def is_local(address: str) -> bool:
@@ -166,7 +182,7 @@ def lines_of(raw: bytes) -> list[JsonObject]:
     Raises:
         HttpError: the document is not an object of lists, or an element is too long.
     """
-    document = parsed(raw)
+    document = parse_json(raw)
     if not isinstance(document, dict):
         raise bad_request("the definitions are not a JSON object", "not_json")
     lines: list[JsonObject] = []

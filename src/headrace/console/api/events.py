@@ -20,7 +20,7 @@ from aiohttp.web_response import StreamResponse
 
 from headrace.console.auth.cookies import cookie_of
 from headrace.console.broker.errors import BrokerGone, OperationRefused
-from headrace.console.http.answers import Streamed
+from headrace.console.http.answers import StreamedAnswer
 from headrace.console.http.connections import HttpConnection
 from headrace.console.http.routes import ACCESS, Parameter, Routes
 from headrace.console.http_errors import bad_request, too_many
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 MEDIA = "text/event-stream"
-BUFFER_BYTES_MAX = 1 << 20  # Of one stream, waiting for its reader.
+BUFFER_BYTES_MAX = 1 << 20  # Events of one stream that wait for its reader.
 UNREAD_S = 60.0  # A reader that reads nothing for so long is disconnected.
 RETRY_MS = 5000  # When a browser comes back.
 KINDS_MAX = 32  # In one query.
@@ -86,7 +86,7 @@ class Buffer:
         self._pieces.clear()
         self._bytes = 0
         if self._lost:
-            data += event("lost", {"lost": self._lost})
+            data += encode_event("lost", {"lost": self._lost})
             self._lost = 0
         return data
 
@@ -98,7 +98,7 @@ class Buffer:
     query=QUERY,
     media=MEDIA,
 )
-async def stream(call: HttpCall) -> Streamed:
+async def get_events(call: HttpCall) -> StreamedAnswer:
     """Stream the events that the user may see, from now on.
 
     Raises:
@@ -123,22 +123,22 @@ async def stream(call: HttpCall) -> Streamed:
         async with contextlib.aclosing(lines):
             await response.prepare(request)
             if request.method != "HEAD":
-                await copy(call, lines, response, last)
+                await send_events(call, lines, response, last)
         await response.write_eof()
         return response
 
-    return Streamed(send)
+    return StreamedAnswer(send)
 
 
-async def copy(
+async def send_events(
     call: HttpCall, lines: AsyncGenerator[JsonObject, None], response: StreamResponse, last: str
 ) -> None:
     """Send lines of the broker until they end, the session ends, or the reader disconnects."""
     buffer = Buffer()
     buffer.put(b"retry: %d\n\n" % RETRY_MS)
     if last:
-        buffer.put(event("gap", {"since_ms": int(last)}))
-    reading = asyncio.create_task(fill(call, lines, buffer))
+        buffer.put(encode_event("gap", {"since_ms": int(last)}))
+    reading = asyncio.create_task(fill_buffer(call, lines, buffer))
     reading.add_done_callback(lambda _: buffer.wake())
     connection = call.request.protocol
     assert isinstance(connection, HttpConnection)
@@ -146,14 +146,16 @@ async def copy(
     try:
         while not reading.done():
             await buffer.wait()
-            await write(call.request, response, buffer.take())
-        await write(call.request, response, event("end", {"reason": reading.result()}))
+            await write_chunk(call.request, response, buffer.take())
+        await write_chunk(call.request, response, encode_event("end", {"reason": reading.result()}))
     finally:
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
 
 
-async def fill(call: HttpCall, lines: AsyncGenerator[JsonObject, None], buffer: Buffer) -> str:
+async def fill_buffer(
+    call: HttpCall, lines: AsyncGenerator[JsonObject, None], buffer: Buffer
+) -> str:
     """Put lines of the broker into a buffer until they end; return the reason for the end."""
     session_id = cookie_of(call.request)
     try:
@@ -166,7 +168,7 @@ async def fill(call: HttpCall, lines: AsyncGenerator[JsonObject, None], buffer: 
             elif "lost" in item:
                 buffer.lose(item["lost"])
             else:
-                buffer.put(b"id: %d\n" % item["at_ms"] + event("", item))
+                buffer.put(b"id: %d\n" % item["at_ms"] + encode_event("", item))
     except OperationRefused as error:
         return error.text
     except BrokerGone as error:
@@ -174,7 +176,7 @@ async def fill(call: HttpCall, lines: AsyncGenerator[JsonObject, None], buffer: 
     return "the broker ended the stream"
 
 
-async def write(request: BaseRequest, response: StreamResponse, piece: bytes) -> None:
+async def write_chunk(request: BaseRequest, response: StreamResponse, piece: bytes) -> None:
     """Send a piece.
 
     Raises:
@@ -191,7 +193,7 @@ async def write(request: BaseRequest, response: StreamResponse, piece: bytes) ->
         raise ConnectionError(f"the reader of events read nothing for {UNREAD_S:.0f} s") from None
 
 
-def event(name: str, value: JsonObject) -> bytes:
+def encode_event(name: str, value: JsonObject) -> bytes:
     """Return an event of Server-Sent Events; without a name its type is ``message``."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {json.dumps(value, separators=(',', ':'))}\n\n".encode()

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING
 from headrace.console.api.common.body import BOOLEAN, TABLE, Body, query_flag, schema
 from headrace.console.api.common.lookups import existing_vhost, find_now
 from headrace.console.api.common.samples import message_stats
-from headrace.console.api.schemas.parts import TEXT
-from headrace.console.http.answers import Listed, written
+from headrace.console.api.common.schemas import (
+    FLAG,
+    OBJECT,
+    TEXT,
+    TEXT_OR_NONE,
+    list_or_page_of,
+    record,
+)
+from headrace.console.http.answers import RowList, created_or_no_content
 from headrace.console.http.routes import ACCESS, Parameter, Routes
 from headrace.console.http_errors import HttpError, not_found
 from headrace.user_tags import MANAGEMENT
@@ -36,6 +43,17 @@ TYPES = (
     "x-random",
     "x-recent-history",
 )
+EXCHANGE_SCHEMA = record(
+    name=TEXT,
+    vhost=TEXT,
+    type=TEXT,
+    durable=FLAG,
+    auto_delete=FLAG,
+    internal=FLAG,
+    arguments=OBJECT,
+    policy=TEXT_OR_NONE,
+    message_stats=OBJECT,
+)
 ROUTES = Routes()
 
 
@@ -47,8 +65,9 @@ ROUTES = Routes()
     tag=MANAGEMENT,
     permission=ACCESS,
     paged=True,
+    answer=list_or_page_of(EXCHANGE_SCHEMA),
 )
-async def list_exchanges(call: HttpCall, vhost: str | None = None) -> Listed:
+async def list_exchanges(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the exchanges of a virtual host, or of all that the user sees."""
     vhost = await existing_vhost(call, vhost)
     rows = []
@@ -56,10 +75,10 @@ async def list_exchanges(call: HttpCall, vhost: str | None = None) -> Listed:
         name = exchange.text("vhost")
         if vhost in (None, name) and call.identity.sees_vhost(name):
             rows.append(exchange_of(exchange, call.query))
-    return Listed(rows)
+    return RowList(rows)
 
 
-@ROUTES.get({EXCHANGE: "One exchange."}, tag=MANAGEMENT, permission=ACCESS)
+@ROUTES.get({EXCHANGE: "One exchange."}, tag=MANAGEMENT, permission=ACCESS, answer=EXCHANGE_SCHEMA)
 async def show_exchange(call: HttpCall, vhost: str, exchange: str) -> JsonObject:
     """Return one exchange."""
     if not call.identity.sees_vhost(vhost):
@@ -80,14 +99,14 @@ async def put_exchange(call: HttpCall, vhost: str, exchange: str) -> Answer:
     is_new = await declare_exchange(
         call,
         vhost,
-        named(exchange),
+        changeable_exchange(exchange),
         exchange_type=body.text("type", "direct"),
         durable=body.flag("durable"),
         auto_delete=body.flag("auto_delete"),
         internal=body.flag("internal"),
         arguments=body.table("arguments"),
     )
-    return written(is_new=is_new)
+    return created_or_no_content(is_new=is_new)
 
 
 async def declare_exchange(
@@ -123,7 +142,9 @@ async def declare_exchange(
 )
 async def delete_exchange(call: HttpCall, vhost: str, exchange: str) -> None:
     """Delete an exchange; with ``if-unused`` only one without bindings."""
-    await remove_exchange(call, vhost, named(exchange), if_unused=query_flag(call, "if-unused"))
+    await remove_exchange(
+        call, vhost, changeable_exchange(exchange), if_unused=query_flag(call, "if-unused")
+    )
 
 
 async def remove_exchange(call: HttpCall, vhost: str, name: str, *, if_unused: bool | None) -> None:
@@ -131,7 +152,7 @@ async def remove_exchange(call: HttpCall, vhost: str, name: str, *, if_unused: b
     await call.ask("delete exchange", vhost=vhost, name=name, if_unused=if_unused)
 
 
-def named(exchange: str) -> str:
+def changeable_exchange(exchange: str) -> str:
     """Return the name of an exchange for a change.
 
     Raises:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import Body, schema
 from headrace.console.api.common.lookups import named_rows
+from headrace.console.api.common.schemas import FLAG, OBJECT, TEXT, WHOLE, list_or_page_of, record
 from headrace.console.broker.lists import GROUPS
-from headrace.console.http.answers import Answer, Listed
+from headrace.console.http.answers import Answer, RowList
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
 
@@ -18,6 +19,31 @@ if TYPE_CHECKING:
 
 WORDS = ("first", "last", "next")  # Positions besides offsets.
 GROUP = "/api/headrace/groups/{vhost}/{stream}/{group}"
+GROUP_SCHEMA = record(
+    stream=TEXT,
+    group=TEXT,
+    vhost=TEXT,
+    position=WHOLE,
+    lag=WHOLE,
+    lag_bytes=WHOLE,
+    owner=TEXT,
+    claimed=FLAG,
+    pin=FLAG,
+)
+NAMED_GROUP_SCHEMA = {"allOf": [GROUP_SCHEMA, record(name=TEXT)]}
+CHANGED_GROUP_SCHEMA = record(
+    stream=TEXT,
+    id=WHOLE,
+    group=TEXT,
+    committed=WHOLE,
+    position=WHOLE,
+    pin=FLAG,
+    owner=TEXT,
+    claimed=FLAG,
+    lag=WHOLE,
+    lag_bytes=WHOLE,
+    lag_octets=WHOLE,  # The former name of `lag_bytes`.
+)
 ROUTES = Routes()
 
 
@@ -29,8 +55,9 @@ ROUTES = Routes()
     tag=MANAGEMENT,
     permission=ACCESS,
     paged=True,
+    answer=list_or_page_of(NAMED_GROUP_SCHEMA),
 )
-async def list_groups(call: HttpCall, vhost: str | None = None) -> Listed:
+async def list_groups(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the groups of stream readers with their lag."""
     return await named_rows(call, GROUPS, vhost, "group")
 
@@ -40,6 +67,7 @@ async def list_groups(call: HttpCall, vhost: str | None = None) -> Listed:
     tag=MANAGEMENT,
     permission="read on the stream",
     body=schema(("position",), position={"type": ["integer", "string"]}),
+    answer=CHANGED_GROUP_SCHEMA,
 )
 async def put_group(call: HttpCall, vhost: str, stream: str, group: str) -> Answer:
     """Set the position of a group."""
@@ -63,9 +91,12 @@ async def set_group(
 
 
 @ROUTES.delete(
-    {GROUP: "Delete the position of a group."}, tag=MANAGEMENT, permission="read on the stream"
+    {GROUP: "Delete the position of a group."},
+    tag=MANAGEMENT,
+    permission="read on the stream",
+    answer=OBJECT,
 )
-async def delete_group(call: HttpCall, vhost: str, stream: str, group: str) -> Answer:
+async def remove_group(call: HttpCall, vhost: str, stream: str, group: str) -> Answer:
     """Delete the position of a group, even if the group has an owner."""
     done = await call.ask("delete group", vhost=vhost, stream=stream, group=group, force=True)
     return Answer(200, done)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from headrace.console.api.common.alarms import active_alarms
 from headrace.console.api.common.node import check_node
-from headrace.console.api.schemas.parts import TEXT, record
+from headrace.console.api.common.schemas import TEXT, record
 from headrace.console.broker.lists import CERTIFICATES
 from headrace.console.http.answers import Answer
 from headrace.console.http.routes import ACCESS, NOBODY, Routes
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from headrace.console.http.routes import Decorator
     from headrace.untyped import JsonObject
 
-Result: TypeAlias = "Answer | JsonObject"  # Of a check.
+Result: TypeAlias = "Answer | JsonObject"  # The result of a check.
 OK: JsonObject = {"status": "ok"}
-HEALTHY = record(status={"const": "ok"})
-FAILURE: JsonObject = {
+HEALTHY_SCHEMA = record(status={"const": "ok"})
+FAILURE_SCHEMA: JsonObject = {
     "type": "object",
     "properties": {"status": {"const": "failed"}, "reason": TEXT},
     "required": ["status"],
@@ -51,19 +51,21 @@ CHECKS = "/api/health/checks"
 ROUTES = Routes()
 
 
-def check(paths: Mapping[str, str], *, tag: str = MANAGEMENT, permission: str = "") -> Decorator:
+def health_check(
+    paths: Mapping[str, str], *, tag: str = MANAGEMENT, permission: str = ""
+) -> Decorator:
     """Return a decorator: the function answers checks, which no limit of requests counts."""
     return ROUTES.get(
         {f"{CHECKS}/{path}": summary for path, summary in paths.items()},
         tag=tag,
         permission=permission,
-        answer=HEALTHY,
-        failure=FAILURE,
+        answer=HEALTHY_SCHEMA,
+        failure=FAILURE_SCHEMA,
         is_free=True,
     )
 
 
-def failed(reason: str, **details: object) -> Answer:
+def failure(reason: str, **details: object) -> Answer:
     """Return the answer of a check that fails."""
     return Answer(503, {"status": "failed", "reason": reason, **details})
 
@@ -71,8 +73,8 @@ def failed(reason: str, **details: object) -> Answer:
 # --- Checks with a login -------------------------------------------------------------------------
 
 
-@check({"alarms": "No alarm blocks publishers.", "local-alarms": "The same, of this node."})
-async def alarms(call: HttpCall) -> Result:
+@health_check({"alarms": "No alarm blocks publishers.", "local-alarms": "The same, of this node."})
+async def check_alarms(call: HttpCall) -> Result:
     """Fail while an alarm blocks publishers."""
     active = await active_alarms(call)
     if not active:
@@ -81,7 +83,7 @@ async def alarms(call: HttpCall) -> Result:
         {"node": node_name(), "resource": alarm["source"], "reason": alarm["reason"]}
         for alarm in active
     ]
-    return failed("There are alarms in effect in the cluster", alarms=rows)
+    return failure("There are alarms in effect in the cluster", alarms=rows)
 
 
 async def protocols_by_port(call: HttpCall) -> dict[int, str]:
@@ -94,19 +96,19 @@ async def protocols_by_port(call: HttpCall) -> dict[int, str]:
     return protocols
 
 
-@check({"port-listener/{port}": "The broker or the console listens on a port."})
-async def port_listener(call: HttpCall, port: str) -> Result:
+@health_check({"port-listener/{port}": "The broker or the console listens on a port."})
+async def check_port_listener(call: HttpCall, port: str) -> Result:
     """Fail if nothing listens on a port."""
     if not port.isascii() or not port.isdecimal() or int(port) > 65535:
         raise bad_request("the port is not a number")
     open_ports = await protocols_by_port(call)
     if int(port) in open_ports:
         return {**OK, "port": int(port)}
-    return failed("No active listener", missing=int(port), ports=sorted(open_ports))
+    return failure("No active listener", missing=int(port), ports=sorted(open_ports))
 
 
-@check({"protocol-listener/{protocols}": "The protocols have listeners."})
-async def protocol_listener(call: HttpCall, protocols: str) -> Result:
+@health_check({"protocol-listener/{protocols}": "The protocols have listeners."})
+async def check_protocol_listeners(call: HttpCall, protocols: str) -> Result:
     """Fail if one of the protocols, separated by commas, has no listener."""
     listening = set((await protocols_by_port(call)).values())
     names = {name for protocol in listening for name in PROTOCOLS.get(protocol, (protocol,))}
@@ -114,29 +116,29 @@ async def protocol_listener(call: HttpCall, protocols: str) -> Result:
     missing = [protocol for protocol in requested if protocol.lower() not in names]
     if not missing:
         return {**OK, "protocol": requested[0]} if len(requested) == 1 else OK
-    return failed(
+    return failure(
         "No active listener",
         missing=",".join(missing),
         protocols=sorted(PROTOCOLS[name][0] for name in listening if name in PROTOCOLS),
     )
 
 
-@check({"virtual-hosts": "The journals of the virtual hosts are writable."})
-async def virtual_hosts(call: HttpCall) -> Result:
+@health_check({"virtual-hosts": "The journals of the virtual hosts are writable."})
+async def check_virtual_hosts(call: HttpCall) -> Result:
     """Fail if the journal of a virtual host cannot be written."""
     report = cast("Health", await call.link.ask("health", checks=["store"]))
     if not report["checks"]["store"]:
         return OK
-    return failed("Some virtual hosts are down", **{"virtual-hosts": [report["checks"]["store"]]})
+    return failure("Some virtual hosts are down", **{"virtual-hosts": [report["checks"]["store"]]})
 
 
-@check(
+@health_check(
     {
         "certificate-expiration/{within}/{unit}": "No certificate of the broker's TLS expires "
         "within a period."
     }
 )
-async def certificate_expiration(call: HttpCall, within: str, unit: str) -> Result:
+async def check_certificate_expiration(call: HttpCall, within: str, unit: str) -> Result:
     """Fail if a certificate of TLS expires within a period."""
     if not PERIOD.fullmatch(within) or unit not in UNITS:
         raise bad_request(f"the period is a number of {', '.join(UNITS)}")
@@ -147,10 +149,10 @@ async def certificate_expiration(call: HttpCall, within: str, unit: str) -> Resu
         for row in certificates
         if datetime.fromisoformat(row["expires"]) - now <= period
     ]
-    return failed("Certificates expiring", expired=expired) if expired else OK
+    return failure("Certificates expiring", expired=expired) if expired else OK
 
 
-@check(
+@health_check(
     {
         "node-is-quorum-critical": "Passes always: there is one node.",
         "node-is-mirror-sync-critical": "Passes always: there is one node.",
@@ -161,12 +163,12 @@ async def certificate_expiration(call: HttpCall, within: str, unit: str) -> Resu
         "there is one node.",
     }
 )
-async def passes(call: HttpCall, pattern: str = "") -> Result:
+async def pass_always(call: HttpCall, pattern: str = "") -> Result:
     """Pass: with one node the check cannot fail."""
     return OK
 
 
-@check(
+@health_check(
     {
         "quorum-queues-without-elected-leaders/vhost/{vhost}": "Passes if the virtual host exists.",
         "quorum-queues-without-elected-leaders/vhost/{vhost}/pattern/{pattern}": "Passes if the "
@@ -174,39 +176,39 @@ async def passes(call: HttpCall, pattern: str = "") -> Result:
     },
     permission=ACCESS,
 )
-async def leaders_in_vhost(call: HttpCall, vhost: str, pattern: str = "") -> Result:
+async def check_leaders_in_vhost(call: HttpCall, vhost: str, pattern: str = "") -> Result:
     """Pass for a virtual host that exists: with one node every queue has its leader."""
-    return await aliveness(call, vhost)
+    return await check_aliveness(call, vhost)
 
 
 # --- Checks without a login, which give no details -----------------------------------------------
 
 
-@check(
+@health_check(
     {
         "is-in-service": "The broker accepts clients.",
         "ready-to-serve-clients": "The broker accepts clients.",
     },
     tag=NOBODY,
 )
-async def in_service(call: HttpCall) -> Result:
+async def check_in_service(call: HttpCall) -> Result:
     """Fail while the broker accepts no clients."""
-    report = cast("Health", await call.link.shared("health", checks=["ready", "listeners"]))
+    report = cast("Health", await call.link.ask_shared("health", checks=["ready", "listeners"]))
     return OK if report["healthy"] else Answer(503, FAILED)
 
 
-@check(
+@health_check(
     {"below-node-connection-limit": "There are fewer connections than `connections_max`."},
     tag=NOBODY,
 )
-async def below_limit(call: HttpCall) -> Result:
+async def check_connection_limit(call: HttpCall) -> Result:
     """Fail if the broker has as many connections as it accepts."""
-    status = cast("Status", await call.link.shared("status", counts=False))
+    status = cast("Status", await call.link.ask_shared("status", counts=False))
     return OK if status["connections"] < status["connections_max"] else Answer(503, FAILED)
 
 
-@check({"reached-target-cluster-size": "Passes always: there is one node."}, tag=NOBODY)
-async def cluster_size(call: HttpCall) -> Result:
+@health_check({"reached-target-cluster-size": "Passes always: there is one node."}, tag=NOBODY)
+async def check_cluster_size(call: HttpCall) -> Result:
     """Pass: the cluster has its one node."""
     return OK
 
@@ -220,10 +222,10 @@ async def cluster_size(call: HttpCall) -> Result:
         "/api/healthchecks/node/{node}": "Passes for the name of this node; for old clients.",
     },
     tag=MANAGEMENT,
-    answer=HEALTHY,
+    answer=HEALTHY_SCHEMA,
     is_free=True,
 )
-async def node_check(call: HttpCall, node: str = "") -> Result:
+async def check_this_node(call: HttpCall, node: str = "") -> Result:
     """Pass for the name of this node."""
     if node:
         check_node(node)
@@ -235,8 +237,9 @@ async def node_check(call: HttpCall, node: str = "") -> Result:
     tag=MANAGEMENT,
     permission=ACCESS,
     is_free=True,
+    answer=HEALTHY_SCHEMA,
 )
-async def aliveness(call: HttpCall, vhost: str) -> Result:
+async def check_aliveness(call: HttpCall, vhost: str) -> Result:
     """Pass for a virtual host that exists."""
     await call.ask("show vhost", vhost=vhost)
     return OK

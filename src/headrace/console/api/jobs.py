@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import BOOLEAN, INTEGER, Body, schema
 from headrace.console.api.common.lookups import rows_of
-from headrace.console.api.schemas.parts import TEXT
+from headrace.console.api.common.schemas import FLAG, TEXT, WHOLE, list_or_page_of, record
 from headrace.console.broker.lists import JOBS
-from headrace.console.http.answers import Answer, Listed
+from headrace.console.http.answers import Answer, RowList
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.console.http_errors import bad_request
 from headrace.user_tags import MANAGEMENT
@@ -30,6 +30,11 @@ KINDS: dict[str, OperationName] = {
 RUNNING = frozenset(("choosing", "moving"))  # States of a running job.
 WITH_TARGET = ("move", "copy")
 JOB = "/api/headrace/jobs/{vhost}/{id}"
+PROGRESS_SCHEMAS = {"state": TEXT, "looked": WHOLE, "done": WHOLE, "shown": WHOLE}
+JOB_SCHEMA = record(
+    id=TEXT, already=FLAG, selected=WHOLE, first=WHOLE, next=WHOLE, last=WHOLE, **PROGRESS_SCHEMAS
+)
+RUNNING_JOB_SCHEMA = record(id=TEXT, vhost=TEXT, do=TEXT, from_=TEXT, to=TEXT, **PROGRESS_SCHEMAS)
 ROUTES = Routes()
 
 
@@ -51,15 +56,16 @@ ROUTES = Routes()
         dry_run=BOOLEAN,
         id=TEXT,
     ),
+    answer=JOB_SCHEMA,
 )
-async def begin(call: HttpCall, vhost: str, queue: str) -> Answer:
+async def post_job(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Begin a job on the messages of a queue: 202 with its id, or 200 if it has ended."""
-    done = await run(call, vhost, queue, await Body.of(call))
+    done = await start_job(call, vhost, queue, await Body.of(call))
     running = done.get("state") in RUNNING
     return Answer(202 if running else 200, done)
 
 
-async def run(
+async def start_job(
     call: HttpCall,
     vhost: str,
     queue: str,
@@ -100,19 +106,25 @@ async def run(
     tag=MANAGEMENT,
     permission=ACCESS,
     paged=True,
+    answer=list_or_page_of(RUNNING_JOB_SCHEMA),
 )
-async def list_jobs(call: HttpCall, vhost: str | None = None) -> Listed:
+async def list_jobs(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the running jobs."""
-    return Listed(await rows_of(call, JOBS, vhost), ("vhost", "id"))
+    return RowList(await rows_of(call, JOBS, vhost), ("vhost", "id"))
 
 
-@ROUTES.get({JOB: "The progress of a job."}, tag=MANAGEMENT, permission="read on the queue")
-async def show(call: HttpCall, vhost: str, id: str) -> JsonObject:  # noqa: A002 - as in the path.
+@ROUTES.get(
+    {JOB: "The progress of a job."},
+    tag=MANAGEMENT,
+    permission="read on the queue",
+    answer=JOB_SCHEMA,
+)
+async def show_job(call: HttpCall, vhost: str, id: str) -> JsonObject:  # noqa: A002 - as in the path.
     """Return the progress of a job, or its result."""
     return await call.ask("show job", vhost=vhost, id=id)
 
 
 @ROUTES.delete({JOB: "Cancel a job."}, tag=MANAGEMENT, permission="read on the queue")
-async def cancel(call: HttpCall, vhost: str, id: str) -> None:  # noqa: A002 - as in the path.
+async def cancel_job(call: HttpCall, vhost: str, id: str) -> None:  # noqa: A002 - as in the path.
     """Cancel a job that has not been applied."""
     await call.ask("cancel job", vhost=vhost, id=id)

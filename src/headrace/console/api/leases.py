@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import BOOLEAN, Body, schema
 from headrace.console.api.common.lookups import named_rows
+from headrace.console.api.common.schemas import TEXT, WHOLE, list_or_page_of, record
 from headrace.console.broker.lists import LEASES
-from headrace.console.http.answers import Answer, Listed
+from headrace.console.http.answers import Answer, RowList
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
 
@@ -16,6 +17,18 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
+LEASE_SCHEMA = record(
+    name=TEXT,
+    queue=TEXT,
+    group=TEXT,
+    vhost=TEXT,
+    settled=WHOLE,
+    next=WHOLE,
+    leased=WHOLE,
+    ready=WHOLE,
+    owner=TEXT,
+)
+RELEASE_SCHEMA = record(released=WHOLE, settled=WHOLE)
 ROUTES = Routes()
 
 
@@ -27,8 +40,9 @@ ROUTES = Routes()
     tag=MANAGEMENT,
     permission=ACCESS,
     paged=True,
+    answer=list_or_page_of(LEASE_SCHEMA),
 )
-async def list_leases(call: HttpCall, vhost: str | None = None) -> Listed:
+async def list_leases(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the leases: messages that groups have leased from queues and not settled."""
     return await named_rows(call, LEASES, vhost, "group")
 
@@ -41,15 +55,16 @@ async def list_leases(call: HttpCall, vhost: str | None = None) -> Listed:
     tag=MANAGEMENT,
     permission="read on the queue",
     body=schema(force=BOOLEAN, forget=BOOLEAN),
+    answer=RELEASE_SCHEMA,
 )
 async def post_release(call: HttpCall, vhost: str, queue: str, group: str) -> Answer:
     """Return the unsettled messages of a lease to their queue."""
     body = await Body.of(call)
     force, forget = body.flag("force"), body.flag("forget")
-    return Answer(200, await release(call, vhost, queue, group, force=force, forget=forget))
+    return Answer(200, await release_lease(call, vhost, queue, group, force=force, forget=forget))
 
 
-async def release(
+async def release_lease(
     call: HttpCall, vhost: str, queue: str, group: str, *, force: bool | None, forget: bool | None
 ) -> JsonObject:
     """Return the unsettled messages of a lease to their queue."""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import INTEGER, Body, schema
 from headrace.console.api.common.lookups import existing_vhost
+from headrace.console.api.common.schemas import OBJECT, TEXT, list_or_page_of, record
 from headrace.console.broker.lists import USER_LIMITS, VHOST_LIMITS
-from headrace.console.http.answers import Listed
+from headrace.console.http.answers import RowList
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 VHOST_LIMIT = "/api/vhost-limits/{vhost}/{name}"
 USER_LIMIT = "/api/user-limits/{user}/{name}"
 VALUE = schema(("value",), value=INTEGER)
+VHOST_LIMITS_SCHEMA = record(vhost=TEXT, value=OBJECT)
+USER_LIMITS_SCHEMA = record(user=TEXT, value=OBJECT)
 ROUTES = Routes()
 
 
@@ -29,12 +32,13 @@ ROUTES = Routes()
     tag=MANAGEMENT,
     permission=ACCESS,
     paged=True,
+    answer=list_or_page_of(VHOST_LIMITS_SCHEMA),
 )
-async def list_vhost_limits(call: HttpCall, vhost: str | None = None) -> Listed:
+async def list_vhost_limits(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the limits of the virtual hosts that the user sees, or of one."""
     vhost = await existing_vhost(call, vhost)
     rows = [row for row in await call.rows(VHOST_LIMITS) if vhost in (None, row["vhost"])]
-    return Listed(rows, ("vhost",))
+    return RowList(rows, ("vhost",))
 
 
 @ROUTES.get(
@@ -45,11 +49,12 @@ async def list_vhost_limits(call: HttpCall, vhost: str | None = None) -> Listed:
     tag=MANAGEMENT,
     permission=ACCESS,
     paged=True,
+    answer=list_or_page_of(USER_LIMITS_SCHEMA),
 )
-async def list_user_limits(call: HttpCall, user: str | None = None) -> Listed:
+async def list_user_limits(call: HttpCall, user: str | None = None) -> RowList:
     """Return the limits of users: the user's own, or all for an administrator."""
     rows = await call.rows(USER_LIMITS)
-    return Listed([row for row in rows if user in (None, row["user"])], ("user",))
+    return RowList([row for row in rows if user in (None, row["user"])], ("user",))
 
 
 @ROUTES.put({VHOST_LIMIT: "Set a limit of a virtual host."}, tag=ADMINISTRATOR, body=VALUE)
@@ -59,7 +64,7 @@ async def put_vhost_limit(call: HttpCall, vhost: str, name: str) -> None:
 
 
 @ROUTES.delete({VHOST_LIMIT: "Remove a limit of a virtual host."}, tag=ADMINISTRATOR)
-async def delete_vhost_limit(call: HttpCall, vhost: str, name: str) -> None:
+async def remove_vhost_limit(call: HttpCall, vhost: str, name: str) -> None:
     """Remove one limit of a virtual host."""
     await remove_limit(call, name, vhost=vhost)
 
@@ -71,7 +76,7 @@ async def put_user_limit(call: HttpCall, user: str, name: str) -> None:
 
 
 @ROUTES.delete({USER_LIMIT: "Remove a limit of a user."}, tag=ADMINISTRATOR)
-async def delete_user_limit(call: HttpCall, user: str, name: str) -> None:
+async def remove_user_limit(call: HttpCall, user: str, name: str) -> None:
     """Remove one limit of a user."""
     await remove_limit(call, name, user=user)
 

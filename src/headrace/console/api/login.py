@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.schemas.parts import TEXT, record
+from headrace.console.api.common.schemas import TEXT, record
 from headrace.console.auth.addresses import peer_of
 from headrace.console.auth.broker_login import log_in
 from headrace.console.auth.cookies import cookie_of, set_cookie
@@ -33,17 +33,19 @@ ROUTES = Routes()
     body=record(username=TEXT, password=TEXT),
     body_max=STRANGERS_BYTES_MAX,
 )
-async def log_in_by_body(call: HttpCall) -> Answer:
+async def post_login(call: HttpCall) -> Answer:
     """Begin a session: the answer has its cookie, and its CSRF token in a header."""
-    username, password = await credentials(call)
-    session_id = await begin(call, username=username, password=password)
+    username, password = await read_credentials(call)
+    session_id = await begin_session(call, username=username, password=password)
     session = call.sessions.peek(session_id)
     assert session is not None
     headers = {**set_cookie(call.request, session_id), TOKEN_HEADER: session.csrf}
     return Answer(204, headers=headers)
 
 
-async def begin(call: HttpCall, *, username: str = "", password: str = "", token: str = "") -> str:
+async def begin_session(
+    call: HttpCall, *, username: str = "", password: str = "", token: str = ""
+) -> str:
     """Begin a session and end the browser's earlier one; return the new identifier.
 
     The user logs in with a password, or with an access token; the session ends with the token.
@@ -64,7 +66,7 @@ async def begin(call: HttpCall, *, username: str = "", password: str = "", token
     return call.sessions.begin(identity)
 
 
-async def credentials(call: HttpCall) -> tuple[str, str]:
+async def read_credentials(call: HttpCall) -> tuple[str, str]:
     """Return the name and the password in a body, JSON or a form.
 
     Raises:
@@ -88,11 +90,11 @@ async def log_out(call: HttpCall) -> Answer:
     """End the session and its ticket."""
     if not is_own(call.request):
         raise HttpError(403, "only the console's own pages may end a session")
-    await end(call)
+    await end_session(call)
     return Answer(204, headers=set_cookie(call.request, ""))
 
 
-async def end(call: HttpCall) -> None:
+async def end_session(call: HttpCall) -> None:
     """End the session of a request and its ticket."""
     session = call.sessions.end(cookie_of(call.request))
     if session is not None:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.node import check_node
-from headrace.console.http.answers import Listed
+from headrace.console.api.common.schemas import TEXT, WHOLE, list_or_page_of, record
+from headrace.console.http.answers import RowList
 from headrace.console.http.routes import Routes
 from headrace.console.http_errors import HttpError
 from headrace.user_tags import ADMINISTRATOR, MONITORING
@@ -20,28 +21,42 @@ if TYPE_CHECKING:
 PROTOCOLS = {"0-8": "amqp091", "0-9": "amqp091", "0-9-1": "amqp091", "0-10": "amqp"}
 ATTEMPTS = "/api/auth/attempts/{node}"
 BY_SOURCE = f"{ATTEMPTS}/source"
+ATTEMPTS_SCHEMA = record(
+    protocol=TEXT,
+    remote_address=TEXT,
+    username=TEXT,
+    auth_attempts=WHOLE,
+    auth_attempts_failed=WHOLE,
+    auth_attempts_succeeded=WHOLE,
+)
 ROUTES = Routes()
 
 
-@ROUTES.get({ATTEMPTS: "The logins by protocol."}, tag=MONITORING, paged=True)
-async def attempts(call: HttpCall, node: str) -> Listed:
+@ROUTES.get(
+    {ATTEMPTS: "The logins by protocol."},
+    tag=MONITORING,
+    paged=True,
+    answer=list_or_page_of(ATTEMPTS_SCHEMA),
+)
+async def list_attempts(call: HttpCall, node: str) -> RowList:
     """Return the logins by protocol since the broker was started."""
-    rows = await logins(call, node)
-    return Listed([row for row in rows if not row["remote_address"]], ())
+    rows = await attempt_rows(call, node)
+    return RowList([row for row in rows if not row["remote_address"]], ())
 
 
 @ROUTES.get(
     {BY_SOURCE: "The logins of the last 1,000 sources, by protocol, address and user."},
     tag=MONITORING,
     paged=True,
+    answer=list_or_page_of(ATTEMPTS_SCHEMA),
 )
-async def attempts_by_source(call: HttpCall, node: str) -> Listed:
+async def list_attempts_by_source(call: HttpCall, node: str) -> RowList:
     """Return the logins of the last 1,000 sources, by protocol, address and user."""
-    rows = await logins(call, node)
-    return Listed([row for row in rows if row["remote_address"]], ())
+    rows = await attempt_rows(call, node)
+    return RowList([row for row in rows if row["remote_address"]], ())
 
 
-async def logins(call: HttpCall, node: str) -> list[JsonObject]:
+async def attempt_rows(call: HttpCall, node: str) -> list[JsonObject]:
     """Return the logins as RabbitMQ describes them."""
     check_node(node)
     sums: dict[tuple[str, str, str], tuple[int, int]] = {}
@@ -64,6 +79,6 @@ async def logins(call: HttpCall, node: str) -> list[JsonObject]:
 
 
 @ROUTES.delete(dict.fromkeys((ATTEMPTS, BY_SOURCE), "405: never reset."), tag=ADMINISTRATOR)
-async def no_reset_of_attempts(call: HttpCall, node: str) -> None:
+async def refuse_reset(call: HttpCall, node: str) -> None:
     """Refuse to reset the counts of logins."""
     raise HttpError(405, "attempts to log in are counted while the broker runs, and never reset")

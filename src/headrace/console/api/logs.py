@@ -7,9 +7,10 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+from headrace.console.api.common.schemas import TEXT, WHOLE, list_or_page_of, record
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.broker.lists import LOG_LINES
-from headrace.console.http.answers import Listed
+from headrace.console.http.answers import RowList
 from headrace.console.http.routes import Routes
 from headrace.user_tags import ADMINISTRATOR
 
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-LINES = 1000  # Of an answer.
+LINES = 1000  # Lines of one answer.
 NO_LOG = "precondition"  # The broker's code if the log has no file.
 TEXT_LINE = re.compile(r"(\S+ \S+) ([A-Z]+) (\S+): (.*)")
+LOG_LINE_SCHEMA = record(number=WHOLE, name=TEXT, time=TEXT, level=TEXT, logger=TEXT, message=TEXT)
 ROUTES = Routes()
 
 
@@ -27,8 +29,9 @@ ROUTES = Routes()
     {"/api/headrace/logs/broker": "The last 1,000 lines of the broker's log."},
     tag=ADMINISTRATOR,
     paged=True,
+    answer=list_or_page_of(LOG_LINE_SCHEMA),
 )
-async def broker_log(call: HttpCall) -> Listed:
+async def list_log_lines(call: HttpCall) -> RowList:
     """Return the last lines of the broker's log, the newest first; none if it has no file."""
     try:
         lines = await call.rows(LOG_LINES, of="broker", count=LINES)
@@ -40,7 +43,7 @@ async def broker_log(call: HttpCall) -> Listed:
         {"number": number, "name": row["line"], **log_line(row["line"])}
         for number, row in enumerate(reversed(lines), 1)
     ]
-    return Listed(rows, ("number",))
+    return RowList(rows, ("number",))
 
 
 def log_line(line: str) -> JsonObject:

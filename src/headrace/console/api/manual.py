@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/reference/management-api.md: the routes as a page of the documentation.
 
-``DIFFERENCES`` says where a path differs from RabbitMQ's.
+``DIFFERENCES`` lists the paths whose answers differ from RabbitMQ's.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import BOOLEAN, INTEGER, TABLE, Body, schema
+from headrace.console.api.common.schemas import FLAG, OBJECT, TEXT, WHOLE, record
 from headrace.console.api.exchanges import exchange_name
-from headrace.console.api.schemas.parts import FLAG, OBJECT, TEXT, WHOLE, record
 from headrace.console.broker.lists import TAKEN_MESSAGES
 from headrace.console.http.answers import Answer
 from headrace.console.http.routes import Routes
@@ -26,7 +26,7 @@ ACK_MODES = (
     *("ack_requeue_true", "ack_requeue_false"),
     *("reject_requeue_true", "reject_requeue_false"),
 )
-SHOWN_BYTES_MAX = 1 << 20  # Of a payload in an answer; ``payload_bytes`` has the full size.
+SHOWN_BYTES_MAX = 1 << 20  # The longest payload in an answer; ``payload_bytes`` has the full size.
 BODY_BYTES_MAX = 24 << 20  # A payload of 16 MiB in base64, and the rest.
 PIECE = 80_000  # Characters of a line to the broker, at most 12 bytes each; 4 divides it.
 # Properties of a message in RabbitMQ's answers.
@@ -36,8 +36,8 @@ SHOWN = (
     "delivery_mode",
 )
 PROPERTIES = frozenset((*SHOWN, "timestamp", "headers"))
-ROUTED = record(routed=FLAG)
-GOT: JsonObject = {
+ROUTED_SCHEMA = record(routed=FLAG)
+MESSAGES_SCHEMA: JsonObject = {
     "type": "array",
     "items": {
         "type": "object",
@@ -53,7 +53,7 @@ GOT: JsonObject = {
         },
     },
 }
-GOT["items"]["required"] = list(GOT["items"]["properties"])
+MESSAGES_SCHEMA["items"]["required"] = list(MESSAGES_SCHEMA["items"]["properties"])
 PUBLISH = "/api/exchanges/{vhost}/{exchange}/publish"
 GET = "/api/queues/{vhost}/{queue}/get"
 ROUTES = Routes()
@@ -64,14 +64,14 @@ ROUTES = Routes()
     tag=MANAGEMENT,
     permission="write on the exchange",
     body=schema(properties=TABLE, routing_key=TEXT, payload=TEXT, payload_encoding=TEXT),
-    answer=ROUTED,
+    answer=ROUTED_SCHEMA,
     body_max=BODY_BYTES_MAX,
 )
 async def post_message(call: HttpCall, vhost: str, exchange: str) -> Answer:
     """Publish a message; ``routed`` is true if a queue received it."""
     body = await Body.of(call)
     encoding, payload = body.text("payload_encoding", AS_IT_IS), body.text("payload")
-    routed = await publish(
+    routed = await publish_message(
         call,
         vhost,
         exchange_name(exchange),
@@ -83,7 +83,7 @@ async def post_message(call: HttpCall, vhost: str, exchange: str) -> Answer:
     return Answer(200, {"routed": routed})
 
 
-async def publish(
+async def publish_message(
     call: HttpCall,
     vhost: str,
     exchange: str,
@@ -95,7 +95,7 @@ async def publish(
 ) -> bool:
     """Publish a message, and wait until it is durable; return True if a queue received it."""
     pieces: list[JsonObject] = [
-        {"payload": payload[at : at + PIECE]} for at in range(0, len(payload), PIECE)
+        {"payload": payload[start : start + PIECE]} for start in range(0, len(payload), PIECE)
     ]
     done = await call.ask(
         "publish",
@@ -131,9 +131,9 @@ def check_known(properties: JsonObject) -> None:
     tag=MANAGEMENT,
     permission="read on the queue",
     body=schema(count=INTEGER, ackmode=TEXT, requeue=BOOLEAN, encoding=TEXT, truncate=INTEGER),
-    answer=GOT,
+    answer=MESSAGES_SCHEMA,
 )
-async def get(call: HttpCall, vhost: str, queue: str) -> Answer:
+async def post_get(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Get messages from a queue, and settle or requeue them."""
     body = await Body.of(call)
     mode, encoding = ack_mode(body), body.text("encoding", AUTO)
@@ -158,7 +158,7 @@ async def get(call: HttpCall, vhost: str, queue: str) -> Answer:
 
 
 def ack_mode(body: Body) -> str:
-    """Return how messages are settled; empty if the body does not say so.
+    """Return the mode by which messages are settled; empty if the body has none.
 
     Old clients of RabbitMQ send ``requeue`` instead of ``ackmode``.
     """

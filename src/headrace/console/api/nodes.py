@@ -11,11 +11,19 @@ from headrace import __version__
 from headrace.console.api.common.alarms import DISK, MEMORY, active_alarms, sources_of
 from headrace.console.api.common.body import Body, schema
 from headrace.console.api.common.node import check_node, cluster_name
-from headrace.console.api.common.samples import NO_RATE, NODE, churn, counted, window
+from headrace.console.api.common.samples import NO_RATE, NODE, churn, counts_with_details, window
+from headrace.console.api.common.schemas import (
+    FLAG,
+    NAMED,
+    TEXT,
+    TEXTS,
+    WHOLE,
+    array_of,
+    list_or_page_of,
+    record,
+)
 from headrace.console.api.exchanges import exchange_types
-from headrace.console.api.schemas.parts import TEXT
-from headrace.console.api.schemas.rabbitmq import MEMORY_PARTS
-from headrace.console.http.answers import Listed
+from headrace.console.http.answers import RowList
 from headrace.console.http.routes import Routes
 from headrace.console.state.process_numbers import ProcessNumbers
 from headrace.console.state.table import SampledObject
@@ -43,10 +51,56 @@ SAMPLED = {
     name: (name,) for name in ("mem_used", "fd_used", "sockets_used", "proc_used", "disk_free")
 }
 NODE_PATH = "/api/nodes/{node}"
+#: The parts of memory in RabbitMQ's answers. Clients with strict decoders need all of them; those
+#: of Erlang are 0.
+MEMORY_PARTS = (
+    *("connection_readers", "connection_writers", "connection_channels", "connection_other"),
+    *("queue_procs", "quorum_queue_procs", "quorum_queue_dlx_procs", "stream_queue_procs"),
+    *("stream_queue_replica_reader_procs", "stream_queue_coordinator_procs", "plugins"),
+    *("metadata_store", "other_proc", "metrics", "mgmt_db", "mnesia", "quorum_ets"),
+    *("metadata_store_ets", "other_ets", "binary", "msg_index", "code", "atom", "other_system"),
+    *("allocated_unused", "reserved_unallocated"),
+)
+NODE_SCHEMA = record(
+    name={"type": "string", "pattern": "^[^@]+@[^@]+$"},
+    type=TEXT,
+    running=FLAG,
+    uptime=WHOLE,
+    run_queue=WHOLE,
+    processors=WHOLE,
+    os_pid=TEXT,
+    fd_used=WHOLE,
+    fd_total=WHOLE,
+    sockets_used=WHOLE,
+    sockets_total=WHOLE,
+    proc_used=WHOLE,
+    proc_total=WHOLE,
+    mem_used=WHOLE,
+    mem_limit=WHOLE,
+    mem_alarm=FLAG,
+    disk_free=WHOLE,
+    disk_free_limit=WHOLE,
+    disk_free_alarm=FLAG,
+    rates_mode=TEXT,
+    enabled_plugins=TEXTS,
+    being_drained=FLAG,
+    partitions={"type": "array"},
+    applications=array_of(record(name=TEXT, version=TEXT)),
+    connection_created=WHOLE,
+    queue_created=WHOLE,
+    queue_deleted=WHOLE,
+)
+MEMORY_SCHEMA = record(
+    memory=record(
+        **dict.fromkeys(MEMORY_PARTS, WHOLE),
+        strategy=TEXT,
+        total=record(rss=WHOLE, allocated=WHOLE, erlang=WHOLE),
+    )
+)
 ROUTES = Routes()
 
 
-@ROUTES.get({"/api/cluster-name": "The cluster's name."}, tag=MANAGEMENT)
+@ROUTES.get({"/api/cluster-name": "The cluster's name."}, tag=MANAGEMENT, answer=NAMED)
 async def show_cluster_name(call: HttpCall) -> JsonObject:
     """Return the name of the cluster."""
     return {"name": await cluster_name(call)}
@@ -63,23 +117,25 @@ async def put_cluster_name(call: HttpCall) -> None:
     await call.ask("put name", name=body.text("name"))
 
 
-@ROUTES.get({"/api/nodes": "The one node."}, tag=MONITORING, paged=True)
-async def list_nodes(call: HttpCall) -> Listed:
+@ROUTES.get(
+    {"/api/nodes": "The one node."}, tag=MONITORING, paged=True, answer=list_or_page_of(NODE_SCHEMA)
+)
+async def list_nodes(call: HttpCall) -> RowList:
     """Return the one node."""
-    return Listed([await node_now(call)], ("name",))
+    return RowList([await node_row(call)], ("name",))
 
 
-@ROUTES.get({NODE_PATH: "The node by its name."}, tag=MONITORING)
+@ROUTES.get({NODE_PATH: "The node by its name."}, tag=MONITORING, answer=NODE_SCHEMA)
 async def show_node(call: HttpCall, node: str) -> JsonObject:
-    """Return the node, with its memory if the query asks for it."""
+    """Return the node, with its memory for the query ``memory=true``."""
     check_node(node)
-    node_row = await node_now(call)
+    row = await node_row(call)
     if call.query.get("memory", "").lower() == "true":
-        node_row["memory"] = (await memory(call))["memory"]
-    return node_row
+        row["memory"] = (await memory_by_use(call))["memory"]
+    return row
 
 
-async def node_now(call: HttpCall) -> JsonObject:
+async def node_row(call: HttpCall) -> JsonObject:
     """Return the node as RabbitMQ describes it."""
     await call.state.refresh()
     status = await call.state.status()
@@ -136,20 +192,22 @@ async def node_now(call: HttpCall) -> JsonObject:
 def rates_of(nodes: ObjectTable, query: Mapping[str, str]) -> JsonObject:
     """Return the numbers of the one node with their rates."""
     table, columns = nodes.table, SAMPLED
-    slots = table.ordered()
+    slots = table.slots_in_order()
     if not slots:  # The process has not been sampled yet.
         return {f"{name}_details": NO_RATE for name in columns}
-    return counted(SampledObject(table, slots[0]), columns, window(query, NODE))
+    return counts_with_details(SampledObject(table, slots[0]), columns, window(query, NODE))
 
 
-@ROUTES.get({f"{NODE_PATH}/memory": "The memory of the node by use."}, tag=MONITORING)
+@ROUTES.get(
+    {f"{NODE_PATH}/memory": "The memory of the node by use."}, tag=MONITORING, answer=MEMORY_SCHEMA
+)
 async def show_memory(call: HttpCall, node: str) -> JsonObject:
     """Return the memory of the node by use."""
     check_node(node)
-    return await memory(call)
+    return await memory_by_use(call)
 
 
-async def memory(call: HttpCall) -> JsonObject:
+async def memory_by_use(call: HttpCall) -> JsonObject:
     """Return the memory as RabbitMQ describes it: of messages, and the rest."""
     status = await call.state.status()
     process = await asyncio.to_thread(ProcessNumbers, status)
@@ -163,10 +221,10 @@ async def memory(call: HttpCall) -> JsonObject:
 @ROUTES.get(
     {f"{NODE_PATH}/memory/relative": "The memory of the node by use, in percent."}, tag=MONITORING
 )
-async def relative_memory(call: HttpCall, node: str) -> JsonObject:
+async def show_relative_memory(call: HttpCall, node: str) -> JsonObject:
     """Return the memory of the node by use, in percent."""
     check_node(node)
-    parts = (await memory(call))["memory"]
+    parts = (await memory_by_use(call))["memory"]
     total = max(1, parts["total"]["rss"])
     share = {name: 100 * parts[name] // total for name in MEMORY_PARTS}
     return {"memory": {**share, "total": 100}}

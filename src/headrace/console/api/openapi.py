@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from headrace import __version__
-from headrace.console.api.schemas.own import OWN_SCHEMAS
-from headrace.console.api.schemas.rabbitmq import SCHEMAS
 from headrace.console.http.answers import Text
 from headrace.console.http.routes import JSON, NOBODY, Parameter, Route
 from headrace.user_tags import MANAGEMENT
@@ -63,8 +61,6 @@ OF_ALL = (
 )
 PLACE = re.compile(r"\{(\w+)\}")
 RIGHTS = {NOBODY: "no login"}
-#: The schemas of answers, by method and path.
-ANSWERS = {**{f"GET {path}": schema for path, schema in SCHEMAS.items()}, **OWN_SCHEMAS}
 
 
 def document(routes: Iterable[Route]) -> JsonObject:
@@ -95,7 +91,6 @@ def document(routes: Iterable[Route]) -> JsonObject:
 
 def operation(route: Route, path: str) -> JsonObject:
     """Return the operation object of a path and its method."""
-    schema = route.answer or ANSWERS.get(f"{route.method} {route.path}")
     error = {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}
     result: JsonObject = {
         "operationId": identifier(route.method, path),
@@ -118,7 +113,7 @@ def operation(route: Route, path: str) -> JsonObject:
         ],
         "responses": {
             "default": {"description": "An error.", "content": error},
-            "200" if route.method == "GET" else "2XX": answer_of(route, schema),
+            "200" if route.method == "GET" else "2XX": answer_of(route),
         },
     }
     if route.failure is not None:
@@ -134,8 +129,9 @@ def operation(route: Route, path: str) -> JsonObject:
     return result
 
 
-def answer_of(route: Route, schema: JsonObject | None) -> JsonObject:
+def answer_of(route: Route) -> JsonObject:
     """Return the answer of a route, with the schema of its JSON."""
+    schema = route.answer
     if route.media != JSON:
         return {"description": "The answer.", "content": {route.media: {"schema": BYTES}}}
     if schema is None and route.method != "GET":
@@ -186,10 +182,10 @@ def page_of(routes: tuple[Route, ...]) -> bytes:
 def with_document(routes: tuple[Route, ...]) -> tuple[Route, ...]:
     """Return routes and those of their own document and page."""
 
-    async def show(call: HttpCall) -> JsonObject:
+    async def show_document(call: HttpCall) -> JsonObject:
         return document(every)
 
-    async def read(call: HttpCall) -> Text:
+    async def show_page(call: HttpCall) -> Text:
         return Text(page_of(every), "text/html; charset=utf-8")
 
     every = (
@@ -197,7 +193,7 @@ def with_document(routes: tuple[Route, ...]) -> tuple[Route, ...]:
         Route(
             method="GET",
             path="/api",
-            handler=read,
+            handler=show_page,
             summary="The routes, as a page.",
             tag=MANAGEMENT,
             media="text/html",
@@ -206,7 +202,7 @@ def with_document(routes: tuple[Route, ...]) -> tuple[Route, ...]:
         Route(
             method="GET",
             path="/api/openapi.json",
-            handler=show,
+            handler=show_document,
             summary="The routes, as OpenAPI 3.1.",
             tag=MANAGEMENT,
         ),

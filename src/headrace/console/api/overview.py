@@ -9,14 +9,26 @@ from typing import TYPE_CHECKING
 from headrace import __version__
 from headrace.console.api.common import own_counts
 from headrace.console.api.common.node import cluster_name
+from headrace.console.api.common.own_counts import DEAD_LETTERED_SCHEMA
 from headrace.console.api.common.samples import (
+    DEPTH_SCHEMAS,
     DEPTHS,
     NO_RATE,
     PARAMETERS,
     churn,
     depths,
     message_stats,
-    summed,
+    sum_counts,
+)
+from headrace.console.api.common.schemas import (
+    FLAG,
+    OBJECT,
+    OBJECTS,
+    TEXT,
+    UINT32,
+    WHOLE,
+    array_of,
+    record,
 )
 from headrace.console.api.exchanges import exchange_types
 from headrace.console.http.routes import Routes
@@ -38,6 +50,37 @@ RETENTION = {
 NO_TOTALS = {
     key: value for name in DEPTHS for key, value in ((name, 0), (f"{name}_details", NO_RATE))
 }
+LISTENER_SCHEMA = record(node=TEXT, protocol=TEXT, port=UINT32, ip_address=TEXT)
+OVERVIEW_SCHEMA = record(
+    cluster_name=TEXT,
+    cluster_tags=OBJECT,
+    node=TEXT,
+    node_tags=OBJECT,
+    erlang_version=TEXT,
+    erlang_full_version=TEXT,
+    rabbitmq_version=TEXT,
+    product_name=TEXT,
+    product_version=TEXT,
+    management_version=TEXT,
+    statistics_db_event_queue=WHOLE,
+    rates_mode={"enum": ["basic", "detailed", "none"]},
+    disable_stats=FLAG,
+    churn_rates=OBJECT,
+    queue_totals=record(**DEPTH_SCHEMAS),
+    object_totals=record(
+        queues=WHOLE, exchanges=WHOLE, connections=WHOLE, channels=WHOLE, consumers=WHOLE
+    ),
+    message_stats=OBJECT,
+    listeners=array_of(LISTENER_SCHEMA),
+    contexts=OBJECTS,
+    exchange_types=OBJECTS,
+    sample_retention_policies={
+        "type": "object",
+        "additionalProperties": array_of(WHOLE),
+        "required": ["global", "basic", "detailed"],
+    },
+    headrace={"type": "object", "properties": {"dead_lettered": DEAD_LETTERED_SCHEMA}},
+)
 ROUTES = Routes()
 
 
@@ -45,8 +88,9 @@ ROUTES = Routes()
     {"/api/overview": "Versions, totals of what the user sees, rates and listeners."},
     tag=MANAGEMENT,
     query=PARAMETERS,
+    answer=OVERVIEW_SCHEMA,
 )
-async def show(call: HttpCall) -> JsonObject:
+async def show_overview(call: HttpCall) -> JsonObject:
     """Return versions, totals of what the user sees, rates and listeners."""
     await call.state.refresh()
     status = await call.state.status()  # Not as the user, who may not see all of it.
@@ -78,8 +122,8 @@ async def show(call: HttpCall) -> JsonObject:
 def visible_sums(call: HttpCall) -> list[SampledObject]:
     """Return the sums that the user sees: of the broker, or of the user's virtual hosts."""
     if call.identity.sees_all:
-        return call.state.totals.sampled()
-    vhosts = call.state.vhosts.sampled()
+        return call.state.totals.last_objects()
+    vhosts = call.state.vhosts.last_objects()
     return [vhost for vhost in vhosts if call.identity.sees_vhost(vhost.text("name"))]
 
 
@@ -87,8 +131,8 @@ def totals(call: HttpCall) -> JsonObject:
     """Return the sums of the queues that the user sees, with their rates."""
     visible = visible_sums(call)
     return {
-        "queue_totals": summed([depths(sums, call.query) for sums in visible]) or NO_TOTALS,
-        "message_stats": summed([message_stats(sums, call.query) for sums in visible]),
+        "queue_totals": sum_counts([depths(sums, call.query) for sums in visible]) or NO_TOTALS,
+        "message_stats": sum_counts([message_stats(sums, call.query) for sums in visible]),
     }
 
 
@@ -104,7 +148,9 @@ def object_totals(call: HttpCall) -> JsonObject:
         counts[name] = (
             len(table)
             if identity.sees_all
-            else sum(identity.sees_user(table.text("user", slot)) for slot in table.ordered())
+            else sum(
+                identity.sees_user(table.text("user", slot)) for slot in table.slots_in_order()
+            )
         )
     return counts
 
@@ -113,7 +159,7 @@ def own(call: HttpCall) -> JsonObject:
     """Return the dead letters that the user sees; strategies and sizes for users who see all."""
     counts = {own_counts.DEAD: own_counts.dead_letters(visible_sums(call))}
     if call.identity.sees_all:
-        counts |= own_counts.of_broker(*call.state.totals.sampled())
+        counts |= own_counts.of_broker(*call.state.totals.last_objects())
     return counts
 
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import Body, schema
-from headrace.console.api.common.lookups import existing_vhost, only
+from headrace.console.api.common.lookups import existing_vhost, find_row
+from headrace.console.api.common.schemas import NAMED, list_or_page_of
 from headrace.console.broker.lists import GLOBAL_PARAMETERS
-from headrace.console.http.answers import Listed, written
+from headrace.console.http.answers import RowList, created_or_no_content
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.console.http_errors import not_found
 from headrace.user_tags import ADMINISTRATOR, POLICYMAKER
@@ -34,10 +35,10 @@ ROUTES = Routes()
     permission=ACCESS,
     paged=True,
 )
-async def list_parameters(call: HttpCall, component: str = "", vhost: str | None = None) -> Listed:
+async def list_parameters(call: HttpCall, component: str = "", vhost: str | None = None) -> RowList:
     """Return no parameters: policies and limits have paths of their own."""
     await existing_vhost(call, vhost)
-    return Listed([])
+    return RowList([])
 
 
 @ROUTES.get({PARAMETER: "404: there are no parameters."}, tag=POLICYMAKER, permission=ACCESS)
@@ -61,23 +62,26 @@ async def put_parameter(call: HttpCall, component: str, vhost: str, name: str) -
 
 
 @ROUTES.delete({PARAMETER: "404: there are no parameters."}, tag=POLICYMAKER, permission=ACCESS)
-async def delete_parameter(call: HttpCall, component: str, vhost: str, name: str) -> None:
+async def remove_parameter(call: HttpCall, component: str, vhost: str, name: str) -> None:
     """Answer 404: there are no parameters."""
     await call.ask("delete parameter", component=component, vhost=vhost, name=name)
 
 
 @ROUTES.get(
-    {"/api/global-parameters": "The parameters of the whole broker."}, tag=POLICYMAKER, paged=True
+    {"/api/global-parameters": "The parameters of the whole broker."},
+    tag=POLICYMAKER,
+    paged=True,
+    answer=list_or_page_of(NAMED),
 )
-async def list_global_parameters(call: HttpCall) -> Listed:
+async def list_global_parameters(call: HttpCall) -> RowList:
     """Return the parameters of the whole broker."""
-    return Listed(await call.rows(GLOBAL_PARAMETERS), ("name",))
+    return RowList(await call.rows(GLOBAL_PARAMETERS), ("name",))
 
 
-@ROUTES.get({GLOBAL: "One parameter of the whole broker."}, tag=POLICYMAKER)
+@ROUTES.get({GLOBAL: "One parameter of the whole broker."}, tag=POLICYMAKER, answer=NAMED)
 async def show_global_parameter(call: HttpCall, name: str) -> ParameterRow:
     """Return one parameter of the whole broker."""
-    return only(await call.rows(GLOBAL_PARAMETERS), name=name)
+    return find_row(await call.rows(GLOBAL_PARAMETERS), name=name)
 
 
 @ROUTES.put(
@@ -89,10 +93,10 @@ async def put_global_parameter(call: HttpCall, name: str) -> Answer:
     """Set a parameter of the whole broker."""
     body = await Body.of(call)
     done = await call.ask("put global parameter", name=name, value=body.values["value"])
-    return written(is_new=bool(done["created"]))
+    return created_or_no_content(is_new=bool(done["created"]))
 
 
 @ROUTES.delete({GLOBAL: "Remove a parameter of the whole broker."}, tag=ADMINISTRATOR)
-async def delete_global_parameter(call: HttpCall, name: str) -> None:
+async def remove_global_parameter(call: HttpCall, name: str) -> None:
     """Remove a parameter of the whole broker."""
     await call.ask("delete global parameter", name=name)

@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import Body, schema
-from headrace.console.api.common.lookups import AnyRow, only
-from headrace.console.api.schemas.parts import TEXT
+from headrace.console.api.common.lookups import AnyRow, find_row
+from headrace.console.api.common.schemas import TEXT, list_or_page_of, record
 from headrace.console.api.users import USER
 from headrace.console.api.vhosts import VHOST
 from headrace.console.broker.lists import PERMISSIONS, TOPIC_PERMISSIONS, ListOperation
-from headrace.console.http.answers import Listed, written
+from headrace.console.http.answers import RowList, created_or_no_content
 from headrace.console.http.routes import Routes
 from headrace.console.http_errors import bad_request, not_found
 from headrace.user_tags import ADMINISTRATOR
@@ -25,41 +25,61 @@ PERMISSION = "/api/permissions/{vhost}/{user}"
 TOPIC = "/api/topic-permissions/{vhost}/{user}"
 TOPIC_OF_EXCHANGE = f"{TOPIC}/{{exchange}}"
 BY_VHOST, BY_EXCHANGE = ("vhost", "user"), ("vhost", "user", "exchange")
+PERMISSION_SCHEMA = record(user=TEXT, vhost=TEXT, configure=TEXT, write=TEXT, read=TEXT)
+TOPIC_PERMISSION_SCHEMA = record(user=TEXT, vhost=TEXT, exchange=TEXT, write=TEXT, read=TEXT)
 ROUTES = Routes()
 
 
-@ROUTES.get({f"{USER}/permissions": "The permissions of a user."}, tag=ADMINISTRATOR, paged=True)
-async def permissions_of_user(call: HttpCall, user: str) -> Listed:
+@ROUTES.get(
+    {f"{USER}/permissions": "The permissions of a user."},
+    tag=ADMINISTRATOR,
+    paged=True,
+    answer=list_or_page_of(PERMISSION_SCHEMA),
+)
+async def list_permissions_of_user(call: HttpCall, user: str) -> RowList:
     """Return the permissions of a user; 404 for an unknown user."""
-    return await of_user(call, PERMISSIONS, user, BY_VHOST)
+    return await list_of_user(call, PERMISSIONS, user, BY_VHOST)
 
 
 @ROUTES.get(
-    {f"{USER}/topic-permissions": "The topic permissions of a user."}, tag=ADMINISTRATOR, paged=True
+    {f"{USER}/topic-permissions": "The topic permissions of a user."},
+    tag=ADMINISTRATOR,
+    paged=True,
+    answer=list_or_page_of(TOPIC_PERMISSION_SCHEMA),
 )
-async def topic_permissions_of_user(call: HttpCall, user: str) -> Listed:
+async def list_topic_permissions_of_user(call: HttpCall, user: str) -> RowList:
     """Return the topic permissions of a user; 404 for an unknown user."""
-    return await of_user(call, TOPIC_PERMISSIONS, user, BY_EXCHANGE)
+    return await list_of_user(call, TOPIC_PERMISSIONS, user, BY_EXCHANGE)
 
 
-async def of_user(
+async def list_of_user(
     call: HttpCall, listing: ListOperation[AnyRow], user: str, order: tuple[str, ...]
-) -> Listed:
+) -> RowList:
     """Return the rows of a user; 404 for an unknown user."""
     await call.ask("show user", name=user)
-    return Listed(await call.rows(listing, user=user), order)
+    return RowList(await call.rows(listing, user=user), order)
 
 
-@ROUTES.get({"/api/permissions": "The permissions."}, tag=ADMINISTRATOR, paged=True)
-async def list_permissions(call: HttpCall) -> Listed:
+@ROUTES.get(
+    {"/api/permissions": "The permissions."},
+    tag=ADMINISTRATOR,
+    paged=True,
+    answer=list_or_page_of(PERMISSION_SCHEMA),
+)
+async def list_permissions(call: HttpCall) -> RowList:
     """Return the permissions of all users."""
-    return Listed(await call.rows(PERMISSIONS), BY_VHOST)
+    return RowList(await call.rows(PERMISSIONS), BY_VHOST)
 
 
-@ROUTES.get({"/api/topic-permissions": "The topic permissions."}, tag=ADMINISTRATOR, paged=True)
-async def list_topic_permissions(call: HttpCall) -> Listed:
+@ROUTES.get(
+    {"/api/topic-permissions": "The topic permissions."},
+    tag=ADMINISTRATOR,
+    paged=True,
+    answer=list_or_page_of(TOPIC_PERMISSION_SCHEMA),
+)
+async def list_topic_permissions(call: HttpCall) -> RowList:
     """Return the topic permissions of all users."""
-    return Listed(await call.rows(TOPIC_PERMISSIONS), BY_EXCHANGE)
+    return RowList(await call.rows(TOPIC_PERMISSIONS), BY_EXCHANGE)
 
 
 @ROUTES.get(
@@ -69,21 +89,22 @@ async def list_topic_permissions(call: HttpCall) -> Listed:
     },
     tag=ADMINISTRATOR,
     paged=True,
+    answer=list_or_page_of(TOPIC_PERMISSION_SCHEMA),
 )
-async def topic_permissions_of(
+async def list_topic_permissions_in(
     call: HttpCall, vhost: str, user: str, exchange: str | None = None
-) -> Listed:
+) -> RowList:
     """Return the topic permissions of a user in a virtual host, of all exchanges or of one.
 
     Raises:
         HttpError: 404, the user has no topic permissions there.
     """
-    rows = await of_both(call, TOPIC_PERMISSIONS, vhost, user)
+    rows = await rows_of_user_in_vhost(call, TOPIC_PERMISSIONS, vhost, user)
     if exchange is not None:
         rows = [row for row in rows if row["exchange"] == exchange]
     if not rows:  # As RabbitMQ does: clients check that a removal succeeded.
         raise not_found()
-    return Listed(rows, ("exchange",))
+    return RowList(rows, ("exchange",))
 
 
 async def show_topic_permission(call: HttpCall, vhost: str, user: str, exchange: str) -> JsonRow:
@@ -92,16 +113,20 @@ async def show_topic_permission(call: HttpCall, vhost: str, user: str, exchange:
     Raises:
         HttpError: 404, the user has no topic permissions there.
     """
-    return (await topic_permissions_of(call, vhost, user, exchange)).rows[0]
+    return (await list_topic_permissions_in(call, vhost, user, exchange)).rows[0]
 
 
-@ROUTES.get({PERMISSION: "The permissions of a user in a virtual host."}, tag=ADMINISTRATOR)
+@ROUTES.get(
+    {PERMISSION: "The permissions of a user in a virtual host."},
+    tag=ADMINISTRATOR,
+    answer=PERMISSION_SCHEMA,
+)
 async def show_permission(call: HttpCall, vhost: str, user: str) -> JsonRow:
     """Return the permissions of a user in a virtual host."""
-    return only(await of_both(call, PERMISSIONS, vhost, user))
+    return find_row(await rows_of_user_in_vhost(call, PERMISSIONS, vhost, user))
 
 
-async def of_both(
+async def rows_of_user_in_vhost(
     call: HttpCall, listing: ListOperation[AnyRow], vhost: str, user: str
 ) -> list[AnyRow]:
     """Return the rows of a user in a virtual host; 404 if one of them is unknown."""
@@ -120,7 +145,7 @@ async def put_permission(call: HttpCall, vhost: str, user: str) -> Answer:
     body = await Body.of(call)
     configure, write, read = (body.text(name) for name in ("configure", "write", "read"))
     is_new = await set_permission(call, vhost, user, configure=configure, write=write, read=read)
-    return written(is_new=is_new)
+    return created_or_no_content(is_new=is_new)
 
 
 async def set_permission(
@@ -136,7 +161,7 @@ async def set_permission(
 @ROUTES.delete(
     {PERMISSION: "Remove the permissions of a user in a virtual host."}, tag=ADMINISTRATOR
 )
-async def delete_permission(call: HttpCall, vhost: str, user: str) -> None:
+async def remove_permission(call: HttpCall, vhost: str, user: str) -> None:
     """Remove the permissions of a user in a virtual host."""
     await call.ask("delete permission", vhost=vhost, user=user)
 
@@ -161,7 +186,7 @@ async def put_topic_permission(
         raise bad_request("'exchange' in the body differs from the one in the path")
     write, read = body.text("write"), body.text("read")
     is_new = await set_topic_permission(call, vhost, user, name, write=write, read=read)
-    return written(is_new=is_new)
+    return created_or_no_content(is_new=is_new)
 
 
 async def set_topic_permission(
@@ -181,7 +206,7 @@ async def set_topic_permission(
     },
     tag=ADMINISTRATOR,
 )
-async def delete_topic_permission(
+async def remove_topic_permission(
     call: HttpCall, vhost: str, user: str, exchange: str | None = None
 ) -> None:
     """Remove the topic permissions of a user in a virtual host, at one exchange or at all."""
@@ -189,24 +214,28 @@ async def delete_topic_permission(
 
 
 @ROUTES.get(
-    {f"{VHOST}/permissions": "The permissions in a virtual host."}, tag=ADMINISTRATOR, paged=True
+    {f"{VHOST}/permissions": "The permissions in a virtual host."},
+    tag=ADMINISTRATOR,
+    paged=True,
+    answer=list_or_page_of(PERMISSION_SCHEMA),
 )
-async def permissions_in_vhost(call: HttpCall, vhost: str) -> Listed:
+async def list_permissions_in_vhost(call: HttpCall, vhost: str) -> RowList:
     """Return the permissions in a virtual host."""
-    return Listed(await of_vhost(call, PERMISSIONS, vhost), ("user",))
+    return RowList(await rows_in_vhost(call, PERMISSIONS, vhost), ("user",))
 
 
 @ROUTES.get(
     {f"{VHOST}/topic-permissions": "The topic permissions in a virtual host."},
     tag=ADMINISTRATOR,
     paged=True,
+    answer=list_or_page_of(TOPIC_PERMISSION_SCHEMA),
 )
-async def topic_permissions_in_vhost(call: HttpCall, vhost: str) -> Listed:
+async def list_topic_permissions_in_vhost(call: HttpCall, vhost: str) -> RowList:
     """Return the topic permissions in a virtual host."""
-    return Listed(await of_vhost(call, TOPIC_PERMISSIONS, vhost), ("user", "exchange"))
+    return RowList(await rows_in_vhost(call, TOPIC_PERMISSIONS, vhost), ("user", "exchange"))
 
 
-async def of_vhost(call: HttpCall, listing: ListOperation[AnyRow], vhost: str) -> list[AnyRow]:
+async def rows_in_vhost(call: HttpCall, listing: ListOperation[AnyRow], vhost: str) -> list[AnyRow]:
     """Return the rows of a list in a virtual host; 404 if it is unknown."""
     await call.ask("show vhost", vhost=vhost)
     return await call.rows(listing, vhost=vhost)

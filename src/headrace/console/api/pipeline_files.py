@@ -28,16 +28,16 @@ STATES = {"started": "starting", "progress": "running", "idle": "idle"}
 URL_PASSWORD = re.compile(r"(\w+://[^\s:/@]*):[^\s/@]*@")
 
 
-def pipelines_at(places: Iterable[Path]) -> list[JsonObject]:
+def read_pipelines(places: Iterable[Path]) -> list[JsonObject]:
     """Return the pipelines of some directories, each with its queries and its parts."""
     pipelines: list[JsonObject] = []
     names: set[str] = set()
     for home in state_directories(places):
         if len(pipelines) == PIPELINES_MAX:
             break
-        pipeline = pipeline_at(home)
+        pipeline = read_pipeline(home)
         if pipeline is not None:
-            while pipeline["name"] in names:  # Of another directory.
+            while pipeline["name"] in names:  # A pipeline of another directory has the name.
                 pipeline["name"] += "'"
             names.add(pipeline["name"])
             pipelines.append(pipeline)
@@ -53,17 +53,17 @@ def state_directories(places: Iterable[Path]) -> Iterator[Path]:
             yield from sorted(file.parent for file in place.glob(".headrace/*/status.json"))
 
 
-def pipeline_at(home: Path) -> JsonObject | None:
+def read_pipeline(home: Path) -> JsonObject | None:
     """Return the pipeline of a state directory; None without one."""
-    status = object_in(home / "status.json")
+    status = read_object(home / "status.json")
     if status is None:
         return None
     state = str(status.get("state", ""))
-    if state in ACTIVE and not is_held(home / "lock"):
+    if state in ACTIVE and not is_locked(home / "lock"):
         state = "killed"
     statuses = [query for query in objects(status.get("queries")) if "name" in query]
-    queries = [query_of(home, query, state) for query in statuses[:QUERIES_MAX]]
-    graph = object_in(home / "graph.json") or {}
+    queries = [pipeline_query(home, query, state) for query in statuses[:QUERIES_MAX]]
+    graph = read_object(home / "graph.json") or {}
     return {
         "name": str(status.get("pipeline") or home.name),
         "state": state,
@@ -72,7 +72,7 @@ def pipeline_at(home: Path) -> JsonObject | None:
         "started": str(status.get("started", "")),
         "updated": str(status.get("updated", "")),
         "pid": status.get("pid"),
-        "error": without_passwords(status.get("error")),
+        "error": hide_passwords(status.get("error")),
         "queries": queries,
         "nodes": objects(graph.get("nodes")),
         "edges": objects(graph.get("edges")),
@@ -88,26 +88,26 @@ def most_rejected(queries: list[JsonObject], rule: object) -> int:
     return max((query["rejected_by"].get(str(rule), 0) for query in queries), default=0)
 
 
-def query_of(home: Path, status: JsonObject, state: str) -> JsonObject:
+def pipeline_query(home: Path, status: JsonObject, state: str) -> JsonObject:
     """Return a query of a pipeline in this state."""
     name = str(status["name"])
     checkpoint = home / "checkpoints" / Path(name).name  # Never outside the folder.
     own = str(status.get("state", ""))
     return {
         "name": name,
-        "id": str((object_in(checkpoint / "metadata") or {}).get("id", "")),
+        "id": str((read_object(checkpoint / "metadata") or {}).get("id", "")),
         "state": "killed" if state == "killed" and own in (*ACTIVE, "idle") else own,
         **{name: status.get(name) for name in FIGURES},
         "rows": status.get("rows"),
-        **rejected_in(status),
+        **rejected_rows(status),
         "sinks": texts(status.get("sinks")),
         "checkpoint": str(checkpoint) if checkpoint.name == name and checkpoint.is_dir() else "",
-        "owners": owners_in(checkpoint / "offsets"),
-        "error": without_passwords(status.get("error")),
+        "owners": group_owners(checkpoint / "offsets"),
+        "error": hide_passwords(status.get("error")),
     }
 
 
-def rejected_in(status: JsonObject) -> JsonObject:
+def rejected_rows(status: JsonObject) -> JsonObject:
     """Return the rows that rules rejected, by rule and in total."""
     rejected = status.get("rejected")
     rules = rejected if isinstance(rejected, dict) else {}
@@ -115,7 +115,7 @@ def rejected_in(status: JsonObject) -> JsonObject:
     return {"rejected_by": rows, "rejected": sum(rows.values())}
 
 
-def owners_in(folder: Path) -> list[str]:
+def group_owners(folder: Path) -> list[str]:
     """Return the owners of a query's groups, from the newest batch of its checkpoint."""
     try:
         number = max(int(file.name) for file in folder.iterdir() if file.name.isdecimal())
@@ -129,21 +129,21 @@ def owners_in(folder: Path) -> list[str]:
     ]
 
 
-def listened_at(places: Iterable[Path]) -> list[JsonObject]:
+def read_listener_queries(places: Iterable[Path]) -> list[JsonObject]:
     """Return the queries in the files of listeners."""
     reports: dict[str, JsonObject] = {}
     for place in places:
-        for report in reports_in(place):
+        for report in read_reports(place):
             query, event = str(report.get("query", "")), report.get("event")
             if not query or (query not in reports and len(reports) == QUERIES_MAX):
                 continue
             reports[query] = report if event == "started" else {**reports.get(query, {}), **report}
-    return [listened(query, report) for query, report in reports.items()]
+    return [listener_query(query, report) for query, report in reports.items()]
 
 
-def listened(query: str, report: JsonObject) -> JsonObject:
+def listener_query(query: str, report: JsonObject) -> JsonObject:
     """Return a query from the last report of a listener."""
-    error = without_passwords(report.get("error"))
+    error = hide_passwords(report.get("error"))
     return {
         "name": str(report.get("name") or query),
         "id": query,
@@ -152,12 +152,12 @@ def listened(query: str, report: JsonObject) -> JsonObject:
         "lag": report.get("lag_records", 0 if "batch" in report else None),
         "updated": str(report.get("moment", "")),
         "owners": texts(report.get("owners")),
-        **rejected_in(report),
+        **rejected_rows(report),
         "error": error,
     }
 
 
-def reports_in(path: Path) -> Iterator[JsonObject]:
+def read_reports(path: Path) -> Iterator[JsonObject]:
     """Yield the last reports in a listener's file."""
     if not path.is_file():
         return
@@ -174,7 +174,7 @@ def reports_in(path: Path) -> Iterator[JsonObject]:
             yield report
 
 
-def object_in(path: Path) -> JsonObject | None:
+def read_object(path: Path) -> JsonObject | None:
     """Return the JSON object in a file; None without one, or if the file is too long."""
     try:
         if path.is_file() and path.stat().st_size <= FILE_MAX:
@@ -194,7 +194,7 @@ def texts(value: object) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list) else []
 
 
-def is_held(lock: Path) -> bool:
+def is_locked(lock: Path) -> bool:
     """Return True if a process holds the lock of a pipeline, that is, runs it."""
     try:
         with lock.open("rb") as file:
@@ -206,6 +206,6 @@ def is_held(lock: Path) -> bool:
     return False
 
 
-def without_passwords(value: object) -> str:
+def hide_passwords(value: object) -> str:
     """Return a text without the passwords of URLs in it."""
     return URL_PASSWORD.sub(r"\1:***@", str(value or ""))

@@ -9,9 +9,19 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from headrace.console.api.pipeline_files import listened_at, pipelines_at
+from headrace.console.api.common.schemas import (
+    NUMBER_OR_NONE,
+    TEXT,
+    TEXTS,
+    WHOLE,
+    WHOLE_OR_NONE,
+    array_of,
+    list_or_page_of,
+    record,
+)
+from headrace.console.api.pipeline_files import read_listener_queries, read_pipelines
 from headrace.console.broker.lists import GROUPS, LEASES
-from headrace.console.http.answers import Answer, Listed
+from headrace.console.http.answers import Answer, RowList
 from headrace.console.http.routes import Routes
 from headrace.console.http_errors import not_found
 from headrace.user_tags import MONITORING
@@ -24,6 +34,44 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 PARTS = ("queries", "nodes", "edges", "rules")
+PIPELINE_FIELDS = {
+    "name": TEXT,
+    "state": TEXT,
+    "file": TEXT,
+    "directory": TEXT,
+    "started": TEXT,
+    "updated": TEXT,
+    "pid": WHOLE_OR_NONE,
+    "error": TEXT,
+}
+PIPELINE_SCHEMA = record(
+    **PIPELINE_FIELDS, queries=WHOLE, lag=NUMBER_OR_NONE, rows_per_s=NUMBER_OR_NONE
+)
+OWNED_GROUP_SCHEMA = record(name=TEXT, source=TEXT, vhost=TEXT, lag=WHOLE)
+QUERY_FIELDS = {
+    "name": TEXT,
+    "id": TEXT,
+    "state": TEXT,
+    "rows_per_s": NUMBER_OR_NONE,
+    "processed_per_s": NUMBER_OR_NONE,
+    "batch": WHOLE_OR_NONE,
+    "lag": NUMBER_OR_NONE,
+    "checkpoint": TEXT,
+    "error": TEXT,
+    "groups": array_of(OWNED_GROUP_SCHEMA),
+    "group": TEXT,
+    "reads": TEXT,
+    "waiting": WHOLE_OR_NONE,
+}
+QUERY_SCHEMA = record(**QUERY_FIELDS, pipeline=TEXT, updated=TEXT)
+NODE_SCHEMA = record(id=TEXT, kind=TEXT, name=TEXT)
+PIPELINE_DETAILS_SCHEMA = record(
+    **PIPELINE_FIELDS,
+    queries=array_of(record(**QUERY_FIELDS, rows=WHOLE_OR_NONE, sinks=TEXTS)),
+    nodes=array_of(NODE_SCHEMA),
+    edges=array_of(record(from_=TEXT, to=TEXT, rule=TEXT)),
+    rules=array_of(record(name=TEXT)),
+)
 ROUTES = Routes()
 
 
@@ -31,11 +79,12 @@ ROUTES = Routes()
     {"/api/headrace/pipelines": "Pipelines of the directories in `console_pipelines`."},
     tag=MONITORING,
     paged=True,
+    answer=list_or_page_of(PIPELINE_SCHEMA),
 )
-async def list_pipelines(call: HttpCall) -> Listed:
+async def list_pipelines(call: HttpCall) -> RowList:
     """Return the pipelines of the directories in the settings."""
-    pipelines = await asyncio.to_thread(pipelines_at, call.settings.pipelines)
-    return Listed(
+    pipelines = await asyncio.to_thread(read_pipelines, call.settings.pipelines)
+    return RowList(
         [
             {
                 **{name: value for name, value in pipeline.items() if name not in PARTS},
@@ -55,19 +104,20 @@ async def list_pipelines(call: HttpCall) -> Listed:
         "and sinks."
     },
     tag=MONITORING,
+    answer=PIPELINE_DETAILS_SCHEMA,
 )
-async def show_pipeline(call: HttpCall, pipeline: str) -> Answer:
+async def get_pipeline(call: HttpCall, pipeline: str) -> Answer:
     """Return a pipeline with its queries and its parts."""
-    return Answer(200, await pipeline_of(call, pipeline))
+    return Answer(200, await show_pipeline(call, pipeline))
 
 
-async def pipeline_of(call: HttpCall, name: str) -> JsonObject:
+async def show_pipeline(call: HttpCall, name: str) -> JsonObject:
     """Return the pipeline with a name.
 
     Raises:
         HttpError: the pipeline does not exist.
     """
-    for pipeline in await asyncio.to_thread(pipelines_at, call.settings.pipelines):
+    for pipeline in await asyncio.to_thread(read_pipelines, call.settings.pipelines):
         if pipeline["name"] == name:
             return {**pipeline, "queries": await with_groups(call, pipeline["queries"])}
     raise not_found()
@@ -80,21 +130,22 @@ async def pipeline_of(call: HttpCall, name: str) -> JsonObject:
     },
     tag=MONITORING,
     paged=True,
+    answer=list_or_page_of(QUERY_SCHEMA),
 )
-async def list_queries(call: HttpCall) -> Listed:
+async def list_queries(call: HttpCall) -> RowList:
     """Return the queries of pipelines and of query listeners, with their groups."""
     queries = await asyncio.to_thread(queries_at, call.settings.pipelines)
-    return Listed(await with_groups(call, queries))
+    return RowList(await with_groups(call, queries))
 
 
 def queries_at(places: tuple[Path, ...]) -> list[JsonObject]:
     """Return the queries of pipelines and of query listeners, each once."""
     queries: list[JsonObject] = []
-    for pipeline in pipelines_at(places):
+    for pipeline in read_pipelines(places):
         origin = {"pipeline": pipeline["name"], "updated": pipeline["updated"]}
         queries += [{**query, **origin} for query in pipeline["queries"]]
     ids = {query["id"] for query in queries}
-    for query in listened_at(places):
+    for query in read_listener_queries(places):
         if query["id"] not in ids:
             queries.append({"pipeline": "", "checkpoint": "", **query})
     return queries

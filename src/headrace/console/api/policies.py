@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import INTEGER, TABLE, Body, schema
-from headrace.console.api.common.lookups import only, rows_of
-from headrace.console.api.schemas.parts import TEXT
+from headrace.console.api.common.lookups import find_row, rows_of
+from headrace.console.api.common.schemas import OBJECT, TEXT, list_or_page_of, record
 from headrace.console.broker import lists
-from headrace.console.http.answers import Listed, written
+from headrace.console.http.answers import RowList, created_or_no_content
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, POLICYMAKER
 
@@ -33,6 +33,14 @@ RULE = schema(
     ("pattern", "definition"),
     **{"pattern": TEXT, "definition": TABLE, "priority": INTEGER, "apply-to": TEXT},
 )
+POLICY_SCHEMA = record(
+    name=TEXT,
+    vhost=TEXT,
+    pattern=TEXT,
+    apply__to=TEXT,
+    priority={"type": "integer"},
+    definition=OBJECT,
+)
 ROUTES = Routes()
 
 
@@ -41,10 +49,11 @@ ROUTES = Routes()
     tag=MANAGEMENT,
     permission=ACCESS,
     paged=True,
+    answer=list_or_page_of(POLICY_SCHEMA),
 )
-async def list_policies(call: HttpCall, vhost: str | None = None) -> Listed:
+async def list_policies(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the policies of a virtual host, or of all that the user sees."""
-    return Listed(await policies(call, POLICIES, vhost))
+    return RowList(await policies_of_kind(call, POLICIES, vhost))
 
 
 @ROUTES.get(
@@ -55,13 +64,14 @@ async def list_policies(call: HttpCall, vhost: str | None = None) -> Listed:
     tag=MANAGEMENT,
     permission=ACCESS,
     paged=True,
+    answer=list_or_page_of(POLICY_SCHEMA),
 )
-async def list_operator_policies(call: HttpCall, vhost: str | None = None) -> Listed:
+async def list_operator_policies(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the operator policies of a virtual host, or of all that the user sees."""
-    return Listed(await policies(call, OPERATOR_POLICIES, vhost))
+    return RowList(await policies_of_kind(call, OPERATOR_POLICIES, vhost))
 
 
-async def policies(call: HttpCall, kind: str, vhost: str | None = None) -> list[JsonObject]:
+async def policies_of_kind(call: HttpCall, kind: str, vhost: str | None = None) -> list[JsonObject]:
     """Return the policies of a kind as RabbitMQ describes them."""
     rows = await rows_of(call, lists.POLICIES, vhost)
     return [
@@ -78,51 +88,53 @@ async def policies(call: HttpCall, kind: str, vhost: str | None = None) -> list[
     ]
 
 
-@ROUTES.get({POLICY: "One policy."}, tag=MANAGEMENT, permission=ACCESS)
+@ROUTES.get({POLICY: "One policy."}, tag=MANAGEMENT, permission=ACCESS, answer=POLICY_SCHEMA)
 async def show_policy(call: HttpCall, vhost: str, name: str) -> JsonObject:
     """Return one policy."""
-    return await policy(call, POLICIES, vhost, name)
+    return await policy_of_kind(call, POLICIES, vhost, name)
 
 
-@ROUTES.get({OPERATOR: "One operator policy."}, tag=MANAGEMENT, permission=ACCESS)
+@ROUTES.get(
+    {OPERATOR: "One operator policy."}, tag=MANAGEMENT, permission=ACCESS, answer=POLICY_SCHEMA
+)
 async def show_operator_policy(call: HttpCall, vhost: str, name: str) -> JsonObject:
     """Return one operator policy."""
-    return await policy(call, OPERATOR_POLICIES, vhost, name)
+    return await policy_of_kind(call, OPERATOR_POLICIES, vhost, name)
 
 
-async def policy(call: HttpCall, kind: str, vhost: str, name: str) -> JsonObject:
+async def policy_of_kind(call: HttpCall, kind: str, vhost: str, name: str) -> JsonObject:
     """Return one policy of a kind."""
-    return only(await policies(call, kind, vhost), name=name)
+    return find_row(await policies_of_kind(call, kind, vhost), name=name)
 
 
 @ROUTES.put({POLICY: "Set a policy."}, tag=POLICYMAKER, permission=ACCESS, body=RULE)
 async def put_policy(call: HttpCall, vhost: str, name: str) -> Answer:
     """Set a policy."""
-    return await put(call, POLICIES, vhost, name)
+    return await put_policy_of_kind(call, POLICIES, vhost, name)
 
 
 @ROUTES.delete({POLICY: "Remove a policy."}, tag=POLICYMAKER, permission=ACCESS)
-async def delete_policy(call: HttpCall, vhost: str, name: str) -> None:
+async def remove_policy(call: HttpCall, vhost: str, name: str) -> None:
     """Remove a policy."""
-    await remove_policy(call, POLICIES, vhost, name)
+    await remove_policy_of_kind(call, POLICIES, vhost, name)
 
 
 @ROUTES.put({OPERATOR: "Set an operator policy."}, tag=ADMINISTRATOR, body=RULE)
 async def put_operator_policy(call: HttpCall, vhost: str, name: str) -> Answer:
     """Set an operator policy."""
-    return await put(call, OPERATOR_POLICIES, vhost, name)
+    return await put_policy_of_kind(call, OPERATOR_POLICIES, vhost, name)
 
 
 @ROUTES.delete({OPERATOR: "Remove an operator policy."}, tag=ADMINISTRATOR)
-async def delete_operator_policy(call: HttpCall, vhost: str, name: str) -> None:
+async def remove_operator_policy(call: HttpCall, vhost: str, name: str) -> None:
     """Remove an operator policy."""
-    await remove_policy(call, OPERATOR_POLICIES, vhost, name)
+    await remove_policy_of_kind(call, OPERATOR_POLICIES, vhost, name)
 
 
-async def put(call: HttpCall, kind: str, vhost: str, name: str) -> Answer:
+async def put_policy_of_kind(call: HttpCall, kind: str, vhost: str, name: str) -> Answer:
     """Set a policy of a kind."""
     body = await Body.of(call)
-    is_new = await set_policy(
+    is_new = await set_policy_of_kind(
         call,
         kind,
         vhost,
@@ -132,10 +144,10 @@ async def put(call: HttpCall, kind: str, vhost: str, name: str) -> Answer:
         priority=body.number("priority"),
         apply_to=body.text("apply-to"),
     )
-    return written(is_new=is_new)
+    return created_or_no_content(is_new=is_new)
 
 
-async def set_policy(
+async def set_policy_of_kind(
     call: HttpCall,
     kind: str,
     vhost: str,
@@ -157,6 +169,6 @@ async def set_policy(
     return bool(done["created"])
 
 
-async def remove_policy(call: HttpCall, kind: str, vhost: str, name: str) -> None:
+async def remove_policy_of_kind(call: HttpCall, kind: str, vhost: str, name: str) -> None:
     """Remove a policy of a kind."""
     await call.ask(DELETE[kind], vhost=vhost, name=name)

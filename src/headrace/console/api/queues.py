@@ -11,12 +11,21 @@ from typing import TYPE_CHECKING
 from headrace.console.api.common.body import BOOLEAN, TABLE, Body, query_flag, schema
 from headrace.console.api.common.effective_policies import policies_of
 from headrace.console.api.common.lookups import existing_vhost, find_now
+from headrace.console.api.common.own_counts import DEAD_LETTERED_SCHEMA
 from headrace.console.api.common.queue_rows import QueueRows
-from headrace.console.api.common.samples import PARAMETERS
+from headrace.console.api.common.samples import DEPTH_SCHEMAS, PARAMETERS
+from headrace.console.api.common.schemas import (
+    FLAG,
+    OBJECT,
+    TEXT,
+    TEXT_OR_NONE,
+    WHOLE,
+    list_or_page_of,
+    record,
+)
 from headrace.console.api.connections import connection_names
 from headrace.console.api.consumers import consumer_of
-from headrace.console.api.schemas.parts import TEXT
-from headrace.console.http.answers import Described, written
+from headrace.console.http.answers import created_or_no_content
 from headrace.console.http.routes import ACCESS, Parameter, Routes
 from headrace.console.http_errors import HttpError, bad_request
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
@@ -31,6 +40,32 @@ CONFIGURE = "configure on the queue"
 QUEUE_TYPE = "x-queue-type"
 ACTIONS = ("sync", "cancel_sync")
 QUEUE = "/api/queues/{vhost}/{queue}"
+QUEUE_SCHEMA = record(
+    name=TEXT,
+    vhost=TEXT,
+    type=TEXT,
+    durable=FLAG,
+    auto_delete=FLAG,
+    exclusive=FLAG,
+    arguments=OBJECT,
+    node=TEXT,
+    state=TEXT,
+    policy=TEXT_OR_NONE,
+    operator_policy=TEXT_OR_NONE,
+    effective_policy_definition=OBJECT,
+    idle_since=TEXT_OR_NONE,
+    head_message_timestamp={"type": ["integer", "null"]},
+    memory=WHOLE,
+    consumers=WHOLE,
+    message_bytes=WHOLE,
+    message_stats=OBJECT,
+    headrace=record(
+        oldest_ready_ms={"type": ["integer", "null"]},
+        oldest_ready_age_ms={"type": ["integer", "null"]},
+        dead_lettered=DEAD_LETTERED_SCHEMA,
+    ),
+    **DEPTH_SCHEMAS,
+)
 ROUTES = Routes()
 
 
@@ -43,6 +78,7 @@ ROUTES = Routes()
     permission=SEES,
     query=PARAMETERS,
     paged=True,
+    answer=list_or_page_of(QUEUE_SCHEMA),
 )
 @ROUTES.get(
     {"/api/queues/{vhost}": "The queues of a virtual host."},
@@ -50,6 +86,7 @@ ROUTES = Routes()
     permission=ACCESS,
     query=PARAMETERS,
     paged=True,
+    answer=list_or_page_of(QUEUE_SCHEMA),
 )
 @ROUTES.get(
     {"/api/users/{user}/queues": "The queues that a user has declared."},
@@ -57,15 +94,15 @@ ROUTES = Routes()
     permission=SEES,
     query=PARAMETERS,
     paged=True,
+    answer=list_or_page_of(QUEUE_SCHEMA),
 )
 async def list_queues(
     call: HttpCall, vhost: str | None = None, user: str | None = None
-) -> Described[int]:
+) -> QueueRows:
     """Return the queues that the user sees, of a virtual host or declared by a user if named."""
     vhost, identity = await existing_vhost(call, vhost), call.identity
     table = await call.state.queues.fresh()
-    rows = QueueRows(table, await policies_of(call, table), call.query)
-    slots = table.ordered()
+    slots = table.slots_in_order()
     if vhost is not None or not identity.sees_all:
         vhosts = table.fields["vhost"] if slots else []
         visible = {
@@ -76,18 +113,21 @@ async def list_queues(
     if user is not None and slots:
         users = table.fields["user"]
         slots = [slot for slot in slots if users[slot] == user]
-    return Described(slots, rows.describe, rows.name, rows.key, table.ids.__getitem__)
+    return QueueRows(table, slots, await policies_of(call, table), call.query)
 
 
-@ROUTES.get({QUEUE: "One queue."}, tag=MANAGEMENT, permission=ACCESS, query=PARAMETERS)
+@ROUTES.get(
+    {QUEUE: "One queue."}, tag=MANAGEMENT, permission=ACCESS, query=PARAMETERS, answer=QUEUE_SCHEMA
+)
 async def show_queue(call: HttpCall, vhost: str, queue: str) -> JsonObject:
     """Return one queue, as it is now."""
     row = await call.ask("show queue", vhost=vhost, name=queue)
     sampled = await find_now(call, call.state.queues, vhost, queue)
     names = await connection_names(call)
-    rows = QueueRows(sampled.table, await policies_of(call, sampled.table), call.query)
+    table, slot = sampled.table, sampled.slot
+    rows = QueueRows(table, [slot], await policies_of(call, table), call.query)
     return {
-        **rows.describe(sampled.slot),
+        **rows.row(slot),
         "consumer_details": [consumer_of(consumer, names) for consumer in row["consumer_list"]],
         "incoming": [],
         "deliveries": [],
@@ -115,7 +155,7 @@ async def put_queue(call: HttpCall, vhost: str, queue: str) -> Answer:
         arguments=arguments,
         queue_type=queue_type,
     )
-    return written(is_new=is_new)
+    return created_or_no_content(is_new=is_new)
 
 
 async def declare_queue(
@@ -183,7 +223,7 @@ async def purge_queue(call: HttpCall, vhost: str, queue: str) -> None:
     permission=ACCESS,
     body=schema(("action",), action=TEXT),
 )
-async def act_on_queue(call: HttpCall, vhost: str, queue: str) -> None:
+async def post_queue_action(call: HttpCall, vhost: str, queue: str) -> None:
     """Accept RabbitMQ's actions on mirrored queues; nothing is done."""
     body = await Body.of(call)
     await call.ask("show queue", vhost=vhost, name=queue)
@@ -196,7 +236,7 @@ async def act_on_queue(call: HttpCall, vhost: str, queue: str) -> None:
     {"/api/rebalance/queues": "204: all queues are on the one node; nothing is done."},
     tag=ADMINISTRATOR,
 )
-async def rebalance(call: HttpCall) -> None:
+async def rebalance_queues(call: HttpCall) -> None:
     """Accept to move leaders of queues between nodes; with one node nothing is done."""
 
 
@@ -204,6 +244,6 @@ async def rebalance(call: HttpCall) -> None:
     dict.fromkeys(("/api/reset", "/api/reset/{node}"), "405: counters are never reset."),
     tag=ADMINISTRATOR,
 )
-async def no_reset(call: HttpCall, node: str = "") -> None:
+async def refuse_reset(call: HttpCall, node: str = "") -> None:
     """Refuse to reset statistics, on which other clients rely."""
     raise HttpError(405, "statistics are never reset: they are the broker's own counters")

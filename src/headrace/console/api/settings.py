@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.console.api.common.schemas import FLAG, TEXT, list_or_page_of, record
 from headrace.console.broker.lists import SETTINGS
-from headrace.console.http.answers import Listed
+from headrace.console.http.answers import RowList
 from headrace.console.http.routes import Routes
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
+SETTING_SCHEMA = record(
+    name=TEXT, value={}, default={}, source=TEXT, unit=TEXT, reload=FLAG, help=TEXT
+)
 RABBITMQS_ROUTES = Routes()  # Paths of RabbitMQ's API, apart from our own.
 ROUTES = Routes()
 
@@ -22,14 +26,15 @@ ROUTES = Routes()
     {"/api/headrace/settings": "The settings in effect, each with its source."},
     tag=ADMINISTRATOR,
     paged=True,
+    answer=list_or_page_of(SETTING_SCHEMA),
 )
-async def list_settings(call: HttpCall) -> Listed:
+async def list_settings(call: HttpCall) -> RowList:
     """Return the settings in effect, each with its source."""
-    return Listed(await call.rows(SETTINGS), ("name",))
+    return RowList(await call.rows(SETTINGS), ("name",))
 
 
 @RABBITMQS_ROUTES.get({"/api/version": "The version of the API."}, tag=MANAGEMENT)
-async def version(call: HttpCall) -> str:
+async def show_version(call: HttpCall) -> str:
     """Return the version of the API."""
     return call.settings.rabbitmq_version
 
@@ -38,6 +43,6 @@ async def version(call: HttpCall) -> str:
     {"/api/config/effective": "The settings in effect, by name, without secrets."},
     tag=ADMINISTRATOR,
 )
-async def effective_config(call: HttpCall) -> JsonObject:
+async def show_effective_config(call: HttpCall) -> JsonObject:
     """Return the settings in effect; the broker hides secrets."""
     return {row["name"]: row["value"] for row in await call.rows(SETTINGS)}

@@ -5,9 +5,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.lookups import only, rows_of
+from headrace.console.api.common.lookups import find_row, rows_of
+from headrace.console.api.common.schemas import (
+    OBJECT,
+    TEXT,
+    TIME,
+    WHOLE,
+    WHOLE_OR_NONE,
+    array_of,
+    list_or_page_of,
+    record,
+)
+from headrace.console.api.groups import GROUP_SCHEMA
 from headrace.console.broker.lists import GROUPS, STREAMS
-from headrace.console.http.answers import Answer, Listed
+from headrace.console.http.answers import Answer, RowList
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
 
@@ -15,6 +26,41 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
+LIMIT_SCHEMA: JsonObject = {
+    "type": ["integer", "null"],
+    "minimum": -1,
+}  # -1 and null: there is none.
+STREAM_FIELDS = {
+    "name": TEXT,
+    "vhost": TEXT,
+    "first_offset": WHOLE,
+    "next_offset": WHOLE,
+    "durable_offset": WHOLE,
+    "bytes": WHOLE,
+    "max_bytes": LIMIT_SCHEMA,
+    "max_age_ms": LIMIT_SCHEMA,
+    "consumers": WHOLE,
+    "arguments": OBJECT,
+}
+STREAM_SCHEMA = record(**STREAM_FIELDS, groups=WHOLE)
+READER_SCHEMA = record(
+    tag=TEXT,
+    connection=WHOLE,
+    channel=WHOLE,
+    user=TEXT,
+    prefetch=WHOLE,
+    unacked=WHOLE,
+    position=WHOLE_OR_NONE,
+    lag=WHOLE_OR_NONE,
+)
+SEGMENT_SCHEMA = record(number=WHOLE, first_offset=WHOLE, begun=TIME, bytes=WHOLE)
+STREAM_DETAILS_SCHEMA = record(
+    **STREAM_FIELDS,
+    groups=array_of(GROUP_SCHEMA),
+    consumer_list=array_of(READER_SCHEMA),
+    segment_count=WHOLE,
+    segments=array_of(SEGMENT_SCHEMA),
+)
 ROUTES = Routes()
 
 
@@ -26,10 +72,11 @@ ROUTES = Routes()
     tag=MANAGEMENT,
     permission=ACCESS,
     paged=True,
+    answer=list_or_page_of(STREAM_SCHEMA),
 )
-async def list_streams(call: HttpCall, vhost: str | None = None) -> Listed:
+async def list_streams(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the streams with their offsets, limits and numbers of readers."""
-    return Listed(await rows_of(call, STREAMS, vhost))
+    return RowList(await rows_of(call, STREAMS, vhost))
 
 
 @ROUTES.get(
@@ -39,6 +86,7 @@ async def list_streams(call: HttpCall, vhost: str | None = None) -> Listed:
     },
     tag=MANAGEMENT,
     permission=ACCESS,
+    answer=STREAM_DETAILS_SCHEMA,
 )
 async def get_stream(call: HttpCall, vhost: str, stream: str) -> Answer:
     """Return a stream with its groups, consumers and segments."""
@@ -51,7 +99,7 @@ async def show_stream(call: HttpCall, vhost: str, stream: str) -> JsonObject:
     Raises:
         HttpError: the stream does not exist, or the user does not see it.
     """
-    row = only(await rows_of(call, STREAMS, vhost), vhost=vhost, name=stream)
+    row = find_row(await rows_of(call, STREAMS, vhost), vhost=vhost, name=stream)
     groups = await rows_of(call, GROUPS, vhost)
     queue = await call.ask("show queue", vhost=vhost, name=stream)
     return {

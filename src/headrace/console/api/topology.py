@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from headrace.console.api.common.schemas import FLAG, OBJECT, TEXT, TEXTS, WHOLE, array_of, record
 from headrace.console.api.exchanges import exchange_name
-from headrace.console.http.query import whole
+from headrace.console.http.query import whole_number
 from headrace.console.http.routes import ACCESS, Parameter, Routes
 from headrace.console.http_errors import bad_request
 from headrace.exact_json import read_json
@@ -14,15 +15,22 @@ from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
-    from headrace.untyped import JsonObject
+    from headrace.management_rows import RouteAnswer, TopologyGraph
 
-OBJECTS = 40  # Of a topology, by default.
+OBJECTS = 40  # Objects of a topology, by default.
 EXCHANGE, QUEUE = "exchange", "queue"
 MESSAGE = (
     Parameter("routing_key", "The routing key."),
     Parameter("headers", "The headers, a JSON object."),
 )
 COUNT = (Parameter("count", "Maximum number of objects, 40 by default, 200 at most.", "integer"),)
+ROUTE_SCHEMA = record(routed=FLAG, count=WHOLE, queues=TEXTS)
+EDGE_SCHEMA = record(from_=WHOLE, to=WHOLE, what=TEXT, routing_key=TEXT, arguments=OBJECT)
+TOPOLOGY_SCHEMA = record(
+    nodes=array_of(record(kind=TEXT, name=TEXT, type=TEXT, ready=WHOLE)),
+    edges=array_of(EDGE_SCHEMA),
+    cut=FLAG,
+)
 ROUTES = Routes()
 
 
@@ -34,8 +42,9 @@ ROUTES = Routes()
     tag=MANAGEMENT,
     permission=ACCESS,
     query=MESSAGE,
+    answer=ROUTE_SCHEMA,
 )
-async def route(call: HttpCall, vhost: str, exchange: str) -> JsonObject:
+async def show_route(call: HttpCall, vhost: str, exchange: str) -> RouteAnswer:
     """Return the queues that a message to an exchange would reach; nothing is published.
 
     Raises:
@@ -48,13 +57,14 @@ async def route(call: HttpCall, vhost: str, exchange: str) -> JsonObject:
         raise bad_request(f"the headers are not valid JSON: {error}") from None
     if not isinstance(values, dict):
         raise bad_request("the headers are not a JSON object, such as {}")
-    return await call.ask(
+    answer = await call.ask(
         "route",
         vhost=vhost,
         exchange=exchange_name(exchange),
         routing_key=call.query.get("routing_key", ""),
         headers=values,
     )
+    return cast("RouteAnswer", answer)
 
 
 @ROUTES.get(
@@ -65,10 +75,11 @@ async def route(call: HttpCall, vhost: str, exchange: str) -> JsonObject:
     tag=MANAGEMENT,
     permission=ACCESS,
     query=COUNT,
+    answer=TOPOLOGY_SCHEMA,
 )
-async def topology_of_exchange(call: HttpCall, vhost: str, exchange: str) -> JsonObject:
+async def show_topology_of_exchange(call: HttpCall, vhost: str, exchange: str) -> TopologyGraph:
     """Return the objects around an exchange, and their bindings."""
-    return await topology_of(call, vhost, EXCHANGE, exchange_name(exchange))
+    return await show_topology(call, vhost, EXCHANGE, exchange_name(exchange))
 
 
 @ROUTES.get(
@@ -79,17 +90,19 @@ async def topology_of_exchange(call: HttpCall, vhost: str, exchange: str) -> Jso
     tag=MANAGEMENT,
     permission=ACCESS,
     query=COUNT,
+    answer=TOPOLOGY_SCHEMA,
 )
-async def topology_of_queue(call: HttpCall, vhost: str, queue: str) -> JsonObject:
+async def show_topology_of_queue(call: HttpCall, vhost: str, queue: str) -> TopologyGraph:
     """Return the objects around a queue, and their bindings."""
-    return await topology_of(call, vhost, QUEUE, queue)
+    return await show_topology(call, vhost, QUEUE, queue)
 
 
-async def topology_of(call: HttpCall, vhost: str, kind: str, name: str) -> JsonObject:
+async def show_topology(call: HttpCall, vhost: str, kind: str, name: str) -> TopologyGraph:
     """Return the objects around an object, and the edges between them.
 
     Raises:
         HttpError: the object does not exist.
     """
-    count = whole(call.query, "count", OBJECTS)
-    return await call.ask("show topology", vhost=vhost, kind=kind, name=name, count=count)
+    count = whole_number(call.query, "count", OBJECTS)
+    answer = await call.ask("show topology", vhost=vhost, kind=kind, name=name, count=count)
+    return cast("TopologyGraph", answer)

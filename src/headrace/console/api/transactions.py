@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import BOOLEAN, Body, schema
 from headrace.console.api.common.lookups import named_rows
-from headrace.console.api.schemas.parts import TEXT
+from headrace.console.api.common.schemas import TEXT, TIME, WHOLE, list_or_page_of, record
 from headrace.console.broker.lists import TRANSACTIONS
-from headrace.console.http.answers import Answer, Listed
+from headrace.console.http.answers import Answer, RowList
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
 
@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
+TRANSACTION_SCHEMA = record(
+    name=TEXT,
+    xid=TEXT,
+    vhost=TEXT,
+    state=TEXT,
+    since=TIME,
+    publishes=WHOLE,
+    settles=WHOLE,
+    sessions=WHOLE,
+)
+DECISION_SCHEMA = record(status=TEXT)
 ROUTES = Routes()
 
 
@@ -28,8 +39,9 @@ ROUTES = Routes()
     tag=MANAGEMENT,
     permission=ACCESS,
     paged=True,
+    answer=list_or_page_of(TRANSACTION_SCHEMA),
 )
-async def list_transactions(call: HttpCall, vhost: str | None = None) -> Listed:
+async def list_transactions(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the branches of distributed transactions."""
     return await named_rows(call, TRANSACTIONS, vhost, "xid")
 
@@ -42,18 +54,21 @@ async def list_transactions(call: HttpCall, vhost: str | None = None) -> Listed:
     tag=MANAGEMENT,
     permission="configure on amq.headrace.transactions",
     body=schema(("what",), what=TEXT, heuristic=BOOLEAN),
+    answer=DECISION_SCHEMA,
 )
 async def post_decision(call: HttpCall, vhost: str, xid: str) -> Answer:
     """Commit, roll back or forget a branch of a transaction."""
     body = await Body.of(call)
     decision, heuristic = body.text("what"), body.flag("heuristic")
-    return Answer(200, await decide(call, vhost, xid, decision=decision, heuristic=heuristic))
+    return Answer(
+        200, await decide_transaction(call, vhost, xid, decision=decision, heuristic=heuristic)
+    )
 
 
-async def decide(
+async def decide_transaction(
     call: HttpCall, vhost: str, xid: str, *, decision: str, heuristic: bool | None
 ) -> JsonObject:
-    """Commit, roll back or forget a branch of a transaction, as ``decision`` says."""
+    """Commit, roll back or forget a branch of a transaction; ``decision`` is one of these."""
     return await call.ask(
         "decide transaction", vhost=vhost, xid=xid, what=decision, heuristic=heuristic
     )

@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import Body, schema
-from headrace.console.api.schemas.parts import TEXT, TEXTS
+from headrace.console.api.common.schemas import FLAG, OBJECT, TEXT, TEXTS, list_or_page_of, record
 from headrace.console.broker.lists import HASHED_USERS, PERMISSIONS, USER_LIMITS, USERS
-from headrace.console.http.answers import Listed, written
+from headrace.console.http.answers import RowList, created_or_no_content
 from headrace.console.http.routes import Routes
 from headrace.console.http_errors import bad_request
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
@@ -21,11 +21,17 @@ if TYPE_CHECKING:
 USER = "/api/users/{user}"
 BULK_MAX = 10_000  # Users deleted by one request.
 TAGS: JsonObject = {"type": ["string", "array"], "items": TEXT}
+USER_SCHEMA = record(
+    name=TEXT, tags=TEXTS, password_hash=TEXT, hashing_algorithm=TEXT, limits=OBJECT
+)
+WHOAMI_SCHEMA = record(name=TEXT, tags=TEXTS, is_internal_user=FLAG)
 ROUTES = Routes()
 
 
-@ROUTES.get({"/api/whoami": "The user of the request, with its tags."}, tag=MANAGEMENT)
-async def whoami(call: HttpCall) -> JsonObject:
+@ROUTES.get(
+    {"/api/whoami": "The user of the request, with its tags."}, tag=MANAGEMENT, answer=WHOAMI_SCHEMA
+)
+async def show_whoami(call: HttpCall) -> JsonObject:
     """Return the user of the request; a user with an OAuth token has no account."""
     identity = call.identity
     return {
@@ -35,31 +41,36 @@ async def whoami(call: HttpCall) -> JsonObject:
     }
 
 
-@ROUTES.get({USER: "One user."}, tag=ADMINISTRATOR)
+@ROUTES.get({USER: "One user."}, tag=ADMINISTRATOR, answer=USER_SCHEMA)
 async def show_user(call: HttpCall, user: str) -> JsonObject:
     """Return one user."""
     row = await call.ask("show user", name=user)
     return user_of(row, await limits_of_users(call))
 
 
-@ROUTES.get({"/api/users": "The users."}, tag=ADMINISTRATOR, paged=True)
-async def list_users(call: HttpCall) -> Listed:
+@ROUTES.get(
+    {"/api/users": "The users."}, tag=ADMINISTRATOR, paged=True, answer=list_or_page_of(USER_SCHEMA)
+)
+async def list_users(call: HttpCall) -> RowList:
     """Return the users."""
-    return Listed(await users(call), ("name",))
+    return RowList(await user_rows(call), ("name",))
 
 
 @ROUTES.get(
     {"/api/users/without-permissions": "The users without permissions in any virtual host."},
     tag=ADMINISTRATOR,
     paged=True,
+    answer=list_or_page_of(USER_SCHEMA),
 )
-async def users_without_permissions(call: HttpCall) -> Listed:
+async def list_users_without_permissions(call: HttpCall) -> RowList:
     """Return the users without permissions in any virtual host."""
     permitted = {row["user"] for row in await call.rows(PERMISSIONS)}
-    return Listed([row for row in await users(call) if row["name"] not in permitted], ("name",))
+    return RowList(
+        [row for row in await user_rows(call) if row["name"] not in permitted], ("name",)
+    )
 
 
-async def users(call: HttpCall) -> list[JsonObject]:
+async def user_rows(call: HttpCall) -> list[JsonObject]:
     """Return the users with the hashes of their passwords, as RabbitMQ does."""
     limits = await limits_of_users(call)
     rows = await call.rows(HASHED_USERS)
@@ -98,7 +109,7 @@ async def put_user(call: HttpCall, user: str) -> Answer:
         password_hash=body.text("password_hash"),
         hashing_algorithm=body.text("hashing_algorithm"),
     )
-    return written(is_new=is_new)
+    return created_or_no_content(is_new=is_new)
 
 
 async def set_user(
@@ -128,7 +139,7 @@ async def set_user(
 
 
 @ROUTES.delete({USER: "Delete a user."}, tag=ADMINISTRATOR)
-async def delete_user(call: HttpCall, user: str) -> None:
+async def remove_user(call: HttpCall, user: str) -> None:
     """Delete a user."""
     await call.ask("delete user", name=user)
 
@@ -138,7 +149,7 @@ async def delete_user(call: HttpCall, user: str) -> None:
     tag=ADMINISTRATOR,
     body=schema(("users",), users=TEXTS),
 )
-async def delete_users(call: HttpCall) -> None:
+async def post_bulk_delete(call: HttpCall) -> None:
     """Delete several users; unknown names are ignored."""
     names = (await Body.of(call)).names("users")
     if len(names) > BULK_MAX:

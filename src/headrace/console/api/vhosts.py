@@ -9,10 +9,19 @@ from headrace.console.api.common import own_counts
 from headrace.console.api.common.body import BOOLEAN, Body, schema
 from headrace.console.api.common.lookups import find_now
 from headrace.console.api.common.node import check_node
-from headrace.console.api.common.samples import depths, message_stats, octets
-from headrace.console.api.schemas.parts import TEXT
+from headrace.console.api.common.own_counts import DEAD_LETTERED_SCHEMA
+from headrace.console.api.common.samples import byte_counts, depths, message_stats
+from headrace.console.api.common.schemas import (
+    FLAG,
+    OBJECT,
+    TEXT,
+    TEXTS,
+    WHOLE,
+    list_or_page_of,
+    record,
+)
 from headrace.console.broker.errors import OperationRefused
-from headrace.console.http.answers import Listed, written
+from headrace.console.http.answers import RowList, created_or_no_content
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.console.http_errors import HttpError, not_found
 from headrace.node_name import node_name
@@ -27,6 +36,18 @@ if TYPE_CHECKING:
 VHOST = "/api/vhosts/{vhost}"
 TAGS: JsonObject = {"type": ["string", "array"], "items": TEXT}
 PROTECTION = f"{VHOST}/deletion/protection"
+VHOST_SCHEMA = record(
+    name=TEXT,
+    description=TEXT,
+    tags=TEXTS,
+    default_queue_type=TEXT,
+    tracing=FLAG,
+    protected_from_deletion=FLAG,
+    cluster_state=OBJECT,
+    messages=WHOLE,
+    message_stats=OBJECT,
+    headrace=record(dead_lettered=DEAD_LETTERED_SCHEMA),
+)
 ROUTES = Routes()
 
 
@@ -35,15 +56,16 @@ ROUTES = Routes()
     tag=MANAGEMENT,
     permission="the virtual hosts that the user sees",
     paged=True,
+    answer=list_or_page_of(VHOST_SCHEMA),
 )
-async def list_vhosts(call: HttpCall) -> Listed:
+async def list_vhosts(call: HttpCall) -> RowList:
     """Return the virtual hosts that the user sees."""
     vhosts = await call.state.vhosts.all()
     visible = [vhost for vhost in vhosts if call.identity.sees_vhost(vhost.text("name"))]
-    return Listed([vhost_of(call, vhost) for vhost in visible], ("name",))
+    return RowList([vhost_of(call, vhost) for vhost in visible], ("name",))
 
 
-@ROUTES.get({VHOST: "One virtual host."}, tag=MANAGEMENT, permission=ACCESS)
+@ROUTES.get({VHOST: "One virtual host."}, tag=MANAGEMENT, permission=ACCESS, answer=VHOST_SCHEMA)
 async def show_vhost(call: HttpCall, vhost: str) -> JsonObject:
     """Return one virtual host."""
     if not call.identity.sees_vhost(vhost):
@@ -70,7 +92,7 @@ def vhost_of(call: HttpCall, vhost: SampledObject) -> JsonObject:
         "cluster_state": {node_name(): "running"},
         **depths(vhost, call.query),
         "message_stats": message_stats(vhost, call.query),
-        **octets(vhost, call.query),
+        **byte_counts(vhost, call.query),
         own_counts.KEY: {own_counts.DEAD: own_counts.dead_letters([vhost])},
     }
 
@@ -103,7 +125,7 @@ async def put_vhost(call: HttpCall, vhost: str) -> Answer:
         tracing=body.flag("tracing"),
         protected_from_deletion=body.flag("protected_from_deletion"),
     )
-    return written(is_new=is_new)
+    return created_or_no_content(is_new=is_new)
 
 
 async def set_vhost(
@@ -133,7 +155,7 @@ async def set_vhost(
     {VHOST: "Delete a virtual host with all its objects; 412 if it is protected."},
     tag=ADMINISTRATOR,
 )
-async def delete_vhost(call: HttpCall, vhost: str) -> None:
+async def remove_vhost(call: HttpCall, vhost: str) -> None:
     """Delete a virtual host; 412 if it is protected."""
     try:
         await call.ask("delete vhost", name=vhost)
@@ -144,7 +166,7 @@ async def delete_vhost(call: HttpCall, vhost: str) -> None:
 
 
 @ROUTES.post({PROTECTION: "Protect a virtual host from deletion."}, tag=ADMINISTRATOR)
-async def protect(call: HttpCall, vhost: str) -> None:
+async def protect_vhost(call: HttpCall, vhost: str) -> None:
     """Protect a virtual host from deletion."""
     await set_protection(call, vhost, True)
 
@@ -152,7 +174,7 @@ async def protect(call: HttpCall, vhost: str) -> None:
 @ROUTES.delete(
     {PROTECTION: "End the protection of a virtual host from deletion."}, tag=ADMINISTRATOR
 )
-async def unprotect(call: HttpCall, vhost: str) -> None:
+async def unprotect_vhost(call: HttpCall, vhost: str) -> None:
     """End the protection of a virtual host from deletion."""
     await set_protection(call, vhost, False)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses of a request: its client's, and the console's as the browser knows it.
+"""Addresses of a request: its client's, and the console's as the browser sees it.
 
-A proxy may end TLS before the console: the browser then knows another scheme and host.
+A proxy may end TLS before the console: the browser then sees another scheme and host.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class OuterRequest(BaseRequest):
 
 
 def outer_of(request: BaseRequest) -> str:
-    """Return scheme and host of the console as the browser of a request knows them."""
+    """Return scheme and host of the console as the browser of a request sees them."""
     scheme = "https" if request.secure else "http"
     outer = request.outer if isinstance(request, OuterRequest) else ""
     return outer or f"{scheme}://{request.headers.get('Host', '')}"

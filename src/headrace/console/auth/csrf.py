@@ -27,11 +27,11 @@ TOKEN_FIELD = "csrf"  # noqa: S105
 SAME_ORIGIN = "same-origin"
 OWN_SITES = frozenset((SAME_ORIGIN, "none"))  # Values of Sec-Fetch-Site; none: the user's own act.
 PORTS = {"http": 80, "https": 443}  # Browsers leave these out of an origin.
-Place = tuple[str, str, int]  # Scheme, host and port.
+Origin = tuple[str, str, int]  # Scheme, host and port.
 
 
 def is_own(request: BaseRequest) -> bool:
-    """Return True if a browser says that one of the console's pages sent the request."""
+    """Return True if a browser declares that one of the console's pages sent the request."""
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
         return site == SAME_ORIGIN
@@ -40,7 +40,7 @@ def is_own(request: BaseRequest) -> bool:
 
 
 def is_foreign(request: BaseRequest) -> bool:
-    """Return True if a browser says that a page of another site sent the request.
+    """Return True if a browser declares that a page of another site sent the request.
 
     Browsers send Sec-Fetch-Site, except in clear text to other machines, where they send Origin;
     old browsers send Referer. Programs other than browsers send none of these.
@@ -52,13 +52,18 @@ def is_foreign(request: BaseRequest) -> bool:
     if not pages:
         return False
     host = request.headers.get("Host", "")
-    own = {place_of(outer_of(request)), place_of(f"https://{host}")}  # A proxy may end TLS.
+    own_origins = {
+        parse_origin(outer_of(request)),
+        parse_origin(f"https://{host}"),
+    }  # A proxy may end TLS.
     if not request.secure:
-        own.add(place_of(f"http://{host}"))
-    return not all(place is not None and place in own for place in map(place_of, pages))
+        own_origins.add(parse_origin(f"http://{host}"))
+    return not all(
+        origin is not None and origin in own_origins for origin in map(parse_origin, pages)
+    )
 
 
-def place_of(address: str) -> Place | None:
+def parse_origin(address: str) -> Origin | None:
     """Return scheme, host and port of an address; None for one without, such as ``null``."""
     try:
         parts = urlsplit(address)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 ATTEMPT_S = 600.0  # Time to log in at the authorization server.
 ANSWER_S = 10.0  # Time for an answer of its token endpoint.
-ANSWER_BYTES_MAX = 256 << 10  # Of that answer.
+ANSWER_BYTES_MAX = 256 << 10  # The longest answer.
 PATH_MAX = 2000  # Bytes of the path to continue with.
 ATTEMPT_MAX = 4096  # Characters of the cookie.
 CODE_MAX = 4096
@@ -75,28 +75,30 @@ class LoginAttempts:
 
     def state(self, attempt: str) -> str:
         """Return the parameter ``state``, which the authorization server sends back."""
-        return self._derived("state", attempt)
+        return self._derive("state", attempt)
 
     def nonce(self, attempt: str) -> str:
         """Return the nonce that an identity token must repeat."""
-        return self._derived("nonce", attempt)
+        return self._derive("nonce", attempt)
 
     def verifier(self, attempt: str) -> str:
         """Return the code verifier of RFC 7636."""
-        return self._derived("verifier", attempt)
+        return self._derive("verifier", attempt)
 
-    def _derived(self, purpose: str, attempt: str) -> str:
-        return encoded(hmac.digest(self._key, f"{purpose}\0{attempt}".encode(), hashlib.sha256))
+    def _derive(self, purpose: str, attempt: str) -> str:
+        return encode_base64url(
+            hmac.digest(self._key, f"{purpose}\0{attempt}".encode(), hashlib.sha256)
+        )
 
 
-def encoded(raw: bytes) -> str:
+def encode_base64url(raw: bytes) -> str:
     """Return base64url without padding."""
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
 def challenge_of(verifier: str) -> str:
     """Return the code challenge of a verifier, by the method S256."""
-    return encoded(hashlib.sha256(verifier.encode()).digest())
+    return encode_base64url(hashlib.sha256(verifier.encode()).digest())
 
 
 def address_of(client: OAuthClient, attempts: LoginAttempts, attempt: str, redirect: str) -> str:

@@ -68,7 +68,7 @@ class Sessions:
         self._sessions.make_room(
             lambda login: login.identity.name == identity.name, SESSIONS_OF_USER_MAX
         )
-        self._sessions.add(hashed(session_id), session, SESSIONS_MAX)
+        self._sessions.add(hash_session_id(session_id), session, SESSIONS_MAX)
         return session_id
 
     async def find(self, session_id: str | None) -> Session | None:
@@ -85,7 +85,7 @@ class Sessions:
             self.end(session_id)
             return None
         session.used_s = now_s
-        if (key := hashed(session_id)) in self._sessions:
+        if (key := hash_session_id(session_id)) in self._sessions:
             self._sessions.move_to_end(key)
         return session
 
@@ -93,7 +93,7 @@ class Sessions:
         """Return the session with an identifier, without asking the broker; None without one."""
         if not session_id or len(session_id) > SESSION_ID_MAX:
             return None
-        session = self._sessions.get(hashed(session_id))
+        session = self._sessions.get(hash_session_id(session_id))
         if session is None:
             return None
         if is_over(session.began_s, session.used_s, self._clock()):
@@ -103,9 +103,9 @@ class Sessions:
 
     def end(self, session_id: str | None) -> Session | None:
         """End a session; return it, or None without one."""
-        return self._sessions.pop(hashed(session_id), None) if session_id else None
+        return self._sessions.pop(hash_session_id(session_id), None) if session_id else None
 
 
-def hashed(session_id: str) -> bytes:
+def hash_session_id(session_id: str) -> bytes:
     """Return the key of a session."""
     return hashlib.sha256(session_id.encode(errors="replace")).digest()

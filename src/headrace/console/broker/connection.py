@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from headrace.untyped import JsonObject
 
-LINE_BYTES_MAX = 64 << 20  # Of one line of an answer: a slice of a sample may be long.
+LINE_BYTES_MAX = 64 << 20  # The longest line of an answer: a slice of a sample may be long.
 SILENT_S = 60.0  # How long the broker may be silent; busy lines come every 10 s.
 OTHER_VERSION = "the broker's answer is unknown: is the console of this version?"
 FRESH_S = 240.0  # The broker closes connections that are idle for 300 s.

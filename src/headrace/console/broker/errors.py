@@ -20,4 +20,4 @@ class OperationRefused(Exception):
 
 
 class BrokerGone(Exception):
-    """The broker does not answer on its management socket; the text says why."""
+    """The broker does not answer on its management socket; the text is the reason."""

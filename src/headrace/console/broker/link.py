@@ -49,9 +49,9 @@ class BrokerLink:
             OperationRefused: the broker refused it.
             BrokerGone: the broker does not answer.
         """
-        return await self._asked(do, fields, ticket, rows)
+        return await self._run(do, fields, ticket, rows)
 
-    async def _asked(
+    async def _run(
         self,
         do: OperationName,
         fields: JsonObject,
@@ -64,12 +64,12 @@ class BrokerLink:
                 done = line.get("done", done)
         return done
 
-    async def shared(self, do: OperationName, **fields: object) -> JsonObject:
+    async def ask_shared(self, do: OperationName, **fields: object) -> JsonObject:
         """Run an operation as :meth:`ask`; equal calls at the same time share one request."""
         key = f"{do} {fields}"
         task = self._shared.get(key)
         if task is None:
-            task = self._shared[key] = asyncio.create_task(self._asked(do, fields))
+            task = self._shared[key] = asyncio.create_task(self._run(do, fields))
             task.add_done_callback(lambda _: self._shared.pop(key))
         return await asyncio.shield(task)
 

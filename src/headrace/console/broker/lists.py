@@ -7,18 +7,24 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headrace.management_rows import (
     AlarmRow,
+    BackupRow,
     BindingRow,
     CertificateRow,
     ConsumerRow,
+    DeduplicationRow,
     GroupRow,
     HashedUserRow,
+    JobRow,
     LeaseRow,
+    LogLineRow,
     ParameterRow,
     PermissionRow,
     PolicyRow,
     SettingRow,
+    StagedBatchRow,
     StreamRow,
     TopicPermissionRow,
+    TransactionRow,
     UserLimitsRow,
     UserRow,
     VhostLimitsRow,
@@ -40,26 +46,27 @@ class ListOperation(Generic[Row]):
 
 
 ALARMS = ListOperation[AlarmRow]("list alarms")
-BACKUPS = ListOperation[JsonObject]("list backups")
+BACKUPS = ListOperation[BackupRow]("list backups")
 BINDINGS = ListOperation[BindingRow]("list bindings")
 CERTIFICATES = ListOperation[CertificateRow]("list certificates")
 CONSUMERS = ListOperation[ConsumerRow]("list consumers")
-DEDUPLICATION = ListOperation[JsonObject]("list deduplication")
+DEDUPLICATION = ListOperation[DeduplicationRow]("list deduplication")
 GLOBAL_PARAMETERS = ListOperation[ParameterRow]("list global parameters")
 GROUPS = ListOperation[GroupRow]("list groups")
 HASHED_USERS = ListOperation[HashedUserRow]("list users", hashes=True)
-JOBS = ListOperation[JsonObject]("list jobs")
+JOBS = ListOperation[JobRow]("list jobs")
 LEASES = ListOperation[LeaseRow]("list leases")
-LOG_LINES = ListOperation[dict[str, str]]("show log")
+LOG_LINES = ListOperation[LogLineRow]("show log")
+# Messages have the properties and headers that their publishers chose.
 MESSAGES = ListOperation[JsonObject]("peek")
 PERMISSIONS = ListOperation[PermissionRow]("list permissions")
 POLICIES = ListOperation[PolicyRow]("list policies")
 SETTINGS = ListOperation[SettingRow]("list settings")
-STAGED_BATCHES = ListOperation[JsonObject]("list batches")
+STAGED_BATCHES = ListOperation[StagedBatchRow]("list batches")
 STREAMS = ListOperation[StreamRow]("list streams")
 TAKEN_MESSAGES = ListOperation[JsonObject]("get")
 TOPIC_PERMISSIONS = ListOperation[TopicPermissionRow]("list topic permissions")
-TRANSACTIONS = ListOperation[JsonObject]("list transactions")
+TRANSACTIONS = ListOperation[TransactionRow]("list transactions")
 USER_LIMITS = ListOperation[UserLimitsRow]("list limits", of="users")
 USERS = ListOperation[UserRow]("list users")
 VHOST_LIMITS = ListOperation[VhostLimitsRow]("list limits")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The throttle of logins: a few logins of one client address at a time, others wait in line.
+"""The throttle of logins: a few logins of one client address at a time, others wait in a queue.
 
 After failed logins the broker delays the next ones of an address, and each of them occupies a
 connection to the broker meanwhile. The throttle leaves connections for other addresses. A user who
-has logged in from an address before has a line of their own there, so that guesses of other names
+has logged in from an address before has a queue of their own there, so that guesses of other names
 do not delay them. The delay itself is the broker's (``server.login``).
 """
 
@@ -19,26 +19,26 @@ from headrace.console.broker.errors import BUSY, OperationRefused
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-LOGINS_OF_PEER_MAX = 10  # Of one line, at a time.
-LINE_S = 10.0  # Longest wait for a turn.
+LOGINS_OF_PEER_MAX = 10  # Simultaneous logins of one queue.
+WAIT_S = 10.0  # The longest wait in a queue.
 USUAL_MAX = 4096  # Users with an address that they have logged in from.
 
 
-class Line:
+class LoginQueue:
     """The logins that wait for one another."""
 
     __slots__ = ("length", "turns")
 
     def __init__(self) -> None:
-        self.length = 0  # Logins that wait or have their turn.
+        self.length = 0  # Logins that wait or run.
         self.turns = asyncio.Semaphore(LOGINS_OF_PEER_MAX)
 
 
 class LoginThrottle:
-    """The lines of all client addresses."""
+    """The queues of logins of all client addresses."""
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[str, str], Line] = {}
+        self._queues: dict[tuple[str, str], LoginQueue] = {}
         self._usual: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     @contextlib.asynccontextmanager
@@ -46,29 +46,29 @@ class LoginThrottle:
         """Wait for the turn of a login, which runs in the block; no error means that it succeeded.
 
         Raises:
-            OperationRefused: the wait takes longer than ``LINE_S``.
+            OperationRefused: the wait takes longer than ``WAIT_S``.
         """
-        usual = (host, name)
-        key = usual if usual in self._usual else (host, "")
-        line = self._lines.setdefault(key, Line())
-        line.length += 1
+        peer_and_user = (host, name)
+        key = peer_and_user if peer_and_user in self._usual else (host, "")
+        queue = self._queues.setdefault(key, LoginQueue())
+        queue.length += 1
         try:
             try:
-                async with asyncio.timeout(LINE_S):
-                    await line.turns.acquire()
+                async with asyncio.timeout(WAIT_S):
+                    await queue.turns.acquire()
             except TimeoutError:
                 reason = f"too many logins from {host} wait; try again in a moment"
                 raise OperationRefused(BUSY, reason) from None
             try:
                 yield
             finally:
-                line.turns.release()
+                queue.turns.release()
         finally:
-            line.length -= 1
-            if not line.length:
-                del self._lines[key]
+            queue.length -= 1
+            if not queue.length:
+                del self._queues[key]
         if name:
-            self._usual[usual] = None
-            self._usual.move_to_end(usual)
+            self._usual[peer_and_user] = None
+            self._usual.move_to_end(peer_and_user)
             if len(self._usual) > USUAL_MAX:
                 self._usual.popitem(last=False)

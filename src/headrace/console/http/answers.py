@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar, Union
+from typing import TYPE_CHECKING, Generic, Self, TypeVar, Union
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -38,32 +40,56 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class RowList:
     """A list that the query filters, orders and pages."""
 
     rows: Sequence[JsonRow]
     order: tuple[str, ...] = ("vhost", "name")  # Columns of the order without ``sort``.
 
 
-@dataclass(frozen=True, slots=True)
-class Described(Generic[Item]):
-    """A long list that makes only the rows of a page.
+class LazyList(ABC, Generic[Item]):
+    """A long list, which makes rows only of the items of the page that a query selects.
 
-    The items are in the order of the list without ``sort``.
+    The items are in the order of the list without ``sort``. Subclasses make the rows.
     """
 
-    items: Sequence[Item]
-    describe: Callable[[Item], JsonObject]
-    name: Callable[[Item], str]
-    key: Callable[[str], Callable[[Item], object]]  # Returns the sort key of a column.
-    mark: Callable[[Item], int]  # Changes when an item stands for another object.
+    def __init__(self, items: Sequence[Item]) -> None:
+        self.items = items
+
+    def with_items(self, items: Sequence[Item]) -> Self:
+        """Return the list with some of its items only."""
+        selection = copy.copy(self)
+        selection.items = items
+        return selection
+
+    @abstractmethod
+    def row(self, item: Item) -> JsonObject:
+        """Return the row of an item."""
+
+    @abstractmethod
+    def name(self, item: Item) -> str:
+        """Return the name of an item, which the filter by name tests; it makes no row."""
+
+    @abstractmethod
+    def sort_key(self, column: str) -> Callable[[Item], object]:
+        """Return the function that returns the sort key of an item for a column.
+
+        It makes no rows. A missing field has the key 0.
+        """
+
+    @abstractmethod
+    def version(self, item: Item) -> int:
+        """Return a number that changes when an item stands for another object.
+
+        While a long answer is sent, the object of an item may end and another one take its place.
+        """
 
 
-AnyList = Union[Listed, "Described[Cell]"]
+AnyList = Union[RowList, "LazyList[Cell]"]
 
 
 @dataclass(frozen=True, slots=True)
-class Streamed:
+class StreamedAnswer:
     """An answer that the handler sends in pieces."""
 
     send: Callable[[BaseRequest], Awaitable[StreamResponse]]
@@ -79,6 +105,6 @@ def no_content() -> Answer:
     return Answer(204)
 
 
-def written(*, is_new: bool) -> Answer:
+def created_or_no_content(*, is_new: bool) -> Answer:
     """Return the answer to a PUT, 201 for a new object and 204 for a present one."""
     return created() if is_new else no_content()

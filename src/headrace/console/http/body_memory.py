@@ -3,7 +3,7 @@
 
 A request acquires the bytes of its body before it reads the body, and releases them after its
 answer. Small and large bodies have budgets of their own, so that an import does not delay small
-changes. A request that does not fit waits in line, unread, and is refused after ``LINE_S``. Bodies
+changes. A request that does not fit waits, unread, and is refused after ``WAIT_S``. Bodies
 of strangers are short (:mod:`.limits`) and are not counted.
 """
 
@@ -16,59 +16,59 @@ from headrace.console.http.limits import BODY_BYTES_MAX
 from headrace.console.http_errors import RETRY_AFTER, HttpError
 from headrace.heap import trim_memory
 
-SMALL_HELD_MAX = 64 << 20  # Bytes of bodies of BODY_BYTES_MAX at most.
-LARGE_HELD_MAX = 32 << 20  # Of larger ones; a body larger than this is held alone.
-LINE_S = 30.0  # Longest wait.
-RETURN_S = 1.0  # After large bodies their memory goes back to the system.
+SMALL_HELD_MAX = 64 << 20  # Bytes of bodies up to BODY_BYTES_MAX.
+LARGE_HELD_MAX = 32 << 20  # Bytes of larger bodies; a body larger than this is held alone.
+WAIT_S = 30.0  # The longest wait.
+RETURN_S = 1.0  # The time after which the memory of large bodies goes back to the system.
 
 
 class ByteBudget:
     """A number of bytes that requests acquire and release, in the order of their requests."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self.held = 0
 
     async def acquire(self, size: int) -> None:
-        """Acquire bytes; wait in line while too few are free.
+        """Acquire bytes; wait while too few are free, in the order of the calls.
 
         Raises:
-            HttpError: the wait takes longer than ``LINE_S``.
+            HttpError: the wait takes longer than ``WAIT_S``.
         """
-        size = min(size, self._most)
-        if not self._line and self._fits(size):
+        size = min(size, self._bytes_max)
+        if not self._waiters and self._fits(size):
             self.held += size
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._line.append((size, turn))
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((size, waiter))
         try:
-            async with asyncio.timeout(LINE_S):
-                await turn
+            async with asyncio.timeout(WAIT_S):
+                await waiter
         except BaseException as error:
-            if turn.done() and not turn.cancelled():  # Granted in the same moment.
+            if waiter.done() and not waiter.cancelled():  # Granted in the same moment.
                 self.release(size)
-            self._serve()  # The next in line may fit.
+            self._grant()  # The next waiter may fit.
             if not isinstance(error, TimeoutError):
                 raise
-            most = self._most >> 20
-            reason = f"bodies of {most} MiB are held at a time; send the request again later"
+            size_mib = self._bytes_max >> 20
+            reason = f"bodies of {size_mib} MiB are held at a time; send the request again later"
             raise HttpError(503, reason, headers=RETRY_AFTER, closes=True) from None
 
     def release(self, size: int) -> None:
         """Release bytes."""
-        self.held -= min(size, self._most)
-        self._serve()
+        self.held -= min(size, self._bytes_max)
+        self._grant()
 
     def _fits(self, size: int) -> bool:
-        return self.held + size <= self._most
+        return self.held + size <= self._bytes_max
 
-    def _serve(self) -> None:
-        while self._line and (self._line[0][1].done() or self._fits(self._line[0][0])):
-            size, turn = self._line.popleft()
-            if not turn.done():
+    def _grant(self) -> None:
+        while self._waiters and (self._waiters[0][1].done() or self._fits(self._waiters[0][0])):
+            size, waiter = self._waiters.popleft()
+            if not waiter.done():
                 self.held += size
-                turn.set_result(None)
+                waiter.set_result(None)
 
 
 class BodyMemory:
@@ -77,7 +77,7 @@ class BodyMemory:
     def __init__(self) -> None:
         self.small = ByteBudget(SMALL_HELD_MAX)
         self.large = ByteBudget(LARGE_HELD_MAX)
-        self._returning: asyncio.TimerHandle | None = None
+        self._return_timer: asyncio.TimerHandle | None = None
 
     async def acquire(self, size: int) -> None:
         """Acquire the bytes of a body.
@@ -85,18 +85,18 @@ class BodyMemory:
         Raises:
             HttpError: too few bytes are free for too long.
         """
-        await self._of(size).acquire(size)
+        await self._budget_for(size).acquire(size)
 
     def release(self, size: int) -> None:
         """Release the bytes of a body."""
-        budget = self._of(size)
+        budget = self._budget_for(size)
         budget.release(size)
-        if budget is self.large and not budget.held and self._returning is None:
-            self._returning = asyncio.get_running_loop().call_later(RETURN_S, self._return)
+        if budget is self.large and not budget.held and self._return_timer is None:
+            self._return_timer = asyncio.get_running_loop().call_later(RETURN_S, self._return)
 
-    def _of(self, size: int) -> ByteBudget:
+    def _budget_for(self, size: int) -> ByteBudget:
         return self.small if size <= BODY_BYTES_MAX else self.large
 
     def _return(self) -> None:
-        self._returning = None
+        self._return_timer = None
         trim_memory()

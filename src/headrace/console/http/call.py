@@ -69,7 +69,7 @@ class HttpCall:
         self.state = state
         self.settings = settings
         self.sessions = sessions
-        self.session = session  # That of a browser; None for Basic and Bearer.
+        self.session = session  # The session of a browser; None for Basic and Bearer.
         self._identity = identity
         self._bodies = bodies
         self._body_max = body_max
@@ -146,7 +146,7 @@ class HttpCall:
         Raises:
             HttpError: the body is too long, too slow, or not a JSON object.
         """
-        value = parsed(await self.raw_body())
+        value = parse_json(await self.raw_body())
         if isinstance(value, str):
             raise bad_request("the body is a JSON string; is it doubly JSON-encoded?", "not_json")
         if not isinstance(value, dict):
@@ -185,13 +185,13 @@ class HttpCall:
             self._acquired = 0
 
     async def _read_body(self) -> bytes:
-        most = self._body_max
+        size_max = self._body_max
         length = self.request.content_length
-        if length is not None and length > most:
+        if length is not None and length > size_max:
             self._too_long()
         expects_continue = self.request.headers.get("Expect", "").lower() == "100-continue"
         if self._bodies is not None and length != 0:
-            size = most if length is None else length
+            size = size_max if length is None else length
             try:
                 await self._bodies.acquire(size)
             except HttpError:
@@ -206,9 +206,9 @@ class HttpCall:
         try:
             async with asyncio.timeout(BODY_S):
                 with self._reading():
-                    async for piece in self.request.content.iter_any():
-                        body += piece
-                        if len(body) > most:
+                    async for chunk in self.request.content.iter_any():
+                        body += chunk
+                        if len(body) > size_max:
                             self._too_long()
         except TimeoutError:
             raise HttpError(
@@ -231,7 +231,7 @@ class HttpCall:
         )
 
 
-def parsed(body: bytes) -> Json:
+def parse_json(body: bytes) -> Json:
     """Return the value of a body.
 
     Raises:

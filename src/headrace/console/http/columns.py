@@ -26,7 +26,7 @@ def columns_of(query: Query) -> Columns:
     return columns
 
 
-def chosen(row: JsonObject, columns: Columns) -> JsonObject:
+def select_columns(row: JsonObject, columns: Columns) -> JsonObject:
     """Return a row with only some columns; the whole row for no columns.
 
     As RabbitMQ does: a column that the row lacks is left out, columns of a list are those of its
@@ -34,13 +34,13 @@ def chosen(row: JsonObject, columns: Columns) -> JsonObject:
     """
     if not columns:
         return row
-    return {key: below(row[key], inner) for key, inner in columns.items() if key in row}
+    return {key: select_below(row[key], inner) for key, inner in columns.items() if key in row}
 
 
-def below(value: object, columns: Columns) -> object:
+def select_below(value: object, columns: Columns) -> object:
     """Return the value of a column with only some of its own columns."""
     if isinstance(value, dict):
-        return chosen(value, columns)
+        return select_columns(value, columns)
     if isinstance(value, list) and columns:
-        return [below(item, columns) for item in value]
+        return [select_below(item, columns) for item in value]
     return value

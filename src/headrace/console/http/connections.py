@@ -124,7 +124,7 @@ class HttpServer(Server):
         self, handle: Callable[[BaseRequest], Awaitable[StreamResponse]], outer: str = ""
     ) -> None:
         """``outer`` is the address that browsers have behind a proxy; empty without one."""
-        super().__init__(handle, request_factory=self._secured)
+        super().__init__(handle, request_factory=self._make_request)
         self._outer = outer
         self.clock: Callable[[], float] = self._loop.time
         # Connections that wait for the headers of a request, and since when, the longest first.
@@ -136,7 +136,7 @@ class HttpServer(Server):
     def __call__(self) -> HttpConnection:
         return HttpConnection(self, self._loop)
 
-    def _secured(
+    def _make_request(
         self,
         message: RawRequestMessage,
         payload: StreamReader,
@@ -171,7 +171,7 @@ class HttpServer(Server):
             self._stalled[connection] = self.clock()
 
     def resume(self, connection: HttpConnection) -> None:
-        """Note that a request does not wait for its client any more."""
+        """Note that a request no longer waits for its client."""
         if self._stalled.pop(connection, None) is not None and not connection.is_served:
             self.wait(connection)
 

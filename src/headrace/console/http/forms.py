@@ -18,7 +18,7 @@ URLENCODED = "application/x-www-form-urlencoded"
 
 
 class FormError(ValueError):
-    """The body is not a form; the text says why."""
+    """The body is not a form; the text is the reason."""
 
 
 class Form:

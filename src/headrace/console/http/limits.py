@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 Holder = TypeVar("Holder")
 
-HEADERS_BYTES_MAX = 16 << 10  # Of all header fields together.
+HEADERS_BYTES_MAX = 16 << 10  # The size of all header fields together.
 FIELDS_MAX = 64  # Header fields of a request.
-FIELD_BYTES_MAX = 8190  # Of one field, and of the request line.
-SEGMENTS_MAX = 32  # Of a path.
-BODY_BYTES_MAX = 1 << 20  # Unless the route says otherwise.
-STRANGERS_BYTES_MAX = 128 << 10  # Of a body without a login.
+FIELD_BYTES_MAX = 8190  # The size of one header field, and of the request line.
+SEGMENTS_MAX = 32  # Segments of a path.
+BODY_BYTES_MAX = 1 << 20  # The longest body of a route without a bound of its own.
+STRANGERS_BYTES_MAX = 128 << 10  # The longest body of a request without a login.
 BODY_S = 30.0  # Time to send a body.
 WAIT_S = 30.0  # A connection without a whole request's headers is closed after this.
 WRITE_S = 60.0  # An answer of which a client takes less than 48 KiB in this time is given up.
@@ -30,32 +30,34 @@ CONNECTIONS_MAX = 1024  # A new one replaces the one that waits longest for its 
 REQUESTS_OF_USER_MAX = 64  # At the same time,
 REQUESTS_OF_STRANGERS_MAX = 64  # without a login, of one address,
 REQUESTS_OF_PEER_MAX = 128  # and in all of one address.
-NETWORK_BITS = 64  # Of an address of IPv6: one client has all of the others.
+NETWORK_BITS = 64  # The network's part of an IPv6 address; one client has all of the rest.
 
 
 class RunningRequests(Generic[Holder]):
     """Counts the requests in service, by user or by address, and refuses too many."""
 
     def __init__(
-        self, most: int, end_stalled: Callable[[Collection[Holder]], Holder | None] | None = None
+        self,
+        requests_max: int,
+        end_stalled: Callable[[Collection[Holder]], Holder | None] | None = None,
     ) -> None:
         """``end_stalled`` ends a request that waits for its client; None if there is none."""
-        self._most = most
+        self._requests_max = requests_max
         self._end_stalled = end_stalled
         self._running: dict[str, set[Holder]] = {}
 
     @contextlib.contextmanager
-    def counted(self, key: str, holder: Holder) -> Iterator[None]:
+    def count(self, key: str, holder: Holder) -> Iterator[None]:
         """Count a request while the block runs; it may end one that waits for its client.
 
         Raises:
             HttpError: too many requests of the key are in service.
         """
         running = self._running.setdefault(key, set())
-        if len(running) >= self._most:
+        if len(running) >= self._requests_max:
             ended = None if self._end_stalled is None else self._end_stalled(running)
             if ended is None:
-                raise too_many(f"{self._most} requests are served at a time", closes=True)
+                raise too_many(f"{self._requests_max} requests are served at a time", closes=True)
             running.discard(ended)
         running.add(holder)
         try:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import re2
 
-from headrace.console.http.answers import Described, Item, Listed
+from headrace.console.http.answers import Item, LazyList, RowList
 from headrace.console.http.query import Query, is_true
 from headrace.console.http_errors import HttpError, bad_request
 
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
 PATTERN_MAX = 1024  # Characters of a regular expression.
 PATTERN_MEMORY = 1 << 20  # Bytes of its automaton.
-SLICE_S = 0.005  # Of matching; then other requests are served.
-Fits = Callable[[str], bool]  # A test for names.
+SLICE_S = 0.005  # Time of matching after which other requests are served.
+NameTest = Callable[[str], bool]  # A test for names.
 
 
 def name_of(row: JsonRow) -> str:
@@ -32,9 +31,9 @@ def name_of(row: JsonRow) -> str:
     return str(row.get("name", ""))
 
 
-async def searched(
-    listed: Listed | Described[Item], query: Query
-) -> tuple[Listed | Described[Item], Fits | None]:
+async def apply_search(
+    listed: RowList | LazyList[Item], query: Query
+) -> tuple[RowList | LazyList[Item], NameTest | None]:
     """Return a list, and the test of a query for its names; None for no test.
 
     A regular expression is matched here, in slices between which other requests are served. Objects
@@ -43,35 +42,42 @@ async def searched(
     Raises:
         HttpError: the pattern is not a regular expression of RE2, or is too long.
     """
-    if isinstance(listed, Described):
-        return await searched_items(listed, query)
-    fits = fits_of(query)
+    if isinstance(listed, LazyList):
+        return await apply_search_to_items(listed, query)
+    fits = name_test(query)
     if fits is None or not is_true(query.get("use_regex")):
         return listed, fits
-    return listed, (await matching(map(name_of, listed.rows), fits)).__contains__
+    return listed, (await names_that_match(map(name_of, listed.rows), fits)).__contains__
 
 
-async def searched_items(
-    listed: Described[Item], query: Query
-) -> tuple[Described[Item], Fits | None]:
-    """Return a long list, and the test of a query for its names; as :func:`searched`."""
-    fits = fits_of(query)
+async def apply_search_to_items(
+    listed: LazyList[Item], query: Query
+) -> tuple[LazyList[Item], NameTest | None]:
+    """Return a long list, and the test of a query for its names; as :func:`apply_search`."""
+    fits = name_test(query)
     if fits is None or not is_true(query.get("use_regex")):
         return listed, fits
     items = list(listed.items)
-    marks = [listed.mark(item) for item in items]
-    names = await matching(map(listed.name, items), fits)
-    present = [item for item, mark in zip(items, marks, strict=True) if listed.mark(item) == mark]
-    return replace(listed, items=present), names.__contains__
+    versions = [listed.version(item) for item in items]
+    names = await names_that_match(map(listed.name, items), fits)
+    return listed.with_items(present_items(listed, items, versions)), names.__contains__
 
 
-def fits_of(query: Query) -> Fits | None:
+def present_items(
+    listed: LazyList[Item], items: Sequence[Item], versions: Sequence[int]
+) -> list[Item]:
+    """Return the items that still have these versions: their objects have not ended meanwhile."""
+    pairs = zip(items, versions, strict=True)
+    return [item for item, version in pairs if listed.version(item) == version]
+
+
+def name_test(query: Query) -> NameTest | None:
     """Return the test of a query for names; None without one."""
     name = query.get("name")
-    return matcher(name, is_true(query.get("use_regex"))) if name else None
+    return compile_name_test(name, is_true(query.get("use_regex"))) if name else None
 
 
-async def matching(names: Iterable[str], fits: Fits) -> frozenset[str]:
+async def names_that_match(names: Iterable[str], fits: NameTest) -> frozenset[str]:
     """Return the names that fit; other requests are served after each ``SLICE_S``."""
     matches = set()
     until_s = time.monotonic() + SLICE_S
@@ -84,12 +90,12 @@ async def matching(names: Iterable[str], fits: Fits) -> frozenset[str]:
     return frozenset(matches)
 
 
-def matcher(
+def compile_name_test(
     name: str,
     use_regex: bool,
     *,
     ignore_case: bool = True,
-    most: int = PATTERN_MAX,
+    size_max: int = PATTERN_MAX,
     parameter: str = "name",
 ) -> Callable[[str], bool]:
     """Return the test for names that contain a text, or match a pattern.
@@ -100,10 +106,10 @@ def matcher(
         HttpError: the pattern is not a regular expression of RE2, or is too long.
     """
     if not use_regex:
-        part = name.lower()
-        return lambda text: part in text.lower()
-    if len(name) > most:
-        raise HttpError(400, f"a pattern has {most} characters at most")
+        substring = name.lower()
+        return lambda text: substring in text.lower()
+    if len(name) > size_max:
+        raise HttpError(400, f"a pattern has {size_max} characters at most")
     options = re2.Options()
     options.case_sensitive = not ignore_case
     options.log_errors = False
@@ -113,17 +119,17 @@ def matcher(
         pattern = re2.compile(name, options)
     except (re2.error, UnicodeError) as error:
         raise bad_request(
-            f"'{parameter}' is not a valid regular expression: {text_of(error)}"
+            f"'{parameter}' is not a valid regular expression: {error_text(error)}"
         ) from None
-    return lambda text: pattern.search(searchable(text)) is not None
+    return lambda text: pattern.search(encode_for_re2(text)) is not None
 
 
-def text_of(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return the text of an error of RE2, which has bytes."""
     text = error.args[0] if error.args else ""
     return text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
 
 
-def searchable(text: str) -> bytes:
+def encode_for_re2(text: str) -> bytes:
     """Return a text for RE2: bytes, which are faster, without lone surrogates."""
     return text.encode("utf-8", "replace")

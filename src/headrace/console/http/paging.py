@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from headrace.console.http.answers import Described, Item, Listed
-from headrace.console.http.columns import chosen, columns_of
-from headrace.console.http.name_filter import Fits, name_of
-from headrace.console.http.query import Query, is_true, whole
+from headrace.console.http.answers import Item, LazyList, RowList
+from headrace.console.http.columns import columns_of, select_columns
+from headrace.console.http.name_filter import NameTest, name_of
+from headrace.console.http.query import Query, is_true, whole_number
 from headrace.console.http_errors import bad_request
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ PAGE_SIZE_MAX = 500
 NUMBER, TEXT, OTHER = 0, 1, 2  # The order of types in a column with several.
 
 
-def paged(listed: Listed | Described[Item], query: Query, fits: Fits | None = None) -> object:
+def page_of_list(
+    listed: RowList | LazyList[Item], query: Query, fits: NameTest | None = None
+) -> object:
     """Return the rows that a query selects, with the facts of the page if it names one.
 
     ``fits`` is the test that :func:`.name_filter.searched` returns.
@@ -37,23 +39,23 @@ def paged(listed: Listed | Described[Item], query: Query, fits: Fits | None = No
 
 
 def rows_in(
-    listed: Listed | Described[Item], query: Query, fits: Fits | None = None
+    listed: RowList | LazyList[Item], query: Query, fits: NameTest | None = None
 ) -> tuple[JsonObject | None, list[JsonObject]]:
     """Return the facts of the page that a query names, None for no page, and the rows.
 
     Raises:
         HttpError: a parameter is wrong.
     """
-    if isinstance(listed, Described):
-        items = chosen_items(listed, query, fits)
-        return described(items, len(listed.items), listed.describe, query)
+    if isinstance(listed, LazyList):
+        items = select_items(listed, query, fits)
+        return make_page(items, len(listed.items), listed.row, query)
     rows = cast("list[JsonObject]", list(listed.rows))  # The rows are not changed from here on.
     if fits is not None:
         rows = [row for row in rows if fits(name_of(row))]
-    return described(in_order(rows, query, listed.order), len(listed.rows), itself, query)
+    return make_page(sort_rows(rows, query, listed.order), len(listed.rows), unchanged_row, query)
 
 
-def chosen_items(listed: Described[Item], query: Query, fits: Fits | None = None) -> list[Item]:
+def select_items(listed: LazyList[Item], query: Query, fits: NameTest | None = None) -> list[Item]:
     """Return the items of a long list that a query selects, in its order."""
     items = list(listed.items)
     if fits is not None:
@@ -61,10 +63,10 @@ def chosen_items(listed: Described[Item], query: Query, fits: Fits | None = None
     backwards = is_true(query.get("sort_reverse"))
     if not (column := query.get("sort")):
         return items[::-1] if backwards else items
-    return in_order_of(items, listed.key(column), backwards=backwards)
+    return sort_items(items, listed.sort_key(column), backwards=backwards)
 
 
-def in_order_of(items: list[Item], key: Callable[[Item], object], *, backwards: bool) -> list[Item]:
+def sort_items(items: list[Item], key: Callable[[Item], object], *, backwards: bool) -> list[Item]:
     """Return items in the order of a column; values of several types are ordered by type first."""
     values = [key(item) for item in items]
     types = set(map(type, values))
@@ -76,17 +78,17 @@ def in_order_of(items: list[Item], key: Callable[[Item], object], *, backwards: 
         texts = cast("list[str]", values)
         order = sorted(range(len(items)), key=texts.__getitem__, reverse=backwards)
     else:
-        mixed = [comparable(value) for value in values]
+        mixed = [sort_key_of(value) for value in values]
         order = sorted(range(len(items)), key=mixed.__getitem__, reverse=backwards)
-    return [items[place] for place in order]
+    return [items[index] for index in order]
 
 
-def itself(row: JsonObject) -> JsonObject:
+def unchanged_row(row: JsonObject) -> JsonObject:
     """Return a row that needs no description."""
     return row
 
 
-def described(
+def make_page(
     items: Sequence[Item], total: int, describe: Callable[[Item], JsonObject], query: Query
 ) -> tuple[JsonObject | None, list[JsonObject]]:
     """Return the facts of a page and its rows, with the columns that a query names.
@@ -95,11 +97,11 @@ def described(
         HttpError: the page does not exist.
     """
     columns = columns_of(query)
-    facts, shown = cut(items, total, query)
-    return facts, [chosen(describe(item), columns) for item in shown]
+    facts, shown = cut_page(items, total, query)
+    return facts, [select_columns(describe(item), columns) for item in shown]
 
 
-def cut(
+def cut_page(
     items: Sequence[Item], total: int, query: Query
 ) -> tuple[JsonObject | None, Sequence[Item]]:
     """Return the facts of a page and its items; None and all items without a page.
@@ -109,8 +111,8 @@ def cut(
     """
     if "page" not in query:
         return None, items
-    page = whole(query, "page", 1)
-    size = whole(query, "page_size", PAGE_SIZE)
+    page = whole_number(query, "page", 1)
+    size = whole_number(query, "page_size", PAGE_SIZE)
     if page < 1 or not 1 <= size <= PAGE_SIZE_MAX:
         raise bad_request(
             f"page is 1 or more, page_size 1 to {PAGE_SIZE_MAX}", "invalid_pagination_parameters"
@@ -130,13 +132,15 @@ def cut(
     return facts, shown
 
 
-def in_order(rows: list[JsonObject], query: Query, order: Sequence[str]) -> list[JsonObject]:
+def sort_rows(rows: list[JsonObject], query: Query, order: Sequence[str]) -> list[JsonObject]:
     """Return rows in the order of a query; without one in the order of the list."""
     keys = [query["sort"]] if query.get("sort") else list(order)
     paths = [key.split(".") for key in keys]
     backwards = is_true(query.get("sort_reverse"))
     return sorted(
-        rows, key=lambda row: [comparable(value_at(row, path)) for path in paths], reverse=backwards
+        rows,
+        key=lambda row: [sort_key_of(value_at(row, path)) for path in paths],
+        reverse=backwards,
     )
 
 
@@ -149,7 +153,7 @@ def value_at(row: object, path: Sequence[str]) -> object:
     return row
 
 
-def comparable(value: object) -> tuple[int, float | str]:
+def sort_key_of(value: object) -> tuple[int, float | str]:
     """Return a key that orders values of different types."""
     if value is None:
         return NUMBER, 0

@@ -15,7 +15,7 @@ def is_true(text: str | None) -> bool:
     return text == "true"
 
 
-def whole(query: Query, name: str, default: int) -> int:
+def whole_number(query: Query, name: str, default: int) -> int:
     """Return a whole number of a query.
 
     Raises:

@@ -11,16 +11,16 @@ from aiohttp.web_response import Response, StreamResponse
 
 from headrace.console.http.answers import (
     Answer,
-    Described,
     Item,
-    Listed,
-    Streamed,
+    LazyList,
+    RowList,
+    StreamedAnswer,
     Text,
     no_content,
 )
-from headrace.console.http.columns import chosen, columns_of
-from headrace.console.http.name_filter import searched, searched_items
-from headrace.console.http.paging import chosen_items, cut, paged
+from headrace.console.http.columns import columns_of, select_columns
+from headrace.console.http.name_filter import apply_search, apply_search_to_items, present_items
+from headrace.console.http.paging import cut_page, page_of_list, select_items
 from headrace.console.http.routes import JSON
 from headrace.console.http_errors import WORDS, HttpError
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from headrace.console.http.query import Query
 
-LONG = 1000  # Rows; a longer list is sent in pieces.
-ROWS = 50  # Of a piece.
+LONG = 1000  # Rows; a longer list is sent in chunks.
+ROWS = 50  # Rows of one chunk.
 SAMPLES = ("_age", "_incr")  # Endings of parameters that ask for samples.
 COMPRESSED_MIN = 4096  # Bytes of a body that is compressed.
 
@@ -39,63 +39,63 @@ async def respond(value: object, request: BaseRequest) -> StreamResponse:
     """Return the response for the value of a handler; None is an answer without a body."""
     if value is None:
         value = no_content()
-    if isinstance(value, Streamed):
+    if isinstance(value, StreamedAnswer):
         return await value.send(request)
     if isinstance(value, Text):
         response = Response(status=value.status, body=value.body, headers=value.headers)
         response.headers["Content-Type"] = value.content_type
     elif isinstance(value, Answer):
-        body = None if value.value is None else encoded(value.value)
+        body = None if value.value is None else encode_json(value.value)
         response = Response(status=value.status, body=body, headers=value.headers)
         if body is not None:
             response.content_type = JSON
-    elif isinstance(value, Described) and is_long(value, request.query):
+    elif isinstance(value, LazyList) and is_long(value, request.query):
         return await send_long(value, request)
     else:
-        if isinstance(value, Listed | Described):
-            listed, fits = await searched(value, request.query)
-            value = paged(listed, request.query, fits)
+        if isinstance(value, RowList | LazyList):
+            listed, fits = await apply_search(value, request.query)
+            value = page_of_list(listed, request.query, fits)
         elif isinstance(value, dict):
-            value = chosen(value, columns_of(request.query))
-        response = Response(body=encoded(value), content_type=JSON)
+            value = select_columns(value, columns_of(request.query))
+        response = Response(body=encode_json(value), content_type=JSON)
     if isinstance(response.body, bytes) and len(response.body) >= COMPRESSED_MIN:
         response.enable_compression()
     return response
 
 
-def is_long(listed: Described[Item], query: Query) -> bool:
+def is_long(listed: LazyList[Item], query: Query) -> bool:
     """Return True for an answer that takes long: a long list, or samples of many rows."""
     if any(name.endswith(SAMPLES) for name in query):
         return len(listed.items) > ROWS
     return len(listed.items) > LONG and "page" not in query
 
 
-async def send_long(listed: Described[Item], request: BaseRequest) -> StreamResponse:
+async def send_long(listed: LazyList[Item], request: BaseRequest) -> StreamResponse:
     """Send a list in pieces: it begins at once, and other requests are served between pieces.
 
     Raises:
         HttpError: the page does not exist, or a parameter is wrong.
     """
     query = request.query
-    listed, fits = await searched_items(listed, query)
-    facts, items = cut(chosen_items(listed, query, fits), len(listed.items), query)
+    listed, fits = await apply_search_to_items(listed, query)
+    facts, items = cut_page(select_items(listed, query, fits), len(listed.items), query)
     columns = columns_of(query)
-    marks = [listed.mark(item) for item in items]
+    versions = [listed.version(item) for item in items]
     response = StreamResponse()
     response.content_type = JSON
     await response.prepare(request)
     if request.method == "HEAD":
         await response.write_eof()
         return response
-    begin, end = (b"[", b"]") if facts is None else (encoded(facts)[:-1] + b',"items":[', b"]}")
+    begin, end = (b"[", b"]") if facts is None else (encode_json(facts)[:-1] + b',"items":[', b"]}")
     await response.write(begin)
     between = b""
-    for at in range(0, len(items), ROWS):
-        piece = zip(items[at : at + ROWS], marks[at : at + ROWS], strict=True)
-        present = [item for item, mark in piece if listed.mark(item) == mark]
-        rows = [chosen(listed.describe(item), columns) for item in present]
+    for start in range(0, len(items), ROWS):
+        chunk = slice(start, start + ROWS)
+        present = present_items(listed, items[chunk], versions[chunk])
+        rows = [select_columns(listed.row(item), columns) for item in present]
         if rows:
-            await response.write(between + encoded(rows)[1:-1])
+            await response.write(between + encode_json(rows)[1:-1])
             between = b","
         await asyncio.sleep(0)
     await response.write(end)
@@ -103,7 +103,7 @@ async def send_long(listed: Described[Item], request: BaseRequest) -> StreamResp
     return response
 
 
-def of_error(error: HttpError) -> Response:
+def error_response(error: HttpError) -> Response:
     """Return the response for an error."""
     body = json.dumps({"error": error.error, "reason": error.reason}).encode()
     response = Response(status=error.status, body=body, headers=error.headers, content_type=JSON)
@@ -114,9 +114,9 @@ def of_error(error: HttpError) -> Response:
 
 def error_body(status: int, reason: str) -> bytes:
     """Return the body of an error."""
-    return encoded({"error": WORDS.get(status, "error"), "reason": reason})
+    return encode_json({"error": WORDS.get(status, "error"), "reason": reason})
 
 
-def encoded(value: object) -> bytes:
+def encode_json(value: object) -> bytes:
     """Return JSON in ASCII, so that names may have lone surrogates."""
     return json.dumps(value, separators=(",", ":")).encode()

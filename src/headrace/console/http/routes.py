@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 Names = ParamSpec("Names")
 Returned = TypeVar("Returned")
-Summaries = Mapping[str, str]  # By path.
+Summaries = Mapping[str, str]  # The summary of each path.
 NOBODY = ""  # The tag of a route without login.
 ACCESS = "access to the virtual host"  # A permission, in words.
 JSON = "application/json"
@@ -80,8 +80,8 @@ class Route:
     path: str
     handler: Handler
     summary: str  # One sentence for the documentation.
-    tag: str  # That the user needs, MANAGEMENT for any tag; NOBODY: no login.
-    permission: str = ""  # That the broker checks, as for AMQP, in words; empty for none.
+    tag: str  # A tag that the user needs: MANAGEMENT is any tag, NOBODY is no login.
+    permission: str = ""  # The permission that the broker checks, in words; empty for none.
     query: tuple[Parameter, ...] = ()
     body: JsonObject | None = None  # JSON Schema of the request's body.
     answer: JsonObject | None = None  # JSON Schema of the answer.
@@ -96,7 +96,7 @@ class Route:
 
     @property
     def is_rabbitmqs(self) -> bool:
-        """True for a path of RabbitMQ's API, whose answers its clients know."""
+        """True for a path of RabbitMQ's API, whose errors have RabbitMQ's texts."""
         return not self.path.startswith(OWN)
 
     @property
@@ -111,10 +111,10 @@ class Route:
         """
         if self.tag == NOBODY:
             return True
-        held = set(tags)
+        effective_tags = set(tags)
         if self.method not in SAFE or self.shows_payloads:
-            held.discard(VIEWER)
-        return not ALLOWED[self.tag].isdisjoint(held)
+            effective_tags.discard(VIEWER)
+        return not ALLOWED[self.tag].isdisjoint(effective_tags)
 
 
 def by_path(
@@ -190,13 +190,13 @@ class Routes:
         return self._decorator("DELETE", paths, tag, options)
 
     def _decorator(self, method: str, paths: Summaries, tag: str, options: Options) -> Decorator:
-        place = len(self._routes)  # Decorators of one function are evaluated from the top.
+        index = len(self._routes)  # Decorators of one function are evaluated from the top.
 
         def decorate(
             function: Callable[Concatenate[HttpCall, Names], Awaitable[Returned]], /
         ) -> Callable[Concatenate[HttpCall, Names], Awaitable[Returned]]:
             handler = by_path(function)
-            self._routes[place:place] = [
+            self._routes[index:index] = [
                 Route(
                     method=method, path=path, handler=handler, tag=tag, summary=summary, **options
                 )
@@ -213,7 +213,7 @@ class Node:
 
     names: dict[str, Node] = field(default_factory=dict)
     parameter: Node | None = None
-    routes: dict[str, Route] = field(default_factory=dict)  # By method.
+    routes: dict[str, Route] = field(default_factory=dict)  # The routes by method.
     parameters: tuple[str, ...] = ()
 
 

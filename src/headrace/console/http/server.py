@@ -32,7 +32,7 @@ from headrace.console.http.limits import (
     RunningRequests,
     network_of,
 )
-from headrace.console.http.respond import of_error, respond
+from headrace.console.http.respond import error_response, respond
 from headrace.console.http.routes import NOBODY, SAFE, Route, Router
 from headrace.console.http_errors import (
     NOT_FOUND,
@@ -126,7 +126,7 @@ class HttpApplication:
 
     def _error_answer(self, request: BaseRequest, error: HttpError) -> Response:
         """Return the answer for an error: JSON, or a page where a browser asks for one."""
-        answer = of_error(error)
+        answer = error_response(error)
         path = request.rel_url.raw_path
         if self._error_page is not None and not path.startswith("/api"):
             session = self._sessions.peek(cookie_of(request))
@@ -140,16 +140,16 @@ class HttpApplication:
         The broker forgets all tickets when it restarts.
         """
         try:
-            return await handled(call, route)
+            return await run_handler(call, route)
         except OperationRefused as error:
             if error.text != ENDED or route.tag == NOBODY:
                 raise
         if call.session is not None:
             self._sessions.end(cookie_of(call.request))
-            raise logged_out(call.request, route)
+            raise no_session_error(call.request, route)
         self._authentication.forget(call.identity)
         call.act_as(await self._authentication.identify(call.request))
-        return await handled(call, route)
+        return await run_handler(call, route)
 
     async def _answer(self, request: BaseRequest, connection: HttpConnection) -> StreamResponse:
         if not self._hosts.allow(request.headers.get("Host")):
@@ -173,16 +173,16 @@ class HttpApplication:
         network = network_of(request.remote or "")
         with contextlib.ExitStack() as counts:
             if not route.is_free:
-                counts.enter_context(self._of_peer.counted(network, connection))
+                counts.enter_context(self._of_peer.count(network, connection))
             if route.tag != NOBODY:
                 identity, session = await self._identify(request, route, connection)
                 if not route.allows(identity.tags):
-                    raise HttpError(401, lacking(route, identity.tags))
+                    raise HttpError(401, missing_tag_reason(route, identity.tags))
             if not route.is_free:
                 if identity is None:
-                    counts.enter_context(self._of_strangers.counted(network, connection))
+                    counts.enter_context(self._of_strangers.count(network, connection))
                 else:
-                    counts.enter_context(self._of_user.counted(identity.name, connection))
+                    counts.enter_context(self._of_user.count(identity.name, connection))
             call = HttpCall(
                 request,
                 template=route.path,
@@ -222,15 +222,15 @@ class HttpApplication:
         if not is_page and (session_id is None or "Authorization" in request.headers):
             if self._authentication.remembers(request):
                 return await self._authentication.identify(request), None
-            with self._of_strangers.counted(network_of(request.remote or ""), connection):
+            with self._of_strangers.count(network_of(request.remote or ""), connection):
                 return await self._authentication.identify(request), None
         session = await self._sessions.find(session_id)
         if session is None:
-            raise logged_out(request, route)
+            raise no_session_error(request, route)
         return session.identity, session
 
 
-async def handled(call: HttpCall, route: Route) -> object:
+async def run_handler(call: HttpCall, route: Route) -> object:
     """Run the handler of a request.
 
     Raises:
@@ -244,14 +244,14 @@ async def handled(call: HttpCall, route: Route) -> object:
         raise
 
 
-def lacking(route: Route, tags: Iterable[str]) -> str:
+def missing_tag_reason(route: Route, tags: Iterable[str]) -> str:
     """Return the reason for refusing a route to a user with these tags."""
     if route.tag in (MANAGEMENT, MONITORING) and VIEWER in tags:
         return VIEWERS_PAYLOADS if route.method in SAFE else VIEWERS_CHANGE
     return LACKS[route.tag]
 
 
-def logged_out(request: BaseRequest, route: Route | None) -> HttpError:
+def no_session_error(request: BaseRequest, route: Route | None) -> HttpError:
     """Return the error for a request without a session; a page redirects to the login."""
     if route is None or not route.page:  # No challenge, or browsers ask for a password.
         return HttpError(401, "the session has ended", error="not_authorized")

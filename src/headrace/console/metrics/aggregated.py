@@ -78,7 +78,7 @@ async def text(call: HttpCall, endpoint: str, *, with_objects: bool = True) -> s
     """Return the metrics of the broker; ``with_objects``: with the sums of its objects."""
     state = call.state
     totals = state.totals.table
-    values = {name: column[totals.ordered()[0]] for name, column in totals.columns.items()}
+    values = {name: column[totals.slots_in_order()[0]] for name, column in totals.columns.items()}
     parts = [await header(call, endpoint), await of_node(call, "rabbitmq_")]
     parts += [
         metric_of_value(measure.metric, measure.kind, measure.about, values.get(measure.column, 0))
@@ -88,7 +88,7 @@ async def text(call: HttpCall, endpoint: str, *, with_objects: bool = True) -> s
     parts += [*by_protocol(state.protocols.table), *dead_letters(values), sizes(values)]
     if with_objects:
         parts += attempts(state.logins.table)
-    parts += [oldest(state.queues.table), unconsumed(state.queues.table)]
+    parts += [oldest_message_age(state.queues.table), queues_without_consumers(state.queues.table)]
     parts += [await readers(call), await queries(call)]
     return "".join(parts)
 
@@ -126,7 +126,7 @@ async def of_node(call: HttpCall, prefix: str) -> str:
     alarms = await active_alarms(call)
     sources = sources_of(alarms)
     totals = call.state.totals.table
-    first = totals.ordered()[0]
+    first = totals.slots_in_order()[0]
     gauges = {
         "erlang_uptime_seconds": ("Age of the broker", process.uptime_ms / MS),
         "process_resident_memory_bytes": ("Resident memory of the process", process.resident),
@@ -183,7 +183,7 @@ def by_source(alarms: list[AlarmRow]) -> str:
 
 def by_protocol(table: Table) -> Iterator[str]:
     """Yield the counts of messages by version of the protocol; 0 for an unused version."""
-    slots = {table.text("name", slot): slot for slot in table.ordered()}
+    slots = {table.text("name", slot): slot for slot in table.slots_in_order()}
 
     def rows(*columns: str) -> list[tuple[Mapping[str, str], int]]:
         return [
@@ -246,7 +246,7 @@ def bound(end: str) -> str:
 
 def attempts(table: Table) -> Iterator[str]:
     """Yield the attempts to log in by protocol."""
-    slots = [slot for slot in table.ordered() if not table.text("user", slot)]
+    slots = [slot for slot in table.slots_in_order() if not table.text("user", slot)]
     kinds = {
         "": ("Login attempts", ("succeeded", "failed")),
         "_succeeded": ("Successful logins", ("succeeded",)),
@@ -260,7 +260,7 @@ def attempts(table: Table) -> Iterator[str]:
         yield metric_of_rows(f"rabbitmq_auth_attempts{name}_total", COUNTER, about, rows)
 
 
-def oldest(table: Table) -> str:
+def oldest_message_age(table: Table) -> str:
     """Return the age of the oldest ready message of all queues."""
     times_ms = [value for value in table.totals(("oldest_ms",)) if value]
     age_s = max(0.0, time.time() - min(times_ms) / MS) if times_ms else 0.0
@@ -268,13 +268,13 @@ def oldest(table: Table) -> str:
     return metric_of_value("headrace_oldest_ready_message_seconds", GAUGE, about, round(age_s, 3))
 
 
-def unconsumed(table: Table) -> str:
+def queues_without_consumers(table: Table) -> str:
     """Return the number of queues with ready messages and no consumer, without streams."""
     ready, consumers = table.totals(("ready",)), table.totals(("consumers",))
     kinds = table.fields.get("type")
     count = sum(
         1
-        for slot in table.ordered()
+        for slot in table.slots_in_order()
         if ready[slot] and not consumers[slot] and kinds is not None and kinds[slot] != STREAM
     )
     about = "Queues that have ready messages and no consumer, without streams"

@@ -10,13 +10,13 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 SPECIAL = frozenset('\\"\n')
 HISTOGRAM = "histogram"
-ROWS = 2000  # Of a piece of text.
+ROWS = 2000  # Lines of one chunk of text.
 
 
 class Metric(NamedTuple):
     """A metric of each object of a kind, or of the broker."""
 
-    name: str  # Without the prefix.
+    name: str  # The name without the prefix.
     kind: str
     about: str
     columns: tuple[str, ...] = ()  # Their sum is the value; without columns it is 1.
@@ -30,11 +30,11 @@ def head(name: str, kind: str, about: str) -> str:
 
 def label_text(labels: Mapping[str, str]) -> str:
     """Return labels in braces; an empty text for none. Lone surrogates are escaped."""
-    pairs = ",".join(f'{label}="{escaped(text)}"' for label, text in labels.items())
+    pairs = ",".join(f'{label}="{escape_label(text)}"' for label, text in labels.items())
     return f"{{{pairs}}}" if pairs else ""
 
 
-def escaped(text: str) -> str:
+def escape_label(text: str) -> str:
     """Return the value of a label."""
     if text.isascii() and not SPECIAL.intersection(text):
         return text
@@ -80,7 +80,7 @@ class Labels:
 
     def _text(self, row: Sequence[str]) -> str:
         pairs = zip(self._names, row, strict=True)
-        return "{" + ",".join([f'{name}="{escaped(text)}"' for name, text in pairs]) + "}"
+        return "{" + ",".join([f'{name}="{escape_label(text)}"' for name, text in pairs]) + "}"
 
 
 def pieces(name: str, labels: Labels, values: Sequence[float]) -> Iterator[str]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from aiohttp.web_response import StreamResponse
 
 from headrace.console.api.connections import connection_names
-from headrace.console.http.answers import Streamed
-from headrace.console.http.name_filter import matcher, matching
+from headrace.console.http.answers import StreamedAnswer
+from headrace.console.http.name_filter import compile_name_test, names_that_match
 from headrace.console.http.routes import NOBODY, Parameter, Routes
 from headrace.console.http_errors import bad_request
 from headrace.console.metrics import aggregated
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 PREFIX, DETAILED, CLUSTER = "rabbitmq_", "rabbitmq_detailed_", "rabbitmq_cluster_"
 PATTERN_MAX = 2000  # Characters of ``queue``: RabbitMQ's limit.
-FAMILIES_MAX = 64  # Of a request.
+FAMILIES_MAX = 64  # Families that one request may name.
 VHOSTS_MAX = 1000
 INFO = "queue_info"
 COMPUTED = frozenset(("connection", "channel", "queue_type", "membership"))
@@ -55,16 +55,16 @@ Slots = Sequence[int]
 
 
 @ROUTES.get({"/metrics/per-object": "All metrics, those of objects object by object."}, tag=NOBODY)
-async def per_object(call: HttpCall) -> Streamed:
+async def show_per_object(call: HttpCall) -> StreamedAnswer:
     """Return all metrics, those of objects for each object."""
     await call.state.refresh()
     begin = await aggregated.text(call, "per-object", with_objects=False)
     objects = Objects(call.state, PREFIX, await connection_names(call), None, None)
-    return streamed(begin, objects.text((*PER_OBJECT, INFO)))
+    return stream_text(begin, objects.text((*PER_OBJECT, INFO)))
 
 
 @ROUTES.get({"/metrics/detailed": "The families that the query names."}, tag=NOBODY, query=QUERY)
-async def detailed(call: HttpCall) -> Streamed:
+async def show_detailed(call: HttpCall) -> StreamedAnswer:
     """Return the families in the query, limited to its virtual hosts and to matching queues."""
     query = call.request.query
     names = query.getall("family", [])
@@ -76,7 +76,9 @@ async def detailed(call: HttpCall) -> Streamed:
         raise bad_request("'queue' is one pattern")
     pattern = None
     if patterns:
-        pattern = matcher(patterns[0], True, ignore_case=False, most=PATTERN_MAX, parameter="queue")
+        pattern = compile_name_test(
+            patterns[0], True, ignore_case=False, size_max=PATTERN_MAX, parameter="queue"
+        )
     await call.state.refresh()
     begin = await aggregated.header(call, "detailed")
     if any(name in OF_NODE for name in names):
@@ -87,14 +89,14 @@ async def detailed(call: HttpCall) -> Streamed:
     fits = None
     if pattern is not None:
         queues = call.state.queues.table
-        queue_names = [queues.text("name", slot) for slot in queues.ordered()]
-        fits = (await matching(queue_names, pattern)).__contains__
+        queue_names = [queues.text("name", slot) for slot in queues.slots_in_order()]
+        fits = (await names_that_match(queue_names, pattern)).__contains__
     connections = await connection_names(call)
     objects = Objects(call.state, DETAILED, connections, set(vhosts) or None, fits)
-    return streamed(begin, objects.text(families))
+    return stream_text(begin, objects.text(families))
 
 
-def streamed(begin: str, rest: Iterator[str]) -> Streamed:
+def stream_text(begin: str, chunks: Iterator[str]) -> StreamedAnswer:
     """Return an answer in pieces; other requests are served between them."""
 
     async def send(request: BaseRequest) -> StreamResponse:
@@ -102,13 +104,13 @@ def streamed(begin: str, rest: Iterator[str]) -> Streamed:
         await response.prepare(request)
         if request.method != "HEAD":
             await response.write(begin.encode())
-            for piece in rest:
-                await response.write(piece.encode())
+            for chunk in chunks:
+                await response.write(chunk.encode())
                 await asyncio.sleep(0)
         await response.write_eof()
         return response
 
-    return Streamed(send)
+    return StreamedAnswer(send)
 
 
 class Objects:
@@ -162,13 +164,13 @@ class Objects:
                 name = (CLUSTER if family.cluster else self._prefix) + metric.name
                 yield head(name, metric.kind, metric.about)
                 yield from pieces(
-                    name, texts, scaled(metric, totals[family.kind, metric.columns], members)
+                    name, texts, scale_values(metric, totals[family.kind, metric.columns], members)
                 )
 
     def _slots(self, name: str, family: Family) -> Slots:
         """Return the objects of a family, after the limits."""
         table = self._tables[family.kind]
-        slots: Slots = table.ordered()
+        slots: Slots = table.slots_in_order()
         if family.kind == LOGINS:
             is_detailed = name == "auth_attempt_detailed_metrics"
             return [slot for slot in slots if bool(table.text("user", slot)) is is_detailed]
@@ -204,7 +206,7 @@ class Objects:
         return name if field == "connection" else f"{name} ({table.field('number', slot)})"
 
 
-def scaled(metric: Metric, totals: Sequence[float], slots: Slots) -> Sequence[float]:
+def scale_values(metric: Metric, totals: Sequence[float], slots: Slots) -> Sequence[float]:
     """Return the values of a metric; 1 for a metric without columns."""
     if not metric.columns:
         return [1] * len(slots)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages that change something: a form, the equivalent command line, and a typed confirmation.
 
-A function that changes something becomes a page by a decorator of its module's :class:`Actions`. It
+A function that changes something becomes a page by the decorator :meth:`.ResourcePages.action`. It
 calls the function that the API's handler calls, with the rights of the user. Its page shows the
 form for GET; for POST it checks the confirmation and the fields, runs the function, and redirects.
 The functions of a page take the parameters of its path by their names.
@@ -9,13 +9,13 @@ The functions of a page take the parameters of its path by their names.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypedDict
 
 from headrace.console.api.common.body import Body
 from headrace.console.broker.errors import OperationRefused
-from headrace.console.http.answers import Answer
+from headrace.console.http.answers import Answer, Text
 from headrace.console.http.limits import BODY_BYTES_MAX
 from headrace.console.http.routes import Route
 from headrace.console.http_errors import HttpError, bad_request, of_refusal
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 NOT_FOUND, CONFLICT = 404, 409
 COMMAND_MAX = 2000  # Characters of a command line that the next page shows.
 CONFIRMATION = "confirmation"  # The field of the typed confirmation.
-Values = Mapping[str, object]  # Of the fields of a form, by name.
-Names = ParamSpec("Names")  # The parameters of a path.
+Values = Mapping[str, object]  # The values of a form's fields, by name.
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +105,8 @@ class Action:
 
     ``title``, ``back``, ``notice`` and ``confirm`` are templates: names in braces stand for the
     parameters of the path and for the fields of the form. The functions take the parameters of the
-    path by their names, after the arguments in the annotations of :meth:`Actions.page`. A test
-    compares these names with those of the path.
+    path by their names, after the arguments in the annotations of :meth:`.ResourcePages.action`. A
+    test compares these names with those of the path.
     """
 
     path: str
@@ -151,7 +150,7 @@ class Action:
             ),
         )
 
-    async def show(self, call: HttpCall) -> object:
+    async def show(self, call: HttpCall) -> Text:
         """Return the form; the query may set its fields, so that other pages can link to it."""
         texts = {each.name: call.query.get(each.name, each.default) for each in self.fields}
         if self.values is not None:
@@ -165,7 +164,7 @@ class Action:
         problem: str = "",
         status: int = 200,
         report: Report | None = None,
-    ) -> object:
+    ) -> Text:
         return page(
             call,
             "action.html",
@@ -187,7 +186,7 @@ class Action:
         """Return the text that the user must type; empty for none."""
         return "" if self.confirm is None else fill_template(self.confirm, call, {}, plain)
 
-    async def submit(self, call: HttpCall) -> object:
+    async def submit(self, call: HttpCall) -> Text | Answer:
         """Run the action and redirect; after an error show the form again, with the reason."""
         form = await call.form()
         texts = {each.name: each.text_in(form) for each in self.fields}
@@ -228,55 +227,6 @@ class Options(TypedDict, total=False):
     danger: bool
     tag: str
     body_max: int
-
-
-Result = TypeVar("Result")
-Run = Callable[Concatenate["HttpCall", Body, Names], Awaitable[Result]]
-
-
-class Actions:
-    """The actions of a module, added by decorators of the functions that run them."""
-
-    def __init__(self) -> None:
-        self._actions: list[Action] = []
-
-    def __iter__(self) -> Iterator[Action]:
-        return iter(self._actions)
-
-    def page(
-        self,
-        path: str,
-        title: str,
-        *,
-        back: str,
-        notice: str,
-        command: Callable[Concatenate[Values, Names], str],
-        impact: Callable[Concatenate[HttpCall, Names], Awaitable[str]] | None = None,
-        values: Callable[Concatenate[HttpCall, Names], Awaitable[Mapping[str, str]]] | None = None,
-        links: Callable[Names, list[Link]] | None = None,
-        charts: Callable[Concatenate[HttpCall, Names], Awaitable[Charts]] | None = None,
-        **options: Unpack[Options],
-    ) -> Callable[[Run[Names, Result]], Run[Names, Result]]:
-        """Return a decorator: the function runs the action of a page."""
-
-        def decorate(run: Run[Names, Result]) -> Run[Names, Result]:
-            action = Action(
-                path=path,
-                title=title,
-                run=run,
-                back=back,
-                notice=notice,
-                command=command,
-                impact=impact,
-                values=values,
-                links=links,
-                charts=charts,
-                **options,
-            )
-            self._actions.append(action)
-            return run
-
-        return decorate
 
 
 async def refuse_existing(present: Awaitable[object], reason: str) -> None:

@@ -26,7 +26,7 @@ FILES = {
     "vendor/uPlot.iife.min.js": SCRIPT,
     "vendor/uPlot.min.css": STYLE,
 }
-DIGITS = 16  # Of the hash in an address.
+DIGITS = 16  # Digits of the hash in an address.
 ROUTES = Routes()
 FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 
@@ -63,7 +63,7 @@ def address_of(name: str) -> str:
 @ROUTES.get(
     {"/assets/{name}": "A script or style of the pages."}, tag=NOBODY, page=True, is_free=True
 )
-async def show(call: HttpCall, name: str) -> object:
+async def show(call: HttpCall, name: str) -> Text:
     """Return an asset; it is the same for all users."""
     asset = BY_ADDRESS.get(name)
     if asset is None:

@@ -27,7 +27,7 @@ class Column:
     """A column of a table, or a fact of an object."""
 
     title: str
-    path: str  # Of the value in a row; a dot separates a key from a key of its object.
+    path: str  # The keys of the value in a row, separated by dots.
     kind: str = "text"  # A key of rendering.CELLS.
     sorts: bool = True
     link: Callable[[JsonObject], str] | None = None  # Address of the value's page; "" for none.

@@ -13,6 +13,7 @@ from headrace.console.pages.rendering import page
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
+    from headrace.console.http.answers import Text
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.columns import Column
     from headrace.console.pages.listings import Link
@@ -26,7 +27,7 @@ class DetailPage:
     """A page that shows one object."""
 
     path: str
-    kind: str  # Of the object, such as "Queue".
+    kind: str  # The kind of the object, such as "Queue".
     parent: tuple[str, str]  # Title and path of the list with the object.
     show_object: Callable[[HttpCall], Awaitable[JsonObject]]
     name: Callable[[JsonObject], str]
@@ -50,7 +51,7 @@ class DetailPage:
             page=True,
         )
 
-    async def show(self, call: HttpCall) -> object:
+    async def show(self, call: HttpCall) -> Text:
         """Return the page, or one of its tables as a file."""
         row = await self.show_object(call)
         name = self.name(row)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.console.http.paging import in_order
+from headrace.console.http.paging import sort_rows
 from headrace.console.http.query import is_true
 from headrace.console.http.routes import Parameter
 from headrace.console.http_errors import not_found
@@ -17,11 +17,11 @@ from headrace.console.pages.listings import NO_MATCH, Row, address, head_of, no_
 from headrace.console.pages.texts import compact
 
 if TYPE_CHECKING:
-    from headrace.console.http.answers import Listed, Text
+    from headrace.console.http.answers import RowList, Text
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-ROWS_MAX = 200  # Of a table within a page; its files have all rows.
+ROWS_MAX = 200  # Rows of a table within a page; its files have all rows.
 QUERY = (
     Parameter("sort_1", "The column to sort the first table by; `sort_2` the second."),
     Parameter("sort_reverse_1", "The first table in descending order.", "boolean"),
@@ -37,8 +37,8 @@ class InnerTable:
 
     title: str
     columns: tuple[Column, ...]
-    rows: Callable[[HttpCall], Awaitable[Listed]] | None = None  # None: the field has them.
-    field: str = ""  # Of the object, with the rows.
+    rows: Callable[[HttpCall], Awaitable[RowList]] | None = None  # None: the field has them.
+    field: str = ""  # The field of the object that has the rows.
     link: Callable[[JsonObject], str] | None = None  # The address of a row's page.
     empty: str = ""  # The text of an empty table; empty for "No" and the title.
 
@@ -48,10 +48,10 @@ class TableView:
     """A table for a template."""
 
     table: InnerTable
-    number: int  # Of the table in the page, from 1.
+    number: int  # The number of the table in the page, from 1.
     heads: list[tuple[Column, str, str]]
     rows: list[Row]
-    count: int  # Of all rows.
+    count: int  # The number of all rows.
     empty: str
     has: str  # The text of the filter.
     files: dict[str, str]  # Addresses of the files, by format.
@@ -103,7 +103,7 @@ async def rows_of(
     if not column and not order:
         return rows
     backwards = "true" if is_true(call.query.get(f"sort_reverse_{number}")) else ""
-    return in_order(rows, {"sort": column, "sort_reverse": backwards}, order)
+    return sort_rows(rows, {"sort": column, "sort_reverse": backwards}, order)
 
 
 def has_text(row: JsonObject, columns: tuple[Column, ...], text: str) -> bool:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from headrace.console.http.answers import AnyList, Described, Item, Listed, Text
-from headrace.console.http.name_filter import searched
+from headrace.console.http.answers import AnyList, Item, LazyList, RowList, Text
+from headrace.console.http.name_filter import apply_search
 from headrace.console.http.paging import rows_in
 from headrace.console.http.query import is_true
 from headrace.console.http.routes import ALLOWED, Parameter, Route
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 #: Returns the rows of a virtual host; without one those of all that the user sees.
 Rows = Callable[["HttpCall", "str | None"], Awaitable[AnyList]]
-ROWS = 50  # Of a page, unless the address sets another number.
+ROWS = 50  # Rows of a page, unless the address sets another number.
 NO_MATCH = "No rows match the filter."
-ID_DIGITS = 12  # Of a row's identifier.
+ID_DIGITS = 12  # Digits of a row's identifier.
 NAME = ("name",)
 QUERY = (
     Parameter("name", "Only rows whose name contains this text."),
@@ -106,12 +106,12 @@ class ListPage:
             page=True,
         )
 
-    async def show(self, call: HttpCall) -> object:
+    async def show(self, call: HttpCall) -> Text:
         """Return the page, or the rows as a file."""
         listed = await self.rows(call, call.query.get("vhost") or None)
-        if isinstance(listed, Listed) and self.search_fields != NAME:
+        if isinstance(listed, RowList) and self.search_fields != NAME:
             rows = [{**row, "name": search_text(row, self.search_fields)} for row in listed.rows]
-            listed = Listed(rows, listed.order)
+            listed = RowList(rows, listed.order)
         if file_format := call.query.get("format"):
             return await list_file(self, listed, call.query, file_format)
         return await table_page(call, self, listed)
@@ -133,12 +133,12 @@ def search_text(row: JsonRow, fields: tuple[str, ...]) -> str:
     return " ".join(str(row.get(name) or "") for name in fields)
 
 
-async def table_page(call: HttpCall, listing: ListPage, listed: Listed | Described[Item]) -> Text:
+async def table_page(call: HttpCall, listing: ListPage, listed: RowList | LazyList[Item]) -> Text:
     """Return the page of a list; a wrong parameter is reported above the first page of the list."""
     query = {"page": "1", "page_size": str(ROWS), **call.query}
     problem = ""
     try:
-        listed, fits = await searched(listed, query)
+        listed, fits = await apply_search(listed, query)
         facts, rows = rows_in(listed, query, fits)
     except HttpError as error:
         problem = error.reason
@@ -209,7 +209,7 @@ def address(call: HttpCall, **changed: str) -> str:
 
 
 async def list_file(
-    listing: ListPage, listed: Listed | Described[Item], query: Mapping[str, str], file_format: str
+    listing: ListPage, listed: RowList | LazyList[Item], query: Mapping[str, str], file_format: str
 ) -> Text:
     """Return all rows that match the filter as a file.
 
@@ -217,7 +217,7 @@ async def list_file(
         HttpError: the format is unknown, or a parameter is wrong.
     """
     unpaged = {name: value for name, value in query.items() if name not in ("page", "columns")}
-    listed, fits = await searched(listed, unpaged)
+    listed, fits = await apply_search(listed, unpaged)
     _, rows = rows_in(listed, unpaged, fits)
     name = listing.path.strip("/").replace("/", "-") or "overview"
     return file_of(name, listing.columns, rows, file_format)

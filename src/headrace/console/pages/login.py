@@ -6,35 +6,35 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.console.api.login import begin, credentials, end
+from headrace.console.api.login import begin_session, end_session, read_credentials
 from headrace.console.auth.addresses import local_path
 from headrace.console.auth.cookies import cookie_of, set_cookie
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer
 from headrace.console.http.limits import STRANGERS_BYTES_MAX
-from headrace.console.http.routes import NOBODY, Parameter, Routes
+from headrace.console.http.routes import NOBODY, Parameter
 from headrace.console.http_errors import HttpError, of_refusal
 from headrace.console.pages.rendering import bare_page
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.answers import Text
     from headrace.console.http.call import HttpCall
 
-ROUTES = Routes()
-REASONS = {  # By the text of the API.
+PAGES = ResourcePages()
+REASONS = {  # Reasons by the text of the API.
     "Not_Authorized": "The user name or the password is wrong.",
     "Not management user": "This user has no tag that gives access to the console.",
 }
 
 
-@ROUTES.get(
+@PAGES.get(
     {"/login": "The form to log in."},
     tag=NOBODY,
     query=(Parameter("next", "The page to continue with."),),
-    page=True,
 )
-async def show(call: HttpCall) -> object:
+async def show(call: HttpCall) -> Text | Answer:
     """Return the form; redirect a user who has a session."""
     next_path = local_path(call.query.get("next", "/"))
     if await call.sessions.find(cookie_of(call.request)) is not None:
@@ -42,14 +42,14 @@ async def show(call: HttpCall) -> object:
     return form(call, next_path)
 
 
-@ROUTES.post({"/login": "Begin a session."}, tag=NOBODY, body_max=STRANGERS_BYTES_MAX, page=True)
-async def log_in(call: HttpCall) -> object:
+@PAGES.post({"/login": "Begin a session."}, tag=NOBODY, body_max=STRANGERS_BYTES_MAX)
+async def log_in(call: HttpCall) -> Text | Answer:
     """Begin a session, and redirect to the page that the user opened first."""
     fields = await call.form()
     next_path = local_path(fields.get("next", "/"))
     try:
-        username, password = await credentials(call)
-        session_id = await begin(call, username=username, password=password)
+        username, password = await read_credentials(call)
+        session_id = await begin_session(call, username=username, password=password)
     except (HttpError, OperationRefused) as error:
         return refused_form(call, next_path, error, fields.get("username"))
     return Answer(303, headers={"Location": next_path, **set_cookie(call.request, session_id)})
@@ -84,8 +84,8 @@ def refused_form(
     return replace(page, headers=refusal.headers)
 
 
-@ROUTES.post({"/logout": "End the session."}, tag=MANAGEMENT, page=True)
-async def log_out(call: HttpCall) -> object:
+@PAGES.post({"/logout": "End the session."}, tag=MANAGEMENT)
+async def log_out(call: HttpCall) -> Answer:
     """End the session."""
-    await end(call)
+    await end_session(call)
     return Answer(303, headers={"Location": "/login", **set_cookie(call.request, "")})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.login import begin
+from headrace.console.api.login import begin_session
 from headrace.console.auth.addresses import is_encrypted, local_path, outer_of
 from headrace.console.auth.cookies import set_cookie
 from headrace.console.auth.oauth import (
@@ -21,10 +21,11 @@ from headrace.console.auth.oauth import (
 )
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer, Text
-from headrace.console.http.routes import NOBODY, Parameter, Routes
+from headrace.console.http.routes import NOBODY, Parameter
 from headrace.console.http_errors import HttpError, not_found
 from headrace.console.pages.login import form, refused_form
 from headrace.console.pages.rendering import bare_page
+from headrace.console.pages.resource_pages import ResourcePages
 
 if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from headrace.console.settings import OAuthClient
 
 RETURN = "/login/oauth/return"
-ROUTES = Routes()
+PAGES = ResourcePages()
 COOKIE = "headrace-login"
 SECURE_COOKIE = "__Host-headrace-login"
 
@@ -59,13 +60,12 @@ def redirect_of(request: BaseRequest) -> str:
     return f"{outer_of(request)}{RETURN}"
 
 
-@ROUTES.get(
+@PAGES.get(
     {"/login/oauth": "Log in at the authorization server."},
     tag=NOBODY,
     query=(Parameter("next", "The page to continue with."),),
-    page=True,
 )
-async def start(call: HttpCall) -> object:
+async def start(call: HttpCall) -> Answer:
     """Begin an attempt to log in, and redirect to the authorization server."""
     client, request = client_of(call), call.request
     attempts = call.sessions.attempts
@@ -80,8 +80,8 @@ async def start(call: HttpCall) -> object:
     return Answer(303, headers=headers)
 
 
-@ROUTES.get({RETURN: "Return from the authorization server."}, tag=NOBODY, page=True)
-async def finish(call: HttpCall) -> object:
+@PAGES.get({RETURN: "Return from the authorization server."}, tag=NOBODY)
+async def finish(call: HttpCall) -> Text:
     """Begin a session of the user whose token the authorization server gives."""
     client, request = client_of(call), call.request
     attempts = call.sessions.attempts
@@ -90,7 +90,7 @@ async def finish(call: HttpCall) -> object:
         next_path = local_path(attempts.next_path(attempt, call.query.get("state", "")))
         code = code_of(client, call.query)
         token = await token_of(client, attempts, attempt, code, redirect_of(request))
-        session_id = await begin(call, token=token)
+        session_id = await begin_session(call, token=token)
     except AuthorizationError as error:
         return form(call, "/", problem=f"{error}.", status=401)
     except (HttpError, OperationRefused) as error:

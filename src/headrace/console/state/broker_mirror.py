@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FEW = 2000  # Up to so many objects are sampled for each request; more every five seconds.
-LATE_S = 3.0 * SAMPLE_S  # Age at which a request does not use a sample any more.
+LATE_S = 3.0 * SAMPLE_S  # Age from which requests do not use a sample.
 STATUS_S = 1.0  # Age of a status that is read again.
 CLUSTER_NAME, CLUSTER_TAGS = "cluster_name", "cluster_tags"  # Global parameters.
 
@@ -75,7 +75,7 @@ class ObjectTable:
 
     @property
     def now_ms(self) -> int:
-        """When the last sample was taken, in Unix time."""
+        """The Unix time of the last sample."""
         return self.table.now_ms
 
     async def fresh(self) -> Table:
@@ -90,12 +90,12 @@ class ObjectTable:
     async def all(self) -> list[SampledObject]:
         """Return the objects in the order of their keys. Raises as :meth:`fresh`."""
         await self.fresh()
-        return self.sampled()
+        return self.last_objects()
 
-    def sampled(self) -> list[SampledObject]:
+    def last_objects(self) -> list[SampledObject]:
         """Return the objects of the last sample, in the order of their keys."""
         table = self.table
-        return [SampledObject(table, slot) for slot in table.ordered()]
+        return [SampledObject(table, slot) for slot in table.slots_in_order()]
 
     async def find(self, *key: object) -> SampledObject | None:
         """Return the object with a key; None without one. Raises as :meth:`fresh`."""

@@ -25,12 +25,12 @@ WIDTHS = ("b", "h", "i")  # Types of columns of small numbers; "q" for the other
 
 NUMBER_BYTES = 8
 
-Made = TypeVar("Made")
-Steps = Generator[None, None, Made]  # Work in steps of milliseconds.
+WorkResult = TypeVar("WorkResult")
+Steps = Generator[None, None, WorkResult]  # Work in steps of milliseconds.
 
 
 class Tier(NamedTuple):
-    """How long frames of a width are kept."""
+    """The width of frames, and the age up to which they are kept, both in seconds."""
 
     step_s: int
     kept_s: int
@@ -56,53 +56,53 @@ class Frame:
         self.changes = {name: narrow(column) for name, column in changes.items() if any(column)}
         self.size = sum(len(column) * column.itemsize for column in (ids, *self.changes.values()))
 
-    def place(self, number: int) -> int:
-        """Return the place of an object; -1 when it did not change."""
-        place = bisect.bisect_left(self.ids, number)
-        return place if place < len(self.ids) and self.ids[place] == number else -1
+    def index_of(self, number: int) -> int:
+        """Return the index of an object in the columns; -1 if it did not change."""
+        index = bisect.bisect_left(self.ids, number)
+        return index if index < len(self.ids) and self.ids[index] == number else -1
 
     def only(self, chosen: AbstractSet[int]) -> Frame:
         """Return the frame of some of its objects."""
-        places = [place for place, number in enumerate(self.ids) if number in chosen]
-        ids = array("q", map(self.ids.__getitem__, places))
+        indexes = [index for index, number in enumerate(self.ids) if number in chosen]
+        ids = array("q", map(self.ids.__getitem__, indexes))
         changes = {
-            name: array("q", map(column.__getitem__, places))
+            name: array("q", map(column.__getitem__, indexes))
             for name, column in self.changes.items()
         }
         return Frame(self.began_ms, self.ended_ms, ids, changes)
 
-    def change(self, place: int, columns: Sequence[str]) -> int:
-        """Return the change of some columns together, at an object's place."""
+    def change(self, index: int, columns: Sequence[str]) -> int:
+        """Return the change of some columns together, of the object at an index."""
         changes = self.changes
-        return sum(changes[name][place] for name in columns if name in changes)
+        return sum(changes[name][index] for name in columns if name in changes)
 
 
 def narrow(column: array[int]) -> array[int]:
     """Return a column in the fewest bytes."""
-    least, most = min(column), max(column)
+    low, high = min(column), max(column)
     for width in WIDTHS:
         limit = 1 << (8 * array(width).itemsize - 1)
-        if -limit <= least and most < limit:
+        if -limit <= low and high < limit:
             return array(width, column)
     return column
 
 
-def made(
+def make_frame(
     began_ms: int,
     ended_ms: int,
     parts: Sequence[tuple[Sequence[int], Mapping[str, Sequence[int]]]],
 ) -> Steps[Frame]:
     """Return the frame of the changes of several parts; no object is in two of them."""
     ids = array("q")
-    for some, _ in parts:
-        ids.extend(some)
+    for part_ids, _ in parts:
+        ids.extend(part_ids)
     changes: dict[str, array[int]] = {}
     for name in {name for _, columns in parts for name in columns}:
         yield
         column = changes[name] = array("q")
-        for some, columns in parts:
+        for part_ids, columns in parts:
             values = columns.get(name)
-            column.extend(bytes(len(some)) if values is None else values)
+            column.extend(bytes(len(part_ids)) if values is None else values)
     if not all(map(le, ids, ids[1:])):
         order = sorted(range(len(ids)), key=ids.__getitem__)
         ids = array("q", map(ids.__getitem__, order))
@@ -113,7 +113,7 @@ def made(
     return Frame(began_ms, ended_ms, ids, changes)
 
 
-def joined(frames: Sequence[Frame]) -> Steps[Frame]:
+def join_frames(frames: Sequence[Frame]) -> Steps[Frame]:
     """Return one frame for several that follow each other."""
     if len(frames) == 1:
         return frames[0]
@@ -122,27 +122,27 @@ def joined(frames: Sequence[Frame]) -> Steps[Frame]:
         changed.update(frame.ids)
         yield
     ids = array("q", sorted(changed))
-    places = dict(zip(ids, range(len(ids)), strict=True))
+    indexes = dict(zip(ids, range(len(ids)), strict=True))
     changes: dict[str, array[int]] = {}
     for frame in frames:
         yield
-        positions = [places[number] for number in frame.ids]
+        positions = [indexes[number] for number in frame.ids]
         for name, column in frame.changes.items():
             yield
             total = changes.setdefault(name, array("q", bytes(NUMBER_BYTES * len(ids))))
-            for place, change in zip(positions, column, strict=True):
-                total[place] += change
+            for index, change in zip(positions, column, strict=True):
+                total[index] += change
     yield
     return Frame(frames[0].began_ms, frames[-1].ended_ms, ids, changes)
 
 
-def at_once(steps: Steps[Made]) -> Made:
+def run_steps(steps: Steps[WorkResult]) -> WorkResult:
     """Run all steps of a work; return its result."""
     while True:
         try:
             next(steps)
         except StopIteration as done:
-            return cast("Made", done.value)
+            return cast("WorkResult", done.value)
 
 
 class Frames:
@@ -159,30 +159,30 @@ class Frames:
         """Add the latest frame; frames within one interval become one."""
         latest = self._kept[0]
         if latest and frame.ended_ms - latest[-1].began_ms <= SAMPLE_S * MS + EARLY_MS:
-            frame = yield from joined((latest[-1], frame))
+            frame = yield from join_frames((latest[-1], frame))
             self._drop(latest, last=True)
         self._push(latest, frame)
-        for place, tier in enumerate(self._tiers):
-            yield from self._age(place, tier, frame.ended_ms)
+        for index, tier in enumerate(self._tiers):
+            yield from self._age(index, tier, frame.ended_ms)
         while self.size > self._bytes_max and len(latest) > 1:
             self._drop(next(kept for kept in reversed(self._kept) if kept))
 
-    def _age(self, place: int, tier: Tier, now_ms: int) -> Steps[None]:
+    def _age(self, index: int, tier: Tier, now_ms: int) -> Steps[None]:
         """Join frames that are too old for a tier into one of the next; drop those of the last."""
-        kept = self._kept[place]
-        is_last = place + 1 == len(self._tiers)
+        kept = self._kept[index]
+        is_last = index + 1 == len(self._tiers)
         while kept and now_ms - kept[0].ended_ms > tier.kept_s * MS:
             if is_last:
                 self._drop(kept)
                 continue
-            until_ms = kept[0].began_ms + self._tiers[place + 1].step_s * MS + EARLY_MS
+            until_ms = kept[0].began_ms + self._tiers[index + 1].step_s * MS + EARLY_MS
             if kept[-1].ended_ms < until_ms:
                 return
-            some = [frame for frame in kept if frame.ended_ms <= until_ms] or [kept[0]]
-            wide = yield from joined(some)
-            for _ in some:
+            old_frames = [frame for frame in kept if frame.ended_ms <= until_ms] or [kept[0]]
+            wide_frame = yield from join_frames(old_frames)
+            for _ in old_frames:
                 self._drop(kept)
-            self._push(self._kept[place + 1], wide)
+            self._push(self._kept[index + 1], wide_frame)
 
     def _push(self, kept: deque[Frame], frame: Frame) -> None:
         kept.append(frame)

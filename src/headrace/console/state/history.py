@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from headrace.console.state.frames import MS, SAMPLE_S, Frame, at_once, joined
+from headrace.console.state.frames import MS, SAMPLE_S, Frame, join_frames, run_steps
 from headrace.console.state.history_file import (
     MINUTE_S,
     TEN_MINUTES_S,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEPT = (TOTALS, NODE, VHOST, QUEUE, USER)  # The kinds with a history.
-MOVED = (QUEUE, USER)  # Of these, only objects with changes have a point.
+MOVED = (QUEUE, USER)  # Kinds of which only objects with changes have a point.
 MOVED_MAX = 1000  # Points of a kind in a minute: of the objects with the most changes.
 
 Column = list[float | None]  # None: unknown.
@@ -71,7 +71,7 @@ class History:
         self._file: HistoryFile | None = None
         self._is_kept = path is not None  # False without a file.
         self._tables: Tables = {}
-        self._frames: dict[str, list[Frame]] = {}  # Of this minute.
+        self._frames: dict[str, list[Frame]] = {}  # The frames of this minute, by kind.
         self._minute = 0
         self._writing: asyncio.Task[None] | None = None
 
@@ -151,21 +151,21 @@ class History:
     async def _write(self, at_s: int, frames: Mapping[str, Sequence[Frame]]) -> None:
         points = []
         for kind, of_minute in frames.items():
-            moved = await self._run(partial(most_moved, of_minute))
+            moved = await self._run(partial(most_changed, of_minute))
             points += self._points(kind, moved)
         await self._run(partial(self._add, at_s, points))
 
     def _points(self, kind: str, frame: Frame) -> list[Point]:
         """Return the points of a frame; totals and virtual hosts have one also without a change."""
         table = self._tables[kind]
-        places = {number: place for place, number in enumerate(frame.ids)}
+        indexes = {number: index for index, number in enumerate(frame.ids)}
         if kind not in MOVED:
-            places = {number: places.get(number, -1) for number in table.slots}
+            indexes = {number: indexes.get(number, -1) for number in table.slots}
         points = []
-        for number, place in places.items():
+        for number, index in indexes.items():
             slot = table.slots.get(number)
             if slot is not None:
-                points.append(Point(kind, table.keys[slot], numbers(table, slot, frame, place)))
+                points.append(Point(kind, table.keys[slot], numbers(table, slot, frame, index)))
         return points
 
     def _add(self, at_s: int, points: Sequence[Point]) -> None:
@@ -191,7 +191,7 @@ class History:
         back for one hour at most, that of a channel for ten minutes.
 
         The times are the ends of the steps in Unix seconds, the oldest first; the last step is that
-        of now. Counters are given as the change a second, other columns as they were; None where
+        of now. Counters are given as the change per second, other columns as they were; None where
         they are not known.
         """
         period = SPANS[span]
@@ -203,7 +203,7 @@ class History:
         if period.step_s > SAMPLE_S:
             last_s += period.step_s
         count = period.seconds // period.step_s
-        ends = [last_s - period.step_s * place for place in range(count - 1, -1, -1)]
+        ends = [last_s - period.step_s * number for number in range(count - 1, -1, -1)]
         text = key_of(key)
         slot = table.by_key.get(text)
         columns: dict[str, Column] = {name: [None] * count for name in names}
@@ -236,7 +236,7 @@ class History:
         first = min(points)
         for at_s in sorted(at_s for at_s in points if at_s < from_s):
             latest = points[at_s]
-        for place, end_s in enumerate(ends):
+        for index, end_s in enumerate(ends):
             steps = range(end_s - span.step_s, end_s, span.kept_s)
             recorded = [at_s for at_s in steps if at_s in beats and at_s >= first]
             if not recorded:
@@ -246,15 +246,15 @@ class History:
             seconds = len(recorded) * span.kept_s
             for name, column in columns.items():
                 is_gauge = name in GAUGES
-                column[place] = latest.get(name, 0) if is_gauge else point.get(name, 0) / seconds
+                column[index] = latest.get(name, 0) if is_gauge else point.get(name, 0) / seconds
 
 
-def numbers(table: Table, slot: int, frame: Frame, place: int) -> Numbers:
+def numbers(table: Table, slot: int, frame: Frame, index: int) -> Numbers:
     """Return the numbers of a point: gauges as they are, counters by their change."""
     values = {name: column[slot] for name, column in table.columns.items() if name in GAUGES}
-    if place >= 0:
+    if index >= 0:
         values.update(
-            (name, column[place]) for name, column in frame.changes.items() if name not in GAUGES
+            (name, column[index]) for name, column in frame.changes.items() if name not in GAUGES
         )
     return {name: value for name, value in values.items() if value}
 
@@ -264,20 +264,20 @@ def gauges(point: Numbers) -> Numbers:
     return {name: point.get(name, 0) for name in GAUGES}
 
 
-def most_moved(frames: Sequence[Frame]) -> Frame:
+def most_changed(frames: Sequence[Frame]) -> Frame:
     """Return one frame for those of a minute, with the objects that changed the most."""
     counts: Counter[int] = Counter()
     for frame in frames:
         counts.update(frame.ids)
     if len(counts) <= MOVED_MAX:
-        return at_once(joined(frames))
+        return run_steps(join_frames(frames))
     moved: Counter[int] = Counter()
     for frame in frames:
         for name, column in frame.changes.items():
             if name not in GAUGES:
                 moved.update(dict(zip(frame.ids, map(abs, column), strict=True)))
     chosen = {number for number, _ in moved.most_common(MOVED_MAX)}
-    return at_once(joined([frame.only(chosen) for frame in frames]))
+    return run_steps(join_frames([frame.only(chosen) for frame in frames]))
 
 
 def fill_from_memory(
@@ -291,15 +291,15 @@ def fill_from_memory(
         if name not in table.columns:
             continue
         is_gauge = name in GAUGES
-        values: Sequence[float] = table.at(slot, (name,), moments)
+        values: Sequence[float] = table.values_at(slot, (name,), moments)
         if not is_gauge:
-            values = table.grown(slot, (name,), moments)
-        for place, moment in enumerate(moments[:-1]):
-            seconds = (moment - moments[place + 1]) / MS
-            if moment + LATE_MS < since_ms and not (is_gauge and not place):
+            values = table.counts_at(slot, (name,), moments)
+        for index, moment in enumerate(moments[:-1]):
+            seconds = (moment - moments[index + 1]) / MS
+            if moment + LATE_MS < since_ms and not (is_gauge and not index):
                 break
             if is_gauge:
-                column[len(column) - 1 - place] = values[place]
+                column[len(column) - 1 - index] = values[index]
             elif seconds >= SAMPLE_S:  # Else the last step has just begun.
-                change = values[place] - values[place + 1]
-                column[len(column) - 1 - place] = change / seconds
+                change = values[index] - values[index + 1]
+                column[len(column) - 1 - index] = change / seconds

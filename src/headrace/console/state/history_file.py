@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-BYTES_MAX = 256 << 20  # Of the file; beyond it the oldest points of queues are deleted.
-VERSION = 1  # Of the file's tables.
+BYTES_MAX = 256 << 20  # The file's size, beyond which the oldest points of queues are deleted.
+VERSION = 1  # The version of the file's tables.
 MINUTE_S, TEN_MINUTES_S = 60, 600
 KEPT_S = {MINUTE_S: 2 * 86_400, TEN_MINUTES_S: 30 * 86_400}
 SHARE = 20  # A full file loses one in so many of its points at a time.
@@ -51,7 +51,7 @@ SELECT at_s, point FROM points WHERE series = :series AND step_s = :step_s AND a
 ) ORDER BY at_s
 """
 
-Numbers = dict[str, int]  # By column; those that are missing are zero.
+Numbers = dict[str, int]  # Numbers by column; missing ones are zero.
 
 
 class Point(NamedTuple):
@@ -63,7 +63,7 @@ class Point(NamedTuple):
 
 
 class HistoryDamaged(Exception):
-    """The file cannot be read; the text says why."""
+    """The file cannot be read; the text is the reason."""
 
 
 class HistoryFile:

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.console.broker.errors import BrokerGone
 from headrace.console.state.connection_sums import Sums
-from headrace.console.state.frames import BASIC, DETAILED, GLOBAL, Frame, Made, Steps, at_once
+from headrace.console.state.frames import (
+    BASIC,
+    DETAILED,
+    GLOBAL,
+    Frame,
+    Steps,
+    WorkResult,
+    run_steps,
+)
 from headrace.console.state.table import Part, Table
 from headrace.measures import (
     CHANNEL,
@@ -39,7 +47,7 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 MIB = 1 << 20
-SLICE_S = 0.002  # Of work on a sample; then requests are served.
+SLICE_S = 0.002  # Time of work on a sample after which requests are served.
 
 Tables = Mapping[str, Table]
 
@@ -78,13 +86,13 @@ class Slices:
             await asyncio.sleep(0)
             self._until_s = time.monotonic() + SLICE_S
 
-    async def run(self, steps: Steps[Made]) -> Made:
+    async def run(self, steps: Steps[WorkResult]) -> WorkResult:
         """Run all steps of a work; return its result."""
         while True:
             try:
                 next(steps)
             except StopIteration as done:
-                return cast("Made", done.value)
+                return cast("WorkResult", done.value)
             await self.step()
 
 
@@ -145,7 +153,7 @@ class Snapshot:
         columns = {name: array("q", (value,)) for name, value in process.numbers().items()}
         now_ms = time.time_ns() // 1_000_000
         table.add(Part(array("q", (1,)), columns, ("name",), new, ()), now_ms)
-        frame = at_once(table.complete(now_ms))
+        frame = run_steps(table.complete(now_ms))
         return {} if frame is None else {NODE: frame}
 
 
@@ -156,14 +164,14 @@ def part_of(item: JsonObject) -> tuple[str, Part]:
         BrokerGone: the broker is of another version.
     """
     try:
-        columns = {name: unpacked(text) for name, text in item["columns"].items()}
-        ids = unpacked(item["ids"])
+        columns = {name: unpack_numbers(text) for name, text in item["columns"].items()}
+        ids = unpack_numbers(item["ids"])
         return item["kind"], Part(ids, columns, item["fields"], item["new"], item["gone"])
     except (AttributeError, KeyError, TypeError, ValueError):
         raise BrokerGone("the broker's samples are of another version than the console") from None
 
 
-def unpacked(text: str) -> array[int]:
+def unpack_numbers(text: str) -> array[int]:
     """Return the numbers of a column."""
     column = array("q", base64.b64decode(text))
     if sys.byteorder == "big":

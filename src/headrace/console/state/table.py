@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The objects of one kind in columns: fields as lists, numbers as arrays, with past values.
 
-An object has a slot, its place in all of them. A slot is used again when its object has ended;
-numbers (ids) of objects are not.
+An object has a slot, its index in all of them. A slot is used again when its object has ended. The
+numbers (ids) of objects are not used again.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from headrace.console.state.frames import (
     Frames,
     Steps,
     Tier,
-    joined,
-    made,
+    join_frames,
+    make_frame,
 )
 from headrace.measures import GAUGES
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 POINTS_MAX = 500  # Samples of an answer.
 NEVER = 0
-Changes = dict[str, "Sequence[int]"]  # By column.
+Changes = dict[str, "Sequence[int]"]  # Changes by column.
 LATE_MS = 1000  # Delay of a sample that still counts for its moment.
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The samples that a request asks for: their age, and the time between two."""
+    """The samples that a request selects: their age, and the time between two."""
 
     age_s: int
     incr_s: int
@@ -62,21 +62,21 @@ class Table:
         """``key`` are the fields that name an object."""
         self._key = tuple(key)
         self.frames = Frames(tiers, bytes_max)
-        self.slots: dict[int, int] = {}  # By id.
-        self.ids = array("q")  # By slot; 0 where there is no object.
+        self.slots: dict[int, int] = {}  # Slots by id.
+        self.ids = array("q")  # Ids by slot; 0 for a free slot.
         self.fields: dict[str, list[object]] = {}
         self.columns: dict[str, array[int]] = {}
         self.keys: list[str] = []
         self.by_key: dict[str, int] = {}
         self.born_ms = array("q")
         self.moved_ms = array("q")  # Unix time of the last change of a number; 0: unknown.
-        self.now_ms = 0  # When the last sample was taken, in Unix time.
+        self.now_ms = 0  # The Unix time of the last sample.
         self._free: list[int] = []
         self._ordered: list[int] | None = None
-        self._parts: list[tuple[Sequence[int], Changes]] = []  # Of the sample that is read.
-        self._more: list[tuple[Sequence[int], Changes]] = []  # Further columns of its objects.
+        self._parts: list[tuple[Sequence[int], Changes]] = []  # Parts of the incomplete sample.
+        self._further: list[tuple[Sequence[int], Changes]] = []  # Further columns of its objects.
         self._ended: list[int] = []
-        self._totals: dict[tuple[str, ...], Sequence[float]] = {}  # Until the next sample.
+        self._totals: dict[tuple[str, ...], Sequence[float]] = {}  # Dropped by the next sample.
         self._rates: dict[tuple[str, ...], Sequence[float]] = {}
         self._recent: list[Frame] | None = None
 
@@ -87,7 +87,7 @@ class Table:
 
     def begin(self) -> None:
         """Begin a sample; drop the parts of an incomplete one."""
-        self._parts, self._more = [], []
+        self._parts, self._further = [], []
 
     def add(self, part: Part, now_ms: int, *, more: bool = False) -> Changes:
         """Add a part of a sample; return the changes of its numbers, by column.
@@ -117,7 +117,7 @@ class Table:
             for slot in new:  # The time of their last change is unknown.
                 self.moved_ms[slot] = NEVER
         if changes:
-            (self._more if more else self._parts).append((part.ids, changes))
+            (self._further if more else self._parts).append((part.ids, changes))
         self._remove_gone(part.gone)
         return changes
 
@@ -140,7 +140,7 @@ class Table:
                 values[slot] = value or None if isinstance(value, dict) else value
             key = self.keys[slot] = key_of([self.fields[name][slot] for name in self._key])
             self.by_key[key] = slot
-        self._forget_derived()
+        self._forget_derive()
         return new_slots
 
     def _slot(self, number: int) -> int:
@@ -169,9 +169,9 @@ class Table:
             if self.by_key.get(self.keys[slot]) == slot:
                 del self.by_key[self.keys[slot]]
             self._ended.append(slot)
-            self._forget_derived()
+            self._forget_derive()
 
-    def _forget_derived(self) -> None:
+    def _forget_derive(self) -> None:
         self._ordered = None
         self._totals.clear()
         self._rates.clear()
@@ -180,12 +180,12 @@ class Table:
         """End a sample; return the changes since the last one."""
         frame = None
         if self.now_ms:
-            frame = yield from made(self.now_ms, now_ms, self._parts)
-            if self._more:
-                more = yield from made(self.now_ms, now_ms, self._more)
-                frame = yield from joined((frame, more))
+            frame = yield from make_frame(self.now_ms, now_ms, self._parts)
+            if self._further:
+                more = yield from make_frame(self.now_ms, now_ms, self._further)
+                frame = yield from join_frames((frame, more))
             yield from self.frames.add(frame)
-        self._parts, self._more = [], []
+        self._parts, self._further = [], []
         self._free += self._ended  # From the next sample on: a frame has an id once.
         self._ended = []
         self.now_ms = now_ms
@@ -196,7 +196,7 @@ class Table:
 
     # --- Values for requests ---------------------------------------------------------------------
 
-    def ordered(self) -> list[int]:
+    def slots_in_order(self) -> list[int]:
         """Return the slots of all objects in the order of their keys; do not change the list."""
         if self._ordered is None:
             self._ordered = sorted(self.slots.values(), key=self.keys.__getitem__)
@@ -236,7 +236,7 @@ class Table:
         return array("q", map(sum, zip(*present, strict=True)))
 
     def rates(self, columns: tuple[str, ...]) -> Sequence[float]:
-        """Return the rate of change of columns together, a second, for every slot."""
+        """Return the rate of change of columns together, per second, for every slot."""
         rates = self._rates.get(columns)
         if rates is None:
             rates = self._rates[columns] = self._count_rates(columns)
@@ -264,7 +264,7 @@ class Table:
         """Return the time from which changes are kept, in Unix time."""
         return min((frame.began_ms for frame in self.frames.back()), default=self.now_ms)
 
-    def at(self, slot: int, columns: Sequence[str], moments_ms: Sequence[int]) -> list[int]:
+    def values_at(self, slot: int, columns: Sequence[str], moments_ms: Sequence[int]) -> list[int]:
         """Return the sum of columns at moments, the latest first.
 
         Before its birth, and before what is kept, an object has the first number known. A sample
@@ -277,14 +277,16 @@ class Table:
         sums = []
         for moment in moments_ms:
             while frame is not None and frame.ended_ms > max(moment + LATE_MS, born_ms):
-                place = frame.place(number)
-                if place >= 0:
-                    value -= frame.change(place, columns)
+                index = frame.index_of(number)
+                if index >= 0:
+                    value -= frame.change(index, columns)
                 frame = next(frames, None)
             sums.append(value)
         return sums
 
-    def grown(self, slot: int, columns: Sequence[str], moments_ms: Sequence[int]) -> list[float]:
+    def counts_at(
+        self, slot: int, columns: Sequence[str], moments_ms: Sequence[int]
+    ) -> list[float]:
         """Return the sum of counters at moments, the latest first.
 
         A sample is seldom taken at a moment: between two samples a counter grows evenly.
@@ -311,8 +313,8 @@ class Table:
     ) -> tuple[Frame | None, int]:
         """Return the next frame back, and by how much an object changed in it."""
         frame = next(frames, None)
-        place = -1 if frame is None else frame.place(number)
-        return frame, 0 if frame is None or place < 0 else frame.change(place, columns)
+        index = -1 if frame is None else frame.index_of(number)
+        return frame, 0 if frame is None or index < 0 else frame.change(index, columns)
 
 
 class SampledObject:
@@ -335,12 +337,12 @@ class SampledObject:
 
     @property
     def moved_ms(self) -> int:
-        """When one of its numbers last changed, in Unix time; 0 if never since the first sample."""
+        """The Unix time of the last change of its numbers; 0 if none since the first sample."""
         return self.table.moved_ms[self.slot]
 
     @property
     def born_ms(self) -> int:
-        """When the first sample had it, in Unix time."""
+        """The Unix time of the first sample with the object."""
         return self.table.born_ms[self.slot]
 
     def text(self, name: str) -> str:
@@ -355,8 +357,8 @@ class SampledObject:
         """Return the frames of the last interval in which the object changed."""
         if self._recent is None:
             number = self.table.ids[self.slot]
-            moves = [(frame, frame.place(number)) for frame in self.table.recent()]
-            self._recent = [(frame, place) for frame, place in moves if place >= 0]
+            moves = [(frame, frame.index_of(number)) for frame in self.table.recent()]
+            self._recent = [(frame, index) for frame, index in moves if index >= 0]
         return self._recent
 
     def is_idle(self) -> bool:
@@ -364,8 +366,8 @@ class SampledObject:
         return not self._moves()
 
     def rate(self, *columns: str) -> float:
-        """Return the change a second of columns together, over the last interval."""
-        change = sum([frame.change(place, columns) for frame, place in self._moves()])
+        """Return the change per second of columns together, over the last interval."""
+        change = sum([frame.change(index, columns) for frame, index in self._moves()])
         if not change:
             return 0.0
         return change / span_s(self.table.recent(), self.table.now_ms)
@@ -377,10 +379,10 @@ class SampledObject:
             return details
         step = window.incr_s * MS
         latest = self.table.now_ms - self.table.now_ms % (SAMPLE_S * MS)
-        moments = [latest - step * place for place in range(window.age_s // window.incr_s + 1)]
-        values: Sequence[float] = self.table.at(self.slot, columns, moments)
+        moments = [latest - step * number for number in range(window.age_s // window.incr_s + 1)]
+        values: Sequence[float] = self.table.values_at(self.slot, columns, moments)
         if GAUGES.isdisjoint(columns):
-            values = [round(value) for value in self.table.grown(self.slot, columns, moments)]
+            values = [round(value) for value in self.table.counts_at(self.slot, columns, moments)]
         seconds = (moments[0] - moments[-1]) / MS
         details["avg"] = sum(values) / len(values)
         details["avg_rate"] = (values[0] - values[-1]) / seconds if seconds else 0.0

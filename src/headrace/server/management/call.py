@@ -39,11 +39,11 @@ TEXT_SIZE_MAX = 4096
 # long; a shorter slice would cost more in turns of the loop than in work.
 SLICE_S = 0.0002
 
-Answer = dict[str, object]
-Steps = Generator[Mapping[str, object] | None, None, Answer]
-Operation = Callable[["Call"], "Answer | Steps | Awaitable[Answer | Steps]"]
+JsonLine = dict[str, object]  # A line of the socket: of a request, or of its answer.
+Steps = Generator[Mapping[str, object] | None, None, JsonLine]
+Operation = Callable[["Call"], "JsonLine | Steps | Awaitable[JsonLine | Steps]"]
 Row = Mapping[str, object]
-Described = TypeVar("Described")
+Item = TypeVar("Item")
 
 
 class OperationRefused(Exception):
@@ -95,9 +95,9 @@ class Call:
         operator: str = "",
         actor: Actor | None = None,
         user: User | None = None,
-        send: Callable[[Answer], Awaitable[None]] | None = None,
+        send: Callable[[JsonLine], Awaitable[None]] | None = None,
         busy: Callable[[], Awaitable[None]] | None = None,
-        receive: Callable[[], Awaitable[Answer | None]] | None = None,
+        receive: Callable[[], Awaitable[JsonLine | None]] | None = None,
     ) -> None:
         """``operator`` names the operator in the log, ``actor`` in events.
 
@@ -108,8 +108,8 @@ class Call:
         self.user = user
         self.request = request
         self.operator = operator
-        self.forwarded = False  # By another broker: this one answers without asking others.
-        self.passed_on = False  # To another broker, which has answered.
+        self.forwarded = False  # True for a request of another broker, which goes no further.
+        self.passed_on = False  # True if another broker has answered.
         self._send = send
         self._busy = busy
         self._receive = receive
@@ -128,7 +128,7 @@ class Call:
         """Log an action of the operator, such as "drains the broker"."""
         log.warning("an operator (%s) %s", self.operator, action)
 
-    async def send(self, item: Answer) -> None:
+    async def send(self, item: JsonLine) -> None:
         """Send a line of the answer; waits while the operator does not read."""
         if self._send is not None:
             await self._send(item)
@@ -143,7 +143,7 @@ class Call:
         if self._busy is not None:
             await self._busy()
 
-    async def receive(self) -> Answer | None:
+    async def receive(self) -> JsonLine | None:
         """Return the next object that follows the request; None at the end.
 
         Raises:
@@ -264,8 +264,8 @@ class Call:
 
 def list_objects(
     call: Call,
-    objects: Callable[[VirtualHost], Iterable[Described]],
-    describe: Callable[[VirtualHost, Described], Row | None],
+    objects: Callable[[VirtualHost], Iterable[Item]],
+    describe: Callable[[VirtualHost, Item], Row | None],
 ) -> Steps:
     """Yield the rows of the objects in the virtual hosts of a request.
 

@@ -25,8 +25,8 @@ from headrace.model.policy.accounts import AccountError
 from headrace.server.definitions.document import DocumentError
 from headrace.server.management.call import (
     SLICE_S,
-    Answer,
     Call,
+    JsonLine,
     OperationRefused,
     ServedElsewhere,
     Steps,
@@ -61,7 +61,7 @@ class Client:
         operator: str,
         actor: Operator,
     ) -> None:
-        """Set who asks for what.
+        """Serve the requests of one operator.
 
         Args:
             broker: the broker that serves the requests.
@@ -73,7 +73,7 @@ class Client:
         self.operations = operations
         self.operator = operator
         self.actor = actor
-        self.current: Answer = {}  # The request that is served.
+        self.current: JsonLine = {}  # The request that is served.
         self.has_unread_lines = False  # Lines follow the request that are not read yet.
         self.acting: Operator | None = None  # The user of the request; None: the system user.
 
@@ -94,7 +94,7 @@ class Client:
             OSError, TimeoutError: the operator is gone, or does not read.
         """
 
-    async def receive(self) -> Answer | None:
+    async def receive(self) -> JsonLine | None:
         """Return the object of the next line; None at the end, or at ``{"end": true}``.
 
         Raises:
@@ -119,7 +119,7 @@ class Client:
             return None
         return request
 
-    async def run(self, request: Answer) -> None:
+    async def run(self, request: JsonLine) -> None:
         """Run a request, and answer it."""
         name = request.get("do")
         self.current = request
@@ -169,7 +169,7 @@ class Client:
                 return
             await self.send(json.dumps({"done": answer}))
 
-    async def answer(self, call: Call, operation: OperationRow) -> Answer:
+    async def answer(self, call: Call, operation: OperationRow) -> JsonLine:
         """Run an operation, here or at the broker of the cluster that serves its virtual host."""
         try:
             answer = await self.run_here(call, operation)
@@ -186,7 +186,7 @@ class Client:
             call.passed_on = True
             return passed_on
 
-    async def run_here(self, call: Call, operation: OperationRow) -> Answer:
+    async def run_here(self, call: Call, operation: OperationRow) -> JsonLine:
         """Check and run an operation; send its items, and return its result.
 
         Raises:
@@ -221,7 +221,7 @@ class Client:
         call.actor = self.acting = Operator(user.name, str(peer or user.peer))
         call.operator = f"user '{user.name}' from {call.actor.peer}, for {self.operator}"
 
-    def audit(self, request: Answer, reason: str = "") -> None:
+    def audit(self, request: JsonLine, reason: str = "") -> None:
         """Audit a request, with the reason if it was refused."""
         audit = self.broker.audit
         name = request.get("do")
@@ -239,7 +239,7 @@ class Client:
                 request={name: value for name, value in request.items() if name not in UNAUDITED},
             )
 
-    async def stream(self, call: Call, steps: Steps) -> Answer:
+    async def stream(self, call: Call, steps: Steps) -> JsonLine:
         """Send the lines of a generator, slice by slice; return its result."""
         sent_s = time.monotonic()
         with contextlib.closing(steps):
@@ -266,7 +266,7 @@ class Client:
                 await self.send(*lines)
                 await asyncio.sleep(0)  # Serve others first, even when all can be sent at once.
 
-    async def send_item(self, item: Answer) -> None:
+    async def send_item(self, item: JsonLine) -> None:
         """Send one line of an answer."""
         self.turn()
         await self.send(json.dumps({"item": item}))

@@ -12,7 +12,7 @@ from headrace.server.management.call import OperationRefused
 if TYPE_CHECKING:
     from headrace.server.management.call import Call
 
-NAME_OCTETS_MAX = 255
+NAME_BYTES_MAX = 255
 
 
 def arguments_of(call: Call) -> dict[str, object]:
@@ -34,12 +34,12 @@ def table_of(value: object, field: str) -> dict[str, object]:
 
 def name_of(call: Call, field: str = "name", default: str | None = None) -> str:
     """Return a name in a request."""
-    return call.text(field, default, size_max=NAME_OCTETS_MAX)
+    return call.text(field, default, size_max=NAME_BYTES_MAX)
 
 
-def reason_of(call: Call, default: str, octets_max: int) -> str:
+def reason_of(call: Call, default: str, bytes_max: int) -> str:
     """Return the reason in a request, which is shown to clients or in lists."""
-    reason = call.text("reason", default, size_max=octets_max)
+    reason = call.text("reason", default, size_max=bytes_max)
     if not reason.isprintable():
         call.refuse("bad-request", "'reason' has characters that cannot be printed")
     return reason

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.server.cluster_relay.preamble import PreambleError
 from headrace.server.definitions.document import ELEMENTS_MAX
-from headrace.server.management.call import Answer, Call, OperationRefused
+from headrace.server.management.call import Call, JsonLine, OperationRefused
 from headrace.server.observe.account_events import Operator
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ class NotReached(Exception):
     """No broker that serves a virtual host answered; the text has the name, and why."""
 
 
-class Forwarded(NamedTuple):
+class ForwardedAnswer(NamedTuple):
     """The answer of another broker."""
 
     items: list[str]  # Each an object of JSON.
-    done: Answer
+    done: JsonLine
 
 
 def named_vhost(call: Call) -> str | None:
@@ -54,7 +54,7 @@ def named_vhost(call: Call) -> str | None:
     return name if call.is_elsewhere(name) else call.vhost().name
 
 
-async def add_elsewhere(call: Call, answer: Answer) -> Answer:
+async def add_elsewhere(call: Call, answer: JsonLine) -> JsonLine:
     """Send the items of a list that other brokers have, too; return its last line.
 
     ``missing`` in it has the virtual hosts whose items were not sent, each with the reason.
@@ -77,7 +77,7 @@ async def add_elsewhere(call: Call, answer: Answer) -> Answer:
     return {**answer, "items": count, **({"missing": missing} if missing else {})}
 
 
-async def pass_on(call: Call, vhost: str, wait_s: float) -> Answer | None:
+async def pass_on(call: Call, vhost: str, wait_s: float) -> JsonLine | None:
     """Let the broker that serves a virtual host answer a request; send its items as they come.
 
     Waits ``wait_s`` for an owner of the virtual host that can be reached. Returns None, and sends
@@ -107,7 +107,7 @@ async def pass_on(call: Call, vhost: str, wait_s: float) -> Answer | None:
         raise OperationRefused("precondition", str(error)) from None
 
 
-async def _exchange(call: Call, link: Link, request: Mapping[str, object]) -> Answer:
+async def _exchange(call: Call, link: Link, request: Mapping[str, object]) -> JsonLine:
     """Send a request and the lines that follow it; pass on the answer.
 
     Raises:
@@ -128,7 +128,7 @@ async def _exchange(call: Call, link: Link, request: Mapping[str, object]) -> An
         elif "error" in answer:
             raise OperationRefused(str(answer["code"]), str(answer["error"]))
         elif "done" in answer:
-            done: Answer = answer["done"]
+            done: JsonLine = answer["done"]
             return done
     raise ConnectionError("it closed the link without an answer")
 
@@ -140,7 +140,7 @@ async def forward(
     lines: Iterable[Mapping[str, object]] | None = None,
     *,
     wait_s: float,
-) -> Forwarded | None:
+) -> ForwardedAnswer | None:
     """Send a request to the broker that serves a virtual host; return its answer.
 
     ``lines`` follow the request. Waits ``wait_s`` for an owner of the virtual host that can be
@@ -155,21 +155,21 @@ async def forward(
         if reached is None:
             return None
         link, owner = reached
-        at = f"virtual host '{vhost}' (broker '{owner.name}' at {owner})"
+        server_text = f"virtual host '{vhost}' (broker '{owner.name}' at {owner})"
         try:
             await link.send(json.dumps(request))
             if lines is not None:
                 for line in lines:
                     await link.send(json.dumps(line))
                 await link.send(json.dumps({"end": True}))
-            return await _answer_of(link, at)
+            return await _read_answer(link, server_text)
         except (OSError, TimeoutError) as error:
-            raise NotReached(f"{at}: {str(error) or 'no answer'}") from None
+            raise NotReached(f"{server_text}: {str(error) or 'no answer'}") from None
         finally:
             link.close()
 
 
-async def _answer_of(link: Link, at: str) -> Forwarded:
+async def _read_answer(link: Link, server_text: str) -> ForwardedAnswer:
     """Read an answer to its end.
 
     Raises:
@@ -181,13 +181,13 @@ async def _answer_of(link: Link, at: str) -> Forwarded:
         if text.startswith('{"item"'):
             items.append(text)
             if len(items) > ELEMENTS_MAX:
-                raise OperationRefused("limit", f"{at}: more than {ELEMENTS_MAX} elements")
+                raise OperationRefused("limit", f"{server_text}: more than {ELEMENTS_MAX} elements")
             continue
         answer = json.loads(text)
         if "error" in answer:
-            raise OperationRefused(str(answer["code"]), f"{at}: {answer['error']}")
+            raise OperationRefused(str(answer["code"]), f"{server_text}: {answer['error']}")
         if "done" in answer:
-            return Forwarded(items, answer["done"])
+            return ForwardedAnswer(items, answer["done"])
     raise ConnectionError("it closed the link without an answer")
 
 
@@ -201,7 +201,7 @@ async def _link_to(call: Call, vhost: str, wait_s: float) -> tuple[Link, Serving
     assert broker.node is not None
     assert broker.links is not None
     until_s = broker.node.loop.time() + wait_s
-    trouble = "no broker serves it"
+    last_error = "no broker serves it"
     while True:
         if vhost in broker.vhosts:
             return None
@@ -213,24 +213,24 @@ async def _link_to(call: Call, vhost: str, wait_s: float) -> tuple[Link, Serving
                 address = actor.peer if isinstance(actor, Operator) else ""
                 link = await broker.links.open(owner, call.user, call.operator, name, address)
             except (OSError, TimeoutError, PreambleError) as error:
-                trouble = f"broker '{owner.name}' at {owner}: {str(error) or 'no answer'}"
+                last_error = f"broker '{owner.name}' at {owner}: {str(error) or 'no answer'}"
             else:
                 return link, owner
         if broker.node.loop.time() >= until_s:
-            raise NotReached(f"virtual host '{vhost}': {trouble}")
+            raise NotReached(f"virtual host '{vhost}': {last_error}")
         await asyncio.sleep(POLL_S)
 
 
 @contextlib.asynccontextmanager
 async def kept_busy(call: Call) -> AsyncIterator[None]:
-    """Tell the operator now and then that the operation goes on; nothing else is sent meanwhile."""
+    """Send busy lines while the block runs, which sends nothing else."""
 
-    async def tell() -> None:
+    async def send_busy_lines() -> None:
         while True:
             await asyncio.sleep(BUSY_S)
             await call.busy()
 
-    task = asyncio.create_task(tell())
+    task = asyncio.create_task(send_busy_lines())
     try:
         yield
     finally:

@@ -40,7 +40,7 @@ class ManagedBroker:
     context: V0xContext
     shared_0_10: Context010
     access: Access
-    vhosts: Mapping[str, VirtualHost]  # By name; they come and go.
+    vhosts: Mapping[str, VirtualHost]  # Virtual hosts by name; the mapping changes.
     storage: Storage
     reactor: Reactor
     transports: set[Transport]

@@ -7,7 +7,7 @@ A module of a resource has a table, and names each operation where its function 
 
 
     @operation("delete queue", USE, CONFIGURE_QUEUE, fields="`vhost`, `name`")
-    def delete_queue(call: Call) -> Answer: ...
+    def delete_queue(call: Call) -> JsonLine: ...
 
 The table has the rights that are checked before it runs, and its row in the page of the management
 socket. The system user, who has no ticket, needs no rights.
@@ -31,7 +31,7 @@ class RequiredPermission(NamedTuple):
     """A permission that an operation requires on the name in a field of the request."""
 
     permission: str
-    kind: str  # Of the object; empty: the field ``kind`` has it, queue by default.
+    kind: str  # The kind of the object; empty: the field ``kind`` has it, queue by default.
     field: str
 
 
@@ -47,7 +47,7 @@ class OperationRow(NamedTuple):
     tags: Tags  # The user has one of them.
     permissions: tuple[RequiredPermission, ...]
     own_vhost: bool  # But for administrators the virtual host is one the user may open.
-    fields: str  # Of the request, as the page has them.
+    fields: str  # The fields of the request, as the reference page has them.
     note: str  # On permissions that the operation checks or gives by itself.
     takes_lines: bool  # Lines follow each request; else only a request with ``lines``.
     former_name: str  # In earlier versions; clients may still use it.

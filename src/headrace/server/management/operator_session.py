@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from headrace.gateway.requests.requests import Handler, RequestAnswer
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answer, Call
+    from headrace.server.management.call import Call, JsonLine
 
 FRAME_SIZE = 131_072 - 8  # Bytes of a body frame's payload; consumers get their own frame size.
 IMPERSONATOR = "impersonator"  # The tag of users that may publish as another user.
@@ -131,7 +131,7 @@ def attempt(
     return answer if isinstance(answer, dict) else {}
 
 
-async def run_request(call: Call, handler: Handler, **fields: object) -> Answer:
+async def run_request(call: Call, handler: Handler, **fields: object) -> JsonLine:
     """Run a request, in slices where it is long; answer when its changes are durable."""
     request = OperatorSession(call).request(fields)
     call.broker.events.require()

@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.management_socket import FILE_NAME, short_address
-from headrace.server.management.call import Answer, OperationRefused
+from headrace.server.management.call import JsonLine, OperationRefused
 from headrace.server.management.client import Client
 from headrace.server.observe.account_events import Operator
 
@@ -200,7 +200,7 @@ class SocketClient(Client):
             if self.has_unread_lines:
                 return  # The lines are data, and may look like requests.
 
-    async def run(self, request: Answer) -> None:
+    async def run(self, request: JsonLine) -> None:
         """Run a request, which may have a former name of its operation."""
         name = request.get("do")
         if isinstance(name, str) and name in self.owner.former_names:

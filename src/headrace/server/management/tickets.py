@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TICKETS_MAX = 4096  # Of all users; a further one replaces the one idle longest.
-OF_USER_MAX = 256  # Of one user.
+TICKETS_MAX = 4096  # Tickets of all users; a further one replaces the one idle longest.
+OF_USER_MAX = 256  # Tickets of one user.
 TICKET_BYTES = 32
 
 

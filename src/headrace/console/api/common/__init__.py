@@ -3,4 +3,5 @@
 
 :mod:`.body` reads fields of bodies, :mod:`.lookups` finds virtual hosts and objects,
 :mod:`.samples` adds rates and samples to rows, :mod:`.own_counts` the key ``headrace``.
+:mod:`.schemas` has the parts of JSON Schemas.
 """

@@ -29,13 +29,13 @@ class Policies:
         vhost = queue.text("vhost")
         policy = self._definitions.get((vhost, "policy", queue.text("policy")), {})
         operator = self._definitions.get((vhost, "operator", queue.text("operator_policy")), {})
-        return merged(policy, operator) if operator else policy
+        return merge_definitions(policy, operator) if operator else policy
 
 
 NO_POLICIES = Policies([])
 
 
-def merged(policy: JsonObject, operator: JsonObject) -> JsonObject:
+def merge_definitions(policy: JsonObject, operator: JsonObject) -> JsonObject:
     """Return both definitions merged: of two numbers the smaller one, else the operator's value."""
     definition = {**policy, **operator}
     for name in policy.keys() & operator.keys():

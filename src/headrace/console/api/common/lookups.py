@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.console.broker.errors import OperationRefused
-from headrace.console.http.answers import Listed
+from headrace.console.http.answers import RowList
 from headrace.console.http_errors import NOT_FOUND, not_found
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ AnyRow = TypeVar("AnyRow", bound="JsonRow")
 
 
 @contextlib.contextmanager
-def absent() -> Iterator[None]:
+def translate_not_found() -> Iterator[None]:
     """Answer with RabbitMQ's 404 if the broker does not find the virtual host of a list.
 
     Lists of our own paths and of pages use RabbitMQ's text, too; their other 404s have the
@@ -45,7 +45,7 @@ async def rows_of(
     Raises:
         HttpError: the virtual host does not exist, or the user does not see it.
     """
-    with absent():
+    with translate_not_found():
         return await call.rows(listing, vhost=vhost_filter(call, vhost), **fields)
 
 
@@ -87,7 +87,7 @@ async def check_exists(call: HttpCall, vhost: str) -> None:
     if not call.identity.sees_vhost(vhost):
         raise not_found()
     if vhost not in call.identity.vhosts:  # It may be new, or visible without permissions.
-        with absent():
+        with translate_not_found():
             await call.ask("show vhost", vhost=vhost)
 
 
@@ -106,7 +106,7 @@ async def find_now(call: HttpCall, objects: ObjectTable, *key: object) -> Sample
     return sampled
 
 
-def only(rows: list[AnyRow], **values: object) -> AnyRow:
+def find_row(rows: list[AnyRow], **values: object) -> AnyRow:
     """Return the row with some values.
 
     Raises:
@@ -120,9 +120,9 @@ def only(rows: list[AnyRow], **values: object) -> AnyRow:
 
 async def named_rows(
     call: HttpCall, listing: ListOperation[AnyRow], vhost: str | None, field: str
-) -> Listed:
+) -> RowList:
     """Return a list whose rows get their name from a field."""
-    return Listed([{"name": row[field], **row} for row in await rows_of(call, listing, vhost)])
+    return RowList([{"name": row[field], **row} for row in await rows_of(call, listing, vhost)])
 
 
 async def row_in_path(call: HttpCall, listing: ListOperation[AnyRow]) -> AnyRow | None:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.samples import Columns, Counted
+from headrace.console.api.common.samples import Columns, CountWriter
+from headrace.console.api.common.schemas import WHOLE, record
 from headrace.measures import REASONS, SIZE_ENDS, STRATEGIES
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ PATHS: Mapping[str, Columns] = {
     f"{KEY}.{OLDEST}": ("oldest_ms",),
     **{f"{KEY}.{DEAD}.{reason}": columns for reason, columns in OF_REASONS.items()},
 }
+DEAD_LETTERED_SCHEMA = record(expired=WHOLE, rejected=WHOLE, maxlen=WHOLE, delivery_limit=WHOLE)
 
 
 class OwnCounts:
@@ -31,7 +33,7 @@ class OwnCounts:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._dead = Counted(table, OF_REASONS)
+        self._dead = CountWriter(table, OF_REASONS)
 
     def of(self, queue: SampledObject) -> JsonObject:
         """Return arrival and age of the oldest ready message, and the dead letters by reason."""

@@ -14,10 +14,11 @@ from headrace.console.api.common.samples import (
     DEPTHS,
     LENGTHS,
     MESSAGE_RATES,
-    Counted,
+    CountWriter,
     counters_of,
     window,
 )
+from headrace.console.http.answers import LazyList
 from headrace.console.state.frames import MS, SAMPLE_S
 from headrace.console.state.table import SampledObject
 from headrace.node_name import node_name
@@ -51,17 +52,20 @@ TOTALS_OF_STREAM = ("messages", "message_bytes")
 PER_MILLE = 1000
 
 
-class QueueRows:
-    """Makes the rows of one request."""
+class QueueRows(LazyList[int]):
+    """The rows of the queues of some slots, for one request."""
 
-    def __init__(self, table: Table, policies: Policies, query: Mapping[str, str]) -> None:
-        """Raise HttpError when the query asks for too many samples."""
+    def __init__(
+        self, table: Table, slots: Sequence[int], policies: Policies, query: Mapping[str, str]
+    ) -> None:
+        """Raise HttpError if the query selects too many samples."""
+        super().__init__(slots)
         self._table = table
         self._policies = policies
         self._counters = counters_of(table)
-        self._numbers = Counted(table, NUMBERS)
-        self._depths = Counted(table, DEPTHS, window(query, LENGTHS))
-        self._stats = Counted(table, self._counters, window(query, MESSAGE_RATES))
+        self._numbers = CountWriter(table, NUMBERS)
+        self._depths = CountWriter(table, DEPTHS, window(query, LENGTHS))
+        self._stats = CountWriter(table, self._counters, window(query, MESSAGE_RATES))
         self._own = own_counts.OwnCounts(table)
         self._without_stats = query.get("disable_stats") == "true"
         node = node_name()
@@ -85,10 +89,13 @@ class QueueRows:
         return [None] * len(self._table.ids) if values is None else values
 
     def name(self, slot: int) -> str:
-        """Return the name of a queue."""
         return self._table.text("name", slot)
 
-    def describe(self, slot: int) -> JsonObject:
+    def version(self, slot: int) -> int:
+        """Return the id of a slot's queue, which changes when another queue gets the slot."""
+        return self._table.ids[slot]
+
+    def row(self, slot: int) -> JsonObject:
         """Return a queue as RabbitMQ describes it."""
         table = self._table
         queue = SampledObject(table, slot)
@@ -121,8 +128,7 @@ class QueueRows:
         row["consumer_capacity"] = row["consumer_utilisation"] = share
         row["head_message_timestamp"] = self._table.number(slot, "oldest_ms") // MS or None
 
-    def key(self, column: str) -> Callable[[int], object]:
-        """Return the sort key of a column, which makes no rows; 0 for a missing field."""
+    def sort_key(self, column: str) -> Callable[[int], object]:
         table = self._table
         first, _, rest = column.partition(".")
         if column in FIELDS:
@@ -145,13 +151,13 @@ class QueueRows:
             return table.totals(numbers[column]).__getitem__
         if column.endswith(RATE) and column.removesuffix(RATE) in numbers:
             return table.rates(numbers[column.removesuffix(RATE)]).__getitem__
-        return nothing
+        return no_sort_key
 
     def _total_key(self, columns: tuple[str, ...]) -> Callable[[int], float]:
         """Return the sort key of ready and unacked messages; of streams only of the ready ones."""
-        ready, both = self._table.totals(columns[:1]), self._table.totals(columns)
+        ready, total = self._table.totals(columns[:1]), self._table.totals(columns)
         kinds = self._column("type")
-        return lambda slot: ready[slot] if kinds[slot] == STREAM else both[slot]
+        return lambda slot: ready[slot] if kinds[slot] == STREAM else total[slot]
 
 
 #: Columns of numbers that a row computes.
@@ -164,7 +170,7 @@ COMPUTED_NUMBERS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def nothing(_: int) -> int:
+def no_sort_key(_: int) -> int:
     """Return the sort key of an unknown column."""
     return 0
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from headrace.console.api.common.schemas import WHOLE, record
 from headrace.console.http.routes import Parameter
 from headrace.console.http_errors import bad_request
 from headrace.console.state.table import POINTS_MAX, Window
@@ -40,6 +41,12 @@ COUNTERS: Mapping[str, Columns] = {
 #: The columns of created and ended objects, by the name of the API.
 CHURNED: Mapping[str, Columns] = {measure.api: (measure.column,) for measure in CHURN}
 DATA: Mapping[str, Columns] = {"recv_oct": ("bytes_received",), "send_oct": ("bytes_sent",)}
+DETAILS_SCHEMA = record(rate={"type": "number"})
+DEPTH_SCHEMAS = {
+    name: schema
+    for counter in ("messages", "messages_ready", "messages_unacknowledged")
+    for name, schema in ((counter, WHOLE), (f"{counter}_details", DETAILS_SCHEMA))
+}
 PARAMETERS = tuple(
     Parameter(f"{kind}_{suffix}", about, "integer")
     for kind in (LENGTHS, MESSAGE_RATES)
@@ -74,31 +81,31 @@ def window(query: Mapping[str, str], kind: str) -> Window | None:
 
 def depths(sampled: SampledObject, query: Mapping[str, str]) -> JsonObject:
     """Return the depths of an object, with their details."""
-    return counted(sampled, DEPTHS, window(query, LENGTHS))
+    return counts_with_details(sampled, DEPTHS, window(query, LENGTHS))
 
 
 def message_stats(sampled: SampledObject, query: Mapping[str, str]) -> JsonObject:
     """Return the counters of messages with their rates."""
-    return counted(sampled, counters_of(sampled.table), window(query, MESSAGE_RATES))
+    return counts_with_details(sampled, counters_of(sampled.table), window(query, MESSAGE_RATES))
 
 
-def octets(sampled: SampledObject, query: Mapping[str, str]) -> JsonObject:
+def byte_counts(sampled: SampledObject, query: Mapping[str, str]) -> JsonObject:
     """Return the bytes of connections with their rates."""
-    return counted(sampled, DATA, window(query, DATA_RATES))
+    return counts_with_details(sampled, DATA, window(query, DATA_RATES))
 
 
-def counted(
+def counts_with_details(
     sampled: SampledObject, columns: Mapping[str, Columns], samples: Window | None
 ) -> JsonObject:
     """Return numbers by the name of the API, with their details."""
-    numbers = Counted(sampled.table, columns, samples)
+    numbers = CountWriter(sampled.table, columns, samples)
     row: JsonObject = {}
     numbers.put(row, sampled)
     numbers.put_details(row, sampled)
     return row
 
 
-class Counted:
+class CountWriter:
     """Writes the numbers of many objects, and their details, into rows."""
 
     def __init__(
@@ -139,11 +146,11 @@ def churn(call: HttpCall) -> JsonObject:
     """Return the numbers of created and ended objects; 0 for users who do not see all."""
     if not call.identity.sees_all:
         return {**dict.fromkeys(CHURNED, 0), **{f"{name}_details": NO_RATE for name in CHURNED}}
-    (totals,) = call.state.totals.sampled()
-    return counted(totals, CHURNED, window(call.query, NODE))
+    (totals,) = call.state.totals.last_objects()
+    return counts_with_details(totals, CHURNED, window(call.query, NODE))
 
 
-def summed(several: list[JsonObject]) -> JsonObject:
+def sum_counts(several: list[JsonObject]) -> JsonObject:
     """Return the sums of such rows; all have the same samples."""
     sums: JsonObject = {}
     for numbers in several:
@@ -151,34 +158,34 @@ def summed(several: list[JsonObject]) -> JsonObject:
             if name not in sums:
                 sums[name] = value
             elif isinstance(value, Mapping):
-                sums[name] = added(sums[name], value)
+                sums[name] = add_details(sums[name], value)
             else:
                 sums[name] += value
     return sums
 
 
-def added(first: Mapping[str, object], second: Mapping[str, object]) -> dict[str, object]:
+def add_details(first: Mapping[str, object], second: Mapping[str, object]) -> dict[str, object]:
     """Return the sum of two details with the same samples."""
     details: JsonObject = {}
     for name, value in first.items():
         if name == "samples":
             assert isinstance(value, list)
-            pairs = zip(value, list_of(second[name]), strict=True)
+            pairs = zip(value, as_list(second[name]), strict=True)
             details[name] = [
                 {"sample": a["sample"] + b["sample"], "timestamp": a["timestamp"]} for a, b in pairs
             ]
         else:
-            details[name] = number(value) + number(second[name])
+            details[name] = as_number(value) + as_number(second[name])
     return details
 
 
-def list_of(value: object) -> list[JsonObject]:
+def as_list(value: object) -> list[JsonObject]:
     """Return a value that is a list."""
     assert isinstance(value, list)
     return value
 
 
-def number(value: object) -> float:
+def as_number(value: object) -> float:
     """Return a value that is a number."""
     assert isinstance(value, int | float)
     return value

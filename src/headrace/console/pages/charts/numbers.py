@@ -16,7 +16,7 @@ from headrace.console.api.common.lookups import check_exists
 from headrace.console.api.common.samples import counters_of
 from headrace.console.api.connections import find_connection
 from headrace.console.http.answers import Answer
-from headrace.console.http.routes import Parameter, Routes
+from headrace.console.http.routes import Parameter
 from headrace.console.http_errors import bad_request, not_found
 from headrace.console.pages.charts.addresses import AMOUNTS, SPEEDS
 from headrace.console.pages.charts.lines import (
@@ -31,6 +31,7 @@ from headrace.console.pages.charts.lines import (
     ROUTED,
     lines_of,
 )
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.state.frames import MS
 from headrace.console.state.history import SPANS
 from headrace.measures import (
@@ -60,41 +61,41 @@ QUERY = (
     Parameter("span", "1m, 1h, 1d or 30d."),
     Parameter("of", f"`{AMOUNTS}` or `{SPEEDS}`: only these lines."),
 )
-ROUTES = Routes()
+PAGES = ResourcePages()
 
 
 def chart_route(path: str, tag: str = MANAGEMENT) -> Decorator:
     """Return a decorator: the function answers with the numbers of a chart."""
-    return ROUTES.get({path: "The numbers of a chart."}, tag=tag, query=QUERY, page=True)
+    return PAGES.get({path: "The numbers of a chart."}, tag=tag, query=QUERY)
 
 
 @chart_route("/charts/totals/{chart}")
-async def of_totals(call: HttpCall, chart: str) -> object:
+async def of_totals(call: HttpCall, chart: str) -> Answer:
     """Return the numbers of all virtual hosts that the user sees."""
     lines = lines_of(OF_TOTALS, chart)
     if call.identity.sees_all:
         return await numbers(call, call.state.totals, TOTALS, [(TOTALS,)], lines)
     table = await call.state.vhosts.fresh()
-    names = [table.text("name", slot) for slot in table.ordered()]
+    names = [table.text("name", slot) for slot in table.slots_in_order()]
     keys = [(name,) for name in names if call.identity.sees_vhost(name)]
     return await numbers(call, call.state.vhosts, VHOST, keys, lines)
 
 
 @chart_route("/charts/node/{chart}", MONITORING)
-async def of_node(call: HttpCall, chart: str) -> object:
+async def of_node(call: HttpCall, chart: str) -> Answer:
     """Return the numbers of the broker's process."""
     return await numbers(call, call.state.totals, NODE, [(NODE,)], lines_of(OF_NODE, chart))
 
 
 @chart_route("/charts/vhost/{vhost}")
-async def of_vhost(call: HttpCall, vhost: str) -> object:
+async def of_vhost(call: HttpCall, vhost: str) -> Answer:
     """Return the numbers of a virtual host."""
     await check_exists(call, vhost)
     return await numbers(call, call.state.vhosts, VHOST, [(vhost,)], DEPTHS + RATES)
 
 
 @chart_route("/charts/queue/{vhost}/{queue}")
-async def of_queue(call: HttpCall, vhost: str, queue: str) -> object:
+async def of_queue(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Return the numbers of a queue."""
     await check_exists(call, vhost)
     if await call.state.queues.find(vhost, queue) is None:
@@ -103,7 +104,7 @@ async def of_queue(call: HttpCall, vhost: str, queue: str) -> object:
 
 
 @chart_route("/charts/exchange/{vhost}/{exchange}")
-async def of_exchange(call: HttpCall, vhost: str, exchange: str) -> object:
+async def of_exchange(call: HttpCall, vhost: str, exchange: str) -> Answer:
     """Return the numbers of an exchange, for one hour at most."""
     row = await exchanges.show_exchange(call, vhost, exchange)
     key = (row["vhost"], row["name"])
@@ -111,7 +112,7 @@ async def of_exchange(call: HttpCall, vhost: str, exchange: str) -> object:
 
 
 @chart_route("/charts/connection/{name}/{chart}")
-async def of_connection(call: HttpCall, name: str, chart: str) -> object:
+async def of_connection(call: HttpCall, name: str, chart: str) -> Answer:
     """Return the numbers of a connection, for one hour at most."""
     lines = lines_of(OF_CLIENT, chart)
     connection = await find_connection(call, name)
@@ -120,7 +121,7 @@ async def of_connection(call: HttpCall, name: str, chart: str) -> object:
 
 
 @chart_route("/charts/user/{user}/{chart}", ADMINISTRATOR)
-async def of_user(call: HttpCall, user: str, chart: str) -> object:
+async def of_user(call: HttpCall, user: str, chart: str) -> Answer:
     """Return the numbers of all connections of a user, of closed ones, too."""
     lines = lines_of(OF_CLIENT, chart)
     await users.show_user(call, user)
@@ -128,7 +129,7 @@ async def of_user(call: HttpCall, user: str, chart: str) -> object:
 
 
 @chart_route("/charts/channel/{channel}")
-async def of_channel(call: HttpCall, channel: str) -> object:
+async def of_channel(call: HttpCall, channel: str) -> Answer:
     """Return the numbers of a channel, for ten minutes at most."""
     sampled = await find_channel(call, channel)
     key = (sampled.row["connection"], sampled.row["number"], sampled.row["name"])
@@ -136,14 +137,14 @@ async def of_channel(call: HttpCall, channel: str) -> object:
 
 
 @chart_route("/charts/group/{vhost}/{stream}/{group}/{chart}")
-async def of_group(call: HttpCall, vhost: str, stream: str, group: str, chart: str) -> object:
+async def of_group(call: HttpCall, vhost: str, stream: str, group: str, chart: str) -> Answer:
     """Return the numbers of a group of stream readers, for one hour at most."""
     key, lines = (vhost, stream, group), lines_of(OF_GROUP, chart)
     return await numbers_of_reader(call, call.state.groups, GROUP, key, lines)
 
 
 @chart_route("/charts/lease/{vhost}/{queue}/{group}/{chart}")
-async def of_lease(call: HttpCall, vhost: str, queue: str, group: str, chart: str) -> object:
+async def of_lease(call: HttpCall, vhost: str, queue: str, group: str, chart: str) -> Answer:
     """Return the numbers of a lease, for one hour at most."""
     key, lines = (vhost, queue, group), lines_of(OF_LEASE, chart)
     return await numbers_of_reader(call, call.state.leases, LEASE, key, lines)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-WIDTH, HEIGHT = 176, 44  # Of a box, in pixels.
+WIDTH, HEIGHT = 176, 44  # The size of a box, in pixels.
 ROW_GAP = 16  # Between the boxes of a column.
 
 Node = TypeVar("Node")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COLUMN_GAP = 104  # Between columns, in pixels.
 LAYOUT = GridLayout(COLUMN_GAP, margin=12)
 ARROW = 4  # Pixels of the tip beyond the end of a line.
-NAME_CHARACTERS, RULE_CHARACTERS = 21, 13  # That fit.
+NAME_CHARACTERS, RULE_CHARACTERS = 21, 13  # Characters that fit.
 PARTS_MAX = 200
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from headrace.console.api.exchanges import DEFAULT
 from headrace.console.pages.drawings.grid import HEIGHT, WIDTH, GridLayout, shorten
@@ -14,25 +14,14 @@ from headrace.console.pages.texts import number, plain, segment
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from headrace.management_rows import GraphEdge, GraphNode
+
 COLUMN_GAP = 132  # Between columns, in pixels.
 LAYOUT = GridLayout(COLUMN_GAP, margin=24)
 DEPTH = 34  # Depth of an edge that leads back to the left, in pixels.
-NAME_CHARACTERS, KEY_CHARACTERS = 21, 15  # That fit.
+NAME_CHARACTERS, KEY_CHARACTERS = 21, 15  # Characters that fit.
 LABEL_RISE, LABEL_INDENT = 5, 10
 EXCHANGE = "exchange"
-
-
-class GraphNode(TypedDict):
-    """An object of the answer of ``show topology``."""
-
-    kind: str  # exchange or queue.
-    name: str
-    type: str  # Of an exchange.
-    ready: int  # Messages of a queue.
-
-
-#: An edge of the answer: indexes of objects, kind and routing key.
-GraphEdge = TypedDict("GraphEdge", {"from": int, "to": int, "what": str, "routing_key": str})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from urllib.parse import urlencode
 from headrace.console.api import browse
 from headrace.console.api.queues import show_queue
 from headrace.console.broker.errors import OperationRefused
-from headrace.console.http.routes import Routes
 from headrace.console.http_errors import HttpError, not_found, of_refusal
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
@@ -17,6 +16,7 @@ from headrace.console.pages.exports import FORMATS, file_of
 from headrace.console.pages.messages.payload_forms import AUTO, FORMS, render_payload
 from headrace.console.pages.objects.queues import named_queue_address
 from headrace.console.pages.rendering import page
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import (
     DELIVERY_MODES,
     compact_text,
@@ -30,16 +30,17 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
+    from headrace.console.http.answers import Text
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-BODY_BYTES = 400  # Of each body in the list.
+BODY_BYTES = 400  # Bytes of each body in the list.
 PATH = "/queues/{vhost}/{queue}/messages"
-FIELDS = ("selector", "from", "count")  # Of the form.
-FILE_BYTES = 64 << 10  # Of each body in a file.
+FIELDS = ("selector", "from", "count")  # The fields of the form.
+FILE_BYTES = 64 << 10  # Bytes of each body in a file.
 READ = "read on the queue"
-ROUTES = Routes()
-COLUMNS = (  # Of a file; the page shows messages as cards.
+PAGES = ResourcePages()
+COLUMNS = (  # The columns of a file; the page shows messages as cards.
     Column("Position", "position", "number"),
     Column("Exchange", "exchange"),
     Column("Routing key", "routing_key"),
@@ -60,15 +61,14 @@ def messages_address(vhost: str, queue: str) -> str:
     return f"{named_queue_address(vhost, queue)}/messages"
 
 
-@ROUTES.get(
+@PAGES.get(
     {PATH: "Messages of a queue."},
     tag=MANAGEMENT,
     permission=READ,
     query=browse.QUERY,
     shows_payloads=True,
-    page=True,
 )
-async def show_list(call: HttpCall, vhost: str, queue: str) -> object:
+async def show_list(call: HttpCall, vhost: str, queue: str) -> Text:
     """Return the page of messages, or the messages as a file."""
     row = await show_queue(call, vhost, queue)
     query = {name: call.query.get(name, "") for name in FIELDS}
@@ -119,10 +119,10 @@ async def listed_messages(
             call,
             vhost,
             queue,
-            count=browse.count_in(query),
+            count=browse.count_of(query),
             shown=body_bytes,
             selector=query["selector"],
-            start=browse.place(query["from"] or "first"),
+            start=browse.parse_position(query["from"] or "first"),
         )
     except (HttpError, OperationRefused) as error:
         refusal = of_refusal(error)
@@ -132,19 +132,18 @@ async def listed_messages(
     return listed, ""
 
 
-@ROUTES.get(
+@PAGES.get(
     {f"{PATH}/{{position}}": "One message."},
     tag=MANAGEMENT,
     permission=READ,
     shows_payloads=True,
-    page=True,
 )
-async def show_message(call: HttpCall, vhost: str, queue: str, position: str) -> object:
+async def show_message(call: HttpCall, vhost: str, queue: str, position: str) -> Text:
     """Return the page of one message."""
     if not position.isascii() or not position.isdecimal():
         raise not_found()
     listed = await browse.page_of_messages(
-        call, vhost, queue, count=1, shown=browse.SHOWN_MAX, start=browse.place(position)
+        call, vhost, queue, count=1, shown=browse.SHOWN_MAX, start=browse.parse_position(position)
     )
     rows: list[JsonObject] = listed["messages"]
     if not rows or rows[0]["position"] != int(position):

@@ -6,22 +6,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from headrace.console.api.dead_letters import groups_of
-from headrace.console.http.routes import Routes
+from headrace.console.api.dead_letters import group_dead_letters
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.inner_tables import QUERY, InnerTable, file_of_table, tables_of
 from headrace.console.pages.objects.queues import named_queue_address
 from headrace.console.pages.rendering import page
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import count_of, number
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.api.dead_letters import DeadLetters
+    from headrace.console.http.answers import Text
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-ROUTES = Routes()
+PAGES = ResourcePages()
 TABLES = (
     InnerTable(
         "Groups",
@@ -51,17 +52,16 @@ TABLES = (
 )
 
 
-@ROUTES.get(
+@PAGES.get(
     {"/queues/{vhost}/{queue}/dead-letters": "Dead letters of a queue."},
     tag=MANAGEMENT,
     permission="read on the queue",
     query=QUERY,
     shows_payloads=True,
-    page=True,
 )
-async def show(call: HttpCall, vhost: str, queue: str) -> object:
+async def show(call: HttpCall, vhost: str, queue: str) -> Text:
     """Return the page."""
-    dead_letters = await groups_of(call, vhost, queue)
+    dead_letters = await group_dead_letters(call, vhost, queue)
     address = named_queue_address(vhost, queue)
     rows = rows_of(dead_letters, vhost, address)
     file = await file_of_table(call, "Dead letters", TABLES, rows)

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from headrace.console.api import jobs
 from headrace.console.api.common.body import Body
 from headrace.console.broker.errors import OperationRefused
-from headrace.console.http.answers import Answer
-from headrace.console.http.routes import Routes
+from headrace.console.http.answers import Answer, Text
 from headrace.console.http_errors import HttpError, bad_request, of_refusal
-from headrace.console.pages.actions import CONFIRMATION, Actions
+from headrace.console.pages.actions import CONFIRMATION
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import in_vhost, line
 from headrace.console.pages.listings import ListPage
 from headrace.console.pages.objects.queues import named_queue_address
 from headrace.console.pages.rendering import page
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import JOB_STATES, count_of, plain, segment
 from headrace.user_tags import MANAGEMENT
 
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 PATH = "/queues/{vhost}/{queue}/job"
 JOB = "/jobs/{vhost}/{id}"
-ROUTES = Routes()
-ACTIONS = Actions()
+PAGES = ResourcePages()
 LABELS = {
     "move": "Move messages to another queue",
     "copy": "Copy messages to another queue",
@@ -40,7 +39,7 @@ LABELS = {
 }
 BUTTONS = {"move": "Move", "copy": "Copy", "requeue": "Requeue", "delete": "Delete"}
 FIELDS = ("do", "to", "selector", "count", "first", "last")
-FACTS = (  # Of a running job, and of the result of one that ended.
+FACTS = (  # Facts of a running job, and of the result of an ended one.
     Column("Error", "error_text"),
     Column("Examined", "looked", "number"),
     Column("Selected", "selected", "number"),
@@ -56,23 +55,23 @@ FACTS = (  # Of a running job, and of the result of one that ended.
 )
 
 
-@ROUTES.get({PATH: "A job on a queue."}, tag=MANAGEMENT, page=True)
-async def show(call: HttpCall, vhost: str, queue: str) -> object:
+@PAGES.get({PATH: "A job on a queue."}, tag=MANAGEMENT)
+async def show(call: HttpCall, vhost: str, queue: str) -> Text:
     """Return the form; the query may set its fields."""
     return form(call, vhost, queue, {name: call.query.get(name, "") for name in FIELDS})
 
 
-@ROUTES.post({PATH: "Start a job."}, tag=MANAGEMENT, permission="read on the queue", page=True)
-async def send(call: HttpCall, vhost: str, queue: str) -> object:
+@PAGES.post({PATH: "Start a job."}, tag=MANAGEMENT, permission="read on the queue")
+async def send(call: HttpCall, vhost: str, queue: str) -> Text | Answer:
     """Count the messages of the job; with the typed confirmation, start it."""
     fields = await call.form()
     texts = {name: fields.get(name).strip() for name in FIELDS}
     body = Body({name: value for name, value in texts.items() if value})
     try:
         if fields.get(CONFIRMATION) == plain(queue):
-            job = await jobs.run(call, vhost, queue, body)
+            job = await jobs.start_job(call, vhost, queue, body)
             return Answer(303, headers={"Location": job_address({**job, "vhost": vhost})})
-        dry_run = await jobs.run(call, vhost, queue, body, dry_run=True, wait=True)
+        dry_run = await jobs.start_job(call, vhost, queue, body, dry_run=True, wait=True)
     except (HttpError, OperationRefused) as error:
         refusal = of_refusal(error)
         return form(call, vhost, queue, texts, problem=refusal.reason, status=refusal.status)
@@ -96,7 +95,7 @@ def form(
     dry_run: JsonObject | None = None,
     problem: str = "",
     status: int = 200,
-) -> object:
+) -> Text:
     """Return the page with the form; ``dry_run`` has the counts of a dry run."""
     action = texts["do"] if texts["do"] in LABELS else "move"
     words = [queue] if action not in jobs.WITH_TARGET else [queue, texts["to"] or "TO"]
@@ -124,10 +123,10 @@ def form(
     )
 
 
-@ROUTES.get({JOB: "The progress of a job."}, tag=MANAGEMENT, page=True)
-async def show_job(call: HttpCall, vhost: str, id: str) -> object:  # noqa: A002 - as in the path.
+@PAGES.get({JOB: "The progress of a job."}, tag=MANAGEMENT)
+async def show_job(call: HttpCall, vhost: str, id: str) -> Text:  # noqa: A002 - as in the path.
     """Return the progress of a job, or its result."""
-    job = await jobs.show(call, vhost, id)
+    job = await jobs.show_job(call, vhost, id)
     running = job.get("state") in jobs.RUNNING
     return page(
         call,
@@ -152,7 +151,7 @@ def check_running(job: JsonObject) -> None:
 
 async def progress(call: HttpCall, vhost: str, id: str) -> str:  # noqa: A002 - as in the path.
     """Return the progress of a job as a sentence."""
-    job = await jobs.show(call, vhost, id)
+    job = await jobs.show_job(call, vhost, id)
     state = JOB_STATES.get(job["state"], job["state"])
     return f"The job is {state}: {count_of(job['done'], 'message')} so far."
 
@@ -162,7 +161,7 @@ def cancel_command(values: Values, vhost: str, id: str) -> str:  # noqa: A002 - 
     return line("messages", "cancel", id, vhost=vhost)
 
 
-@ACTIONS.page(
+@PAGES.action(
     f"{JOB}/cancel",
     "Cancel job {id}",
     back=JOB,
@@ -175,11 +174,11 @@ def cancel_command(values: Values, vhost: str, id: str) -> str:  # noqa: A002 - 
 )
 async def cancel(call: HttpCall, form: Body, vhost: str, id: str) -> None:  # noqa: A002 - as in the path.
     """Cancel a job that runs."""
-    check_running(await jobs.show(call, vhost, id))
-    await jobs.cancel(call, vhost, id)
+    check_running(await jobs.show_job(call, vhost, id))
+    await jobs.cancel_job(call, vhost, id)
 
 
-LISTS = (
+PAGES.add(
     ListPage(
         path="/jobs",
         title="Jobs",

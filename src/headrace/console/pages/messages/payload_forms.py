@@ -22,7 +22,7 @@ AUTO, TEXT, JSON, HEX, AVRO = "auto", "text", "json", "hex", "avro"
 FORMS = (AUTO, TEXT, JSON, HEX, AVRO)
 HEX_LINE_BYTES = 16
 HEX_MAX = 16_384  # Bytes that are shown in hexadecimal.
-RECORDS_MAX = 100  # Of an Avro file that are shown.
+RECORDS_MAX = 100  # Records of an Avro file that are shown.
 AVRO_MAGIC = b"Obj\x01"
 
 

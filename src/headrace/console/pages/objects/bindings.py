@@ -4,30 +4,30 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.console.api import bindings
 from headrace.console.api.exchanges import DEFAULT, exchange_name
-from headrace.console.http.answers import Listed
-from headrace.console.pages.actions import Actions, Field
+from headrace.console.http.answers import RowList
+from headrace.console.pages.actions import Field
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import assignments, in_vhost, line, table
 from headrace.console.pages.listings import Link, ListPage
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import plain, segment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.console.api.common.body import Body
-    from headrace.console.http.answers import Described
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
     from headrace.untyped import JsonObject
 
 PARENT = ("Bindings", "/bindings")
-LETTERS = {"queue": "q", "exchange": "e"}  # Of a destination, in paths.
-ACTIONS = Actions()
+LETTERS = {"queue": "q", "exchange": "e"}  # Kinds of destinations in paths.
+SEARCHED = ("source", "destination", "routing_key")  # The columns that a search reads.
+PAGES = ResourcePages()
 
 
 def binding_address(row: JsonObject) -> str:
@@ -62,21 +62,28 @@ BINDING_COLUMNS = (
 )
 
 
-async def searchable_bindings(call: HttpCall, vhost: str | None) -> Described[bindings.Binding]:
-    """Return the bindings; a search reads source, destination and routing key."""
+class SearchableBindings(bindings.BindingRows):
+    """Bindings whose source, destination and routing key a search reads."""
+
+    def name(self, item: bindings.Binding) -> str:
+        """Return the source, the destination and the routing key of a binding."""
+        return " ".join(str(self.sort_key(column)(item)) for column in SEARCHED)
+
+
+async def searchable_bindings(call: HttpCall, vhost: str | None) -> SearchableBindings:
+    """Return the bindings of a virtual host, or of all that the user sees."""
     listed = await bindings.list_bindings(call, vhost)
-    keys = [listed.key(column) for column in ("source", "destination", "routing_key")]
-    return replace(listed, name=lambda item: " ".join(str(key(item)) for key in keys))
+    return SearchableBindings(listed.table, listed.items)
 
 
-async def bindings_from(call: HttpCall, vhost: str, exchange: str) -> Listed:
+async def bindings_from(call: HttpCall, vhost: str, exchange: str) -> RowList:
     """Return the bindings from an exchange; none for the default exchange."""
     if exchange == DEFAULT:
-        return Listed(())
-    return await bindings.bindings_of_named(call, vhost, exchange)
+        return RowList(())
+    return await bindings.list_bindings_of_named_exchange(call, vhost, exchange)
 
 
-LISTS = (
+PAGES.add(
     ListPage(
         path="/bindings",
         title="Bindings",
@@ -103,7 +110,7 @@ def bind_command(values: Values) -> str:
     )
 
 
-@ACTIONS.page(
+@PAGES.action(
     "/bindings/new",
     "Bind a queue or an exchange",
     back="/exchanges/{vhost}/{source}",
@@ -169,7 +176,7 @@ def unbind_command(
     )
 
 
-@ACTIONS.page(
+@PAGES.action(
     "/bindings/{vhost}/{source}/{kind}/{destination}/{properties_key}",
     "Remove the binding of {destination} to {source}",
     back="/bindings",
@@ -192,4 +199,4 @@ async def remove(
     properties_key: str,
 ) -> None:
     """Remove the binding of a page."""
-    await bindings.delete_binding(call, vhost, source, kind, destination, properties_key)
+    await bindings.remove_binding(call, vhost, source, kind, destination, properties_key)

@@ -12,6 +12,7 @@ from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.listings import ListPage
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import segment
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def channel_charts(row: JsonObject) -> Charts:
     return depths_and_rates(f"/charts/channel/{segment(row['name'])}")
 
 
-LISTS = (
+PAGES = ResourcePages()
+PAGES.add(
     ListPage(
         path="/channels",
         title="Channels",
@@ -53,8 +55,6 @@ LISTS = (
         command=line("list", "channels"),
         empty="No open channels.",
     ),
-)
-PAGES = (
     DetailPage(
         path="/channels/{channel}",
         kind="Channel",

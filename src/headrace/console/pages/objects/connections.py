@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api import channels, connections
 from headrace.console.http.routes import by_path
-from headrace.console.pages.actions import Actions
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
 from headrace.console.pages.listings import Link, ListPage
 from headrace.console.pages.objects.channels import CHANNELS, channel_address
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import count_of, plain, segment
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 PARENT = ("Connections", "/connections")
-ACTIONS = Actions()
+PAGES = ResourcePages()
 
 
 def connection_address(row: JsonObject) -> str:
@@ -66,7 +66,7 @@ def close_command(values: Values, name: str) -> str:
     return line("close", "connection", values.get("number", "ID"))
 
 
-@ACTIONS.page(
+@PAGES.action(
     "/connections/{name}/close",
     "Close connection {name}",
     back="/connections",
@@ -83,7 +83,7 @@ async def close(call: HttpCall, form: Body, name: str) -> None:
     await connections.close_connection(call, name)
 
 
-LISTS = (
+PAGES.add(
     ListPage(
         path="/connections",
         title="Connections",
@@ -103,8 +103,6 @@ LISTS = (
         link=connection_address,
         command=line("list", "connections"),
     ),
-)
-PAGES = (
     DetailPage(
         path="/connections/{name}",
         kind="Connection",
@@ -131,7 +129,7 @@ PAGES = (
             InnerTable(
                 "Channels",
                 CHANNELS,
-                by_path(channels.channels_of_connection),
+                by_path(channels.list_channels_of_connection),
                 link=channel_address,
             ),
         ),

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api import consumers
-from headrace.console.api.channels import channels
-from headrace.console.api.common.lookups import only, rows_of
+from headrace.console.api.channels import channel_rows
+from headrace.console.api.common.lookups import find_row, rows_of
 from headrace.console.api.connections import connection_names
 from headrace.console.broker import lists
 from headrace.console.http.routes import by_path
@@ -17,6 +17,7 @@ from headrace.console.pages.command_lines import line
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.listings import Link, ListPage
 from headrace.console.pages.objects.channels import channel_address, channel_charts
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import segment
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ async def show_consumer(call: HttpCall, channel: str, tag: str) -> JsonObject:
     Raises:
         HttpError: the consumer does not exist, or the user does not see it.
     """
-    owner = only(await channels(call), name=channel)
+    owner = find_row(await channel_rows(call), name=channel)
     names = await connection_names(call)
     key = (owner["connection_details"]["name"], owner["number"], tag)
     for row in await rows_of(call, lists.CONSUMERS):
@@ -88,7 +89,8 @@ def consumer_charts(row: JsonObject) -> Charts:
     return channel_charts(row["channel_details"])
 
 
-LISTS = (
+PAGES = ResourcePages()
+PAGES.add(
     ListPage(
         path="/consumers",
         title="Consumers",
@@ -97,8 +99,6 @@ LISTS = (
         link=consumer_address,
         command=line("list", "consumers"),
     ),
-)
-PAGES = (
     DetailPage(
         path="/consumers/{channel}/{tag}",
         kind="Consumer",

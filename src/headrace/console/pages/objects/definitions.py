@@ -3,20 +3,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from headrace.console.api import definitions
-from headrace.console.pages.actions import Actions, Field, Report
+from headrace.console.pages.actions import Field, Report
 from headrace.console.pages.command_lines import is_on, line
 from headrace.console.pages.listings import Link
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import number
 from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.console.api.common.body import Body
+    from headrace.console.api.definitions import ImportReport
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
-    from headrace.untyped import JsonObject
+    from headrace.management_rows import FindingRow
 
 #: Outcomes of elements as the broker names them, with the words of a report, in its order.
 OUTCOMES = {
@@ -27,16 +31,7 @@ OUTCOMES = {
     "in part": "imported in part",
     "no equivalent": "without equivalent",
 }
-ACTIONS = Actions()
-
-
-class Finding(TypedDict):
-    """An element of an imported file that does not match the broker's."""
-
-    path: str
-    name: str
-    outcome: str
-    text: str
+PAGES = ResourcePages()
 
 
 def import_command(values: Values) -> str:
@@ -51,7 +46,7 @@ def export_link() -> list[Link]:
     return [Link("Export all", "/api/definitions?download=definitions.json", ADMINISTRATOR)]
 
 
-@ACTIONS.page(
+@PAGES.action(
     "/definitions",
     "Definitions",
     back="/definitions",
@@ -82,34 +77,33 @@ async def import_file(call: HttpCall, form: Body) -> Report | None:
     """Import the file of a form; return None if all elements match the file."""
     report = await definitions.import_definitions(
         call,
-        await definitions.document_of(call),
+        await definitions.read_document(call),
         lenient=bool(form.flag(definitions.LENIENT)),
         dry_run=bool(form.flag(definitions.DRY_RUN)),
     )
-    return report_of(report) if definitions.is_worth_showing(report) else None
+    return report_of(report) if definitions.has_report(report) else None
 
 
-def report_of(report: JsonObject) -> Report:
+def report_of(report: ImportReport) -> Report:
     """Return the report of an import for its page."""
     counts = count_sentence(report["counts"])
     summary = (
         f"Dry run: nothing was changed. {counts}" if report["dry_run"] else f"Imported. {counts}"
     )
-    findings: list[Finding] = report["findings"]
-    lines = [line_of(finding) for finding in findings]
+    lines = [line_of(finding) for finding in report["findings"]]
     if report["omitted"]:
         lines.append(f"… and {number(report['omitted'])} more")
     return Report(summary, tuple(lines))
 
 
-def count_sentence(sections: JsonObject) -> str:
+def count_sentence(sections: Mapping[str, Mapping[str, int]]) -> str:
     """Return the numbers of elements by outcome, as a sentence."""
     sums = {name: sum(counts.get(name, 0) for counts in sections.values()) for name in OUTCOMES}
     words = [f"{number(count)} {OUTCOMES[name]}" for name, count in sums.items() if count]
     return f"Elements: {', '.join(words) or 'none'}."
 
 
-def line_of(finding: Finding) -> str:
+def line_of(finding: FindingRow) -> str:
     """Return the line of a report for an element that does not match the file."""
     name = f" {finding['name']}" if finding["name"] else ""
     outcome = OUTCOMES.get(finding["outcome"], finding["outcome"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api import bindings, exchanges, messages
 from headrace.console.http.routes import by_path
-from headrace.console.pages.actions import Actions, Field
+from headrace.console.pages.actions import Field
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import (
     assignments,
@@ -21,6 +21,7 @@ from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
 from headrace.console.pages.listings import Link, ListPage
 from headrace.console.pages.objects.bindings import BINDING_COLUMNS, binding_address, bindings_from
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import segment
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 PARENT = ("Exchanges", "/exchanges")
 DETAIL = "/exchanges/{vhost}/{exchange}"
-ACTIONS = Actions()
+PAGES = ResourcePages()
 
 
 def exchange_address(row: JsonObject) -> str:
@@ -71,7 +72,7 @@ def show_command(row: JsonObject) -> str:
     return line("show", "exchange", row["name"], vhost=row["vhost"])
 
 
-LISTS = (
+PAGES.add(
     ListPage(
         path="/exchanges",
         title="Exchanges",
@@ -92,8 +93,6 @@ LISTS = (
         actions=(Link("Declare an exchange", "/exchanges/new"),),
         command=line("list", "exchanges"),
     ),
-)
-PAGES = (
     DetailPage(
         path=DETAIL,
         kind="Exchange",
@@ -120,7 +119,7 @@ PAGES = (
             InnerTable(
                 "Bindings to this exchange",
                 BINDING_COLUMNS[:2],
-                by_path(bindings.bindings_of_destination),
+                by_path(bindings.list_bindings_of_destination),
                 link=binding_address,
             ),
         ),
@@ -146,7 +145,7 @@ def declare_command(values: Values) -> str:
     )
 
 
-@ACTIONS.page(
+@PAGES.action(
     "/exchanges/new",
     "Declare an exchange",
     back="/exchanges/{vhost}/{name}",
@@ -169,7 +168,7 @@ async def declare(call: HttpCall, form: Body) -> None:
     await exchanges.declare_exchange(
         call,
         form.text("vhost"),
-        exchanges.named(form.text("name")),
+        exchanges.changeable_exchange(form.text("name")),
         exchange_type=form.text("type", "direct"),
         durable=form.flag("durable"),
         auto_delete=form.flag("auto_delete"),
@@ -189,7 +188,7 @@ def delete_command(values: Values, vhost: str, exchange: str) -> str:
     )
 
 
-@ACTIONS.page(
+@PAGES.action(
     f"{DETAIL}/delete",
     "Delete exchange {exchange}",
     back="/exchanges",
@@ -203,7 +202,7 @@ def delete_command(values: Values, vhost: str, exchange: str) -> str:
 )
 async def delete(call: HttpCall, form: Body, vhost: str, exchange: str) -> None:
     """Delete the exchange of a page."""
-    name, if_unused = exchanges.named(exchange), form.flag("if-unused")
+    name, if_unused = exchanges.changeable_exchange(exchange), form.flag("if-unused")
     await exchanges.remove_exchange(call, vhost, name, if_unused=if_unused)
 
 
@@ -214,7 +213,7 @@ def publish_command(values: Values, vhost: str, exchange: str) -> str:
     return publish_line(key, values, properties, vhost, exchanges.exchange_name(exchange))
 
 
-@ACTIONS.page(
+@PAGES.action(
     f"{DETAIL}/publish",
     "Publish to exchange {exchange}",
     back=DETAIL,
@@ -233,7 +232,7 @@ async def publish(call: HttpCall, form: Body, vhost: str, exchange: str) -> None
     """Publish to the exchange of a page."""
     properties = form.table("properties")
     messages.check_known(properties)
-    await messages.publish(
+    await messages.publish_message(
         call,
         vhost,
         exchanges.exchange_name(exchange),

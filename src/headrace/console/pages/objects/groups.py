@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from headrace.console.api import groups
 from headrace.console.api.common.lookups import row_in_path
 from headrace.console.broker.lists import GROUPS
-from headrace.console.pages.actions import Actions, Field
+from headrace.console.pages.actions import Field
 from headrace.console.pages.charts.addresses import group_charts
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import in_vhost, line
 from headrace.console.pages.listings import Link, ListPage
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import count_of, segment
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 GROUP = "/groups/{vhost}/{stream}/{group}"
 PARENT = ("Groups", "/groups")
-ACTIONS = Actions()
+PAGES = ResourcePages()
 
 
 def group_address(row: Mapping[str, str]) -> str:
@@ -48,7 +49,7 @@ GROUP_COLUMNS = (
     Column("Claimed", "claimed", "flag"),
     Column("Pins retention", "pin", "flag"),
 )
-LISTS = (
+PAGES.add(
     ListPage(
         path="/groups",
         title="Groups",
@@ -87,7 +88,7 @@ def set_command(values: Values, vhost: str, stream: str, group: str) -> str:
     return line("groups", "set", stream, group, position, url=in_vhost(vhost))
 
 
-@ACTIONS.page(
+@PAGES.action(
     GROUP,
     "Set the position of group {group}",
     back="/groups",
@@ -110,7 +111,7 @@ def delete_command(values: Values, vhost: str, stream: str, group: str) -> str:
     return line("groups", "delete", stream, group, url=in_vhost(vhost))
 
 
-@ACTIONS.page(
+@PAGES.action(
     f"{GROUP}/delete",
     "Delete group {group}",
     back="/groups",
@@ -124,4 +125,4 @@ def delete_command(values: Values, vhost: str, stream: str, group: str) -> str:
 )
 async def delete(call: HttpCall, form: Body, vhost: str, stream: str, group: str) -> None:
     """Delete the position of the group of a page."""
-    await groups.delete_group(call, vhost, stream, group)
+    await groups.remove_group(call, vhost, stream, group)

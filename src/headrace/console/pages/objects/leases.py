@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from headrace.console.api import leases
 from headrace.console.api.common.lookups import row_in_path
 from headrace.console.broker.lists import LEASES
-from headrace.console.pages.actions import Actions, Field
+from headrace.console.pages.actions import Field
 from headrace.console.pages.charts.addresses import lease_charts
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import in_vhost, line
 from headrace.console.pages.listings import Link, ListPage
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import count_of, plain, segment
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.console.pages.actions import Values
     from headrace.untyped import JsonObject
 
-ACTIONS = Actions()
+PAGES = ResourcePages()
 
 
 def lease_address(row: JsonObject) -> str:
@@ -46,7 +47,7 @@ LEASE_COLUMNS = (
     Column("Ready", "ready", "number"),
     Column("Owner", "owner"),
 )
-LISTS = (
+PAGES.add(
     ListPage(
         path="/leases",
         title="Leases",
@@ -80,7 +81,7 @@ def release_command(values: Values, vhost: str, queue: str, group: str) -> str:
     return line("leases", "release", queue, group, **flags, url=in_vhost(vhost))
 
 
-@ACTIONS.page(
+@PAGES.action(
     "/leases/{vhost}/{queue}/{group}",
     "Release the lease of {group} on {queue}",
     back="/leases",
@@ -101,4 +102,4 @@ def release_command(values: Values, vhost: str, queue: str, group: str) -> str:
 async def release(call: HttpCall, form: Body, vhost: str, queue: str, group: str) -> None:
     """Release the lease of a page."""
     force, forget = form.flag("force"), form.flag("forget")
-    await leases.release(call, vhost, queue, group, force=force, forget=forget)
+    await leases.release_lease(call, vhost, queue, group, force=force, forget=forget)

@@ -6,11 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.console.api import limits
-from headrace.console.http.answers import Listed
-from headrace.console.pages.actions import Actions, Field
+from headrace.console.http.answers import RowList
+from headrace.console.pages.actions import Field
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.listings import GlobalRows, Link, ListPage
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import segment
 from headrace.user_tags import ADMINISTRATOR
 
@@ -26,27 +27,27 @@ VHOST_LIMITS = (
     *("max-message-rate", "max-message-size", "max-definitions-size"),
 )
 USER_LIMITS = VHOST_LIMITS[:-1]
-ACTIONS = Actions()
+PAGES = ResourcePages()
 
 
-async def vhost_limits(call: HttpCall, vhost: str | None) -> Listed:
+async def vhost_limits(call: HttpCall, vhost: str | None) -> RowList:
     """Return one row for each limit of a virtual host."""
     return each_limit(await limits.list_vhost_limits(call, vhost), "vhost")
 
 
-async def user_limits(call: HttpCall) -> Listed:
+async def user_limits(call: HttpCall) -> RowList:
     """Return one row for each limit of a user."""
     return each_limit(await limits.list_user_limits(call), "user")
 
 
-def each_limit(listed: Listed, owner: str) -> Listed:
+def each_limit(listed: RowList, owner: str) -> RowList:
     """Return one row for each limit; ``owner`` is ``vhost`` or ``user``."""
     rows: list[JsonObject] = [
         {owner: row[owner], "name": name, "value": value}
         for row in listed.rows
         for name, value in row["value"].items()
     ]
-    return Listed(rows, (owner, "name"))
+    return RowList(rows, (owner, "name"))
 
 
 class LimitKind(NamedTuple):
@@ -102,7 +103,7 @@ def add_actions(kind: LimitKind) -> None:
     """Add the pages that set and remove a limit of a kind."""
     default = "/" if kind.owner == "vhost" else ""
 
-    @ACTIONS.page(
+    @PAGES.action(
         f"{kind.path}/new",
         "Set a limit",
         back=kind.path,
@@ -120,7 +121,7 @@ def add_actions(kind: LimitKind) -> None:
         owner = {kind.owner: form.text(kind.owner)}
         await limits.set_limit(call, form.text("name"), form.number("value"), **owner)
 
-    @ACTIONS.page(
+    @PAGES.action(
         f"{kind.path}/{{{kind.owner}}}/{{name}}/delete",
         f"Remove limit {{name}} of {{{kind.owner}}}",
         back=kind.path,
@@ -155,6 +156,6 @@ KINDS = (
         names=USER_LIMITS,
     ),
 )
-LISTS = tuple(map(list_of, KINDS))
+PAGES.add(*map(list_of, KINDS))
 for limit_kind in KINDS:
     add_actions(limit_kind)

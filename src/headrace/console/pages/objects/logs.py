@@ -6,13 +6,15 @@ from __future__ import annotations
 from headrace.console.api import audit_log, logs
 from headrace.console.pages.columns import Column
 from headrace.console.pages.listings import GlobalRows, ListPage
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.user_tags import ADMINISTRATOR
 
-LISTS = (
+PAGES = ResourcePages()
+PAGES.add(
     ListPage(
         path="/log",
         title="Log",
-        rows=GlobalRows(logs.broker_log),
+        rows=GlobalRows(logs.list_log_lines),
         columns=(
             Column("Time", "time"),
             Column("Level", "level"),
@@ -27,7 +29,7 @@ LISTS = (
     ListPage(
         path="/audit",
         title="Audit log",
-        rows=GlobalRows(audit_log.audit_log),
+        rows=GlobalRows(audit_log.list_audit_lines),
         columns=(
             Column("Time", "time"),
             Column("Action", "what"),

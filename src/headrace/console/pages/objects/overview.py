@@ -9,21 +9,23 @@ from headrace.console.api import overview
 from headrace.console.api.common.alarms import active_alarms
 from headrace.console.api.common.own_counts import AGE_PATH, longest_wait_ms
 from headrace.console.api.common.samples import NO_RATE
-from headrace.console.http.routes import ALLOWED, Routes
+from headrace.console.http.routes import ALLOWED
 from headrace.console.pages.columns import Column
 from headrace.console.pages.inner_tables import QUERY, InnerTable, file_of_table, tables_of
 from headrace.console.pages.rendering import page
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.state.process_numbers import ProcessNumbers
 from headrace.user_tags import MANAGEMENT, MONITORING
 
 if TYPE_CHECKING:
     from headrace.console.auth.broker_login import Identity
     from headrace.console.broker.answers import Status
+    from headrace.console.http.answers import Text
     from headrace.console.http.call import HttpCall
     from headrace.management_rows import AlarmRow
     from headrace.untyped import JsonObject
 
-ROUTES = Routes()
+PAGES = ResourcePages()
 TABLES = (
     InnerTable(
         "Listeners",
@@ -45,10 +47,10 @@ NODE_CHARTS = (
 Tile = tuple[str, object, str, str]  # Label, value, kind and address.
 
 
-@ROUTES.get({"/": "The first page."}, tag=MANAGEMENT, query=QUERY, page=True)
-async def show(call: HttpCall) -> object:
+@PAGES.get({"/": "The first page."}, tag=MANAGEMENT, query=QUERY)
+async def show(call: HttpCall) -> Text:
     """Return the first page."""
-    totals = await overview.show(call)
+    totals = await overview.show_overview(call)
     file = await file_of_table(call, "Overview", TABLES, totals)
     if file is not None:
         return file

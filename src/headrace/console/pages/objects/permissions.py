@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.console.api import permissions
-from headrace.console.pages.actions import Actions, Field, refuse_existing
+from headrace.console.pages.actions import Field, refuse_existing
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.listings import GlobalRows, Link, ListPage
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import segment
 from headrace.user_tags import ADMINISTRATOR
 
@@ -41,7 +42,7 @@ FIELDS = (
     Field("read", "Read", help="An empty pattern allows nothing."),
 )
 TOPIC_FIELDS = (Field("write", "Write", help=HELP), FIELDS[-1])
-ACTIONS = Actions()
+PAGES = ResourcePages()
 
 
 def permission_address(row: Mapping[str, str]) -> str:
@@ -65,7 +66,7 @@ def topic_form(row: JsonObject) -> str:
     return f"{topic_address(row)}/edit"
 
 
-LISTS = (
+PAGES.add(
     ListPage(
         path="/permissions",
         title="Permissions",
@@ -113,7 +114,7 @@ def set_command(values: Values, vhost: str, user: str) -> str:
     return line("permission", "set", user, *patterns, vhost=vhost)
 
 
-@ACTIONS.page(
+@PAGES.action(
     "/permissions/new",
     "Set permissions",
     back="/users/{user}",
@@ -147,7 +148,7 @@ def removal_link(vhost: str, user: str) -> list[Link]:
     return [Link("Remove", address, ADMINISTRATOR, danger=True)]
 
 
-@ACTIONS.page(
+@PAGES.action(
     f"{PERMISSION}/edit",
     "Change permissions of {user} in {vhost}",
     back="/users/{user}",
@@ -169,7 +170,7 @@ def clear_command(values: Values, vhost: str, user: str) -> str:
     return line("permission", "clear", user, vhost=vhost)
 
 
-@ACTIONS.page(
+@PAGES.action(
     PERMISSION,
     "Remove permissions of {user} in {vhost}",
     back="/permissions",
@@ -183,7 +184,7 @@ def clear_command(values: Values, vhost: str, user: str) -> str:
 )
 async def remove(call: HttpCall, form: Body, vhost: str, user: str) -> None:
     """Remove the permissions of a page."""
-    await permissions.delete_permission(call, vhost, user)
+    await permissions.remove_permission(call, vhost, user)
 
 
 # --- Topic permissions ---------------------------------------------------------------------------
@@ -205,7 +206,7 @@ def add_topic_command(values: Values) -> str:
     return line("permission", "topic", "set", user, exchange, *patterns, vhost=vhost)
 
 
-@ACTIONS.page(
+@PAGES.action(
     "/topic-permissions/new",
     "Restrict routing keys",
     back="/topic-permissions",
@@ -246,7 +247,7 @@ def change_topic_command(values: Values, vhost: str, user: str, exchange: str) -
     return line("permission", "topic", "set", user, exchange, *patterns, vhost=vhost)
 
 
-@ACTIONS.page(
+@PAGES.action(
     f"{TOPIC_PERMISSION}/edit",
     "Change topic permissions of {user} on {exchange}",
     back="/topic-permissions",
@@ -268,7 +269,7 @@ def clear_topic_command(values: Values, vhost: str, user: str, exchange: str) ->
     return line("permission", "topic", "clear", user, exchange, vhost=vhost)
 
 
-@ACTIONS.page(
+@PAGES.action(
     TOPIC_PERMISSION,
     "Remove topic permissions of {user} on {exchange}",
     back="/topic-permissions",
@@ -282,4 +283,4 @@ def clear_topic_command(values: Values, vhost: str, user: str, exchange: str) ->
 )
 async def remove_topic(call: HttpCall, form: Body, vhost: str, user: str, exchange: str) -> None:
     """Remove the topic permissions of a page."""
-    await permissions.delete_topic_permission(call, vhost, user, exchange)
+    await permissions.remove_topic_permission(call, vhost, user, exchange)

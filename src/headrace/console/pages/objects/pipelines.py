@@ -6,21 +6,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api import pipelines
-from headrace.console.http.routes import Routes
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.drawings.pipeline import draw
 from headrace.console.pages.inner_tables import QUERY, InnerTable, file_of_table, tables_of
 from headrace.console.pages.listings import GlobalRows, ListPage
 from headrace.console.pages.rendering import page
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import segment
 from headrace.user_tags import MONITORING
 
 if TYPE_CHECKING:
+    from headrace.console.http.answers import Text
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-ROUTES = Routes()
+PAGES = ResourcePages()
 ABOUT = (
     "The setting console_pipelines lists the sources: directories that pipelines run in, and files "
     "that a QueryListener writes."
@@ -71,10 +72,10 @@ def pipeline_address(row: JsonObject) -> str:
     return f"/pipelines/{segment(row['name'])}"
 
 
-@ROUTES.get({"/pipelines/{pipeline}": "A pipeline."}, tag=MONITORING, query=QUERY, page=True)
-async def show(call: HttpCall, pipeline: str) -> object:
+@PAGES.get({"/pipelines/{pipeline}": "A pipeline."}, tag=MONITORING, query=QUERY)
+async def show(call: HttpCall, pipeline: str) -> Text:
     """Return the page of a pipeline."""
-    row = await pipelines.pipeline_of(call, pipeline)
+    row = await pipelines.show_pipeline(call, pipeline)
     file = await file_of_table(call, "Pipeline", TABLES, row)
     if file is not None:
         return file
@@ -105,7 +106,7 @@ def rejects_of(pipeline: JsonObject) -> list[tuple[str, str, str]]:
     return sinks
 
 
-LISTS = (
+PAGES.add(
     ListPage(
         path="/queries",
         title="Spark queries",

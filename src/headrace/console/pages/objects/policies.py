@@ -7,11 +7,12 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.console.api import policies
-from headrace.console.http.answers import Listed
-from headrace.console.pages.actions import Actions, Field, refuse_existing
+from headrace.console.http.answers import RowList
+from headrace.console.pages.actions import Field, refuse_existing
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.listings import Link, ListPage
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import segment
 from headrace.user_tags import ADMINISTRATOR, POLICYMAKER
 
@@ -48,7 +49,7 @@ FIELDS = (
     ),
     Field("definition", "Definition", "json", required=True, help='Such as {"max-length": 1000}.'),
 )
-ACTIONS = Actions()
+PAGES = ResourcePages()
 
 
 class PolicyKind(NamedTuple):
@@ -87,7 +88,7 @@ class PolicyKind(NamedTuple):
 
     async def current_values(self, call: HttpCall, vhost: str, name: str) -> Mapping[str, str]:
         """Return the fields of a policy."""
-        row = await policies.policy(call, self.name, vhost, name)
+        row = await policies.policy_of_kind(call, self.name, vhost, name)
         return {
             "pattern": row["pattern"],
             "apply-to": row["apply-to"],
@@ -121,8 +122,8 @@ def scope_options(values: Values) -> dict[str, object]:
 def list_of(kind: PolicyKind) -> ListPage:
     """Return the list of policies of a kind."""
 
-    async def rows(call: HttpCall, vhost: str | None) -> Listed:
-        return Listed(await policies.policies(call, kind.name, vhost))
+    async def rows(call: HttpCall, vhost: str | None) -> RowList:
+        return RowList(await policies.policies_of_kind(call, kind.name, vhost))
 
     return ListPage(
         path=kind.path,
@@ -138,7 +139,7 @@ def list_of(kind: PolicyKind) -> ListPage:
 
 async def set_policy(call: HttpCall, kind: PolicyKind, vhost: str, name: str, form: Body) -> None:
     """Set the policy of a form."""
-    await policies.set_policy(
+    await policies.set_policy_of_kind(
         call,
         kind.name,
         vhost,
@@ -154,7 +155,7 @@ def add_actions(kind: PolicyKind) -> None:
     """Add the pages that set, change and remove a policy of a kind."""
     policy = f"{kind.path}/{{vhost}}/{{name}}"
 
-    @ACTIONS.page(
+    @PAGES.action(
         f"{kind.path}/new",
         "Set a policy",
         back=kind.path,
@@ -170,10 +171,12 @@ def add_actions(kind: PolicyKind) -> None:
     )
     async def add(call: HttpCall, form: Body) -> None:
         vhost, name = form.text("vhost"), form.text("name")
-        await refuse_existing(policies.policy(call, kind.name, vhost, name), "the policy exists")
+        await refuse_existing(
+            policies.policy_of_kind(call, kind.name, vhost, name), "the policy exists"
+        )
         await set_policy(call, kind, vhost, name, form)
 
-    @ACTIONS.page(
+    @PAGES.action(
         policy,
         "Change policy {name}",
         back=kind.path,
@@ -188,7 +191,7 @@ def add_actions(kind: PolicyKind) -> None:
     async def change(call: HttpCall, form: Body, vhost: str, name: str) -> None:
         await set_policy(call, kind, vhost, name, form)
 
-    @ACTIONS.page(
+    @PAGES.action(
         f"{policy}/delete",
         "Remove policy {name}",
         back=kind.path,
@@ -201,7 +204,7 @@ def add_actions(kind: PolicyKind) -> None:
         tag=kind.tag,
     )
     async def remove(call: HttpCall, form: Body, vhost: str, name: str) -> None:
-        await policies.remove_policy(call, kind.name, vhost, name)
+        await policies.remove_policy_of_kind(call, kind.name, vhost, name)
 
 
 KINDS = (
@@ -222,6 +225,6 @@ KINDS = (
         tag=ADMINISTRATOR,
     ),
 )
-LISTS = tuple(map(list_of, KINDS))
+PAGES.add(*map(list_of, KINDS))
 for policy_kind in KINDS:
     add_actions(policy_kind)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api import bindings, leases, messages, queues
 from headrace.console.api.common.own_counts import AGE_PATH, DEAD, KEY
-from headrace.console.http.answers import Listed
+from headrace.console.http.answers import RowList
 from headrace.console.http.routes import by_path
-from headrace.console.pages.actions import Actions, Field
+from headrace.console.pages.actions import Field
 from headrace.console.pages.charts.addresses import depths_and_rates
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import (
@@ -29,6 +29,7 @@ from headrace.console.pages.listings import Link, ListPage
 from headrace.console.pages.objects.bindings import BINDING_COLUMNS, binding_address
 from headrace.console.pages.objects.consumers import CONSUMERS_OF_QUEUE
 from headrace.console.pages.objects.leases import LEASE_COLUMNS, lease_address
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import DELIVERY_MODES, count_of, plain, segment
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 PARENT = ("Queues", "/queues")
 STREAM = "stream"
 DETAIL = "/queues/{vhost}/{queue}"
-ACTIONS = Actions()
+PAGES = ResourcePages()
 LEASES = tuple(column for column in LEASE_COLUMNS if column.title not in ("Queue", "Virtual host"))
 COLUMNS = (
     Column("Name", "name"),
@@ -110,10 +111,10 @@ def queue_charts(row: JsonObject) -> Charts:
     return depths_and_rates(f"/charts/queue/{segment(row['vhost'])}/{segment(row['name'])}")
 
 
-async def leases_of(call: HttpCall, vhost: str, queue: str) -> Listed:
+async def leases_of(call: HttpCall, vhost: str, queue: str) -> RowList:
     """Return the leases of a queue."""
     listed = await leases.list_leases(call, vhost)
-    return Listed([row for row in listed.rows if row["queue"] == queue])
+    return RowList([row for row in listed.rows if row["queue"] == queue])
 
 
 def queue_links(call: HttpCall, row: JsonObject) -> list[Link]:
@@ -138,7 +139,7 @@ def show_command(row: JsonObject) -> str:
     return line("show", "queue", row["name"], vhost=row["vhost"])
 
 
-LISTS = (
+PAGES.add(
     ListPage(
         path="/queues",
         title="Queues",
@@ -148,8 +149,6 @@ LISTS = (
         actions=(Link("Declare a queue", "/queues/new"),),
         command=line("list", "queues"),
     ),
-)
-PAGES = (
     DetailPage(
         path=DETAIL,
         kind="Queue",
@@ -160,7 +159,7 @@ PAGES = (
         tables=(
             InnerTable("Consumers", CONSUMERS_OF_QUEUE, field="consumer_details"),
             InnerTable(
-                "Bindings", BINDINGS, by_path(bindings.bindings_of_queue), link=binding_address
+                "Bindings", BINDINGS, by_path(bindings.list_bindings_of_queue), link=binding_address
             ),
             InnerTable("Leases", LEASES, by_path(leases_of), link=lease_address),
         ),
@@ -185,7 +184,7 @@ def declare_command(values: Values) -> str:
     )
 
 
-@ACTIONS.page(
+@PAGES.action(
     "/queues/new",
     "Declare a queue",
     back="/queues/{vhost}/{name}",
@@ -236,7 +235,7 @@ def purge_command(values: Values, vhost: str, queue: str) -> str:
     return line("purge", queue, url=in_vhost(vhost))
 
 
-@ACTIONS.page(
+@PAGES.action(
     f"{DETAIL}/purge",
     "Purge queue {queue}",
     back=DETAIL,
@@ -259,7 +258,7 @@ def delete_command(values: Values, vhost: str, queue: str) -> str:
     return line("delete", "queue", queue, **flags, url=in_vhost(vhost))
 
 
-@ACTIONS.page(
+@PAGES.action(
     f"{DETAIL}/delete",
     "Delete queue {queue}",
     back="/queues",
@@ -289,7 +288,7 @@ def publish_command(values: Values, vhost: str, queue: str) -> str:
     return publish_line(queue, values, properties, vhost)
 
 
-@ACTIONS.page(
+@PAGES.action(
     f"{DETAIL}/publish",
     "Publish to queue {queue}",
     back=DETAIL,
@@ -324,7 +323,7 @@ async def publish(call: HttpCall, form: Body, vhost: str, queue: str) -> None:
         properties["content_type"] = form.text("content_type")
     if form.text("delivery_mode"):
         properties["delivery_mode"] = form.number("delivery_mode")
-    await messages.publish(
+    await messages.publish_message(
         call,
         vhost,
         "",

@@ -6,9 +6,11 @@ from __future__ import annotations
 from headrace.console.api import settings
 from headrace.console.pages.columns import Column
 from headrace.console.pages.listings import GlobalRows, ListPage
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.user_tags import ADMINISTRATOR
 
-LISTS = (
+PAGES = ResourcePages()
+PAGES.add(
     ListPage(
         path="/settings",
         title="Settings",

@@ -7,8 +7,10 @@ from headrace.console.api import staged_batches
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.listings import ListPage
+from headrace.console.pages.resource_pages import ResourcePages
 
-LISTS = (
+PAGES = ResourcePages()
+PAGES.add(
     ListPage(
         path="/batches",
         title="Staged batches",

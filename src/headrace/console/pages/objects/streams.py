@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.console.api import bindings, queues, streams
@@ -25,9 +24,11 @@ from headrace.console.pages.objects.queues import (
     queue_links,
     stream_address,
 )
+from headrace.console.pages.resource_pages import ResourcePages
 
 if TYPE_CHECKING:
-    from headrace.console.http.answers import Described, Listed
+    from headrace.console.api.common.queue_rows import QueueRows
+    from headrace.console.http.answers import RowList
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
@@ -49,13 +50,11 @@ SEGMENTS = (
 )
 
 
-async def list_streams(call: HttpCall, vhost: str | None) -> Described[int]:
+async def list_streams(call: HttpCall, vhost: str | None) -> QueueRows:
     """Return the streams among the queues."""
     listed = await queues.list_queues(call, vhost)
     table = call.state.queues.table
-    return replace(
-        listed, items=[slot for slot in listed.items if table.text("type", slot) == STREAM]
-    )
+    return listed.with_items([slot for slot in listed.items if table.text("type", slot) == STREAM])
 
 
 async def show_stream(call: HttpCall, vhost: str, stream: str) -> JsonObject:
@@ -64,9 +63,9 @@ async def show_stream(call: HttpCall, vhost: str, stream: str) -> JsonObject:
     return {**queue, **await streams.show_stream(call, vhost, stream)}
 
 
-async def bindings_of(call: HttpCall, vhost: str, stream: str) -> Listed:
+async def bindings_of(call: HttpCall, vhost: str, stream: str) -> RowList:
     """Return the bindings to a stream."""
-    return await bindings.bindings_of_queue(call, vhost, stream)
+    return await bindings.list_bindings_of_queue(call, vhost, stream)
 
 
 def show_command(row: JsonObject) -> str:
@@ -74,7 +73,8 @@ def show_command(row: JsonObject) -> str:
     return line("show", "stream", row["name"], vhost=row["vhost"])
 
 
-LISTS = (
+PAGES = ResourcePages()
+PAGES.add(
     ListPage(
         path="/streams",
         title="Streams",
@@ -89,8 +89,6 @@ LISTS = (
         actions=(Link("Declare a stream", "/queues/new?queue_type=stream"),),
         command=line("list", "streams"),
     ),
-)
-PAGES = (
     DetailPage(
         path="/streams/{vhost}/{stream}",
         kind="Stream",

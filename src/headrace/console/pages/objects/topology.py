@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api import topology
 from headrace.console.broker.errors import OperationRefused
-from headrace.console.http.routes import Parameter, Routes
+from headrace.console.http.routes import Parameter
 from headrace.console.http_errors import HttpError, of_refusal
 from headrace.console.pages import inner_tables
 from headrace.console.pages.columns import Column
@@ -15,16 +15,17 @@ from headrace.console.pages.command_lines import line
 from headrace.console.pages.drawings.topology import draw
 from headrace.console.pages.inner_tables import InnerTable, file_of_table, tables_of
 from headrace.console.pages.rendering import page
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import plain, segment
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.answers import Text
     from headrace.console.http.call import HttpCall
-    from headrace.console.pages.drawings.topology import GraphEdge, GraphNode
+    from headrace.management_rows import GraphEdge, GraphNode, RouteAnswer, TopologyGraph
     from headrace.untyped import JsonObject
 
-ROUTES = Routes()
+PAGES = ResourcePages()
 TABLES = (
     InnerTable(
         "Bindings",
@@ -42,36 +43,34 @@ SIZE = Parameter("count", "Maximum objects of the drawing, up to 200.", "integer
 QUERY = (*topology.MESSAGE, SIZE, *inner_tables.QUERY)
 
 
-@ROUTES.get(
+@PAGES.get(
     {
         "/exchanges/{vhost}/{exchange}/topology": "The topology around an exchange, and the route "
         "of a message."
     },
     tag=MANAGEMENT,
     query=QUERY,
-    page=True,
 )
-async def of_exchange(call: HttpCall, vhost: str, exchange: str) -> object:
+async def of_exchange(call: HttpCall, vhost: str, exchange: str) -> Text:
     """Return the page of an exchange; a message in the query is routed, and not published."""
-    graph = await topology.topology_of_exchange(call, vhost, exchange)
+    graph = await topology.show_topology_of_exchange(call, vhost, exchange)
     problem, route = "", None
     if "routing_key" in call.query:
         try:
-            route = await topology.route(call, vhost, exchange)
+            route = await topology.show_route(call, vhost, exchange)
         except (HttpError, OperationRefused) as error:
             problem = of_refusal(error).reason
     return await topology_page(call, vhost, "exchange", exchange, graph, route, problem)
 
 
-@ROUTES.get(
+@PAGES.get(
     {"/queues/{vhost}/{queue}/topology": "The topology around a queue."},
     tag=MANAGEMENT,
     query=(SIZE, *inner_tables.QUERY),
-    page=True,
 )
-async def of_queue(call: HttpCall, vhost: str, queue: str) -> object:
+async def of_queue(call: HttpCall, vhost: str, queue: str) -> Text:
     """Return the page of a queue."""
-    graph = await topology.topology_of_queue(call, vhost, queue)
+    graph = await topology.show_topology_of_queue(call, vhost, queue)
     return await topology_page(call, vhost, "queue", queue, graph)
 
 
@@ -80,13 +79,12 @@ async def topology_page(
     vhost: str,
     kind: str,
     name: str,
-    graph: JsonObject,
-    route: JsonObject | None = None,
+    graph: TopologyGraph,
+    route: RouteAnswer | None = None,
     problem: str = "",
 ) -> Text:
     """Return the page, or its table as a file."""
-    nodes: list[GraphNode] = graph["nodes"]
-    edges: list[GraphEdge] = graph["edges"]
+    nodes, edges = graph["nodes"], graph["edges"]
     tables = {"bindings": [edge_row(nodes, edge) for edge in edges]}
     file = await file_of_table(call, "Topology", TABLES, tables)
     if file is not None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from headrace.console.api import transactions
 from headrace.console.api.common.lookups import row_in_path
 from headrace.console.broker.lists import TRANSACTIONS
-from headrace.console.pages.actions import Actions, Field
+from headrace.console.pages.actions import Field
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import in_vhost, line
 from headrace.console.pages.listings import ListPage
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import count_of, segment
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 DECISIONS = ("rollback", "commit", "forget")
-ACTIONS = Actions()
+PAGES = ResourcePages()
 
 
 def transaction_address(row: JsonObject) -> str:
@@ -29,7 +30,7 @@ def transaction_address(row: JsonObject) -> str:
     return f"/transactions/{segment(row['vhost'])}/{segment(row['xid'])}"
 
 
-LISTS = (
+PAGES.add(
     ListPage(
         path="/transactions",
         title="Transactions",
@@ -70,7 +71,7 @@ def decide_command(values: Values, vhost: str, xid: str) -> str:
     return line("transaction", decision, xid, heuristic=heuristic, url=in_vhost(vhost))
 
 
-@ACTIONS.page(
+@PAGES.action(
     "/transactions/{vhost}/{xid}",
     "Decide transaction {xid}",
     back="/transactions",
@@ -93,4 +94,4 @@ def decide_command(values: Values, vhost: str, xid: str) -> str:
 async def decide(call: HttpCall, form: Body, vhost: str, xid: str) -> None:
     """Decide the transaction of a page."""
     decision, heuristic = form.text("what"), form.flag("heuristic")
-    await transactions.decide(call, vhost, xid, decision=decision, heuristic=heuristic)
+    await transactions.decide_transaction(call, vhost, xid, decision=decision, heuristic=heuristic)

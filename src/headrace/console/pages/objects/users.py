@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api import permissions, users
 from headrace.console.http.routes import by_path
-from headrace.console.pages.actions import Actions, Field, refuse_existing
+from headrace.console.pages.actions import Field, refuse_existing
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line, split_words
 from headrace.console.pages.details import DetailPage
@@ -19,6 +19,7 @@ from headrace.console.pages.objects.permissions import (
     permission_form,
     topic_form,
 )
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import compact, segment
 from headrace.user_tags import ADMINISTRATOR
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 PARENT = ("Users", "/users")
 DETAIL = "/users/{user}"
 TAGS = "Separated by commas: management, policymaker, monitoring, administrator, viewer."
-ACTIONS = Actions()
+PAGES = ResourcePages()
 
 
 def user_address(row: JsonObject) -> str:
@@ -61,7 +62,7 @@ def user_charts(row: JsonObject) -> Charts:
     )
 
 
-LISTS = (
+PAGES.add(
     ListPage(
         path="/users",
         title="Users",
@@ -76,8 +77,6 @@ LISTS = (
         tag=ADMINISTRATOR,
         command=line("user", "list"),
     ),
-)
-PAGES = (
     DetailPage(
         path=DETAIL,
         kind="User",
@@ -89,13 +88,13 @@ PAGES = (
             InnerTable(
                 "Permissions",
                 PERMISSION_COLUMNS[1:],
-                by_path(permissions.permissions_of_user),
+                by_path(permissions.list_permissions_of_user),
                 link=permission_form,
             ),
             InnerTable(
                 "Topic permissions",
                 TOPIC_COLUMNS[1:],
-                by_path(permissions.topic_permissions_of_user),
+                by_path(permissions.list_topic_permissions_of_user),
                 link=topic_form,
             ),
         ),
@@ -123,7 +122,7 @@ def add_command(values: Values) -> str:
     return line("user", "add", values.get("name") or "NAME", tag=split_words(values.get("tags")))
 
 
-@ACTIONS.page(
+@PAGES.action(
     "/users/new",
     "Add a user",
     back="/users/{name}",
@@ -158,7 +157,7 @@ def change_command(values: Values, user: str) -> str:
     return f"{tags} && {password}" if values.get("password") else tags
 
 
-@ACTIONS.page(
+@PAGES.action(
     f"{DETAIL}/edit",
     "Change user {user}",
     back=DETAIL,
@@ -182,7 +181,7 @@ def delete_command(values: Values, user: str) -> str:
     return line("user", "delete", user)
 
 
-@ACTIONS.page(
+@PAGES.action(
     f"{DETAIL}/delete",
     "Delete user {user}",
     back="/users",
@@ -196,4 +195,4 @@ def delete_command(values: Values, user: str) -> str:
 )
 async def delete(call: HttpCall, form: Body, user: str) -> None:
     """Delete the user of a page."""
-    await users.delete_user(call, user)
+    await users.remove_user(call, user)

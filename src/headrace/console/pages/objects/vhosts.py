@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api import vhosts
 from headrace.console.http.routes import by_path
-from headrace.console.pages.actions import Actions, Field, refuse_existing
+from headrace.console.pages.actions import Field, refuse_existing
 from headrace.console.pages.charts.addresses import depths_and_rates
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import is_on, line, split_words
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.listings import GlobalRows, Link, ListPage
+from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import count_of, plain, segment
 from headrace.user_tags import ADMINISTRATOR
 
@@ -34,7 +35,7 @@ FIELDS = (
     Field("tracing", "Tracing: copy all messages to amq.rabbitmq.trace", "flag"),
     Field("protected_from_deletion", "Protect from deletion", "flag"),
 )
-ACTIONS = Actions()
+PAGES = ResourcePages()
 
 
 def vhost_address(row: JsonObject) -> str:
@@ -56,7 +57,7 @@ def vhost_charts(row: JsonObject) -> Charts:
     return depths_and_rates(f"/charts/vhost/{segment(row['name'])}")
 
 
-LISTS = (
+PAGES.add(
     ListPage(
         path="/vhosts",
         title="Virtual hosts",
@@ -77,8 +78,6 @@ LISTS = (
         actions=(Link("Add a virtual host", "/vhosts/new", ADMINISTRATOR),),
         command=line("vhost", "list"),
     ),
-)
-PAGES = (
     DetailPage(
         path=DETAIL,
         kind="Virtual host",
@@ -147,7 +146,7 @@ def add_command(values: Values) -> str:
     return added if is_plain else f"{added} && {set_command(name, values)}"
 
 
-@ACTIONS.page(
+@PAGES.action(
     "/vhosts/new",
     "Add a virtual host",
     back="/vhosts",
@@ -182,7 +181,7 @@ def change_command(values: Values, vhost: str) -> str:
     return set_command(vhost, values, clears=True)
 
 
-@ACTIONS.page(
+@PAGES.action(
     f"{DETAIL}/edit",
     "Change virtual host {vhost}",
     back=DETAIL,
@@ -212,7 +211,7 @@ def delete_command(values: Values, vhost: str) -> str:
     return line("vhost", "delete", vhost)
 
 
-@ACTIONS.page(
+@PAGES.action(
     f"{DETAIL}/delete",
     "Delete virtual host {vhost}",
     back="/vhosts",
@@ -227,4 +226,4 @@ def delete_command(values: Values, vhost: str) -> str:
 )
 async def delete(call: HttpCall, form: Body, vhost: str) -> None:
     """Delete the virtual host of a page."""
-    await vhosts.delete_vhost(call, vhost)
+    await vhosts.remove_vhost(call, vhost)

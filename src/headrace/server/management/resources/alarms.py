@@ -13,11 +13,11 @@ from headrace.user_tags import ADMINISTER, MONITOR
 
 if TYPE_CHECKING:
     from headrace.management_rows import AlarmRow
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
 
 operation = OperationTable()
 
-REASON_OCTETS_MAX = 100  # Several are joined in one short string.
+REASON_BYTES_MAX = 100  # Several are joined in one short string.
 REASON = "set by an operator"
 
 
@@ -37,9 +37,9 @@ def list_alarms(call: Call) -> Steps:
 
 
 @operation("set alarm", ADMINISTER, fields="`vhost`, `reason`")
-def set_alarm(call: Call) -> Answer:
+def set_alarm(call: Call) -> JsonLine:
     """Block the publishers of one virtual host, or of all."""
-    reason = reason_of(call, REASON, REASON_OCTETS_MAX)
+    reason = reason_of(call, REASON, REASON_BYTES_MAX)
     where = vhost_name_of(call)
     call.log(f"sets an alarm{log_suffix(where)}: {reason}")
     call.broker.alarms.set_alarm(where, reason)
@@ -47,7 +47,7 @@ def set_alarm(call: Call) -> Answer:
 
 
 @operation("clear alarm", ADMINISTER, fields="`vhost`")
-def clear_alarm(call: Call) -> Answer:
+def clear_alarm(call: Call) -> JsonLine:
     """Unblock them; alarms of memory and disk clear themselves."""
     where = vhost_name_of(call)
     if not call.broker.alarms.clear_alarm(where):

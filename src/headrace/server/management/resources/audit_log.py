@@ -22,17 +22,17 @@ from headrace.user_tags import ADMINISTER
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.server.management.call import Answer, Call
+    from headrace.server.management.call import Call, JsonLine
 
 operation = OperationTable()
 
 COUNT, COUNT_MAX = 200, 1000  # Lines of an answer.
-BLOCK_OCTETS = 64 << 10  # Read at a time, on a thread; then others have their turn.
-LINES_PER_SLICE = 64  # Of a block, before others have their turn.
-LOOKED_OCTETS_MAX = 8 << 20  # Bytes of one request; the answer has the place to continue at.
-LINE_OCTETS_MAX = 1 << 20  # A longer line is passed over; less than is looked at.
+BLOCK_BYTES = 64 << 10  # Bytes of one read, on a thread; then others have their turn.
+LINES_PER_SLICE = 64  # Lines of a block after which other requests are served.
+SEARCHED_BYTES_MAX = 8 << 20  # Bytes that one request reads; its answer has the next offset.
+LINE_BYTES_MAX = 1 << 20  # A longer line is skipped. Less than SEARCHED_BYTES_MAX.
 FIELDS = (("user", "who"), ("vhost", "vhost"), ("what", "what"))
-PLACE = re.compile(r"([0-9]{1,20})-([0-9]{1,18})")
+POSITION = re.compile(r"([0-9]{1,20})-([0-9]{1,18})")
 TIME = re.compile(rb'\{"time": "(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)"')
 
 
@@ -82,8 +82,8 @@ def time_of(call: Call, name: str) -> bytes:
     ADMINISTER,
     fields="`user`, `vhost`, `what`, `text`, `since`, `until`, `count` (200), `before`",
 )
-async def show_audit_log(call: Call) -> Answer:
-    """Send lines of the audit log, the newest first, each with its place.
+async def show_audit_log(call: Call) -> JsonLine:
+    """Send lines of the audit log, the newest first, each with its position.
 
     The next request continues at the ``before`` of the answer.
     """
@@ -97,43 +97,43 @@ async def show_audit_log(call: Call) -> Answer:
     try:
         facts = os.fstat(handle)
         end = end_of(call, facts)
-        limit = max(0, end - LOOKED_OCTETS_MAX)
+        limit = max(0, end - SEARCHED_BYTES_MAX)
         sent = 0
         rest = b""  # The beginning of a line whose end was read.
         while end > limit and sent < count:
-            size = min(BLOCK_OCTETS, end)
+            size = min(BLOCK_BYTES, end)
             block = await asyncio.to_thread(os.pread, handle, size, end - size) + rest
             end -= size
             rest, lines = (b"", block) if not end else split_block(block)
-            at = end + len(rest)
-            for place, line in lines_backwards(lines, at):
+            start = end + len(rest)
+            for offset, line in lines_backwards(lines, start):
                 if line is None:
                     await asyncio.sleep(0)
                 elif line_filter.matches(line):
                     text = line.decode(errors="replace")[:LINE_CHARACTERS_MAX]
-                    await call.send({"at": f"{facts.st_ino}-{place}", "line": text})
+                    await call.send({"at": f"{facts.st_ino}-{offset}", "line": text})
                     sent += 1
                     if sent == count:
-                        return {"items": sent, "before": f"{facts.st_ino}-{place}"}
-            if len(rest) > LINE_OCTETS_MAX:
+                        return {"items": sent, "before": f"{facts.st_ino}-{offset}"}
+            if len(rest) > LINE_BYTES_MAX:
                 rest = b""
-        left = end + len(rest)
-        return {"items": sent, "before": f"{facts.st_ino}-{left}" if left else None}
+        unread_end = end + len(rest)
+        return {"items": sent, "before": f"{facts.st_ino}-{unread_end}" if unread_end else None}
     finally:
         os.close(handle)
 
 
 def end_of(call: Call, facts: os.stat_result) -> int:
-    """Return where to begin: at the end, or before the place of an earlier answer."""
+    """Return the offset to begin at: the end, or the position of an earlier answer."""
     text = call.text("before", "")
     if not text:
         return facts.st_size
-    place = PLACE.fullmatch(text)
-    if place is None:
+    position = POSITION.fullmatch(text)
+    if position is None:
         call.refuse("bad-request", "'before' is not a position from an answer")
-    if int(place[1]) != facts.st_ino or int(place[2]) > facts.st_size:
+    if int(position[1]) != facts.st_ino or int(position[2]) > facts.st_size:
         call.refuse("conflict", "the file of that place was renamed; begin without 'before'")
-    return int(place[2])
+    return int(position[2])
 
 
 def split_block(block: bytes) -> tuple[bytes, bytes]:
@@ -142,16 +142,19 @@ def split_block(block: bytes) -> tuple[bytes, bytes]:
     return (first + line_end, lines) if line_end else (block, b"")
 
 
-def lines_backwards(lines: bytes, at: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield lines from the last one on, with their places; None now and then, for a pause."""
+def lines_backwards(lines: bytes, start: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yield lines from the last one on, with their offsets; None now and then, for a pause.
+
+    ``start`` is the offset of the first line.
+    """
     end = len(lines)
     count = 0
     while end > 0:
         begin = lines.rfind(b"\n", 0, end - 1) + 1
         line = lines[begin:end].rstrip(b"\r\n")
         if line:
-            yield at + begin, line
+            yield start + begin, line
         end = begin
         count += 1
         if not count % LINES_PER_SLICE:
-            yield at, None
+            yield start, None

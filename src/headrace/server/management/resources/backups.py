@@ -22,7 +22,8 @@ from headrace.user_tags import ADMINISTER
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.management_rows import BackupRow
+    from headrace.server.management.call import Call, JsonLine, Steps
 
 operation = OperationTable()
 
@@ -33,7 +34,7 @@ NO_ROOT = "the setting backup_directory is empty: backups have no names here"
 
 
 @operation("back up", ADMINISTER, fields="`directory` or `name`, `base`, `verify` (true)")
-async def make_backup(call: Call) -> Answer:
+async def make_backup(call: Call) -> JsonLine:
     """Make a backup in ``directory``, or by ``name``; files that ``base`` has are linked."""
     directory, base = places_of(call)
     broker = call.broker
@@ -57,7 +58,7 @@ async def make_backup(call: Call) -> Answer:
         broker.backing_up = False
 
 
-async def while_busy(call: Call, work: Coroutine[None, None, Answer]) -> Answer:
+async def while_busy(call: Call, work: Coroutine[None, None, JsonLine]) -> JsonLine:
     """Return the result of work, which may be silent for long."""
     task = asyncio.create_task(work)
     try:
@@ -117,13 +118,13 @@ async def list_backups(call: Call) -> Steps:
     return steps_of(rows)
 
 
-def steps_of(rows: list[Answer]) -> Steps:
+def steps_of(rows: list[BackupRow]) -> Steps:
     """Yield rows, as a list does."""
     yield from rows
     return {"items": len(rows)}
 
 
-def rows_in(root: Path) -> list[Answer]:
+def rows_in(root: Path) -> list[BackupRow]:
     """Return the backups in a directory, by name; an incomplete one has no ``finished``.
 
     Raises:
@@ -139,13 +140,27 @@ def rows_in(root: Path) -> list[Answer]:
     return [describe_backup(home) for home in homes[-LISTED_MAX:]]
 
 
-def describe_backup(home: Path) -> Answer:
+def describe_backup(home: Path) -> BackupRow:
     """Return a backup as a row of a list."""
-    row: Answer = {"name": home.name, "begun": None, "finished": None, "bytes": None}
-    row |= {"files": None, "vhosts": None, "identity": None, "error": ""}
+    row: BackupRow = {
+        "name": home.name,
+        "begun": None,
+        "finished": None,
+        "bytes": None,
+        "files": None,
+        "vhosts": None,
+        "identity": None,
+        "error": "",
+    }
     try:
-        summary = backup.summary(backup.read_manifest(home))
+        manifest = backup.read_manifest(home)
     except StoreError as error:
-        return {**row, "error": str(error)}
-    size = summary.pop("octets")
-    return {**row, **summary, "bytes": size}
+        row["error"] = str(error)
+        return row
+    row["begun"] = manifest.begun
+    row["finished"] = manifest.finished
+    row["bytes"] = sum(entry.octets for entry in manifest.files.values())
+    row["files"] = len(manifest.files)
+    row["vhosts"] = len(manifest.vhosts)
+    row["identity"] = manifest.identity
+    return row

@@ -18,7 +18,7 @@ from headrace.user_tags import LOOK, USE
 if TYPE_CHECKING:
     from headrace.management_rows import BindingRow
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
 
 operation = OperationTable()
 
@@ -27,7 +27,7 @@ BINDING = (
     RequiredPermission("read", "exchange", "source"),
 )
 BINDING_FIELDS = "`vhost`, `source`, `destination`, `kind` (queue), `routing_key`, `arguments`"
-BINDINGS_SHOWN_MAX = 1000  # Of one exchange or queue.
+BINDINGS_SHOWN_MAX = 1000  # Bindings of one exchange or queue.
 
 
 def describe_binding(vhost: VirtualHost, binding: Binding) -> BindingRow:
@@ -61,7 +61,7 @@ def list_bindings(call: Call) -> Steps:
 
 
 @operation("bind", USE, *BINDING, fields=BINDING_FIELDS)
-def bind(call: Call) -> Answer:
+def bind(call: Call) -> JsonLine:
     """Bind a queue, or an exchange, to an exchange; return the binding."""
     host = host_of(call)
     source, destination, key, arguments = binding_of(call)
@@ -81,7 +81,7 @@ def bind(call: Call) -> Answer:
     *BINDING,
     fields=f"{BINDING_FIELDS}; `arguments_digest` of a list instead of `arguments`",
 )
-def unbind(call: Call) -> Answer:
+def unbind(call: Call) -> JsonLine:
     """Remove a binding.
 
     JSON lacks some types of arguments, so ``arguments_digest`` of a list may be given instead.

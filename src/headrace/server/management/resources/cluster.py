@@ -13,7 +13,7 @@ from headrace.user_tags import ADMINISTER, MONITOR
 
 if TYPE_CHECKING:
     from headrace.server.cluster.node import ClusterNode
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
     from headrace.store.ledger.members import StandbyRow
     from headrace.store.ledger.postgres_members import Members
 
@@ -33,7 +33,7 @@ def node_of(call: Call) -> ClusterNode:
 
 
 @operation("cluster status", MONITOR)
-async def status(call: Call) -> Answer:
+async def status(call: Call) -> JsonLine:
     """Return the cluster, this broker's place in it, and the standbys of the database."""
     node = node_of(call)
     return {
@@ -109,7 +109,7 @@ def list_owners(call: Call) -> Steps:
 
 
 @operation("move vhost", ADMINISTER, fields="`vhost`, `broker`")
-async def move(call: Call) -> Answer:
+async def move(call: Call) -> JsonLine:
     """Let another broker serve a virtual host."""
     node = node_of(call)
     vhost = call.text("vhost")
@@ -127,7 +127,7 @@ async def move(call: Call) -> Answer:
 
 
 @operation("accept loss", ADMINISTER, fields="`vhost`")
-async def accept(call: Call) -> Answer:
+async def accept(call: Call) -> JsonLine:
     """Serve a virtual host without what the database lost; keep this broker's files aside."""
     node = node_of(call)
     vhost = call.text("vhost")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.gateway.connection.context import Context
     from headrace.gateway.v0_x.connection.connection import GatewayConnection as Connection0x
     from headrace.management_rows import ConnectionRow
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
     from headrace.server.net.transport import Transport
 
     ClientConnection = Connection0x | Connection010
@@ -42,10 +42,11 @@ STATES = {
     State.CLOSING: "closing",
     State.CLOSED: "closed",
 }
-TCP_OCTETS = struct.Struct("=QQ")  # tcpi_bytes_acked and tcpi_bytes_received of struct tcp_info,
-TCP_OCTETS_AT = 120  # and their place in it.
+# The fields tcpi_bytes_acked and tcpi_bytes_received of struct tcp_info, and their offset.
+TCP_BYTES = struct.Struct("=QQ")
+TCP_BYTES_OFFSET = 120
 REASON = "closed by an operator"
-REASON_OCTETS_MAX = 200  # The reply text, a short string, has more than the reason.
+REASON_BYTES_MAX = 200  # The reply text, a short string, has more than the reason.
 
 
 @operation("list connections", LOOK, fields="`vhost`, `user`")
@@ -59,7 +60,7 @@ def list_connections(call: Call) -> Steps:
 
 
 @operation("show connection", LOOK, fields="`id`")
-def show_connection(call: Call) -> Answer:
+def show_connection(call: Call) -> JsonLine:
     """Return everything known of one connection."""
     connection = find(call)
     properties = as_json(connection.client_properties)
@@ -67,7 +68,7 @@ def show_connection(call: Call) -> Answer:
 
 
 @operation("close connection", USE, fields="`id`, `reason`; another user's: `administrator`")
-def close_connection(call: Call) -> Answer:
+def close_connection(call: Call) -> JsonLine:
     """Close one connection; its client gets the reason with code 320.
 
     Users close their own; those of others are an administrator's matter.
@@ -76,14 +77,14 @@ def close_connection(call: Call) -> Answer:
     user = connection.user
     if not call.administers and (user is None or not user.same_as(call.user)):
         call.refuse("refused", f"connection {connection.number} is another user's")
-    close(call, connection, reason_of(call, REASON, REASON_OCTETS_MAX))
+    close(call, connection, reason_of(call, REASON, REASON_BYTES_MAX))
     return {"closed": 1}
 
 
 @operation("close connections", ADMINISTER, fields="`user`, `vhost` or `all`, `reason`")
 def close_connections(call: Call) -> Steps:
     """Close the connections of a user, of a virtual host, or all of them."""
-    reason = reason_of(call, REASON, REASON_OCTETS_MAX)
+    reason = reason_of(call, REASON, REASON_BYTES_MAX)
     if not call.text("user", "") and call.vhost_filter() is None and not call.flag("all"):
         call.refuse("bad-request", "'user', 'vhost' or 'all' is required")
     count = 0
@@ -190,9 +191,9 @@ def byte_counts_of(transport: Transport) -> ByteCounts:
         return {"bytes_sent": transport.bytes_out, "bytes_received": transport.bytes_in}
     sent = received = 0
     with contextlib.suppress(OSError, struct.error, AttributeError):
-        size = TCP_OCTETS_AT + TCP_OCTETS.size
+        size = TCP_BYTES_OFFSET + TCP_BYTES.size
         info = transport.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
-        sent, received = TCP_OCTETS.unpack_from(info, TCP_OCTETS_AT)
+        sent, received = TCP_BYTES.unpack_from(info, TCP_BYTES_OFFSET)
     return {"bytes_sent": sent, "bytes_received": received}
 
 

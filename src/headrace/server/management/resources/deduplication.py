@@ -15,9 +15,10 @@ from headrace.user_tags import LOOK
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.management_rows import DeduplicationRow
     from headrace.model.exchange.deduplication import IdCache
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, Steps
 
 operation = OperationTable()
 
@@ -31,30 +32,24 @@ def list_deduplication(call: Call) -> Steps:
             row = None
             if isinstance(queue, DeduplicatingQueue):
                 count += 1
-                row = {
-                    **describe(vhost, "queue", queue.name, queue.arguments, queue.cache()),
-                    "held": queue.held_ids,
-                    "duplicates": queue.duplicates,
-                }
+                row = describe(vhost, "queue", queue.name, queue.arguments, queue.cache())
+                row["held"] = queue.held_ids
+                row["duplicates"] = queue.duplicates
             yield row
         for exchange in list(vhost.exchanges.values()):
             row = None
             if exchange.observer is not None and exchange.deduplicates:
                 count += 1
                 ids = exchange.observer.ids
-                row = {
-                    **describe(vhost, "exchange", exchange.name, exchange.arguments, ids),
-                    "held": 0,
-                    "duplicates": None,  # Counted by queues alone.
-                }
+                row = describe(vhost, "exchange", exchange.name, exchange.arguments, ids)
             yield row
     return {"items": count}
 
 
 def describe(
     vhost: VirtualHost, kind: str, name: str, arguments: Mapping[str, object], ids: IdCache | None
-) -> Answer:
-    """Return the ids that a queue or an exchange remembers; ``held`` is beside ``remembered``."""
+) -> DeduplicationRow:
+    """Return a row with the ids that an exchange remembers; queues add ids and duplicates."""
     return {
         "kind": kind,
         "name": name,
@@ -63,4 +58,6 @@ def describe(
         "remembered": 0 if ids is None else len(ids),
         "remembered_max": 0 if ids is None else ids.size_max,
         "cache_ttl_ms": as_json(arguments.get(CACHE_TTL)),
+        "held": 0,
+        "duplicates": None,
     }

@@ -33,8 +33,8 @@ from headrace.user_tags import ADMINISTER
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from headrace.server.management.call import Answer, Call, Steps
-    from headrace.server.management.forwarding import Forwarded
+    from headrace.server.management.call import Call, JsonLine, Steps
+    from headrace.server.management.forwarding import ForwardedAnswer
 
 operation = OperationTable()
 
@@ -60,7 +60,7 @@ async def export_definitions(call: Call) -> Steps:
     for name in list(call.broker.access.snapshot.vhosts):
         if vhost in (None, name) and call.is_elsewhere(name):
             others += await topology_elsewhere(call, name)
-    return exported(call, vhost, others)
+    return export_elements(call, vhost, others)
 
 
 async def topology_elsewhere(call: Call, vhost: str) -> list[str]:
@@ -87,7 +87,7 @@ def exported_topology(call: Call) -> Steps:
     return {"items": count}
 
 
-def running(call: Call) -> Running:
+def import_target(call: Call) -> Running:
     """Return the broker as the target of an import."""
     broker = call.broker
     return Running(
@@ -99,10 +99,10 @@ def running(call: Call) -> Running:
     )
 
 
-def exported(call: Call, vhost: str | None, others: list[str]) -> Steps:
+def export_elements(call: Call, vhost: str | None, others: list[str]) -> Steps:
     """Yield the elements, one a step; ``others`` are lines of other brokers."""
     count = 0
-    for element in export(running(call), vhost, for_rabbitmq=call.flag("for_rabbitmq")):
+    for element in export(import_target(call), vhost, for_rabbitmq=call.flag("for_rabbitmq")):
         if element is None:
             yield None
             continue
@@ -123,7 +123,7 @@ def exported(call: Call, vhost: str | None, others: list[str]) -> Steps:
     fields="`vhost`, `dry_run`, `strict`, `known`, and lines",
     takes_lines=True,
 )
-async def import_definitions(call: Call) -> Answer:
+async def import_definitions(call: Call) -> JsonLine:
     """Import the elements that follow the request; if one is wrong, none.
 
     Each line has a section, the index of its first element, and a list of elements. In a cluster,
@@ -134,7 +134,7 @@ async def import_definitions(call: Call) -> Answer:
     dry_run = call.flag("dry_run")
     outcomes = refused(strict=call.flag("strict"), known=call.flag("known"))
     await call.broker.accounts.poll()
-    target = running(call)
+    target = import_target(call)
     plan, report = Plan(target, vhost), Report()
     held = HeldElements(vhost)
     passwords = UserPasswords(target.snapshot().accounts)
@@ -150,13 +150,13 @@ async def import_definitions(call: Call) -> Answer:
             count += len(values)
             if count > ELEMENTS_MAX:
                 call.refuse("limit", f"there are more than {ELEMENTS_MAX} elements")
-            elements = [(section, first + at, value) for at, value in enumerate(values)]
-            for at, element in enumerate(elements):
+            elements = [(section, first + index, value) for index, value in enumerate(values)]
+            for index, element in enumerate(elements):
                 if passwords.is_in(section, element[2]):
                     value = await asyncio.to_thread(passwords.replaced, *element)
-                    elements[at] = (section, first + at, value)
+                    elements[index] = (section, first + index, value)
             elements = kept_here(call, plan, held, elements)
-            async for finding in sliced(call, planned(plan, elements)):
+            async for finding in run_in_slices(call, plan_elements(plan, elements)):
                 report.add(finding)
     except DocumentError as error:
         call.refuse("bad-request", f"{error}; nothing was changed")
@@ -173,7 +173,7 @@ async def import_definitions(call: Call) -> Answer:
         left_out = await import_elsewhere(call, plan, held, report, lacking)
         steps = 0
         try:
-            async for step in sliced(call, apply(plan, left_out)):
+            async for step in run_in_slices(call, apply(plan, left_out)):
                 steps += 1
                 if step is not None:
                     report.correct(step)
@@ -187,7 +187,7 @@ async def import_definitions(call: Call) -> Answer:
                 "exchanges, queues and bindings were not imported, but everything else was: "
                 f"{'; '.join(lacking[:NAMED_MAX])}{more}; import again to continue",
             )
-    async for _ in sliced(call, plan.release()):
+    async for _ in run_in_slices(call, plan.release()):
         pass
     for finding in report.lines:
         await call.send(finding._asdict())
@@ -241,7 +241,7 @@ async def judge_elsewhere(
     if answer is None:
         call.refuse("internal", f"virtual host '{vhost}' moves between brokers: import again")
     if report is not None:
-        take_report(report, answer)
+        add_report(report, answer)
 
 
 async def import_elsewhere(
@@ -276,7 +276,7 @@ async def import_elsewhere(
                     if finding.outcome == DIFFERENT:  # A client was faster.
                         report.correct(finding)
             else:
-                take_report(report, answer)
+                add_report(report, answer)
         elsewhere.append(vhost)
     return elsewhere
 
@@ -287,13 +287,13 @@ def import_request(call: Call, vhost: str, *, dry_run: bool) -> dict[str, object
     return {"do": "import definitions", "vhost": vhost, **flags}
 
 
-def findings_of(answer: Forwarded) -> list[Finding]:
+def findings_of(answer: ForwardedAnswer) -> list[Finding]:
     """Return the findings of another broker about topology."""
     findings = [Finding(**json.loads(text)["item"]) for text in answer.items]
     return [finding for finding in findings if finding.section in TOPOLOGY]
 
 
-def take_report(report: Report, answer: Forwarded) -> None:
+def add_report(report: Report, answer: ForwardedAnswer) -> None:
     """Add what another broker reports about topology."""
     counts = answer.done.get("counts")
     omitted = answer.done.get("omitted")
@@ -303,13 +303,13 @@ def take_report(report: Report, answer: Forwarded) -> None:
     report.omitted += omitted
 
 
-def planned(plan: Plan, elements: list[tuple[str, int, object]]) -> Iterator[Finding]:
+def plan_elements(plan: Plan, elements: list[tuple[str, int, object]]) -> Iterator[Finding]:
     """Add elements to a plan one by one."""
     for element in elements:
         yield plan.add(*element)
 
 
-async def sliced(call: Call, steps: Iterator[Step]) -> AsyncIterator[Step]:
+async def run_in_slices(call: Call, steps: Iterator[Step]) -> AsyncIterator[Step]:
     """Yield the steps; let the loop serve others every ``SLICE_S``."""
     until = time.monotonic() + SLICE_S
     busy_at = time.monotonic() + BUSY_S
@@ -339,7 +339,7 @@ async def put_element(call: Call, section: str, value: dict[str, object]) -> boo
         OperationRefused: this broker has no equivalent.
         AccountError: it could not be written.
     """
-    plan = Plan(running(call), exact=True)
+    plan = Plan(import_target(call), exact=True)
     finding = plan.add(section, 0, value)
     if finding.outcome == NO_EQUIVALENT:
         call.refuse("precondition", finding.text)

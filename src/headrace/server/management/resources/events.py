@@ -20,13 +20,13 @@ from headrace.user_tags import LOOK
 
 if TYPE_CHECKING:
     from headrace.model.events import Event
-    from headrace.server.management.call import Answer, Call
+    from headrace.server.management.call import Call, JsonLine
 
 operation = OperationTable()
 
 BACKLOG_MAX = 10_000
 STREAMS_MAX = 8  # At a time: a broker has room for few listeners.
-KINDS_MAX = 32  # That a client names.
+KINDS_MAX = 32  # Kinds that one request may name.
 KIND_CHARACTERS_MAX = 255
 BUSY_S = 10.0  # A busy line is sent after so long without an event.
 ACCOUNTS = ("user.", "permission.", "topic.permission.", "parameter.")  # Administrators' events.
@@ -99,7 +99,7 @@ def kinds_of(call: Call) -> tuple[str, ...]:
 
 
 @operation("events", LOOK, fields="`kinds`, `vhost`")
-async def stream_events(call: Call) -> Answer:
+async def stream_events(call: Call) -> JsonLine:
     """Send each event as an item, from now on; ``kinds`` and ``vhost`` limit them."""
     broker = call.broker
     if broker.event_streams >= STREAMS_MAX:
@@ -125,7 +125,7 @@ async def stream_events(call: Call) -> Answer:
 
 async def end_of(call: Call) -> None:
     """Return when the client disconnects, or sends ``{"end": true}``."""
-    line: Answer | None = {}
+    line: JsonLine | None = {}
     while line is not None:
         try:
             line = await call.receive()

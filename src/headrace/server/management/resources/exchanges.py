@@ -18,7 +18,7 @@ from headrace.user_tags import LOOK, USE
 if TYPE_CHECKING:
     from headrace.model.exchange.exchange import Exchange
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
 
 operation = OperationTable()
 
@@ -47,7 +47,7 @@ def describe_exchange(vhost: VirtualHost, exchange: Exchange) -> Row:
 
 
 @operation("show exchange", LOOK, fields="`vhost`, `name`")
-def show_exchange(call: Call) -> Answer:
+def show_exchange(call: Call) -> JsonLine:
     """Return everything known of one exchange."""
     vhost = call.vhost()
     exchange = vhost.find_exchange(call.text("name", ""))
@@ -63,7 +63,7 @@ def show_exchange(call: Call) -> Answer:
     fields="`vhost`, `name`, `type` (direct), `durable` (true), `auto_delete`, `internal`, "
     "`arguments`",
 )
-def declare_exchange(call: Call) -> Answer:
+def declare_exchange(call: Call) -> JsonLine:
     """Declare an exchange; one with the same attributes may exist."""
     host, name, arguments = host_of(call), name_of(call), arguments_of(call)
     is_new = name not in host.vhost.exchanges
@@ -79,7 +79,7 @@ def declare_exchange(call: Call) -> Answer:
 
 
 @operation("delete exchange", USE, CONFIGURE_EXCHANGE, fields="`vhost`, `name`, `if_unused`")
-def delete_exchange(call: Call) -> Answer:
+def delete_exchange(call: Call) -> JsonLine:
     """Delete an exchange."""
     host, name = host_of(call), name_of(call)
     host.check("configure", EXCHANGE, name)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.management_rows import GroupRow
     from headrace.model.stream.consumer_groups import ConsumerGroup
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
 
 operation = OperationTable()
 READ_STREAM = RequiredPermission("read", "queue", "stream")
@@ -49,7 +49,7 @@ def describe_group(vhost: VirtualHost, group: ConsumerGroup) -> GroupRow:
     READ_STREAM,
     fields="`vhost`, `stream`, `group`, `position`: an offset, `first`, `last` or `next`",
 )
-async def set_group(call: Call) -> Answer:
+async def set_group(call: Call) -> JsonLine:
     """Set the position of a group, even an owned one: an offset, "first", "last" or "next"."""
     fields = {name: call.text(name) for name in ("stream", "group")}
     state = await run_request(
@@ -59,7 +59,7 @@ async def set_group(call: Call) -> Answer:
 
 
 @operation("delete group", USE, READ_STREAM, fields="`vhost`, `stream`, `group`, `force`")
-async def delete_group(call: Call) -> Answer:
+async def delete_group(call: Call) -> JsonLine:
     """Forget the position of a group."""
     fields = {name: call.text(name) for name in ("stream", "group")}
     return await run_request(call, groups.delete, **fields, force=call.flag("force"))

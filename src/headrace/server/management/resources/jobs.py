@@ -11,19 +11,20 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.requests import messages
-from headrace.server.management.call import Row, list_objects
+from headrace.server.management.call import list_objects
 from headrace.server.management.operation_table import OperationTable, RequiredPermission
 from headrace.server.management.operator_session import OperatorSession, attempt, finish
 from headrace.user_tags import LOOK, USE
 
 if TYPE_CHECKING:
     from headrace.gateway.requests.requests import RequestAnswer, RequestCall
+    from headrace.management_rows import JobRow
     from headrace.model.operations.jobs import JobRun
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
 
 operation = OperationTable()
 
@@ -41,10 +42,10 @@ def list_jobs(call: Call) -> Steps:
     return list_objects(call, lambda vhost: list(vhost.jobs), describe_job)
 
 
-def describe_job(vhost: VirtualHost, running: JobRun) -> Row:
+def describe_job(vhost: VirtualHost, running: JobRun) -> JobRow:
     """Return a running job as a row of a list."""
     request, progress = running.request, running.job.progress()
-    return {
+    row = {
         "id": running.name,
         "vhost": vhost.name,
         "do": request["do"],
@@ -52,6 +53,7 @@ def describe_job(vhost: VirtualHost, running: JobRun) -> Row:
         "to": request.get("to", ""),
         **{name: progress[name] for name in ("state", "looked", "done", "shown")},
     }
+    return cast("JobRow", row)  # A request and its progress are open dictionaries.
 
 
 def request_of(call: Call) -> RequestCall:
@@ -61,30 +63,30 @@ def request_of(call: Call) -> RequestCall:
 
 
 @operation("move messages", USE, FROM, TO, fields=f"`vhost`, `from`, `to`, {CHOICE}")
-async def move_messages(call: Call) -> Answer:
+async def move_messages(call: Call) -> JsonLine:
     """Move messages of a queue to another."""
     return await run_job(call, "move")
 
 
 @operation("copy messages", USE, FROM, TO, fields=f"`vhost`, `from`, `to`, {CHOICE}")
-async def copy_messages(call: Call) -> Answer:
+async def copy_messages(call: Call) -> JsonLine:
     """Copy messages of a queue to another."""
     return await run_job(call, "copy")
 
 
 @operation("requeue messages", USE, FROM, fields=f"`vhost`, `from`, {CHOICE}")
-async def requeue_messages(call: Call) -> Answer:
+async def requeue_messages(call: Call) -> JsonLine:
     """Return dead letters to the queues that they come from."""
     return await run_job(call, "requeue")
 
 
 @operation("delete messages", USE, FROM, fields=f"`vhost`, `from`, {CHOICE}")
-async def delete_messages(call: Call) -> Answer:
+async def delete_messages(call: Call) -> JsonLine:
     """Delete messages of a queue."""
     return await run_job(call, "delete")
 
 
-async def run_job(call: Call, do: str) -> Answer:
+async def run_job(call: Call, do: str) -> JsonLine:
     """Run a job; its items are the progress, its answer is the result.
 
     With ``wait`` false the answer comes at once, with the ``id`` to ask with.
@@ -105,14 +107,14 @@ async def run_job(call: Call, do: str) -> Answer:
 
 
 @operation("show job", LOOK, fields="`vhost`, `id`", former_name="show errand")
-async def show_job(call: Call) -> Answer:
+async def show_job(call: Call) -> JsonLine:
     """Return the progress, or the result, of a job."""
     request = request_of(call)
     return await wait_until_durable(call, request, attempt(lambda: messages.show(request)))
 
 
 @operation("cancel job", USE, fields="`vhost`, `id`", former_name="cancel errand")
-async def cancel_job(call: Call) -> Answer:
+async def cancel_job(call: Call) -> JsonLine:
     """Cancel a job, unless it is decided; return its result."""
     request = request_of(call)
     return await wait_until_durable(
@@ -120,7 +122,7 @@ async def cancel_job(call: Call) -> Answer:
     )
 
 
-async def wait_until_durable(call: Call, request: RequestCall, answer: RequestAnswer) -> Answer:
+async def wait_until_durable(call: Call, request: RequestCall, answer: RequestAnswer) -> JsonLine:
     """Return an answer once the changes that it reports are durable."""
     ended = answer.get("state") not in RUNNING
     if ended and not await call.durable(request.vhost.name):

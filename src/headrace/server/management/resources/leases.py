@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.management_rows import LeaseRow
     from headrace.model.lease.lease import Lease
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
 
 operation = OperationTable()
 
@@ -46,7 +46,7 @@ def describe_lease(vhost: VirtualHost, lease: Lease) -> LeaseRow:
     READ_QUEUE,
     fields="`vhost`, `queue`, `group`, `owner`, `force`, `forget`",
 )
-async def release_lease(call: Call) -> Answer:
+async def release_lease(call: Call) -> JsonLine:
     """Return the unsettled messages of a lease to their queue."""
     fields = {name: call.text(name) for name in ("queue", "group")}
     flags = {name: call.flag(name) for name in ("force", "forget")}

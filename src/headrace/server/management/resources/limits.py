@@ -22,7 +22,7 @@ from headrace.user_tags import ADMINISTER, LOOK
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
     from headrace.store.catalog.users import UserDirectory
 
 operation = OperationTable()
@@ -46,7 +46,7 @@ def list_limits(call: Call) -> Steps:
 
 
 @operation("put limit", ADMINISTER, fields="`vhost` or `user`, `name`, `value`")
-async def put_limit(call: Call) -> Answer:
+async def put_limit(call: Call) -> JsonLine:
     """Set one limit of a virtual host, or of a ``user``."""
     key, name = limits_of(call), call.text("name")
     value = call.number("value", minimum=-1)
@@ -62,7 +62,7 @@ async def put_limit(call: Call) -> Answer:
 
 
 @operation("delete limit", ADMINISTER, fields="`vhost` or `user`, `name`")
-async def delete_limit(call: Call) -> Answer:
+async def delete_limit(call: Call) -> JsonLine:
     """Remove one limit of a virtual host, or of a ``user``."""
     key, name = limits_of(call), call.text("name")
     if name not in call.broker.access.snapshot.parameters.get(key, {}):
@@ -83,7 +83,7 @@ def limits_of(call: Call) -> Key:
 
 async def change_limits(
     call: Call, key: Key, change: Callable[[dict[str, object]], None]
-) -> Answer:
+) -> JsonLine:
     """Change limits on the thread of the file, so that none of two changes is lost."""
 
     def work(users: UserDirectory) -> bool:

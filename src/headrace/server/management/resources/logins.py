@@ -14,17 +14,17 @@ from headrace.user_tags import ADMINISTRATOR, LOOK
 
 if TYPE_CHECKING:
     from headrace.gateway.security.user import User
-    from headrace.server.management.call import Answer, Call
+    from headrace.server.management.call import Call, JsonLine
 
 operation = OperationTable()
 
-SECRET_OCTETS_MAX = 65536  # Of a password or token.
+SECRET_BYTES_MAX = 65536  # The longest password or token.
 PROTOCOLS = ("http",)
 REFUSED = "the login was refused"  # One text, whatever is wrong.
 
 
 @operation("login", LOOK, fields="`peer`, `username` and `password`, or `token`; `encrypted`")
-async def login(call: Call) -> Answer:
+async def login(call: Call) -> JsonLine:
     """Check a user's password, or token, as a connection's is; return a ticket.
 
     ``peer`` is the address of the client, ``encrypted`` is true if it uses TLS.
@@ -35,12 +35,12 @@ async def login(call: Call) -> Answer:
     protocol = call.text("protocol", PROTOCOLS[0])
     if protocol not in PROTOCOLS:
         call.refuse("bad-request", f"'protocol' must be among {', '.join(PROTOCOLS)}")
-    token = call.text("token", "", size_max=SECRET_OCTETS_MAX)
+    token = call.text("token", "", size_max=SECRET_BYTES_MAX)
     if token:
         mechanism, response = "OAUTHBEARER", f"n,,\x01auth=Bearer {token}\x01\x01"
     else:
         name = call.text("username", "")
-        password = call.text("password", "", size_max=SECRET_OCTETS_MAX)
+        password = call.text("password", "", size_max=SECRET_BYTES_MAX)
         mechanism, response = "PLAIN", f"\0{name}\0{password}"
     try:
         user = await call.broker.login.admit(
@@ -54,7 +54,7 @@ async def login(call: Call) -> Answer:
 
 
 @operation("logout", LOOK)
-async def logout(call: Call) -> Answer:
+async def logout(call: Call) -> JsonLine:
     """End the ticket of a request; answered when no restart brings it back."""
     written = call.broker.tickets.end(call.text("as"))
     if written is not None:
@@ -63,7 +63,7 @@ async def logout(call: Call) -> Answer:
 
 
 @operation("whoami", LOOK)
-def whoami(call: Call) -> Answer:
+def whoami(call: Call) -> JsonLine:
     """Return the user of a request: name, tags, and virtual hosts that it sees."""
     if call.user is None:
         return {
@@ -76,7 +76,7 @@ def whoami(call: Call) -> Answer:
     return describe(call, call.user)
 
 
-def describe(call: Call, user: User) -> Answer:
+def describe(call: Call, user: User) -> JsonLine:
     """Return a user with its tags and the virtual hosts that it may open."""
     return {
         "user": user.name,

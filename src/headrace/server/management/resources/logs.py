@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.server.config.logs import Logs
-    from headrace.server.management.call import Answer, Call
+    from headrace.server.management.call import Call, JsonLine
 
 operation = OperationTable()
 
 LINES, LINES_MAX = 200, 2000
-READ_OCTETS = 1 << 20  # Of the end of a file.
+READ_BYTES = 1 << 20  # Read from the end of a file.
 LINE_CHARACTERS_MAX = 4096
 BROKER, AUDIT = "broker", "audit"
 NO_PROCESS = "this broker was not started by `headrace serve`"
 
 
 @operation("show log", ADMINISTER, fields="`of`: `broker` or `audit`, `count` (200)")
-async def show_log(call: Call) -> Answer:
+async def show_log(call: Call) -> JsonLine:
     """Return the last ``count`` lines, the oldest first, of the log that ``of`` names.
 
     A file is read on a thread: its disk may be slow.
@@ -68,9 +68,9 @@ def last_lines(path: Path, count: int) -> list[str]:
     """
     handle = open_regular(path)
     with os.fdopen(handle, "rb") as file:
-        start = max(0, os.fstat(handle).st_size - READ_OCTETS)
+        start = max(0, os.fstat(handle).st_size - READ_BYTES)
         file.seek(start)
-        lines = file.read(READ_OCTETS).splitlines()
+        lines = file.read(READ_BYTES).splitlines()
     whole = lines[1:] if start else lines  # The first may be a part.
     return [line.decode(errors="replace") for line in whole[-count:]]
 
@@ -89,7 +89,7 @@ def open_regular(path: Path) -> int:
 
 
 @operation("rotate logs", ADMINISTER, fields="`keep`")
-def rotate_logs(call: Call) -> Answer:
+def rotate_logs(call: Call) -> JsonLine:
     """Rename the log file and the audit log, and begin new ones."""
     keep = call.number("keep", 7, minimum=1, maximum=KEPT_MAX)
     call.broker.audit.rotate(keep)
@@ -97,18 +97,18 @@ def rotate_logs(call: Call) -> Answer:
 
 
 @operation("reopen logs", ADMINISTER)
-def reopen_logs(call: Call) -> Answer:
+def reopen_logs(call: Call) -> JsonLine:
     """Reopen the log file and the audit log by their names, after a rename."""
     call.broker.audit.reopen()
 
-    def reopen(logs: Logs) -> Answer:
+    def reopen(logs: Logs) -> JsonLine:
         logs.reopen()
         return {"reopened": None}
 
     return with_logs(call, reopen)
 
 
-def with_logs(call: Call, work: Callable[[Logs], Answer]) -> Answer:
+def with_logs(call: Call, work: Callable[[Logs], JsonLine]) -> JsonLine:
     """Call ``work`` with the broker's log."""
     if call.broker.logs is None:
         call.refuse("precondition", NO_PROCESS)

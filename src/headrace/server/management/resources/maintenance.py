@@ -11,22 +11,22 @@ from headrace.server.net.drain import CLOSE_S
 from headrace.user_tags import ADMINISTER
 
 if TYPE_CHECKING:
-    from headrace.server.management.call import Answer, Call
+    from headrace.server.management.call import Call, JsonLine
 
 operation = OperationTable()
 
 REASON = "the broker goes out of service for maintenance"
-REASON_OCTETS_MAX = 200
+REASON_BYTES_MAX = 200
 GRACE_S_MAX = 3600
 GIVE_S = 30.0  # How long other brokers of a cluster may take for the virtual hosts of this one.
 
 
 @operation("drain", ADMINISTER, fields="`grace_s`, `reason`")
-async def drain(call: Call) -> Answer:
+async def drain(call: Call) -> JsonLine:
     """Close the ports, wait for clients to leave, then confirm and close the rest."""
     broker = call.broker
     grace_s = call.number("grace_s", 0, maximum=GRACE_S_MAX)
-    reason = reason_of(call, REASON, REASON_OCTETS_MAX)
+    reason = reason_of(call, REASON, REASON_BYTES_MAX)
     call.log("drains the broker")
     if broker.node is not None:
         await broker.node.give_all(GIVE_S)
@@ -42,12 +42,12 @@ async def drain(call: Call) -> Answer:
     if not draining.active:
         call.refuse("conflict", "the broker was resumed meanwhile")
     still_open = len(draining.open_transports())
-    answer: Answer = {"left": left, "closed": closed, "open": still_open, "all_kept": synced}
+    answer: JsonLine = {"left": left, "closed": closed, "open": still_open, "all_kept": synced}
     return answer if all_closed else {**answer, "stubborn": still_open}
 
 
 @operation("resume", ADMINISTER)
-def resume(call: Call) -> Answer:
+def resume(call: Call) -> JsonLine:
     """Open the ports again."""
     if not call.broker.drain.active:
         call.refuse("precondition", "the broker is not drained")

@@ -49,22 +49,22 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
     from headrace.model.selector import Selector
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
     from headrace.wire.table import Value
 
 operation = OperationTable()
 
 COUNT = 10  # Messages shown by default.
-BODY_OCTETS = 1024  # Bytes of each body shown by default,
-BODY_OCTETS_MAX = 1 << 20  # and at most.
+BODY_BYTES = 1024  # Bytes of each body, by default.
+BODY_BYTES_MAX = 1 << 20
 MS = 1000
-OCTETS_PER_STEP = 16384  # See management.socket.STEPS_PER_SLICE.
+BYTES_PER_STEP = 16384  # See management.socket.STEPS_PER_SLICE.
 CLASSES = {KIND_FILE: "file", KIND_STREAM: "stream"}
 PROPERTIES = (
     *("content_type", "content_encoding", "priority", "correlation_id", "reply_to"),
     *("message_id", "type", "user_id", "app_id", "cluster_id"),
 )
-PAYLOAD_OCTETS_MAX = 16 << 20
+PAYLOAD_BYTES_MAX = 16 << 20
 STRING, BASE64 = "string", "base64"
 TEXT_PROPERTIES = (
     *(name for name in PROPERTIES if name != "priority"),
@@ -72,7 +72,7 @@ TEXT_PROPERTIES = (
 )
 NUMBER_PROPERTIES = {"delivery_mode": 2, "priority": 255, "timestamp": (1 << 64) - 1}
 GOT_MAX = 1000  # Messages of one answer.
-GOT_OCTETS_MAX = 64 << 20  # Bytes of bodies after which no more messages are taken.
+TAKEN_BYTES_MAX = 64 << 20  # Taking messages ends after so many bytes of bodies.
 TRUNCATE = 50_000  # Bytes shown of each body, by default.
 REQUEUE, ACCEPT, DISCARD = "requeue", "accept", "discard"
 ACK_MODES = {
@@ -105,7 +105,7 @@ def peek(call: Call) -> Steps:
     if queue is None:
         call.refuse("not-found", f"no queue '{name}' in vhost '{vhost.name}'")
     count_max = call.number("count", COUNT, minimum=1)
-    octets_max = call.number("bytes", BODY_OCTETS, maximum=BODY_OCTETS_MAX)
+    bytes_max = call.number("bytes", BODY_BYTES, maximum=BODY_BYTES_MAX)
     selector = selector_of(call)
     first = position_of(call, queue)
     peeks = [
@@ -120,8 +120,8 @@ def peek(call: Call) -> Steps:
                 yield None
                 continue
             count += 1
-            yield describe_message(vhost, peeked, octets_max)
-            for _ in range(min(octets_max, peeked.message.body_size) // OCTETS_PER_STEP):
+            yield describe_message(vhost, peeked, bytes_max)
+            for _ in range(min(bytes_max, peeked.message.body_size) // BYTES_PER_STEP):
                 yield None  # A large body counts as many steps.
             if count >= count_max:
                 return {"items": count}
@@ -153,13 +153,13 @@ def position_of(call: Call, queue: Queue) -> int | None:
     return read_position(queue, {"from": start}, "from", 0)
 
 
-def describe_message(vhost: VirtualHost, peeked: PeekedMessage, octets_max: int) -> Answer:
+def describe_message(vhost: VirtualHost, peeked: PeekedMessage, bytes_max: int) -> JsonLine:
     """Return a message as a row."""
     message = peeked.message
     assert isinstance(vhost.contents, Contents)
     values = vhost.contents.values(message)
     exchange, routing_key = address_of(message)
-    row: Answer = {
+    row: JsonLine = {
         "position": message.seq,
         "class": CLASSES.get(message.flags & KIND_MASK, "basic"),
         "exchange": exchange,
@@ -184,13 +184,13 @@ def describe_message(vhost: VirtualHost, peeked: PeekedMessage, octets_max: int)
             row[name] = iso(when_ms, MS)
     row["headers"] = as_json(values.headers)
     row["bytes"] = message.body_size
-    return row | body_fields(body_preview(message, octets_max), message.body_size)
+    return row | body_fields(body_preview(message, bytes_max), message.body_size)
 
 
-def body_fields(data: bytes, size: int) -> Answer:
+def body_fields(data: bytes, size: int) -> JsonLine:
     """Return a body, or its beginning, as text if it is UTF-8, else in base64."""
     cut = len(data) < size
-    fields: Answer = {"cut": True} if cut else {}
+    fields: JsonLine = {"cut": True} if cut else {}
     try:
         fields["body"] = codecs.getincrementaldecoder("utf-8")().decode(data, not cut)
     except UnicodeDecodeError:
@@ -218,7 +218,7 @@ def iso(when: datetime | int, per_second: int) -> str | int:
     fields="`vhost`, `exchange`, `routing_key`, `properties`, `payload`, "
     "`payload_encoding`, `lines`",
 )
-async def publish(call: Call) -> Answer:
+async def publish(call: Call) -> JsonLine:
     """Publish a message, mandatory and confirmed; answer when it is durable.
 
     ``exchange``, ``routing_key``, ``properties``, ``payload`` as text, or in base64 with
@@ -249,11 +249,11 @@ async def publish(call: Call) -> Answer:
 
 def properties_of(call: Call) -> BasicProperties:
     """Return the properties of a message, each of the type that 0-9-1 has for it."""
-    given = call.request.get("properties") or {}
-    if not isinstance(given, dict):
+    values = call.request.get("properties") or {}
+    if not isinstance(values, dict):
         call.refuse("bad-request", "'properties' is not an object")
     properties = BasicProperties()
-    for name, value in given.items():
+    for name, value in values.items():
         if name == "headers":
             headers = table_of(value, name)
             properties.headers = cast("dict[str, Value]", headers)
@@ -273,19 +273,19 @@ async def payload_of(call: Call) -> bytes:
     encoding = call.text("payload_encoding", STRING)
     if encoding not in (STRING, BASE64):
         call.refuse("bad-request", f"'payload_encoding' must be {STRING} or {BASE64}")
-    first = piece_of(call, call.request, encoding)
+    first = payload_part(call, call.request, encoding)
     if not call.flag("lines"):
         return first
-    pieces, size = [first], len(first)
+    parts, size = [first], len(first)
     while (line := await call.receive()) is not None:
-        pieces.append(piece_of(call, line, encoding))
-        size += len(pieces[-1])
-        if size > PAYLOAD_OCTETS_MAX:
-            call.refuse("limit", f"a payload has {PAYLOAD_OCTETS_MAX} bytes at most")
-    return b"".join(pieces)
+        parts.append(payload_part(call, line, encoding))
+        size += len(parts[-1])
+        if size > PAYLOAD_BYTES_MAX:
+            call.refuse("limit", f"a payload has {PAYLOAD_BYTES_MAX} bytes at most")
+    return b"".join(parts)
 
 
-def piece_of(call: Call, line: Mapping[str, object], encoding: str) -> bytes:
+def payload_part(call: Call, line: Mapping[str, object], encoding: str) -> bytes:
     """Return the part of a payload that a line has."""
     payload = line.get("payload", "")
     if not isinstance(payload, str):
@@ -309,14 +309,14 @@ class OperatorsGetter(Consumer):
 
 
 @operation("get", USE, READ_QUEUE, fields="`vhost`, `queue`, `count`, `ackmode`, `truncate`")
-async def get(call: Call) -> Answer:
+async def get(call: Call) -> JsonLine:
     """Take up to ``count`` messages, and settle them by ``ackmode`` before the answer."""
     host = host_of(call)
     mode = ACK_MODES.get(call.text("ackmode", "ack_requeue_true"))
     if mode is None:
         call.refuse("bad-request", f"'ackmode' must be one of {', '.join(ACK_MODES)}")
     count = call.number("count", 1, minimum=1)
-    octets_max = call.number("truncate", TRUNCATE, maximum=BODY_OCTETS_MAX)
+    bytes_max = call.number("truncate", TRUNCATE, maximum=BODY_BYTES_MAX)
     name = name_of(call, "queue")
     host.check("read", QUEUE, name)
     queue = host.find_queue(name)
@@ -325,7 +325,7 @@ async def get(call: Call) -> Answer:
         got = get_messages(queue, min(count, GOT_MAX), mode)
         rows = [
             {
-                **describe_message(host.vhost, PeekedMessage(message, 0), octets_max),
+                **describe_message(host.vhost, PeekedMessage(message, 0), bytes_max),
                 **properties_as_sent(host.vhost, message),
                 "left": left,
             }
@@ -350,7 +350,7 @@ def count_gets(call: Call, vhost: VirtualHost, got: list[Message], mode: str) ->
     call.broker.context.channel_ended(vhost, V0_9_1.label, tally)
 
 
-def properties_as_sent(vhost: VirtualHost, message: Message) -> Answer:
+def properties_as_sent(vhost: VirtualHost, message: Message) -> JsonLine:
     """Return properties with the values that the publisher set, None without one."""
     assert isinstance(vhost.contents, Contents)
     values = vhost.contents.values(message)
@@ -373,12 +373,12 @@ def get_messages(queue: Queue, count: int, mode: str) -> list[tuple[Message, int
     getter = OperatorsGetter(queue, "", mode == ACCEPT)
     queue.used_ms = queue.counters.now_ms
     got: list[tuple[Message, int]] = []
-    octets = 0
-    while len(got) < count and octets < GOT_OCTETS_MAX:
+    taken_bytes = 0
+    while len(got) < count and taken_bytes < TAKEN_BYTES_MAX:
         message = queue.get(getter)
         if message is None:
             break
-        octets += message.body_size
+        taken_bytes += message.body_size
         got.append((message, queue.message_count()))
     return got
 

@@ -21,12 +21,12 @@ from headrace.user_tags import ADMINISTER, LOOK, POLICY
 
 if TYPE_CHECKING:
     from headrace.management_rows import ParameterRow
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
 
 operation = OperationTable()
 
 
-async def clear(call: Call, key: Key) -> Answer:
+async def clear(call: Call, key: Key) -> JsonLine:
     """Remove a parameter."""
     if key not in call.broker.access.snapshot.parameters:
         where = f" in virtual host '{key.vhost}'" if key.vhost else ""
@@ -41,7 +41,7 @@ async def clear(call: Call, key: Key) -> Answer:
     own_vhost=True,
     fields="`vhost`, `component`, `name`, `value`; always refused, with the reason",
 )
-def put_parameter(call: Call) -> Answer:
+def put_parameter(call: Call) -> JsonLine:
     """Refuse a parameter of a virtual host: the components here have operations of their own."""
     component = call.text("component")
     if component in COMPONENTS:
@@ -50,7 +50,7 @@ def put_parameter(call: Call) -> Answer:
 
 
 @operation("delete parameter", POLICY, own_vhost=True, fields="`vhost`, `component`, `name`")
-def delete_parameter(call: Call) -> Answer:
+def delete_parameter(call: Call) -> JsonLine:
     """Refuse to remove a parameter of a virtual host, for the same reasons."""
     component, name = call.text("component"), call.text("name")
     if component in COMPONENTS:
@@ -73,7 +73,7 @@ def list_global_parameters(call: Call) -> Steps:
 
 
 @operation("put global parameter", ADMINISTER, fields="`name`, `value`")
-async def put_global_parameter(call: Call) -> Answer:
+async def put_global_parameter(call: Call) -> JsonLine:
     """Set a parameter of the whole broker: any value of JSON, kept for clients."""
     name, value = call.text("name", size_max=255), call.request.get("value")
     check_nested(value, "value")
@@ -81,7 +81,7 @@ async def put_global_parameter(call: Call) -> Answer:
 
 
 @operation("put name", ADMINISTER, fields="`name`: the global parameter `cluster_name`")
-async def put_name(call: Call) -> Answer:
+async def put_name(call: Call) -> JsonLine:
     """Set the name of the cluster, which clients get in connection.start."""
     await set_global(call, CLUSTER_NAME, call.text("name"))
     return {}
@@ -107,6 +107,6 @@ async def set_global(call: Call, name: str, value: object) -> bool:
 
 
 @operation("delete global parameter", ADMINISTER, fields="`name`")
-async def delete_global_parameter(call: Call) -> Answer:
+async def delete_global_parameter(call: Call) -> JsonLine:
     """Remove a parameter of the whole broker."""
     return await clear(call, Key(EVERYWHERE, GLOBAL, call.text("name")))

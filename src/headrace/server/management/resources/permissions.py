@@ -14,7 +14,7 @@ from headrace.user_tags import ADMINISTER, LOOK
 
 if TYPE_CHECKING:
     from headrace.management_rows import PermissionRow, TopicPermissionRow
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
 
 operation = OperationTable()
 
@@ -42,7 +42,7 @@ def list_permissions(call: Call) -> Steps:
 
 
 @operation("put permission", ADMINISTER, fields="`vhost`, `user`, `configure`, `write`, `read`")
-async def put_permission(call: Call) -> Answer:
+async def put_permission(call: Call) -> JsonLine:
     """Set the permissions of a user in a virtual host."""
     value = {**fields_of(call, "configure", "write", "read"), "user": known_user(call)}
     return {
@@ -51,7 +51,7 @@ async def put_permission(call: Call) -> Answer:
 
 
 @operation("delete permission", ADMINISTER, fields="`vhost`, `user`")
-async def delete_permission(call: Call) -> Answer:
+async def delete_permission(call: Call) -> JsonLine:
     """Remove the permissions of a user in a virtual host."""
     user, vhost = call.text("user"), known_vhost(call)
     if (user, vhost) not in call.broker.access.snapshot.permissions:
@@ -88,7 +88,7 @@ def list_topic_permissions(call: Call) -> Steps:
 @operation(
     "put topic permission", ADMINISTER, fields="`vhost`, `user`, `exchange`, `write`, `read`"
 )
-async def put_topic_permission(call: Call) -> Answer:
+async def put_topic_permission(call: Call) -> JsonLine:
     """Restrict the routing keys of a user at a topic exchange."""
     value = {**fields_of(call, "exchange", "write", "read"), "user": known_user(call)}
     return {
@@ -99,7 +99,7 @@ async def put_topic_permission(call: Call) -> Answer:
 
 
 @operation("delete topic permission", ADMINISTER, fields="`vhost`, `user`, `exchange`")
-async def delete_topic_permission(call: Call) -> Answer:
+async def delete_topic_permission(call: Call) -> JsonLine:
     """Remove such a restriction; without ``exchange`` all in the virtual host."""
     user, vhost = call.text("user"), known_vhost(call)
     exchange = None if call.request.get("exchange") is None else call.text("exchange", "")

@@ -16,7 +16,7 @@ from headrace.user_tags import ADMINISTER, LOOK, POLICY
 
 if TYPE_CHECKING:
     from headrace.management_rows import PolicyRow
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
 
 operation = OperationTable()
 
@@ -59,14 +59,14 @@ def list_policies(call: Call) -> Steps:
     own_vhost=True,
     fields="`vhost`, `name`, `pattern`, `definition`, `priority`, `apply-to`",
 )
-async def put_policy(call: Call) -> Answer:
+async def put_policy(call: Call) -> JsonLine:
     """Set a policy; ``name``, ``pattern``, ``definition``, ``priority``, ``apply-to``."""
     value = fields_of(call, "name", "pattern", "definition", "priority", "apply-to")
     return {"created": await put_element(call, "policies", {**value, "vhost": known_vhost(call)})}
 
 
 @operation("put operator policy", ADMINISTER, fields="as `put policy`")
-async def put_operator_policy(call: Call) -> Answer:
+async def put_operator_policy(call: Call) -> JsonLine:
     """Set an operator policy, which no policy can exceed."""
     value = fields_of(call, "pattern", "definition", "priority", "apply-to")
     element: dict[str, object] = {
@@ -79,12 +79,12 @@ async def put_operator_policy(call: Call) -> Answer:
 
 
 @operation("delete policy", POLICY, own_vhost=True, fields="`vhost`, `name`")
-async def delete_policy(call: Call) -> Answer:
+async def delete_policy(call: Call) -> JsonLine:
     """Remove a policy."""
     return await clear(call, Key(known_vhost(call), COMPONENT, call.text("name")))
 
 
 @operation("delete operator policy", ADMINISTER, fields="`vhost`, `name`")
-async def delete_operator_policy(call: Call) -> Answer:
+async def delete_operator_policy(call: Call) -> JsonLine:
     """Remove an operator policy."""
     return await clear(call, Key(known_vhost(call), OPERATOR_COMPONENT, call.text("name")))

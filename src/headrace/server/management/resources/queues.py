@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.management_rows import QueueRow
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
 
 operation = OperationTable()
 
@@ -48,7 +48,7 @@ def describe_queue(vhost: VirtualHost, queue: Queue) -> QueueRow | None:
         "name": queue.name,
         "vhost": vhost.name,
         "type": queue_type(queue.arguments),
-        "replicas": 1,  # Of every type: this node has it.
+        "replicas": 1,  # This node has every queue, of any type.
         "ready": queue.message_count(),
         "unacked": queue.unacked_count,
         "held": queue.pending_count,
@@ -69,7 +69,7 @@ def describe_queue(vhost: VirtualHost, queue: Queue) -> QueueRow | None:
 
 
 @operation("show queue", LOOK, fields="`vhost`, `name`")
-def show_queue(call: Call) -> Answer:
+def show_queue(call: Call) -> JsonLine:
     """Return everything known of one queue."""
     vhost = call.vhost()
     queue = vhost.queues.get(call.text("name"))
@@ -111,7 +111,7 @@ def show_queue(call: Call) -> Answer:
     CONFIGURE_QUEUE,
     fields="`vhost`, `name`, `durable` (true), `auto_delete`, `arguments`",
 )
-def declare_queue(call: Call) -> Answer:
+def declare_queue(call: Call) -> JsonLine:
     """Declare a queue; one with the same attributes may exist."""
     host, name, arguments = host_of(call), name_of(call, default=""), arguments_of(call)
     if call.flag("exclusive"):
@@ -127,7 +127,7 @@ def declare_queue(call: Call) -> Answer:
 
 
 @operation("delete queue", USE, CONFIGURE_QUEUE, fields="`vhost`, `name`, `if_unused`, `if_empty`")
-def delete_queue(call: Call) -> Answer:
+def delete_queue(call: Call) -> JsonLine:
     """Delete a queue; return how many ready messages it had."""
     host, name = host_of(call), name_of(call)
     host.check("configure", QUEUE, name)
@@ -139,6 +139,6 @@ def delete_queue(call: Call) -> Answer:
 @operation(
     "purge queue", USE, RequiredPermission("read", "queue", "name"), fields="`vhost`, `name`"
 )
-def purge_queue(call: Call) -> Answer:
+def purge_queue(call: Call) -> JsonLine:
     """Drop the ready messages of a queue."""
     return {"count": host_of(call).purge_queue(name_of(call))}

@@ -24,7 +24,7 @@ from headrace.user_tags import ADMINISTER
 if TYPE_CHECKING:
     from headrace.management_rows import SettingRow
     from headrace.server.config.settings import Setting
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
 
 operation = OperationTable()
 
@@ -77,7 +77,7 @@ def source_of(row: Setting, value: object) -> str:
 
 
 @operation("reload", ADMINISTER)
-def reload(call: Call) -> Answer:
+def reload(call: Call) -> JsonLine:
     """Read the settings again."""
     call.log("has the settings read again")
     try:

@@ -12,9 +12,10 @@ from headrace.server.management.operation_table import OperationTable
 from headrace.user_tags import LOOK
 
 if TYPE_CHECKING:
+    from headrace.management_rows import StagedBatchRow
     from headrace.model.transaction.dtx import Branch
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, Steps
 
 operation = OperationTable()
 
@@ -37,10 +38,15 @@ def list_batches(call: Call) -> Steps:
     return {"items": count}
 
 
-def describe_sink(vhost: VirtualHost, name: str, staged: list[Branch]) -> Answer:
+def describe_sink(vhost: VirtualHost, name: str, staged: list[Branch]) -> StagedBatchRow:
     """Return a sink as a row of a list; ``last`` is the last committed batch, None for none."""
+    sink = vhost.sinks.find(name)
     return {
-        **vhost.sinks.describe(name),
+        "sink": name,
+        "owner": sink.owner,
+        "epoch": sink.epoch,
+        "last": None if sink.last < 0 else sink.last,
+        "at_ms": sink.at_ms,
         "vhost": vhost.name,
         "batches": sorted({read_xid(branch.xid)[1] for branch in staged}),
         "branches": len(staged),

@@ -15,7 +15,7 @@ from headrace.server.management.operation_table import OperationTable
 from headrace.user_tags import LOOK, MONITOR
 
 if TYPE_CHECKING:
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
     from headrace.server.management.managed_broker import ManagedBroker
 
 operation = OperationTable()
@@ -60,7 +60,7 @@ def status(call: Call) -> Steps:
     }
 
 
-def journals_of(broker: ManagedBroker) -> Answer:
+def journals_of(broker: ManagedBroker) -> JsonLine:
     """Return the counts and sizes of the journals; each group has one sync."""
     stores = list(broker.storage.stores.values())
     counts, size = broker.storage.journal_sums.counts(stores), sizes(stores)
@@ -130,15 +130,15 @@ def vhost_ok(broker: ManagedBroker, vhost: str) -> str:
 
 
 @operation("health", LOOK, fields="`checks`, `vhost`")
-def health(call: Call) -> Answer:
+def health(call: Call) -> JsonLine:
     """Run ``checks``, or all; return the problem each finds, empty for none.
 
     With ``vhost`` it is also checked whether this broker serves that virtual host.
     """
-    wanted = call.request.get("checks", list(CHECKS))
-    if not isinstance(wanted, list) or not all(name in CHECKS for name in wanted):
+    checks = call.request.get("checks", list(CHECKS))
+    if not isinstance(checks, list) or not all(name in CHECKS for name in checks):
         call.refuse("bad-request", f"'checks' must be among {', '.join(CHECKS)}")
-    problems = {name: CHECKS[name](call.broker) for name in wanted}
+    problems = {name: CHECKS[name](call.broker) for name in checks}
     if "vhost" in call.request:
         problems["vhost"] = vhost_ok(call.broker, call.text("vhost"))
     return {"healthy": not any(problems.values()), "checks": problems}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 operation = OperationTable()
 
-SEGMENTS_SHOWN_MAX = 1000  # Of one stream.
+SEGMENTS_SHOWN_MAX = 1000  # Segments of one stream.
 
 
 @operation("list streams", LOOK, fields="`vhost`, `everywhere`")

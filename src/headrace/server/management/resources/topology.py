@@ -18,16 +18,17 @@ from headrace.user_tags import LOOK
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from headrace.management_rows import GraphEdge, GraphNode
     from headrace.model.exchange.binding import Binding, Destination
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
 
 operation = OperationTable()
 
-QUEUES_SHOWN_MAX = 1000  # Of one route.
-NODES, NODES_MAX = 40, 200  # Of a topology.
+QUEUES_SHOWN_MAX = 1000  # Queues of one route.
+NODES, NODES_MAX = 40, 200  # Objects of a topology: by default, and at most.
 EDGES_MAX = 1000
-EDGES_OF_NODE = 200  # That are looked at, of each object.
+EDGES_OF_NODE = 200  # Edges of each object that are examined.
 KEYS_MAX = 32  # Further routing keys of one message.
 COPIES = ("CC", "BCC")  # Headers with further routing keys.
 BINDING, ALTERNATE, DEAD_LETTER = "binding", "alternate", "dead-letter"
@@ -37,7 +38,7 @@ BINDING, ALTERNATE, DEAD_LETTER = "binding", "alternate", "dead-letter"
 
 
 @operation("route", LOOK, fields="`vhost`, `exchange`, `routing_key`, `headers`")
-def route(call: Call) -> Answer:
+def route(call: Call) -> JsonLine:
     """Return the queues that a message would reach. Nothing is published or counted.
 
     The exchanges match as for a message. Duplicates are not looked for, and where an exchange
@@ -61,10 +62,12 @@ def copies_of(call: Call, headers: dict[str, object]) -> list[str]:
     """Return the routing keys in the headers CC and BCC."""
     keys: list[str] = []
     for name in COPIES:
-        given = headers.get(name, [])
-        if not isinstance(given, list) or not all(isinstance(key, str) for key in given):
+        routing_keys = headers.get(name, [])
+        if not isinstance(routing_keys, list) or not all(
+            isinstance(key, str) for key in routing_keys
+        ):
             call.refuse("bad-request", f"header '{name}' is not a list of routing keys")
-        keys += given
+        keys += routing_keys
     if len(keys) > KEYS_MAX:
         call.refuse("limit", f"a message has {KEYS_MAX} further routing keys at most")
     return keys
@@ -105,7 +108,7 @@ class Topology:
         self._nodes_max = nodes_max
         self._numbers: dict[Destination, int] = {}
         self._edges: dict[tuple[Destination, Destination, str, object], None] = {}
-        self.edges: list[Answer] = []
+        self.edges: list[GraphEdge] = []
         self.cut = False
 
     def walk(self, start: Destination) -> Iterator[None]:
@@ -168,7 +171,7 @@ class Topology:
             self.cut = True
         return first[:EDGES_OF_NODE]
 
-    def nodes(self) -> list[Answer]:
+    def nodes(self) -> list[GraphNode]:
         """Return the objects in the order of their numbers."""
         return [
             {

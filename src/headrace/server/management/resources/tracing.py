@@ -10,13 +10,13 @@ from headrace.user_tags import ADMINISTER
 
 if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answer, Call
+    from headrace.server.management.call import Call, JsonLine
 
 operation = OperationTable()
 
 
 @operation("trace", ADMINISTER, fields="`vhost`, `on`")
-def switch(call: Call) -> Answer:
+def switch(call: Call) -> JsonLine:
     """Switch tracing of a virtual host on or off; without ``on`` return the state."""
     vhost = call.vhost()
     if "on" in call.request:

@@ -7,20 +7,21 @@ A decision is a request of :mod:`headrace.gateway.requests`, with the same field
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.requests import transactions
 from headrace.gateway.requests.transactions import describe as describe_branch
 from headrace.model.exchange.binding import QUEUE
-from headrace.server.management.call import Row, list_objects
+from headrace.server.management.call import list_objects
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.operator_session import host_of, run_request
 from headrace.user_tags import LOOK, USE
 
 if TYPE_CHECKING:
+    from headrace.management_rows import TransactionRow
     from headrace.model.transaction.dtx import Branch
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
 
 operation = OperationTable()
 
@@ -33,10 +34,10 @@ def list_transactions(call: Call) -> Steps:
     return list_objects(call, lambda vhost: list(vhost.branches), describe_transaction)
 
 
-def describe_transaction(vhost: VirtualHost, branch: Branch) -> Row:
+def describe_transaction(vhost: VirtualHost, branch: Branch) -> TransactionRow:
     """Return a branch of a distributed transaction as a row of a list."""
     row = describe_branch(branch)
-    return {"xid": row.pop("xid"), "vhost": vhost.name, **row}
+    return cast("TransactionRow", {"xid": row.pop("xid"), "vhost": vhost.name, **row})
 
 
 @operation(
@@ -45,7 +46,7 @@ def describe_transaction(vhost: VirtualHost, branch: Branch) -> Row:
     fields="`vhost`, `xid`, `what`: `commit`, `rollback` or `forget`; `heuristic`",
     note="configure `amq.headrace.transactions`",
 )
-async def decide_transaction(call: Call) -> Answer:
+async def decide_transaction(call: Call) -> JsonLine:
     """Commit, roll back or forget a branch; ``heuristic``: in place of its coordinator."""
     decision = call.text("what")
     if decision not in DECISIONS:

@@ -16,12 +16,12 @@ from headrace.user_tags import ADMINISTER
 
 if TYPE_CHECKING:
     from headrace.model.policy.accounts import Account
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
     from headrace.store.catalog.users import UserDirectory
 
 operation = OperationTable()
 
-PASSWORD_OCTETS_MAX = 65536
+PASSWORD_BYTES_MAX = 65536
 
 
 @operation("list users", ADMINISTER, fields="`hashes`")
@@ -51,24 +51,25 @@ def list_users(call: Call) -> Steps:
     fields="`name`, `tags`, `password`, or `password_hash` and `hashing_algorithm`, "
     "or `keep_password`",
 )
-async def put_user(call: Call) -> Answer:
+async def put_user(call: Call) -> JsonLine:
     """Add or change a user.
 
     With ``password``, or ``password_hash`` and ``hashing_algorithm``, these are set; with
     ``keep_password`` those of before stay. Without any the user cannot log in with a password.
     """
     request = {name: value for name, value in call.request.items() if name != "password"}
-    given = read_account(Element("users", 0, request, None))
-    check_name("user", given.name)
-    is_new = call.broker.access.account(given.name) is None
-    password = call.text("password", "", size_max=PASSWORD_OCTETS_MAX)
-    if password and given.password_hash != NO_PASSWORD:
+    new_account = read_account(Element("users", 0, request, None))
+    check_name("user", new_account.name)
+    is_new = call.broker.access.account(new_account.name) is None
+    password = call.text("password", "", size_max=PASSWORD_BYTES_MAX)
+    if password and new_account.password_hash != NO_PASSWORD:
         call.refuse("bad-request", "'password' and 'password_hash' exclude each other")
     if call.flag("keep_password"):
-        given = replace(account_of(call, given.name), tags=given.tags)
+        new_account = replace(account_of(call, new_account.name), tags=new_account.tags)
 
     def change(users: UserDirectory) -> None:
-        account = make_account(given.name, password, given.tags) if password else given
+        name, tags = new_account.name, new_account.tags
+        account = make_account(name, password, tags) if password else new_account
         users.change(Changes(accounts={account.name: account}))
 
     await call.broker.accounts.perform(change, call.actor)
@@ -76,7 +77,7 @@ async def put_user(call: Call) -> Answer:
 
 
 @operation("delete user", ADMINISTER, fields="`name`")
-async def delete_user(call: Call) -> Answer:
+async def delete_user(call: Call) -> JsonLine:
     """Delete a user; its connections are closed."""
     name = account_of(call, call.text("name")).name
     await call.broker.accounts.perform(lambda users: users.delete_user(name), call.actor)
@@ -84,7 +85,7 @@ async def delete_user(call: Call) -> Answer:
 
 
 @operation("show user", ADMINISTER, fields="`name`")
-def show_user(call: Call) -> Answer:
+def show_user(call: Call) -> JsonLine:
     """Return a user with the hash of its password, as an export of definitions does."""
     account = account_of(call, call.text("name"))
     return {"name": account.name, "tags": list(account.tags), **hash_fields(account, False)}

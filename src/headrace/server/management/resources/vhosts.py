@@ -16,7 +16,7 @@ from headrace.user_tags import ADMINISTER, LOOK
 
 if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
     from headrace.server.management.managed_broker import ManagedBroker
 
 operation = OperationTable()
@@ -74,7 +74,7 @@ def metadata_of(broker: ManagedBroker, vhost: VirtualHost) -> Row:
 
 
 @operation("show vhost", LOOK, fields="`vhost`")
-def show_vhost(call: Call) -> Answer:
+def show_vhost(call: Call) -> JsonLine:
     """Return the metadata of one virtual host."""
     vhost = call.vhost()
     return {"name": vhost.name, **metadata_of(call.broker, vhost)}
@@ -95,7 +95,7 @@ def known_vhost(call: Call) -> str:
     "`protected_from_deletion`",
     note="a user who adds one gets all permissions in it",
 )
-async def put_vhost(call: Call) -> Answer:
+async def put_vhost(call: Call) -> JsonLine:
     """Add or change a virtual host; ``tracing`` switches tracing.
 
     The user who adds one gets all permissions in it, as with RabbitMQ.
@@ -116,7 +116,7 @@ async def put_vhost(call: Call) -> Answer:
 
 
 @operation("delete vhost", ADMINISTER, fields="`name`")
-async def delete_vhost(call: Call) -> Answer:
+async def delete_vhost(call: Call) -> JsonLine:
     """Delete a virtual host with everything in it, unless it is protected.
 
     ``AccountChanges`` applies the deletion to the running broker (``VirtualHosts.drop``).

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.call import Call, JsonLine, Steps
     from headrace.server.management.sampling.queue_changes import QueueChanges
     from headrace.server.management.sampling.queue_row import QueueRow
 
@@ -103,7 +103,7 @@ def queue_lines(call: Call, changes: QueueChanges, since: int, epoch: int) -> St
 
 def queue_line(
     rows: list[tuple[Queue, QueueRow]], vhosts: Mapping[str, VirtualHost], since: int
-) -> Answer:
+) -> JsonLine:
     """Return the line of some queues."""
     fields, names = ROW_FIELDS[QUEUE]
     new = [
@@ -147,7 +147,7 @@ def sees(call: Call, kind: str, sampled: SampledObject | QueueRow) -> bool:
     return call.sees_all if kind in (TOTALS, PROTOCOL, LOGINS) else call.sees_vhost(sampled.vhost)
 
 
-def line(kind: str, objects: list[SampledObject], since: int) -> Answer:
+def line(kind: str, objects: list[SampledObject], since: int) -> JsonLine:
     """Return the line of some rows."""
     fields, names = ROW_FIELDS[kind]
     new = [

@@ -33,7 +33,7 @@ class QueueChanges:
         self._counters = counters
         self._run = next(RUNS)
         self._policies: dict[VirtualHost, Policies] = {}  # The policies of the rows.
-        self._changes: deque[tuple[int, list[Queue]]] = deque()  # By look, the latest last.
+        self._changes: deque[tuple[int, list[Queue]]] = deque()  # Queues by look, the latest last.
         self._changes_count = 0
         self._known_since = 0  # The changes of all looks after this one are known.
         self._own = QueueRow(0, "", 0, self._run)  # For the queues of the broker's own.

@@ -76,7 +76,7 @@ class QueueRow(QueueNumbers):
         self.number = number
         self.vhost = vhost
         self.host = host  # The number of the virtual host, which is never used again.
-        self.run = run  # Of the sampler, which forgets all its rows at once.
+        self.run = run  # The run of the sampler, which forgets all its rows at once.
         self.policy = ""  # The names of its policies in its static fields.
         self.operator_policy = ""
         # Looks: the first, the last change, the last change of the static fields.

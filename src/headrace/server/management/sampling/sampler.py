@@ -125,7 +125,7 @@ class Sampler:
         """Drop all objects; every client gets all rows the next time."""
         self.kinds: dict[str, dict[Hashable, SampledObject]] = {kind: {} for kind in ROW_FIELDS}
         self._sums: dict[VirtualHost, VhostSums] = {}
-        self._policies: dict[VirtualHost, Policies] = {}  # By which exchanges were last read.
+        self._policies: dict[VirtualHost, Policies] = {}  # Policies of the last read of exchanges.
         self._totals = Totals()
         self.gone: deque[EndedObject] = deque()
         self._looks: deque[tuple[float, int]] = deque()  # Times and numbers of the last looks.

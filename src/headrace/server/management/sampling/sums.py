@@ -42,7 +42,7 @@ class VhostSums:
     def __init__(self, number: int) -> None:
         """``number`` is never used again."""
         self.number = number
-        self.numbers = QueueNumbers()  # Of the existing queues.
+        self.numbers = QueueNumbers()  # The sums of the existing queues.
         self.connections = 0
         self.channels = ChannelTally()
         self._ended: Values = ()  # The counts of deleted queues.
@@ -109,7 +109,7 @@ class Totals:
 
     def __init__(self) -> None:
         self.versions: dict[str, VersionSums] = {}
-        self._past: Values = (0,) * len(QUEUE_SUMS)  # Of virtual hosts that were deleted.
+        self._past: Values = (0,) * len(QUEUE_SUMS)  # Sums of deleted virtual hosts.
         self._counts = self._past
 
     def begin(self, counters: Counters) -> None:

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of JSON Schemas: types, objects, lists and pages."""
+"""Parts of the JSON Schemas of bodies and answers: types, objects, lists and pages.
+
+A schema of an answer has the fields that the answer always has. For RabbitMQ's paths these are
+the fields, with types, that clients with strict decoders require; answers have more.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,10 @@ OBJECT: JsonObject = {"type": "object"}
 TEXTS: JsonObject = {"type": "array", "items": TEXT}
 OBJECTS: JsonObject = {"type": "array", "items": OBJECT}
 TEXT_OR_NONE: JsonObject = {"type": ["string", "null"]}
+WHOLE_OR_NONE: JsonObject = {"type": ["integer", "null"], "minimum": 0}
+NUMBER_OR_NONE: JsonObject = {"type": ["number", "null"], "minimum": 0}
+UINT32: JsonObject = {"type": "integer", "minimum": 0, "maximum": (1 << 32) - 1}
+TIME: JsonObject = {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"}
 
 
 def record(**fields: JsonObject) -> JsonObject:
@@ -23,12 +31,12 @@ def record(**fields: JsonObject) -> JsonObject:
     return {"type": "object", "properties": names, "required": list(names)}
 
 
-def every(schema: JsonObject) -> JsonObject:
+def array_of(schema: JsonObject) -> JsonObject:
     """Return the schema of a list without pages."""
     return {"type": "array", "items": schema}
 
 
-def rows(schema: JsonObject) -> JsonObject:
+def list_or_page_of(schema: JsonObject) -> JsonObject:
     """Return the schema of a list, or of a page of it."""
     page = record(
         total_count=WHOLE,
@@ -37,6 +45,9 @@ def rows(schema: JsonObject) -> JsonObject:
         page=WHOLE,
         page_size=WHOLE,
         page_count=WHOLE,
-        items=every(schema),
+        items=array_of(schema),
     )
-    return {"anyOf": [every(schema), page]}
+    return {"anyOf": [array_of(schema), page]}
+
+
+NAMED = record(name=TEXT)

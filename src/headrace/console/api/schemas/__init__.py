@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""JSON Schemas of answers: of RabbitMQ's paths, and of our own."""
