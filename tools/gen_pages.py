@@ -60,7 +60,7 @@ PAGES = {
     "reference/management.md": management,
     "reference/settings.md": settings.manual,
     "reference/management-api.md": management_api,
-    "reference/spark-options.md": spark_options.manual,
+    "reference/spark-options.md": spark_options.render_page,
     "adr/index.md": decisions,
 }
 

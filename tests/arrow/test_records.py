@@ -22,7 +22,7 @@ from headrace.columns.errors import DataLossError, StreamMissingError
 from headrace.columns.options.kinds import OptionError
 from headrace.columns.read.decoded_rows import DecodeError
 from headrace.columns.runtime import connections
-from headrace.columns.runtime.connections import TooManyReadsError, own_lane
+from headrace.columns.runtime.connections import TooManyReadsError, own_pool
 from headrace.columns.schema.columns import COLUMNS, CONTENT_HEADER
 
 if TYPE_CHECKING:
@@ -216,22 +216,22 @@ def test_a_read_that_ends_early_gives_its_connection_back(
 ) -> None:
     fill(connection, name, ["x"] * 100)
     records = stream(broker.url, name, batch_rows=10)
-    for _ in range(connections.LANES_MAX + 1):
+    for _ in range(connections.POOLS_MAX + 1):
         reader = records.reader()
         assert reader.read_next_batch().num_rows == 10
         reader.close()
         del reader
-    assert not connections._lanes
-    assert all(key[3] == 0 for key in connections._links)
+    assert not connections._pools
+    assert all(key[3] == 0 for key in connections._connections)
 
 
 def test_reads_at_once_have_a_limit(broker: ChildBroker, name: str) -> None:
     uri = connections_uri(broker)
-    held = [own_lane(uri) for _ in range(connections.LANES_MAX)]
+    held = [own_pool(uri) for _ in range(connections.POOLS_MAX)]
     for one in held:
         one.__enter__()
     try:
-        with pytest.raises(TooManyReadsError, match="64 reads are open at once"), own_lane(uri):
+        with pytest.raises(TooManyReadsError, match="64 reads are open at once"), own_pool(uri):
             pass
     finally:
         for one in held:

@@ -56,7 +56,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int, tuple[st
     real = Records._batches
 
     def batches(self: Records) -> Iterator[pa.RecordBatch]:
-        found.extend((one.stream, one.first, one.last, self._wanted.names) for one in self.ranges)
+        found.extend((one.stream, one.first, one.last, self._columns.names) for one in self.ranges)
         return real(self)
 
     monkeypatch.setattr(Records, "_batches", batches)

@@ -103,19 +103,19 @@ def test_a_queue_needs_a_spool(spark: SparkSession, url: str, name: Name, tmp_pa
 
 def test_nothing_unacked_is_lost_with_the_driver(url: str, name: Name, tmp_path: Path) -> None:
     """A batch that was taken and not committed comes again under its numbers, once."""
-    from headrace.spark.queue.spooled import Spooled
+    from headrace.spark.queue.spool_lease import SpoolLease
 
     queue = name("q")
     publish(url, queue, 0, 100)
     given = {"uri": url, "queue": queue, "spoolDirectory": str(tmp_path / "spool")}
     options = read_options(given, streaming=True)
-    spooled = Spooled(options)
+    spooled = SpoolLease(options)
     spooled.claim("me")
     assert spooled.take("me", 0, 60, 1 << 30) == 60
     connections.forget(options.uri)
     spooled.close()
     publish(url, queue, 100, 120)
-    spooled = Spooled(options)
+    spooled = SpoolLease(options)
     state = spooled.claim("me")
     assert (state.settled, state.next) == (0, 60)
     assert spooled.take("me", 0, 1000, 1 << 30) == 60

@@ -36,7 +36,7 @@ PASSWORD = "hunter2-wanders-off"
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChildBroker]:
-    """A broker with the user above."""
+    """A broker with the user of these tests."""
     data = tmp_path_factory.mktemp("broker") / "data"
     headrace_cli = [sys.executable, "-m", "headrace.cli"]
     environment = {**os.environ, "PYTHONPATH": str(Path(headrace.__file__).parent.parent)}
@@ -54,26 +54,26 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChildBroker]:
 
 @pytest.fixture(scope="session")
 def uri(broker: ChildBroker) -> str:
-    """How Spark connects: with the password in the URL."""
+    """The URL of the broker, with the password."""
     return broker.url_of(USER, PASSWORD, VHOST)
 
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A name that no other test uses, and that says which test made it."""
+    """A name that no other test uses, made of the name of the test."""
     test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
     return f"{test[:80]}.{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture(scope="session")
 def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where Spark logs."""
+    """The file of Spark's log."""
     return tmp_path_factory.mktemp("spark") / "spark.log"
 
 
 @pytest.fixture(scope="session")
 def own_spark(spark_log: Path) -> Iterator[OneSpark]:
-    """What makes the session of this directory."""
+    """The factory of the Spark session of this directory."""
     from pyspark.sql import SparkSession
 
     scratch = spark_log.parent
@@ -112,13 +112,13 @@ def own_spark(spark_log: Path) -> Iterator[OneSpark]:
 
 @pytest.fixture
 def spark(own_spark: OneSpark) -> SparkSession:
-    """A session of two cores. It finds the data source by itself."""
+    """A session with two cores, which finds the data source without registration."""
     return own_spark.session()
 
 
 @pytest.fixture
 def read(spark: SparkSession, uri: str) -> Callable[..., DataFrame]:
-    """Reads a stream as a batch."""
+    """Return a function that reads a stream as a batch."""
 
     def load(stream: str, **options: Any) -> DataFrame:
         reader = spark.read.format("amqp").option("uri", uri).option("stream", stream)
@@ -129,7 +129,7 @@ def read(spark: SparkSession, uri: str) -> Callable[..., DataFrame]:
 
 @pytest.fixture
 def follow(spark: SparkSession, uri: str) -> Callable[..., DataFrame]:
-    """Reads a stream as a stream, from its beginning unless told."""
+    """Return a function that reads a stream as a streaming query, by default from its beginning."""
 
     def load(stream: str, **options: Any) -> DataFrame:
         reader = spark.readStream.format("amqp").option("uri", uri).option("stream", stream)

@@ -40,11 +40,11 @@ def test_rows_are_those_of_spark(
     with connection.channel() as channel:
         channel.declare_queue(name, durable=True, arguments={"x-queue-type": "stream"})
         channel.publish_many([message(number) for number in range(300)], name)
-    given = {"value": "json", "valueSchema": SCHEMA, "includeBody": "true"}
-    theirs = read(name, **given).toArrow().sort_by("offset")
-    ours = pa.table(
+    texts = {"value": "json", "valueSchema": SCHEMA, "includeBody": "true"}
+    spark_table = read(name, **texts).toArrow().sort_by("offset")
+    arrow_table = pa.table(
         stream(uri, name, value="json", value_schema=SCHEMA, include_body=True)
     ).sort_by("offset")
-    assert ours.schema.names == theirs.schema.names
-    assert ours.cast(theirs.schema).to_pylist() == theirs.to_pylist()
-    assert ours.num_rows == 300
+    assert arrow_table.schema.names == spark_table.schema.names
+    assert arrow_table.cast(spark_table.schema).to_pylist() == spark_table.to_pylist()
+    assert arrow_table.num_rows == 300

@@ -26,7 +26,7 @@ Publish = Callable[..., None]
 
 
 def offsets(frame: DataFrame) -> list[int]:
-    """The offsets of a DataFrame, in order."""
+    """Return the offsets of a DataFrame, sorted."""
     return sorted(row.offset for row in frame.select("offset").collect())
 
 
@@ -113,7 +113,7 @@ def test_partitions_share_a_range_without_gap_or_overlap(
 def test_tasks_of_two_partitions_read_at_the_same_time(
     read: Read, publish: Publish, name: str
 ) -> None:
-    """Each of two tasks waits until the other is under way: one after the other would not end."""
+    """Each of two tasks waits until the other has begun, so sequential tasks would never end."""
     publish(name, *map(str, range(10)))
 
     def meet(index: int, rows: Any) -> Any:
@@ -139,8 +139,8 @@ def test_several_streams_in_one_read(read: Read, publish: Publish, name: str) ->
         f'["{name}.a", "{name}.b"]',
         startingOffsets=f'{{"{name}.a": 1, "{name}.b": "earliest"}}',
     )
-    found = sorted((row.stream, row.offset, bytes(row.body)) for row in frame.collect())
-    assert found == [(f"{name}.a", 1, b"a1"), (f"{name}.b", 0, b"b0"), (f"{name}.b", 1, b"b1")]
+    actual = sorted((row.stream, row.offset, bytes(row.body)) for row in frame.collect())
+    assert actual == [(f"{name}.a", 1, b"a1"), (f"{name}.b", 0, b"b0"), (f"{name}.b", 1, b"b1")]
 
 
 def test_a_schema_chooses_columns(
@@ -162,8 +162,8 @@ def test_an_empty_stream_gives_no_rows(read: Read, publish: Publish, name: str) 
 def test_bodies_of_a_megabyte(read: Read, publish: Publish, name: str) -> None:
     publish(name, *[bytes([index]) * (1 << 20) for index in range(20)])
     rows = read(name).selectExpr("offset", "length(body) AS size", "hex(substr(body, 1, 1)) AS h")
-    found = [tuple(row) for row in rows.orderBy("offset").collect()]
-    assert found == [(index, 1 << 20, f"{index:02X}") for index in range(20)]
+    actual = [tuple(row) for row in rows.orderBy("offset").collect()]
+    assert actual == [(index, 1 << 20, f"{index:02X}") for index in range(20)]
 
 
 def test_offsets_that_retention_dropped_are_an_error_unless_allowed(
@@ -180,8 +180,8 @@ def test_offsets_that_retention_dropped_are_an_error_unless_allowed(
     text = failure(read(name, startingOffsets=start).collect)
     assert f"stream '{name}' no longer has the records from offset 0 to {first - 1}" in text
     assert "set option 'failOnDataLoss' to 'false'" in text
-    kept = read(name, startingOffsets=start, failOnDataLoss="false")
-    assert offsets(kept) == list(range(first, 200))
+    retained = read(name, startingOffsets=start, failOnDataLoss="false")
+    assert offsets(retained) == list(range(first, 200))
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_bad_option_is_named_to_the_user(
     text: str,
 ) -> None:
     publish(name, "a")
-    given = {"uri": uri, "stream": name}
-    given |= {key: value.replace("STREAM", name) for key, value in options.items()}
-    said = failure(lambda: spark.read.format("amqp").options(**given).load().collect())
-    assert text.replace("STREAM", name) in said
+    texts = {"uri": uri, "stream": name}
+    texts |= {key: value.replace("STREAM", name) for key, value in options.items()}
+    message = failure(lambda: spark.read.format("amqp").options(**texts).load().collect())
+    assert text.replace("STREAM", name) in message

@@ -33,7 +33,7 @@ ORDER = "id BIGINT, price DECIMAL(10, 2), items ARRAY<STRUCT<sku: STRING, n: INT
 
 
 def keep(frame: DataFrame, home: Path) -> None:
-    """Append what is there now to Parquet files under `home`."""
+    """Append the present records to Parquet files under `home`."""
     (
         frame.writeStream.format("parquet")
         .option("path", str(home / "out"))
@@ -45,7 +45,7 @@ def keep(frame: DataFrame, home: Path) -> None:
 
 
 def drain(connection: blocking.Connection, queue: str) -> list[Any]:
-    """All messages of a queue."""
+    """Return all messages of a queue, which is empty afterwards."""
     with connection.channel() as channel:
         return all_ready(channel, queue)
 
@@ -109,7 +109,7 @@ def test_a_schema_grows_at_a_restart_and_a_changed_type_is_rescued(
     publish(name, '{"id": "four", "price": 3}')
     run()
     assert sorted(path.name for path in versions.iterdir()) == ["0.json", "1.json"]
-    found = (
+    actual = (
         spark.read.schema(
             "offset BIGINT, value STRUCT<id: BIGINT, who: STRING, price: DOUBLE>, "
             "_rescued_data STRING"
@@ -119,7 +119,7 @@ def test_a_schema_grows_at_a_restart_and_a_changed_type_is_rescued(
         .select("value.*", "_rescued_data")
         .collect()
     )
-    assert [tuple(row) for row in found] == [
+    assert [tuple(row) for row in actual] == [
         (1, "a", None, None),
         (2, None, None, None),
         (3, None, 2.5, None),
@@ -158,11 +158,11 @@ def test_a_batch_of_poison_goes_to_the_dead_letters_and_the_query_goes_on(
     assert (first[0].content_type, first[0].priority) == ("text/x", 3)
     headers = first[0].headers
     assert headers["a"] == 1
-    assert headers[dead_letters.SOURCE] == name
-    assert headers[dead_letters.OFFSET] == 0
-    assert headers[dead_letters.ROUTING_KEY] == name
-    assert headers[dead_letters.MESSAGE_ID] == "m7"
-    assert str(headers[dead_letters.REASON]).startswith("no JSON: Expecting value")
+    assert headers[dead_letters.SOURCE_HEADER] == name
+    assert headers[dead_letters.RECORD_OFFSET_HEADER] == 0
+    assert headers[dead_letters.ROUTING_KEY_HEADER] == name
+    assert headers[dead_letters.MESSAGE_ID_HEADER] == "m7"
+    assert str(headers[dead_letters.REASON_HEADER]).startswith("no JSON: Expecting value")
 
     publish(name, '{"id": 3}')
     run()
@@ -194,7 +194,7 @@ def test_poison_in_a_queue_is_settled_once_its_letters_are_out(
     keep(frame.load().select("offset", "value.id"), tmp_path)
     letters = drain(connection, f"{name}.bad")
     assert [message.body for message in letters] == [b"poison", b"more of it"]
-    assert {message.headers[dead_letters.SOURCE] for message in letters} == {name}
+    assert {message.headers[dead_letters.SOURCE_HEADER] for message in letters} == {name}
     assert drain(connection, name) == []
     with Lease(connection, name, "spark") as lease:
         assert lease.info().leased == 0

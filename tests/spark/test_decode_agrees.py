@@ -65,20 +65,20 @@ MALFORMED = ['{"i": 1', '{"i": 01}', "{i: 1}", '{"i": 1,}', "nothing", "[1, 2]",
 
 
 def json_bodies(random: Random) -> list[str]:
-    """Objects of every special value alone, and of random ones together."""
-    found = [json.dumps({name: one}) for name, values in SPECIAL.items() for one in values]
+    """Return objects with one special value each, and objects with random values."""
+    bodies = [json.dumps({name: one}) for name, values in SPECIAL.items() for one in values]
     for _ in range(400):
         names = random.sample(list(SPECIAL), random.randrange(6))
         row = {name: random.choice([*SPECIAL[name][:3], None]) for name in names}
         if random.random() < 0.2:
             row["unknown"] = {"a": 1}
         spaces = random.choice([None, 2])
-        found.append(json.dumps(row, ensure_ascii=random.random() < 0.5, indent=spaces))
-    return [*found, *MALFORMED]
+        bodies.append(json.dumps(row, ensure_ascii=random.random() < 0.5, indent=spaces))
+    return [*bodies, *MALFORMED]
 
 
 def csv_bodies(random: Random) -> list[str]:
-    """Records of texts that may fit."""
+    """Return records with special texts in one column each, and records with random texts."""
     texts: dict[str, list[str]] = {
         "i": ["1", "-7", "+5", "", "1.0", "x", " 1", "2147483648", "007"],
         "l": ["9223372036854775807", "9223372036854775808", "", "1e3"],
@@ -89,13 +89,13 @@ def csv_bodies(random: Random) -> list[str]:
         "y": [*DATES],
         "t": [*MOMENTS],
     }
-    found = []
+    bodies = []
     for name, values in texts.items():
         for text in values:
-            found.append(",".join(text if other == name else "" for other in texts))
+            bodies.append(",".join(text if other == name else "" for other in texts))
     for _ in range(300):
-        found.append(",".join(random.choice(values[:4]) for values in texts.values()))
-    return [*found, "1", "1,2,3", ",,,,,,,,,", ",,,,,,,"]
+        bodies.append(",".join(random.choice(values[:4]) for values in texts.values()))
+    return [*bodies, "1", "1,2,3", ",,,,,,,,,", ",,,,,,,"]
 
 
 def spark_says(spark: SparkSession, name: str, bodies: list[str], ddl: str) -> pa.Table:
@@ -114,12 +114,12 @@ def spark_says(spark: SparkSession, name: str, bodies: list[str], ddl: str) -> p
 
 
 def check(said: pa.Table, decoded: Decoded, bodies: list[str]) -> None:
-    """The same bodies are bad, and the others have the same values."""
+    """Check that Spark and the decoder agree on malformed bodies and on the other values."""
     bad = [one is not None for one in said.column("_bad").to_pylist()]
-    ours = [index in decoded.faults for index in range(len(bodies))]
+    actual_faults = [index in decoded.faults for index in range(len(bodies))]
     different = [
         (body, spark, decoded.faults.get(index))
-        for index, (body, spark, our) in enumerate(zip(bodies, bad, ours, strict=True))
+        for index, (body, spark, our) in enumerate(zip(bodies, bad, actual_faults, strict=True))
         if spark != our
     ]
     assert different == []
@@ -127,8 +127,8 @@ def check(said: pa.Table, decoded: Decoded, bodies: list[str]) -> None:
     assert sum(bad) > 30
     theirs = said.column("v").combine_chunks().filter(good).cast(decoded.values.type)
     values = decoded.values.filter(good)
-    kept = [body for body, one in zip(bodies, bad, strict=True) if not one]
-    for body, their, our in zip(kept, theirs.to_pylist(), values.to_pylist(), strict=True):
+    retained = [body for body, one in zip(bodies, bad, strict=True) if not one]
+    for body, their, our in zip(retained, theirs.to_pylist(), values.to_pylist(), strict=True):
         assert repr(our) == repr(their), body  # repr: NaN is NaN.
 
 

@@ -30,7 +30,7 @@ print("rows:", rows.select("body").count(), sorted(bytes(row.body) for row in ro
 
 @pytest.fixture
 def pythons(tmp_path: Path) -> tuple[Path, Path]:
-    """A virtual environment with Headrace and Spark, and one with nothing."""
+    """Return the Python of a virtual environment with Headrace and Spark, and of an empty one."""
     full, bare = tmp_path / "full", tmp_path / "bare"
     for home in (full, bare):
         venv.create(home, symlinks=True)
@@ -45,10 +45,15 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     python, path = pythons
     named = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH", "VIRTUAL_ENV")
-    kept = {key: value for key, value in os.environ.items() if key not in named}
+    environment = {key: value for key, value in os.environ.items() if key not in named}
     return subprocess.run(
         [str(python), "-c", DRIVER.format(first=first), uri, stream],
-        env={**kept, "PATH": f"{path}:{os.environ['PATH']}", "SPARK_LOCAL_IP": "127.0.0.1", **more},
+        env={
+            **environment,
+            "PATH": f"{path}:{os.environ['PATH']}",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            **more,
+        },
         cwd=path,
         capture_output=True,
         text=True,
@@ -81,17 +86,17 @@ def test_a_python_is_named_where_nothing_names_one(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """``usual``: the driver is the `python3` of the PATH."""
+    """With ``usual`` the driver runs the `python3` of the PATH."""
     from headrace.spark import name_python
 
-    found = tmp_path / "python3"
-    found.symlink_to(sys.executable)
+    python_link = tmp_path / "python3"
+    python_link.symlink_to(sys.executable)
     for key in ("PYSPARK_PYTHON", "PYSPARK_SUBMIT_ARGS"):
         monkeypatch.delenv(key, raising=False)
     for key, value in environment.items():
         monkeypatch.setenv(key, value)
     monkeypatch.setenv("PATH", str(tmp_path))
     if usual:
-        monkeypatch.setattr(sys, "executable", str(found))
+        monkeypatch.setattr(sys, "executable", str(python_link))
     name_python()
     assert os.environ.get("PYSPARK_PYTHON") == named

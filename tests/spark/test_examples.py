@@ -18,8 +18,8 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "docs" / "examples").glob("*.py"
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
 def test_a_notebook_runs(notebook: Path, spark: SparkSession) -> None:
-    found = runpy.run_path(str(notebook), run_name="notebook")
-    assert found["reports"]
+    namespace = runpy.run_path(str(notebook), run_name="notebook")
+    assert namespace["reports"]
 
 
 def test_there_are_notebooks() -> None:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spark
 
 
 class Reports:
-    """A callback that can be waited on."""
+    """A callback that stores reports, and waits for events."""
 
     def __init__(self) -> None:
         self.seen: list[Report] = []
@@ -71,20 +71,22 @@ def test_every_batch_is_told_with_its_lag(
         availableNow=True
     ).start().awaitTermination()
     reports.wait("terminated")
-    told = [report for report in reports.seen if report.event == "progress" and report.rows]
-    assert [report.rows for report in told] == [10, 10, 5]
-    assert [report.lag for report in told] == [{name: 15}, {name: 5}, {name: 0}]
-    assert [report.batch for report in told] == [0, 1, 2]
+    progress_reports = [
+        report for report in reports.seen if report.event == "progress" and report.rows
+    ]
+    assert [report.rows for report in progress_reports] == [10, 10, 5]
+    assert [report.lag for report in progress_reports] == [{name: 15}, {name: 5}, {name: 0}]
+    assert [report.batch for report in progress_reports] == [0, 1, 2]
     assert {report.name for report in reports.seen} == {table}
-    assert all("triggerExecution" in report.durations_ms for report in told)
-    assert all(report.processed_per_s > 0 for report in told)
+    assert all("triggerExecution" in report.durations_ms for report in progress_reports)
+    assert all(report.processed_per_s > 0 for report in progress_reports)
     assert reports.seen[0].event == "started"
     assert reports.seen[-1].error is None
     assert listener.latest == {}
     lines = [json.loads(line) for line in (tmp_path / "reports.jsonl").read_text().splitlines()]
     assert [line["event"] for line in lines] == [report.event for report in reports.seen]
     assert [line["lag_records"] for line in lines if line.get("rows")] == [15, 5, 0]
-    assert "lag 15" in str(told[0])
+    assert "lag 15" in str(progress_reports[0])
 
 
 def test_rows_that_rules_reject_are_counted_over_the_run(
@@ -101,10 +103,10 @@ def test_rows_that_rules_reject_are_counted_over_the_run(
     frame = frame.observe("another", f.count(f.lit(1)).alias("rows"))
     frame.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination()
     reports.wait("terminated")
-    told = [
+    progress_reports = [
         report.rejected for report in reports.seen if report.event == "progress" and report.rows
     ]
-    assert told == [{"fifth": 2}, {"fifth": 4}, {"fifth": 5}]
+    assert progress_reports == [{"fifth": 2}, {"fifth": 4}, {"fifth": 5}]
 
 
 def test_the_error_of_a_query_is_told(

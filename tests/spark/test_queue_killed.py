@@ -72,5 +72,5 @@ def test_no_message_is_lost_or_repeated_whenever_the_broker_dies(
             lease.close()
     finally:
         query.stop()
-    kept = [int(row.body) for row in spark.read.parquet(str(tmp_path / "out")).collect()]
-    assert sorted(kept) == list(range(MESSAGES))
+    retained = [int(row.body) for row in spark.read.parquet(str(tmp_path / "out")).collect()]
+    assert sorted(retained) == list(range(MESSAGES))

@@ -38,7 +38,7 @@ def begin(
 
 
 def kept(spark: SparkSession, home: Path) -> list[int]:
-    """The bodies in the files."""
+    """Return the bodies in the Parquet files, sorted."""
     rows = spark.read.parquet(str(home / "out")).select("body").collect()
     return sorted(int(row.body) for row in rows)
 
@@ -52,7 +52,7 @@ def lease(connection: blocking.Connection, queue: str) -> dict[str, Any]:
 def test_a_queue_is_read_once_and_settled(
     spark: SparkSession, connection: blocking.Connection, uri: str, name: str, tmp_path: Path
 ) -> None:
-    """Also when the newest entries of Spark's log and of the files' log are lost."""
+    """The newest entries of Spark's log and of the files' log are lost, too."""
     channel = connection.channel()
     channel.declare_queue(name)
     channel.publish_many(map(str, range(250)), name)

@@ -21,13 +21,13 @@ Publish = Callable[..., None]
 
 @pytest.fixture
 def secret(uri: str) -> str:
-    """The password of the tests' user."""
+    """Return the password of the tests' user."""
     return unquote(urlsplit(uri).password or "")
 
 
 @pytest.fixture
 def logged(spark: SparkSession, spark_log: Path) -> Iterator[Callable[[], str]]:
-    """Spark's log at INFO during the test."""
+    """Return a function that reads Spark's log, which is at INFO during the test."""
     size = spark_log.stat().st_size
     spark.sparkContext.setLogLevel("INFO")
     yield lambda: spark_log.read_bytes()[size:].decode()
@@ -35,7 +35,7 @@ def logged(spark: SparkSession, spark_log: Path) -> Iterator[Callable[[], str]]:
 
 
 def plans(spark: SparkSession) -> str:
-    """Every physical plan that the web interface would show."""
+    """Return every physical plan that the web interface would show."""
     store = spark._jsparkSession.sharedState().statusStore()
     executions = store.executionsList()
     return "\n".join(
@@ -112,7 +112,7 @@ def test_a_streaming_query_shows_no_secret(
 def test_the_plan_of_a_read_that_is_not_started_can_be_without_secret(
     spark: SparkSession, publish: Publish, uri: str, secret: str, name: str, tmp_path: Path
 ) -> None:
-    """Spark shows the options of such a read, and knows nothing of URLs unless it is told."""
+    """Spark shows the options of a read, and redacts URLs only if it is configured to."""
     publish(name, "a")
     (tmp_path / "uri").write_text(uri + "\n")
 

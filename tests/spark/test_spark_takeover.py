@@ -37,7 +37,7 @@ def wait_for(query: StreamingQuery, happened: Callable[[], bool]) -> None:
 def test_a_query_passes_each_message_once_while_brokers_take_over(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
-    """Read from a stream or a queue, written to another stream exactly once, over three kills."""
+    """A query copies a stream or a queue to another stream exactly once, across three kills."""
     with BrokerPair(tmp_path / "data", processes=True) as pair:
         with blocking.connect(pair.url) as connection, connection.channel() as channel:
             channel.declare_queue(
@@ -45,12 +45,12 @@ def test_a_query_passes_each_message_once_while_brokers_take_over(
             )
             channel.declare_queue("out", arguments={"x-queue-type": "stream"})
             channel.publish_many((b"%d" % n for n in range(MESSAGES)), "in")
-        given = {"uri": pair.url, kind: "in", "maxRecordsPerTrigger": "40", "minPartitions": "2"}
+        texts = {"uri": pair.url, kind: "in", "maxRecordsPerTrigger": "40", "minPartitions": "2"}
         if kind == "stream":
-            given["startingOffsets"] = "earliest"
+            texts["startingOffsets"] = "earliest"
         query = (
             spark.readStream.format("amqp")
-            .options(**given)
+            .options(**texts)
             .load()
             .selectExpr("body AS value")
             .writeStream.format("amqp")

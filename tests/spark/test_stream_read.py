@@ -28,14 +28,14 @@ COLUMNS = ("offset", "stream", "body")
 
 
 def run(frame: DataFrame, home: Path) -> list[dict[str, Any]]:
-    """Append what is there now to Parquet files under `home`; the batches that had records."""
+    """Append the present records to Parquet files under `home`; return the batches with records."""
     query = begin(frame, home)
     query.awaitTermination()
     return [batch for batch in query.recentProgress if batch["numInputRows"]]
 
 
 def begin(frame: DataFrame, home: Path) -> StreamingQuery:
-    """The same, not waiting for its end."""
+    """Start the query of `run` without waiting for its end."""
     return (
         frame.select(*COLUMNS)
         .writeStream.format("parquet")
@@ -53,7 +53,7 @@ def kept(spark: SparkSession, home: Path) -> list[tuple[str, int]]:
 
 
 def logged_offsets(home: Path) -> list[Any]:
-    """Where each batch of the checkpoint began, if that is told, and ended."""
+    """Return `pos`, and `from` if present, of each offset in the checkpoint, in order."""
     logs = sorted(
         (path for path in (home / "checkpoint" / "offsets").iterdir() if path.name.isdigit()),
         key=lambda path: int(path.name),
@@ -63,7 +63,7 @@ def logged_offsets(home: Path) -> list[Any]:
 
 
 def bodies(count: int) -> list[str]:
-    """Some bodies."""
+    """Return different bodies."""
     return [f"body {index}" for index in range(count)]
 
 
@@ -107,7 +107,7 @@ def test_a_batch_whose_commit_was_lost_is_in_the_files_once(
 def test_a_batch_that_never_reached_the_files_is_read_again_as_it_was(
     spark: SparkSession, follow: Follow, publish: Publish, name: str, tmp_path: Path
 ) -> None:
-    """The files of the batch are gone too: only the logged offsets say what was in it."""
+    """The files of the batch are lost, too, so only the logged offsets define its records."""
     publish(name, *bodies(20))
     run(follow(name, maxRecordsPerTrigger=10), tmp_path)
     forget_last(tmp_path / "checkpoint" / "commits")
@@ -254,8 +254,8 @@ def test_records_dropped_before_they_were_read_are_an_error_unless_allowed(
     with pytest.raises(Exception, match=rf"from offset 1 to {first - 1}.*'failOnDataLoss'"):
         query.awaitTermination()
     run(follow(name, failOnDataLoss="false"), tmp_path)
-    found = [offset for _, offset in kept(spark, tmp_path)]
-    assert found == [0, *range(first, 201)]
+    actual = [offset for _, offset in kept(spark, tmp_path)]
+    assert actual == [0, *range(first, 201)]
 
 
 def test_a_query_goes_on_after_a_crash_of_the_broker(

@@ -34,14 +34,14 @@ def write(frame: DataFrame, uri: str, **options: Any) -> None:
 
 
 def failure(frame: DataFrame, uri: str, **options: Any) -> str:
-    """Return the error that the user sees when that fails."""
+    """Publish a DataFrame, and return the error that the user sees."""
     with pytest.raises(Exception) as caught:  # Spark wraps ours in many ways.
         write(frame, uri, **options)
     return str(caught.value)
 
 
 def drained(connection: blocking.Connection, queue: str) -> list[blocking.Delivery]:
-    """All that a queue holds."""
+    """Return all messages of a queue."""
     return all_ready(connection.channel(), queue)
 
 
@@ -103,11 +103,11 @@ def test_a_struct_becomes_avro(
         more = {"avroFraming": "registry", "schemaRegistry": registry.url}
         more |= {"schemaSubject": "orders", "value": "avro", "valueSchema": json.dumps(schema)}
         write(frame, uri, exchange="", routingKey=name, **more)
-        said = failure(
+        message = failure(
             frame.selectExpr("named_struct('id', 7) AS value"), uri, **more, exchange=name
         )
     assert [one.body for one in drained(connection, name)] == [b"\0\0\0\0\1\x0e\0"]
-    assert "column 'value' must be of type struct<id:bigint,note:string>" in said
+    assert "column 'value' must be of type struct<id:bigint,note:string>" in message
 
 
 def test_many_rows_of_many_partitions_all_arrive(
@@ -116,8 +116,8 @@ def test_many_rows_of_many_partitions_all_arrive(
     connection.channel().declare_queue(name)
     frame = spark.range(5000).repartition(3).selectExpr("CAST(id AS STRING) AS value")
     write(frame, uri, exchange="", routingKey=name)
-    found = [int(one.body) for one in drained(connection, name)]
-    assert sorted(found) == list(range(5000))
+    actual = [int(one.body) for one in drained(connection, name)]
+    assert sorted(actual) == list(range(5000))
 
 
 def test_a_row_that_reaches_no_queue_fails_the_write_unless_allowed(
@@ -130,9 +130,9 @@ def test_a_row_that_reaches_no_queue_fails_the_write_unless_allowed(
     frame = spark.createDataFrame(
         [("a", "good"), ("b", "bad"), ("c", "good")], "value STRING, routing_key STRING"
     ).coalesce(1)
-    said = failure(frame, uri, exchange=name, **LEAST)
-    assert "1 of the 3 rows of partition 0 were not published: row 1 " in said
-    assert f"(exchange '{name}', routing_key 'bad'): 312 NO_ROUTE: " in said
+    message = failure(frame, uri, exchange=name, **LEAST)
+    assert "1 of the 3 rows of partition 0 were not published: row 1 " in message
+    assert f"(exchange '{name}', routing_key 'bad'): 312 NO_ROUTE: " in message
     drained(connection, name)
     write(frame, uri, exchange=name, mandatory="false")
     assert [one.body for one in drained(connection, name)] == [b"a", b"c"]
@@ -146,11 +146,11 @@ def test_bad_rows_are_reported_one_by_one_without_their_content(
         [("private", None), (None, None), ("private", "k" * 256)],
         "value STRING, routing_key STRING",
     ).coalesce(1)
-    said = failure(frame, uri, exchange="", routingKey=name)
-    assert "2 of the 3 rows of partition 0 were not published" in said
-    assert f"row 1 (routing_key '{name}'): the body is null; row 2 " in said
-    assert "the routing key has more than 255 bytes" in said
-    assert "private" not in said
+    message = failure(frame, uri, exchange="", routingKey=name)
+    assert "2 of the 3 rows of partition 0 were not published" in message
+    assert f"row 1 (routing_key '{name}'): the body is null; row 2 " in message
+    assert "the routing key has more than 255 bytes" in message
+    assert "private" not in message
 
 
 def test_a_message_refused_by_the_broker_fails_the_write(
@@ -159,13 +159,13 @@ def test_a_message_refused_by_the_broker_fails_the_write(
     arguments: dict[str, Any] = {"x-max-length": 1, "x-overflow": "reject-publish"}
     connection.channel().declare_queue(name, arguments=arguments)
     frame = spark.createDataFrame([("a",), ("b",)], "value STRING").coalesce(1)
-    said = failure(frame, uri, exchange="", routingKey=name, **LEAST)
-    assert f"row 1 (routing_key '{name}'): the broker refused the message (basic.nack)" in said
+    message = failure(frame, uri, exchange="", routingKey=name, **LEAST)
+    assert f"row 1 (routing_key '{name}'): the broker refused the message (basic.nack)" in message
 
 
 def test_a_missing_exchange_is_named(spark: SparkSession, uri: str) -> None:
-    said = failure(spark.createDataFrame([("a",)], "value STRING"), uri, exchange="no-such")
-    assert "no exchange 'no-such'" in said
+    message = failure(spark.createDataFrame([("a",)], "value STRING"), uri, exchange="no-such")
+    assert "no exchange 'no-such'" in message
 
 
 @pytest.mark.parametrize(
@@ -221,8 +221,8 @@ def test_a_stream_flows_through_spark_into_a_queue(
         query.awaitTermination()
 
     run()
-    found = drained(connection, f"{name}.queue")
-    assert sorted(int(one.body) for one in found) == list(range(50))
+    actual = drained(connection, f"{name}.queue")
+    assert sorted(int(one.body) for one in actual) == list(range(50))
     run()
     assert drained(connection, f"{name}.queue") == []
     # Spark dies before it notes that a batch is committed, and runs it again.

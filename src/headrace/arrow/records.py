@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from headrace.columns.broker_streams import BrokerStreams
 from headrace.columns.read.read_range import read_range
-from headrace.columns.runtime.connections import own_lane
-from headrace.columns.schema.columns import Wanted
-from headrace.columns.survey import Survey
+from headrace.columns.runtime.connections import own_pool
+from headrace.columns.schema.columns import QueryColumns
 
 if TYPE_CHECKING:
     from headrace.columns.options.options import ReadOptions
@@ -35,17 +35,17 @@ class Records:
     def __init__(
         self,
         options: ReadOptions,
-        wanted: Wanted,
+        query_columns: QueryColumns,
         ranges: tuple[Range, ...],
         batch_rows: int = BATCH_ROWS,
     ) -> None:
         """Made by `stream` and `queue`."""
         self._options = options
-        self._wanted = wanted
+        self._columns = query_columns
         self._ranges = ranges
         self._batch_rows = batch_rows
         rescued = "" if options.decoding is None else options.decoding.rescued
-        self._schema = wanted.arrow_schema(rescued)
+        self._schema = query_columns.arrow_schema(rescued)
 
     def __repr__(self) -> str:
         names = ", ".join(
@@ -69,19 +69,19 @@ class Records:
         Other columns are not computed. KeyError if a column does not exist.
         """
         for name in columns:
-            if name not in self._wanted.names:
-                raise KeyError(f"no column {name!r}; there are {', '.join(self._wanted.names)}")
+            if name not in self._columns.names:
+                raise KeyError(f"no column {name!r}; there are {', '.join(self._columns.names)}")
         if not columns:
             raise KeyError("at least one column is needed")
-        wanted = Wanted(columns, self._wanted.value if "value" in columns else None)
+        query_columns = QueryColumns(columns, self._columns.value if "value" in columns else None)
         options = self._options
         if options.decoding is not None and not _decodes(columns, options.decoding.rescued):
             # A body that is dropped as malformed is a missing row, whatever is selected.
             if options.decoding.mode == "PERMISSIVE":
                 options = replace(options, decoding=None)
             else:
-                wanted = Wanted(columns, self._wanted.value)
-        return Records(options, wanted, self._ranges, self._batch_rows)
+                query_columns = QueryColumns(columns, self._columns.value)
+        return Records(options, query_columns, self._ranges, self._batch_rows)
 
     def between(self, first: int, last: int) -> Records:
         """Return the records with offsets from `first` to before `last`."""
@@ -90,7 +90,7 @@ class Records:
             for piece in self._ranges
             if max(first, piece.first) < min(last, piece.last)
         )
-        return Records(self._options, self._wanted, ranges, self._batch_rows)
+        return Records(self._options, self._columns, ranges, self._batch_rows)
 
     def during(self, since: datetime | None, until: datetime | None) -> Records:
         """Return the records of streams that arrived from `since` to before `until`.
@@ -99,22 +99,22 @@ class Records:
         """
         ranges = self._ranges
         if ranges and (since is not None or until is not None):
-            survey = Survey(self._options, plain=True)
+            streams = BrokerStreams(self._options, plain=True)
             ranges = tuple(
                 replace(
                     piece,
-                    first=piece.first if since is None else survey.offset_at(piece.stream, since),
-                    last=piece.last if until is None else survey.offset_at(piece.stream, until),
+                    first=piece.first if since is None else streams.offset_at(piece.stream, since),
+                    last=piece.last if until is None else streams.offset_at(piece.stream, until),
                 )
                 for piece in ranges
             )
-        wide = Records(self._options, self._wanted, ranges, self._batch_rows)
+        wide = Records(self._options, self._columns, ranges, self._batch_rows)
         pieces = [
             replace(new, first=max(new.first, old.first), last=min(new.last, old.last))
             for new, old in zip(wide.ranges, self._ranges, strict=True)
         ]
         kept = tuple(piece for piece in pieces if piece.first < piece.last)
-        return Records(self._options, self._wanted, kept, self._batch_rows)
+        return Records(self._options, self._columns, kept, self._batch_rows)
 
     @property
     def is_queue(self) -> bool:
@@ -140,14 +140,14 @@ class Records:
     def _batches(self) -> Iterator[pa.RecordBatch]:
         if not self._ranges:
             return
-        with own_lane(self._options.uri) as lane:
+        with own_pool(self._options.uri) as pool:
             for piece in self._ranges:
                 batches = read_range(
                     self._options,
-                    self._wanted,
+                    self._columns,
                     piece,
                     browse=bool(self._options.queue),
-                    lane=lane,
+                    pool=pool,
                     batch_records_max=self._batch_rows,
                 )
                 yield from batches

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headrace.arrow.records import BATCH_ROWS, BATCH_ROWS_MAX, Records
+from headrace.columns.broker_streams import stream_ranges
 from headrace.columns.browse import queue_parts
 from headrace.columns.errors import StreamMissingError
 from headrace.columns.options.kinds import OptionError
 from headrace.columns.options.option import Use
 from headrace.columns.options.options import read_options
-from headrace.columns.options.parse import option_names_of
+from headrace.columns.options.parse import list_option_names
 from headrace.columns.read_schema import read_schema
 from headrace.columns.schema.columns import parse_columns
-from headrace.columns.survey import stream_ranges
 
 if TYPE_CHECKING:
     from headrace.columns.options.options import ReadOptions
@@ -53,7 +53,7 @@ _ARGUMENTS: Final = {
 
 _OPTIONS: Final = {
     re.sub("(?=[A-Z])", "_", name).lower(): name
-    for name in option_names_of(Use.BATCH)
+    for name in list_option_names(Use.BATCH)
     if name not in _ELSEWHERE
 }
 

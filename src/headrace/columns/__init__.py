@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of streams and queues as columns of Arrow, for Spark and every other engine.
+"""Messages of streams and queues as columns of Arrow, for Spark and other engines.
 
-Options as text, the places of a read, decoding, and record batches. Nothing here needs Spark.
+The package parses options, finds the ranges of a read, decodes bodies and builds record batches. It
+does not import Spark.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker together with an archive of its streams, as if retention had dropped nothing."""
+"""A broker and an archive of its streams, which has the records that retention dropped."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from headrace.columns.archive.index import Archive
-    from headrace.columns.positions import Broker, RangeSize, StreamBounds
+    from headrace.columns.positions import Broker, RangeSize, StreamExtent
     from headrace.columns.schema.offsets import Range
 
 
 class ArchivedBroker:
-    """A `positions.Broker` that includes an archive; bounds of streams are the broker's."""
+    """A `positions.Broker` whose offsets include an archive; extents are those of the broker."""
 
     def __init__(self, broker: Broker, archive: Archive) -> None:
         self._broker = broker
@@ -31,10 +31,10 @@ class ArchivedBroker:
             raise OptionError("option 'archive' needs Headrace as the broker")
         return identity
 
-    def places(self) -> dict[str, StreamBounds]:
+    def extents(self) -> dict[str, StreamExtent]:
         """Return the streams to read now, with their bounds at the broker."""
         self.identity()
-        return self._broker.places()
+        return self._broker.extents()
 
     def offset_at(self, stream: str, moment: datetime) -> int:
         """Return the first offset that arrived at `moment` or later; the end if none did."""
@@ -52,21 +52,22 @@ class ArchivedBroker:
         archived = self._archive.first(stream)
         return offset if archived is None else min(offset, archived)
 
-    def measure(self, piece: Range, octets_max: int | None) -> RangeSize:
-        """Measure at the broker; never called, because the options exclude each other."""
-        return self._broker.measure(piece, octets_max)
+    def measure(self, stream_range: Range, bytes_max: int | None) -> RangeSize:
+        """Measure records at the broker. Options that need this exclude the option `archive`."""
+        return self._broker.measure(stream_range, bytes_max)
 
     def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
-        """Return the number of records of streams that tasks found lost."""
+        """Return the number of lost records of each stream that tasks reported."""
         return self._broker.skipped(reader, streams)
 
     def _check(self, stream: str) -> None:
-        """Raise OffsetError if the archive ends after the stream: it is of another stream."""
+        """Raise OffsetError if the archive ends after the stream, as one of another stream does."""
         end = self._archive.end(stream)
-        following = self._broker.places()[stream].next
-        if end > following:
+        next_offset = self._broker.extents()[stream].next
+        if end > next_offset:
             raise OffsetError(
-                f"archive {self._archive.where} has offset {end - 1} of stream {stream!r}, which "
-                f"ends at {following}: it is of a stream that was deleted and made again, or of "
+                f"archive {self._archive.location} has offset {end - 1} of stream {stream!r}, "
+                "which "
+                f"ends at {next_offset}: it is of a stream that was deleted and made again, or of "
                 "another broker"
             )

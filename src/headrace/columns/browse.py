@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ready messages of a queue, divided into parts that are browsed without consuming.
 
-Messages that are consumed before a part is read are missing, and so are later arrivals.
+The parts lack later arrivals, and messages that were consumed before their part is read.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from headrace.columns.options.options import ReadOptions
 
 PART_MESSAGES_MIN: Final = 1000  # A task for fewer messages costs more time than it saves.
-PARTS_MAX: Final = 1000  # Parts of a queue.
+PARTS_MAX: Final = 1000  # The maximum number of parts of a queue.
 
 
 def queue_parts(options: ReadOptions) -> list[Range]:
     """Return the parts of the queue with about as many messages each; none when it is empty."""
     snapshot = _snapshot(options, 1)
-    count = parts(options, snapshot.messages)
+    count = part_count(options, snapshot.messages)
     if count > 1:
         snapshot = _snapshot(options, count)
     return [Range(snapshot.queue, first, last) for first, last in snapshot.ranges() if first < last]
 
 
-def parts(options: ReadOptions, messages: int) -> int:
+def part_count(options: ReadOptions, messages: int) -> int:
     """Return the number of parts for a number of messages."""
     count = options.partitions_min
     if count is None:
@@ -44,12 +44,12 @@ def parts(options: ReadOptions, messages: int) -> int:
 
 
 def _snapshot(options: ReadOptions, count: int) -> Snapshot:
-    def ask(connection: blocking.Connection) -> Snapshot:
+    def read_snapshot(connection: blocking.Connection) -> Snapshot:
         if not isinstance(connection.server_properties.get("headrace_id"), str):
             raise OptionError("option 'queue' of a batch read needs Headrace as the broker")
         return take_snapshot(requests(connection), options.queue, count)
 
     try:
-        return run_with_retry(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK)
+        return run_with_retry(options.uri, options.reconnect_timeout_s, read_snapshot, Purpose.ASK)
     except RequestRefused as refused:
         raise OptionError(f"option 'queue': {refused.text}") from None

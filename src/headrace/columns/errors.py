@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of streams and groups that are read."""
+"""Errors of reads: of streams, groups, archives and schema registries."""
 
 from __future__ import annotations
 
 
 class DataLossError(RuntimeError):
-    """Records that the query should read next are no longer in the stream."""
+    """The stream no longer has the records that the query would read next."""
 
 
 class ArchiveError(RuntimeError):
-    """An archive cannot be read, or lacks records that were to be read from it."""
+    """An archive cannot be read, or lacks records of the read."""
 
 
 class GroupInUseError(RuntimeError):
@@ -20,7 +20,7 @@ class StreamMissingError(RuntimeError):
     """The stream does not exist."""
 
 
-def missing(stream: str) -> StreamMissingError:
+def missing_stream_error(stream: str) -> StreamMissingError:
     """Return the error for a stream that does not exist."""
     return StreamMissingError(
         f"option 'stream': the broker has no stream {stream!r} in this virtual host; a stream is a "
@@ -29,4 +29,4 @@ def missing(stream: str) -> StreamMissingError:
 
 
 class RegistryError(RuntimeError):
-    """A schema registry cannot be asked, refuses, or answers with something else."""
+    """A schema registry cannot be reached, refuses a request, or returns an invalid answer."""

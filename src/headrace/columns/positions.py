@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""First and last offsets of streams, and the offsets of a read's bounds."""
+"""The extents of streams at a broker, and the offsets at which a read begins and ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headrace.columns.schema.offsets import Range
 
 
-class StreamBounds(NamedTuple):
+class StreamExtent(NamedTuple):
     """The first offset of a stream, the offset of its next record, and its id.
 
     `first` and `id` are 0 for a broker that would need a consumer to find them.
@@ -26,9 +26,9 @@ class StreamBounds(NamedTuple):
 
 
 class RangeSize(NamedTuple):
-    """The bytes of the records from the first measured one to before offset `next`."""
+    """The size in bytes of the measured records, and the offset `next` after the last of them."""
 
-    octets: int
+    size: int
     next: int
 
 
@@ -48,47 +48,51 @@ class Broker(OffsetLookup, Protocol):
     def identity(self) -> str:
         """Return the broker's identity; "" if the broker has none."""
 
-    def places(self) -> dict[str, StreamBounds]:
-        """Return the streams to read now, with their bounds."""
+    def extents(self) -> dict[str, StreamExtent]:
+        """Return the present extent of each stream to read, by name."""
 
-    def measure(self, piece: Range, octets_max: int | None) -> RangeSize:
+    def measure(self, stream_range: Range, bytes_max: int | None) -> RangeSize:
         """Measure the first records of a range, up to a number of bytes, but at least one."""
 
     def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
         """Return the number of lost records of each stream that tasks reported."""
 
 
-def positions(
-    broker: OffsetLookup, bound: Bound, places: Mapping[str, StreamBounds]
+def resolve_bound(
+    broker: OffsetLookup, bound: Bound, extents: Mapping[str, StreamExtent]
 ) -> dict[str, int]:
-    """Return the present offsets of a bound; OptionError for an offset after a stream's end."""
-    bound_by_stream = bound.of(tuple(places))
+    """Return the offset of a bound in each stream; OptionError for one after the stream's end."""
+    position_by_stream = bound.of(tuple(extents))
     return {
-        stream: _position(broker, bound, stream, at, places[stream])
-        for stream, at in bound_by_stream.items()
+        stream: _resolve_position(broker, bound, stream, position, extents[stream])
+        for stream, position in position_by_stream.items()
     }
 
 
-def _position(
-    broker: OffsetLookup, bound: Bound, stream: str, at: Edge | int | datetime, place: StreamBounds
+def _resolve_position(
+    broker: OffsetLookup,
+    bound: Bound,
+    stream: str,
+    position: Edge | int | datetime,
+    extent: StreamExtent,
 ) -> int:
-    if at is Edge.LATEST:
-        return place.next
-    if at is Edge.EARLIEST:
+    if position is Edge.LATEST:
+        return extent.next
+    if position is Edge.EARLIEST:
         return broker.first_offset(stream)
-    if isinstance(at, datetime):
-        offset = broker.offset_at(stream, at)
-        if bound.strict and offset >= place.next:
+    if isinstance(position, datetime):
+        offset = broker.offset_at(stream, position)
+        if bound.strict and offset >= extent.next:
             raise OptionError(
                 f"option {bound.option!r}: nothing arrived in stream {stream!r} at "
-                f"{at.isoformat()} or later; with option 'startingOffsetsByTimestampStrategy' "
-                "'latest' reading begins at the end then"
+                f"{position.isoformat()} or later; with option "
+                "'startingOffsetsByTimestampStrategy' 'latest' reading begins at the end then"
             )
         return offset
-    assert isinstance(at, int)
-    if at > place.next:
+    assert isinstance(position, int)
+    if position > extent.next:
         raise OptionError(
-            f"option {bound.option!r} gives offset {at} for stream {stream!r}, which ends at "
-            f"{place.next}"
+            f"option {bound.option!r} gives offset {position} for stream {stream!r}, which ends at "
+            f"{extent.next}"
         )
-    return at
+    return position

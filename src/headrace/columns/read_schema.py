@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of a read for which the user gives no schema."""
+"""The columns of a read without a schema from the user."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ if TYPE_CHECKING:
 
 
 def read_schema(options: Mapping[str, str]) -> StructType:
-    """Return the columns of a read with these options, when the user gives no schema.
+    """Return the columns of a read with these options.
 
-    The reader reports errors in the options, because it knows whether the read is a stream.
+    With invalid options these are all columns. The reader reports the errors, because only the
+    reader has the use, batch or stream, on which the checks depend.
     """
-    read = _understood(options)
-    if read is None:
+    parsed_options = _parse_options(options)
+    if parsed_options is None:
         return all_columns()
-    fields = [field for field in all_columns().fields if field.name not in read.left_out]
-    if read.decoding is not None:
-        fields = [*_decoded_fields(read, read.decoding), *fields]
+    fields = [
+        field for field in all_columns().fields if field.name not in parsed_options.excluded_columns
+    ]
+    if parsed_options.decoding is not None:
+        fields = [*_decoded_fields(parsed_options, parsed_options.decoding), *fields]
     return StructType(fields)
 
 
-def _understood(options: Mapping[str, str]) -> ReadOptions | None:
+def _parse_options(options: Mapping[str, str]) -> ReadOptions | None:
     for streaming in (False, True):
         try:
             return read_options(options, streaming=streaming)
@@ -39,11 +42,11 @@ def _understood(options: Mapping[str, str]) -> ReadOptions | None:
     return None
 
 
-def _decoded_fields(read: ReadOptions, decoding: DecodeOptions) -> list[StructField]:
+def _decoded_fields(parsed_options: ReadOptions, decoding: DecodeOptions) -> list[StructField]:
     # Imported late: it loads Arrow, which a read without decoding does not need.
     from headrace.columns.sample import value_type
 
-    fields = [StructField("value", value_type(read, decoding))]
+    fields = [StructField("value", value_type(parsed_options, decoding))]
     if decoding.evolution is not Evolution.NONE:
         fields.append(StructField(decoding.rescued, StringType()))
     if decoding.mode == "PERMISSIVE" and decoding.format != "binary":

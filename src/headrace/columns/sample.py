@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema of a read: given, stored by an earlier read, or inferred from sample records."""
+"""The schema of a read: from the options, stored by an earlier read, or inferred from a sample."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ if TYPE_CHECKING:
     from headrace.columns.options.decode_options import DecodeOptions
     from headrace.columns.options.options import ReadOptions
 
-SAMPLE_BYTES_MAX: Final = 16 << 20  # Bytes of all sampled bodies.
-RAW: Final = ("body", CONTENT_HEADER)
-STREAMS_MAX: Final = 10  # Streams that are sampled.
+SAMPLE_BYTES_MAX: Final = 16 << 20  # The maximum size of all sampled bodies.
+RAW_COLUMNS: Final = ("body", CONTENT_HEADER)
+STREAMS_MAX: Final = 10  # The maximum number of sampled streams.
 
 
 def value_type(options: ReadOptions, decoding: DecodeOptions) -> DataType:
-    """Return the type of the column `value`; only inference reads from the broker."""
+    """Return the type of the column `value`; read from the broker only to infer it."""
     if decoding.format in ("string", "binary"):
         return StringType() if decoding.format == "string" else BinaryType()
-    given = decoding.schema()
+    given_type = decoding.schema()
     if not decoding.location:
-        return infer_schema(options, decoding) if given is None else given
-    versions = SchemaLog(decoding.location)
+        return infer_schema(options, decoding) if given_type is None else given_type
+    schema_log = SchemaLog(decoding.location)
     if decoding.format == "avro":
-        assert isinstance(given, StructType)
-        versions.put_avro(decoding.text, given)
-        return given
-    if given is not None and not isinstance(given, StructType):
+        assert isinstance(given_type, StructType)
+        schema_log.put_avro(decoding.text, given_type)
+        return given_type
+    if given_type is not None and not isinstance(given_type, StructType):
         raise OptionError(
             "option 'schemaLocation' keeps lists of columns: 'valueSchema' must be one"
         )
 
-    def change(newest: StructType | None) -> StructType:
-        if given is None:
+    def choose_schema(newest: StructType | None) -> StructType:
+        if given_type is None:
             return infer_schema(options, decoding) if newest is None else newest
-        # Given columns come first and override stored ones; later additions stay.
-        return given if newest is None else infer.grow(given, newest)
+        # Columns of the options come first and override stored ones. Later additions stay.
+        return given_type if newest is None else infer.grow(given_type, newest)
 
-    return versions.put(decoding.format, change)
+    return schema_log.put(decoding.format, choose_schema)
 
 
 def infer_schema(options: ReadOptions, decoding: DecodeOptions) -> StructType:
@@ -60,7 +60,7 @@ def infer_schema(options: ReadOptions, decoding: DecodeOptions) -> StructType:
     try:
         if not bodies:
             raise infer.InferenceError("there are no records")
-        kind = (
+        schema = (
             csv_schema(bodies, decoding)
             if decoding.format == "csv"
             else json_schema(bodies, _parser(decoding))
@@ -69,37 +69,39 @@ def infer_schema(options: ReadOptions, decoding: DecodeOptions) -> StructType:
         raise OptionError(
             f"option 'valueSchema' is not given, and no schema can be inferred: {error}"
         ) from None
-    assert isinstance(kind, StructType)
-    return kind
+    assert isinstance(schema, StructType)
+    return schema
 
 
 def _parser(decoding: DecodeOptions) -> Callable[[bytes], object]:
     if decoding.format == "json":
-        return _framed_json if decoding.framing == "registry" else _json
-    from headrace.columns.decode.binary_values import LOADS
+        return _parse_framed_json if decoding.framing == "registry" else _parse_json
+    from headrace.columns.decode.binary_values import PARSERS
 
-    return LOADS[decoding.format]
+    return PARSERS[decoding.format]
 
 
-def _json(body: bytes) -> object:
+def _parse_json(body: bytes) -> object:
     return loads(body.decode())
 
 
-def _framed_json(body: bytes) -> object:
-    return _json(strip_framing(body) or b"")
+def _parse_framed_json(body: bytes) -> object:
+    return _parse_json(strip_framing(body) or b"")
 
 
-def json_schema(bodies: Iterable[bytes], parse: Callable[[bytes], object] = _json) -> StructType:
+def json_schema(
+    bodies: Iterable[bytes], parse: Callable[[bytes], object] = _parse_json
+) -> StructType:
     """Infer the schema of bodies that `parse` reads as objects; other bodies are skipped."""
 
-    def parsed() -> Iterable[object]:
+    def parse_all() -> Iterable[object]:
         for body in bodies:
             try:
                 yield parse(body)
             except (ValueError, RecursionError):
                 continue
 
-    return infer.infer(parsed())
+    return infer.infer(parse_all())
 
 
 def csv_schema(bodies: Iterable[bytes], decoding: DecodeOptions) -> StructType:
@@ -111,39 +113,39 @@ def csv_schema(bodies: Iterable[bytes], decoding: DecodeOptions) -> StructType:
         except (ValueError, csv.Error):
             continue
         for index, text in enumerate(texts):
-            kind = infer.type_of_text("" if text == decoding.dialect.null else text)
+            kind = infer.infer_text_type("" if text == decoding.dialect.null else text)
             if index < len(kinds):
-                kinds[index] = infer.common(kinds[index], kind)
+                kinds[index] = infer.common_type(kinds[index], kind)
             else:
                 kinds.append(kind)
-    names = infer.names_of_csv(len(kinds))
+    names = infer.make_csv_names(len(kinds))
     return infer.finalize_schema(StructType(list(map(StructField, names, kinds))))
 
 
 def sample(options: ReadOptions, decoding: DecodeOptions) -> Iterable[bytes]:
-    """Yield decompressed bodies: the oldest and newest of each stream, the first of a queue."""
-    from headrace.columns.read.records import Reading, read
+    """Yield the oldest and newest bodies of each stream, or the first of a queue, decompressed."""
+    from headrace.columns.broker_streams import BrokerStreams
+    from headrace.columns.read.records import RangeRead, read_batches
     from headrace.columns.schema.offsets import Range
-    from headrace.columns.survey import Survey
 
     count = decoding.sample
     if options.streams is None:
-        yield from _of_queue(options, decoding)
+        yield from _sample_queue(options, decoding)
         return
-    broker = Survey(options, plain=bool(options.streams.names))
-    places = broker.places()
-    names = sorted(places)[:STREAMS_MAX]
-    share = max(1, count // len(names)) if names else 0
-    reading = Reading(uri=options.uri, fail_on_data_loss=False)
+    broker = BrokerStreams(options, plain=bool(options.streams.names))
+    extents = broker.extents()
+    names = sorted(extents)[:STREAMS_MAX]
+    sample_size = max(1, count // len(names)) if names else 0
+    range_read = RangeRead(uri=options.uri, fail_on_data_loss=False)
     size = 0
     for name in names:
-        first, end = broker.first_offset(name), places[name].next
-        oldest = min(first + (share + 1) // 2, end)
-        newest = max(oldest, end - share // 2)
-        for piece in (Range(name, first, oldest), Range(name, newest, end)):
-            if len(piece) == 0:
+        first, end = broker.first_offset(name), extents[name].next
+        oldest = min(first + (sample_size + 1) // 2, end)
+        newest = max(oldest, end - sample_size // 2)
+        for stream_range in (Range(name, first, oldest), Range(name, newest, end)):
+            if len(stream_range) == 0:
                 continue
-            for batch in read(reading, piece, RAW):
+            for batch in read_batches(range_read, stream_range, RAW_COLUMNS):
                 for body in _bodies(batch, decoding):
                     size += len(body)
                     if size > SAMPLE_BYTES_MAX:
@@ -157,19 +159,23 @@ def _bodies(batch: pa.RecordBatch, decoding: DecodeOptions) -> Iterable[bytes]:
         yield from batch.column("body").to_pylist()
         return
     for part in decompress(batch, decoding.decompressed_max):
-        yield from (body for at, body in enumerate(part.bodies) if at not in part.faults)
+        yield from (body for index, body in enumerate(part.bodies) if index not in part.faults)
 
 
-def _of_queue(options: ReadOptions, decoding: DecodeOptions) -> Iterable[bytes]:
+def _sample_queue(options: ReadOptions, decoding: DecodeOptions) -> Iterable[bytes]:
     """Browse the first bodies of a queue."""
     from headrace.columns.browse import queue_parts
     from headrace.columns.read.read_range import read_range
-    from headrace.columns.schema.columns import Wanted
+    from headrace.columns.schema.columns import QueryColumns
 
-    plain = replace(options, decoding=None, partitions_min=1, partition_records_max=None)
+    undecoded_options = replace(
+        options, decoding=None, partitions_min=1, partition_records_max=None
+    )
     count, size = decoding.sample, 0
-    for piece in queue_parts(plain):
-        for batch in read_range(plain, Wanted(RAW), piece, browse=True):
+    for stream_range in queue_parts(undecoded_options):
+        for batch in read_range(
+            undecoded_options, QueryColumns(RAW_COLUMNS), stream_range, browse=True
+        ):
             for body in _bodies(batch, decoding):
                 size += len(body)
                 if count == 0 or size > SAMPLE_BYTES_MAX:

@@ -4,8 +4,9 @@
 Spark finds it through the module `pyspark_amqp`, without registration. The options are in
 `headrace.columns.options`, the columns in `headrace.columns.schema`; see docs/guides/spark.md.
 
-Spark's workers are the `python3` of the PATH unless PYSPARK_PYTHON names another. That Python may
-lack this package, so importing this module names the driver's own, where nothing names one yet.
+Spark's workers run the `python3` of the PATH unless PYSPARK_PYTHON names another Python. That one
+may lack this package, so importing this module sets the variable to the driver's own Python, unless
+a Python is set already.
 """
 
 import os
@@ -13,26 +14,32 @@ import shutil
 import sys
 from pathlib import Path
 
-PYTHON = "PYSPARK_PYTHON"
-SUBMITTED = "PYSPARK_SUBMIT_ARGS"  # May set the same by `spark.pyspark.python`.
+PYTHON_VARIABLE = "PYSPARK_PYTHON"
+SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"  # May set the same by `spark.pyspark.python`.
 
 
 def name_python() -> None:
     """Make Spark's workers use this Python, unless they do already or another one is set.
 
-    Call it before the first session: Spark's JVM reads the variable when it starts.
+    Call this before the first session, because Spark's JVM reads the variable when it starts.
     """
-    if PYTHON in os.environ or "spark.pyspark.python" in os.environ.get(SUBMITTED, ""):
+    if PYTHON_VARIABLE in os.environ or "spark.pyspark.python" in os.environ.get(
+        SUBMIT_ARGUMENTS, ""
+    ):
         return
-    usual = shutil.which("python3")
-    if sys.executable and (usual is None or not _same(usual, sys.executable)):
-        os.environ[PYTHON] = sys.executable
+    default_python = shutil.which("python3")
+    if sys.executable and (
+        default_python is None or not _is_same_python(default_python, sys.executable)
+    ):
+        os.environ[PYTHON_VARIABLE] = sys.executable
 
 
-def _same(one: str, other: str) -> bool:
-    """Return True if two paths are one Python with one set of packages."""
-    here, there = Path(one).absolute(), Path(other).absolute()
-    return here.parent == there.parent and here.resolve() == there.resolve()
+def _is_same_python(path: str, other_path: str) -> bool:
+    """Return True if two paths are the same Python with the same packages."""
+    absolute, other_absolute = Path(path).absolute(), Path(other_path).absolute()
+    return (
+        absolute.parent == other_absolute.parent and absolute.resolve() == other_absolute.resolve()
+    )
 
 
 name_python()

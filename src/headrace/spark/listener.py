@@ -5,9 +5,9 @@
 
     spark.streams.addListener(QueryListener(json_lines="queries.jsonl"))
 
-Python data sources have no metrics of their own in Spark 4.3. But the progress of each batch has
-the end of the source (`latestOffset`) and the end of the batch (`endOffset`): the lag is their
-difference.
+Python data sources have no metrics of their own in Spark 4.3. The lag is computed from the progress
+of each batch: it is the difference between the end of the source (`latestOffset`) and the end of
+the batch (`endOffset`).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Report:
 
     @property
     def lag_records(self) -> int:
-        """The sum of the lag of all streams."""
+        """The sum of the unread records of all streams."""
         return sum(self.lag.values())
 
     def to_json(self) -> str:
@@ -89,16 +89,16 @@ class Report:
     def __str__(self) -> str:
         label = self.name or self.query
         if self.event == "progress":
-            busy = self.durations_ms.get("triggerExecution", 0)
+            duration_ms = self.durations_ms.get("triggerExecution", 0)
             return (
-                f"query {label}: batch {self.batch} of {self.rows} rows in {busy} ms, "
+                f"query {label}: batch {self.batch} of {self.rows} rows in {duration_ms} ms, "
                 f"{self.processed_per_s:.0f} rows/s, lag {self.lag_records}"
             )
         return f"query {label}: {self.event}" + (f": {self.error}" if self.error else "")
 
 
 class QueryListener(StreamingQueryListener):
-    """Reports every event of queries as a `Report` to the log, a callback and a file.
+    """A listener that sends a `Report` of every event to the log, a callback and a file.
 
     The callback runs in Spark's thread for listeners, so it must return quickly. Its exceptions are
     logged. The file has a line of JSON for each report. Above 64 MiB it is renamed to end in `.1`,
@@ -129,7 +129,7 @@ class QueryListener(StreamingQueryListener):
         """Report the start of a query."""
         run = str(event.runId)
         self._names[run] = event.name
-        self._tell(
+        self._send_report(
             Report(
                 event="started",
                 moment=event.timestamp,
@@ -143,14 +143,14 @@ class QueryListener(StreamingQueryListener):
         """Report the progress of a finished batch."""
         report = report_of(event.progress)
         with self._lock:
-            report = _after(self._latest.get(report.run), report)
+            report = _add_earlier_counts(self._latest.get(report.run), report)
             self._latest[report.run] = report
-        self._tell(report)
+        self._send_report(report)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """There was nothing to do for a while."""
+        """Report that the query has found no records for some time."""
         run = str(event.runId)
-        self._tell(
+        self._send_report(
             Report(
                 event="idle",
                 moment=event.timestamp,
@@ -164,12 +164,12 @@ class QueryListener(StreamingQueryListener):
         """Report the end of a query, with its error if it failed."""
         run = str(event.runId)
         with self._lock:
-            last = self._latest.pop(run, None)
+            previous = self._latest.pop(run, None)
         error = event.exception
-        self._tell(
+        self._send_report(
             Report(
                 event="terminated",
-                moment="" if last is None else last.moment,
+                moment="" if previous is None else previous.moment,
                 query=str(event.id),
                 run=run,
                 name=self._names.pop(run, None),
@@ -177,7 +177,7 @@ class QueryListener(StreamingQueryListener):
             )
         )
 
-    def _tell(self, report: Report) -> None:
+    def _send_report(self, report: Report) -> None:
         log.log(self._log_level, "%s", report)
         if self._path is not None:
             try:
@@ -187,7 +187,7 @@ class QueryListener(StreamingQueryListener):
         if self._callback is not None:
             try:
                 self._callback(report)
-            except Exception:  # A listener must not end what it listens to.
+            except Exception:  # An error of the callback must not end the listener.
                 log.exception("the callback of a query listener failed")
 
     def _append(self, path: Path, line: str) -> None:
@@ -198,14 +198,14 @@ class QueryListener(StreamingQueryListener):
 
 
 def report_of(progress: StreamingQueryProgress) -> Report:
-    """Return the figures of a batch's progress, with the lag of our sources."""
+    """Return the report of a batch's progress, with the lag of the sources `amqp`."""
     lag: dict[str, int] = {}
     lost: dict[str, int] = {}
     for source in progress.sources:
         for records_by_stream, total in (
             (lag_of(source), lag),
-            (_positions(source.endOffset, "lost"), lost),
-            (_positions(source.endOffset, "skipped"), lost),
+            (_read_positions(source.endOffset, "lost"), lost),
+            (_read_positions(source.endOffset, "skipped"), lost),
         ):
             for stream, records in records_by_stream.items():
                 total[stream] = total.get(stream, 0) + records
@@ -218,8 +218,8 @@ def report_of(progress: StreamingQueryProgress) -> Report:
         name=progress.name,
         batch=progress.batchId,
         rows=progress.numInputRows,
-        rows_per_s=_finite(progress.inputRowsPerSecond),
-        processed_per_s=_finite(progress.processedRowsPerSecond),
+        rows_per_s=_parse_rate(progress.inputRowsPerSecond),
+        processed_per_s=_parse_rate(progress.processedRowsPerSecond),
         written=written if written >= 0 else None,
         durations_ms=dict(progress.durationMs),
         lag=lag,
@@ -228,51 +228,51 @@ def report_of(progress: StreamingQueryProgress) -> Report:
         warned=warned_rows(progress.observedMetrics),
         checked=checked_rows(progress.observedMetrics),
         watermark=progress.eventTime.get("watermark"),
-        owners=tuple(filter(None, (_owner(source.endOffset) for source in progress.sources))),
+        owners=tuple(filter(None, (_read_owner(source.endOffset) for source in progress.sources))),
     )
 
 
-def _after(last: Report | None, report: Report) -> Report:
-    """Return the report of a batch with what rules found in the batches before it as well."""
-    if last is None:
+def _add_earlier_counts(previous: Report | None, report: Report) -> Report:
+    """Return the report with the counts of rules summed over all batches of the run."""
+    if previous is None:
         return report
     return replace(
         report,
-        rejected=_add_counts(last.rejected, report.rejected),
-        warned=_add_counts(last.warned, report.warned),
-        checked=_add_counts(last.checked, report.checked),
+        rejected=_add_counts(previous.rejected, report.rejected),
+        warned=_add_counts(previous.warned, report.warned),
+        checked=_add_counts(previous.checked, report.checked),
     )
 
 
-def _add_counts(before: Mapping[str, int], rows: Mapping[str, int]) -> dict[str, int]:
-    return {rule: before.get(rule, 0) + rows.get(rule, 0) for rule in {**before, **rows}}
+def _add_counts(earlier: Mapping[str, int], rows: Mapping[str, int]) -> dict[str, int]:
+    return {rule: earlier.get(rule, 0) + rows.get(rule, 0) for rule in {**earlier, **rows}}
 
 
 def lag_of(source: SourceProgress) -> dict[str, int]:
     """Return the unread records by stream; empty for other sources."""
-    end, latest = _positions(source.endOffset), _positions(source.latestOffset)
-    starts = _positions(source.endOffset, "from")
+    end, latest = _read_positions(source.endOffset), _read_positions(source.latestOffset)
+    starts = _read_positions(source.endOffset, "from")
     return {
         stream: max(0, position - end.get(stream, starts.get(stream, 0)))
         for stream, position in latest.items()
     }
 
 
-def _positions(offset: object, key: str = "pos") -> dict[str, int]:
-    """The positions in an offset of ours; none in anything else."""
-    positions = _ours(offset).get(key)
+def _read_positions(offset: object, key: str = "pos") -> dict[str, int]:
+    """Return the positions under `key` in an offset of this data source; empty for others."""
+    positions = _decode_offset(offset).get(key)
     if not isinstance(positions, dict):
         return {}
-    return {name: at for name, at in positions.items() if isinstance(at, int)}
+    return {name: position for name, position in positions.items() if isinstance(position, int)}
 
 
-def _owner(offset: object) -> str:
-    """The name under which a query has its group, in an offset of ours; empty without one."""
-    return str(_ours(offset).get("owner", ""))
+def _read_owner(offset: object) -> str:
+    """Return the owner of the group in an offset of this data source; "" without an owner."""
+    return str(_decode_offset(offset).get("owner", ""))
 
 
-def _ours(offset: object) -> Mapping[str, object]:
-    """Return an offset of this data source; empty for other offsets."""
+def _decode_offset(offset: object) -> Mapping[str, object]:
+    """Return the decoded offset of this data source; empty for other offsets."""
     try:
         decoded: object = json.loads(offset) if isinstance(offset, str) else offset
     except ValueError:
@@ -280,7 +280,7 @@ def _ours(offset: object) -> Mapping[str, object]:
     return decoded if isinstance(decoded, dict) and "v" in decoded else {}
 
 
-def _finite(rate: float | str) -> float:
+def _parse_rate(rate: float | str) -> float:
     """Return a rate; Spark sends NaN, as text in JSON, if it has none."""
-    number = float(rate)
-    return number if 0 <= number < float("inf") else 0.0
+    value = float(rate)
+    return value if 0 <= value < float("inf") else 0.0

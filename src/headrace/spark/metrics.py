@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a `QueryListener` for OpenMetrics.
+"""A collector of `prometheus_client` for the reports of a `QueryListener`::
 
 listener = QueryListener()
 spark.streams.addListener(listener)
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
     from headrace.spark.listener import QueryListener
 
-_QUERY = ("query",)
+_QUERY_LABELS = ("query",)
 
 
 class QueryMetrics(Collector):
-    """Gauges of the newest batch of each query that runs; made when they are asked for."""
+    """The gauges of the newest batch of each running query, computed at each scrape."""
 
     def __init__(self, listener: QueryListener) -> None:
         self._listener = listener
 
     def collect(self) -> Iterable[Metric]:
-        """The gauges; none of a query that has ended."""
+        """Return the gauges; a query that has ended has none."""
         lag = GaugeMetricFamily(
             "headrace_spark_lag_records",
             "Records that are there and not read",
@@ -41,28 +41,30 @@ class QueryMetrics(Collector):
             "Records that retention dropped before they were read",
             labels=("query", "stream"),
         )
-        of_rules = {
+        rule_gauges = {
             name: GaugeMetricFamily(
                 f"headrace_spark_{name}_rows",
-                f"Rows that a rule of a pipeline {what} in this run of the query",
+                f"Rows that a rule of a pipeline {description} in this run of the query",
                 labels=("query", "rule"),
             )
-            for name, what in (
+            for name, description in (
                 ("rejected", "refused"),
                 ("warned", "let through with a warning"),
                 ("checked", "was asked about"),
             )
         }
         batch = GaugeMetricFamily(
-            "headrace_spark_batch", "Number of the newest batch", labels=_QUERY
+            "headrace_spark_batch", "Number of the newest batch", labels=_QUERY_LABELS
         )
         rows = GaugeMetricFamily(
-            "headrace_spark_batch_rows", "Rows of the newest batch", labels=_QUERY
+            "headrace_spark_batch_rows", "Rows of the newest batch", labels=_QUERY_LABELS
         )
         rate = GaugeMetricFamily(
-            "headrace_spark_processed_rows_per_second", "Rows done in a second", labels=_QUERY
+            "headrace_spark_processed_rows_per_second",
+            "Rows done in a second",
+            labels=_QUERY_LABELS,
         )
-        busy = GaugeMetricFamily(
+        duration = GaugeMetricFamily(
             "headrace_spark_duration_seconds",
             "How long the newest batch took, by part of the work",
             labels=("query", "part"),
@@ -76,10 +78,10 @@ class QueryMetrics(Collector):
                 lag.add_metric((name, stream), records)
             for stream, records in report.lost.items():
                 lost.add_metric((name, stream), records)
-            counts = {"rejected": report.rejected, "warned": report.warned}
-            for kind, rules in {**counts, "checked": report.checked}.items():
-                for rule, counted in rules.items():
-                    of_rules[kind].add_metric((name, rule), counted)
-            for part, ms in report.durations_ms.items():
-                busy.add_metric((name, part), ms / 1000)
-        return [lag, lost, *of_rules.values(), batch, rows, rate, busy]
+            counts_by_kind = {"rejected": report.rejected, "warned": report.warned}
+            for kind, rules in {**counts_by_kind, "checked": report.checked}.items():
+                for rule, count in rules.items():
+                    rule_gauges[kind].add_metric((name, rule), count)
+            for phase, ms in report.durations_ms.items():
+                duration.add_metric((name, phase), ms / 1000)
+        return [lag, lost, *rule_gauges.values(), batch, rows, rate, duration]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data source `amqp`: which reader or writer serves a query."""
+"""The data source `amqp`, which creates the reader or writer of a query."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AmqpSource(DataSource):
-    """Reads streams, and publishes rows into exchanges."""
+    """The data source that reads streams and queues, and publishes rows to exchanges."""
 
     @classmethod
     def name(cls) -> str:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.columns.archive.index import Archive
-from headrace.columns.archive.split import GAPS_MAX, runs_of, split_ranges
+from headrace.columns.archive.split import GAPS_MAX, find_runs, split_ranges
 from headrace.columns.errors import ArchiveError
 from headrace.columns.read import archived
 from headrace.columns.schema.offsets import Range
@@ -21,7 +21,7 @@ ARRIVED = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def write(path: Path, *rows: tuple[str, int]) -> None:
-    """An archive's file with these streams and offsets; a record arrived each second."""
+    """Write a file of an archive with these streams and offsets, one record per second."""
     path.parent.mkdir(parents=True, exist_ok=True)
     table = pa.table(
         {
@@ -41,34 +41,34 @@ def write(path: Path, *rows: tuple[str, int]) -> None:
 
 
 def orders(*offsets: int) -> list[tuple[str, int]]:
-    """Rows of the stream orders."""
+    """Return rows of the stream `orders` with these offsets."""
     return [("orders", offset) for offset in offsets]
 
 
 def open_archive(home: Path) -> Archive:
-    """The index of an archive as it is now."""
+    """Return the refreshed index of an archive."""
     archive = Archive(str(home))
     archive.refresh()
     return archive
 
 
 def offsets_of(home: Path, first: int, last: int) -> list[int]:
-    """Read a range; return its offsets, whose bodies are checked to be theirs."""
-    found: list[int] = []
-    for batch in archived.read(str(home), Range("orders", first, last), NAMES):
-        found += batch.column("offset").to_pylist()
-        assert [int(body) for body in batch.column("body").to_pylist()] == found[-batch.num_rows :]
-    return found
+    """Read a range, check the bodies, and return the offsets."""
+    actual: list[int] = []
+    for batch in archived.read_range(str(home), Range("orders", first, last), NAMES):
+        actual += batch.column("offset").to_pylist()
+        assert [int(body) for body in batch.column("body").to_pylist()] == actual[-batch.num_rows :]
+    return actual
 
 
 def test_files_of_any_order_give_each_offset_once(tmp_path: Path) -> None:
     write(tmp_path / "date=2026-01-31" / "b.parquet", *orders(*range(10, 30)))
     write(tmp_path / "date=2026-01-30" / "c.parquet", *orders(*range(10)))
     write(tmp_path / "_headrace" / "staging" / "x.parquet", *orders(*range(30, 40)))
-    cover = open_archive(tmp_path).cover("orders", 3, 25)
-    assert [(run.first, run.last) for run in cover.runs] == [(3, 10), (10, 25)]
-    assert not cover.holes
-    assert cover.twice is None
+    coverage = open_archive(tmp_path).coverage("orders", 3, 25)
+    assert [(run.first, run.last) for run in coverage.runs] == [(3, 10), (10, 25)]
+    assert not coverage.holes
+    assert coverage.first_repeat is None
     assert offsets_of(tmp_path, 3, 25) == list(range(3, 25))
 
 
@@ -98,7 +98,7 @@ def test_a_hole_is_an_error_with_archive_and_offsets(tmp_path: Path) -> None:
         open_archive(tmp_path), {"orders": 20}, [Range("orders", 0, 12)], fail=False
     )
     assert split.gaps == {"orders": [[5, 8], [10, 12]]}
-    assert split.lost() == {"orders": 5}
+    assert split.lost_counts() == {"orders": 5}
     assert split.cut([Range("orders", 0, 12)]) == [Range("orders", 0, 5), Range("orders", 8, 10)]
 
 
@@ -107,14 +107,14 @@ def test_a_repeated_offset_is_an_error_with_both_files(tmp_path: Path) -> None:
     write(tmp_path / "b.parquet", *orders(*range(7, 20)))
     with pytest.raises(ArchiveError, match=r"offset 7 of stream 'orders' twice, in .*a.parq.*b.pa"):
         split_ranges(open_archive(tmp_path), {"orders": 20}, [Range("orders", 0, 20)], fail=True)
-    cover = open_archive(tmp_path).cover("orders", 0, 20)
-    assert cover.repeated == 3
+    coverage = open_archive(tmp_path).coverage("orders", 0, 20)
+    assert coverage.repeated_count == 3
     assert offsets_of(tmp_path, 0, 20) == list(range(20))
 
 
 def test_an_offset_twice_in_one_file(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", *orders(0, 1, 1, 2, 3))
-    assert open_archive(tmp_path).cover("orders", 0, 4).twice is not None
+    assert open_archive(tmp_path).coverage("orders", 0, 4).first_repeat is not None
     assert offsets_of(tmp_path, 0, 4) == [0, 1, 2, 3]
 
 
@@ -143,24 +143,24 @@ def test_what_the_broker_still_has_is_not_asked_of_the_archive(tmp_path: Path) -
 def test_compaction_between_plan_and_read(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", *orders(*range(10)))
     write(tmp_path / "b.parquet", *orders(*range(10, 20)))
-    runs = runs_of(open_archive(tmp_path), Range("orders", 0, 20))
-    reading = archived.read(str(tmp_path), Range("orders", 0, 20), NAMES, runs)
-    found = next(reading).column("offset").to_pylist()
+    runs = find_runs(open_archive(tmp_path), Range("orders", 0, 20))
+    reading = archived.read_range(str(tmp_path), Range("orders", 0, 20), NAMES, runs)
+    actual = next(reading).column("offset").to_pylist()
     write(tmp_path / "c.parquet", *orders(*range(20)))
     (tmp_path / "a.parquet").unlink()
     (tmp_path / "b.parquet").unlink()
     for batch in reading:
-        found += batch.column("offset").to_pylist()
-    assert found == list(range(20))
+        actual += batch.column("offset").to_pylist()
+    assert actual == list(range(20))
 
 
 def test_a_file_that_is_gone_for_good(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", *orders(*range(10)))
     write(tmp_path / "b.parquet", *orders(*range(10, 20)))
-    runs = runs_of(open_archive(tmp_path), Range("orders", 0, 20))
+    runs = find_runs(open_archive(tmp_path), Range("orders", 0, 20))
     (tmp_path / "b.parquet").unlink()
     with pytest.raises(ArchiveError, match="no records of stream 'orders' from offset 10 to 19"):
-        list(archived.read(str(tmp_path), Range("orders", 0, 20), NAMES, runs))
+        list(archived.read_range(str(tmp_path), Range("orders", 0, 20), NAMES, runs))
 
 
 def test_the_first_offset_since_a_moment(tmp_path: Path) -> None:

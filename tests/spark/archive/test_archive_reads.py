@@ -52,14 +52,14 @@ class Fixture:
         self.next = 0
 
     def publish(self, count: int) -> None:
-        """Append messages of about 2200 octets, with properties and headers of many types."""
+        """Append messages of about 2,200 bytes, with properties and headers of many types."""
         for first in range(self.next, self.next + count, 5):  # A segment has 64 KiB at least.
             last = min(first + 5, self.next + count)
             self.channel.publish_many([_message(one) for one in range(first, last)], self.name)
         self.next += count
 
     def archive(self, first: int, last: int) -> None:
-        """Write a range into the archive, as `headrace pipeline archive` writes."""
+        """Write a range to the archive, in the format of `headrace pipeline archive`."""
         rows = self.rows(first, last)
         rows.selectExpr("*", "to_date(timestamp) AS date").sortWithinPartitions(
             "stream", "offset"
@@ -77,7 +77,7 @@ class Fixture:
         raise NotImplementedError
 
     def oldest(self) -> int:
-        """The first offset at the broker."""
+        """Return the first offset at the broker."""
         return self.connection.stream(self.name).first_offset()
 
 
@@ -112,25 +112,25 @@ def lake(
     name: str,
     tmp_path: Path,
 ) -> Fixture:
-    """A stream of which 0 to 39 are archived, then 40 to 49; retention has dropped the first."""
+    """A stream with offsets 0 to 49, all archived, of which retention has dropped the first."""
 
     class Here(Fixture):
         @property
         def options(self) -> dict[str, str]:
             return {"uri": uri, "stream": name}
 
-    made = Here(spark, read, connection, name, tmp_path)
+    fixture = Here(spark, read, connection, name, tmp_path)
     for first, last in ((0, 40), (40, 50)):
-        made.publish(last - first)
-        made.archive(first, last)
-    assert 0 < made.oldest() < 50
-    return made
+        fixture.publish(last - first)
+        fixture.archive(first, last)
+    assert 0 < fixture.oldest() < 50
+    return fixture
 
 
 def stream(lake: Fixture, **options: str) -> list[dict[str, Any]]:
-    """Append what there is to Parquet by a streaming query; the batches with rows."""
-    given = {"startingOffsets": "earliest", "archive": lake.path, **options}
-    frame = lake.spark.readStream.format("amqp").schema(DDL).options(**lake.options, **given).load()
+    """Append the present records to Parquet by a streaming query; return the batches with rows."""
+    texts = {"startingOffsets": "earliest", "archive": lake.path, **options}
+    frame = lake.spark.readStream.format("amqp").schema(DDL).options(**lake.options, **texts).load()
     query = (
         frame.writeStream.format("parquet")
         .option("path", str(lake.home / "out"))
@@ -143,7 +143,7 @@ def stream(lake: Fixture, **options: str) -> list[dict[str, Any]]:
 
 
 def kept(lake: Fixture) -> list[int]:
-    """The offsets of the query's files, in order."""
+    """Return the offsets in the files of the query, sorted."""
     rows = lake.spark.read.parquet(str(lake.home / "out")).select("offset").collect()
     return sorted(row["offset"] for row in rows)
 
@@ -168,8 +168,8 @@ def test_a_batch_read_from_the_first_record_ever(lake: Fixture) -> None:
 
 def test_a_decoded_read_decodes_archived_bodies(lake: Fixture) -> None:
     frame = lake.read(lake.name, archive=lake.path, value="binary")
-    found = {row["offset"]: row["value"][0] for row in frame.select("offset", "value").collect()}
-    assert found == {offset: offset for offset in range(50)}
+    actual = {row["offset"]: row["value"][0] for row in frame.select("offset", "value").collect()}
+    assert actual == {offset: offset for offset in range(50)}
 
 
 def test_a_stream_is_read_across_the_border_and_on(lake: Fixture) -> None:
@@ -181,7 +181,7 @@ def test_a_stream_is_read_across_the_border_and_on(lake: Fixture) -> None:
 
 
 def test_a_replayed_batch_agrees_after_retention_went_on(lake: Fixture) -> None:
-    """The batch was planned with a border; by now all of it is in the archive alone."""
+    """A batch with records of the broker runs when only the archive has these records."""
     stream(lake)
     forget_last(lake.home / "checkpoint" / "commits")
     forget_last(lake.home / "out" / "_spark_metadata")
@@ -205,12 +205,12 @@ def test_a_hole_is_named_or_counted(lake: Fixture) -> None:
     with pytest.raises(Exception, match=rf"archive {lake.path} has no records of stream"):
         frame.collect()
     stream(lake, failOnDataLoss="false", startingOffsets=json.dumps({lake.name: 0}))
-    found = kept(lake)
-    assert found == list(range(found[0], 50))
+    actual = kept(lake)
+    assert actual == list(range(actual[0], 50))
     log = max((lake.home / "checkpoint" / "offsets").glob("[0-9]*"))
     offset = json.loads(log.read_text().splitlines()[-1])
-    assert offset["lost"] == {lake.name: found[0]}
-    assert offset["gaps"] == {lake.name: [[0, found[0]]]}
+    assert offset["lost"] == {lake.name: actual[0]}
+    assert offset["gaps"] == {lake.name: [[0, actual[0]]]}
 
 
 def test_a_group_reads_the_archive_as_well(lake: Fixture) -> None:

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.columns.decode.binary_values import LOADS
+from headrace.columns.decode.binary_values import PARSERS
 from headrace.columns.decode.json import JsonCodec
 from headrace.columns.options.options import read_options
-from headrace.columns.read.decoded_rows import codec
+from headrace.columns.read.decoded_rows import make_codec
 from headrace.columns.sample import json_schema
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def made(form: str, ddl: str, **more: str) -> Codec:
     given_ = {"uri": "amqp://h/", "stream": "s", "value": form, "valueSchema": ddl, **more}
     decoding = read_options(given_, streaming=True).decoding
     assert decoding is not None
-    return codec(decoding, decoding.schema())
+    return make_codec(decoding, decoding.schema())
 
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=5)  # type: ignore[arg-type]
@@ -51,13 +51,13 @@ rows = st.fixed_dictionaries({}, optional=dict.fromkeys("ifbsdtarmx", anything))
 @given(row=rows)
 def test_a_row_is_what_json_makes_of_it(form: str, row: dict[str, Any]) -> None:
     more = {"rescuedDataColumn": "rest"}
-    found = made(form, SCHEMA, **more).decode([DUMPS[form](row)])
+    actual = made(form, SCHEMA, **more).decode([DUMPS[form](row)])
     judge = made("json", SCHEMA, **more)
     assert isinstance(judge, JsonCodec)
-    expected = judge.decode_each([json.dumps(row).encode()])
-    assert repr(found.values.to_pylist()) == repr(expected.values.to_pylist())  # NaN is NaN.
-    assert found.rescued == expected.rescued
-    assert found.faults == expected.faults
+    expected = judge.decode_rows([json.dumps(row).encode()])
+    assert repr(actual.values.to_pylist()) == repr(expected.values.to_pylist())  # NaN is NaN.
+    assert actual.rescued == expected.rescued
+    assert actual.faults == expected.faults
 
 
 @pytest.mark.parametrize("form", DUMPS)
@@ -77,7 +77,7 @@ def test_kinds_that_json_lacks_have_columns(form: str) -> None:
     body = DUMPS[form]({"b": b"\0\xff", "t": stamp, "m": {1: 2}})
     decoded = made(form, "b BINARY, t TIMESTAMP, m MAP<STRING, INT>").decode([body])
     assert decoded.values.to_pylist() == [{"b": b"\0\xff", "t": moment, "m": [("1", 2)]}]
-    kind = json_schema([DUMPS[form]({"a": 1, "b": 1.5}), b"\xc1"], LOADS[form])
+    kind = json_schema([DUMPS[form]({"a": 1, "b": 1.5}), b"\xc1"], PARSERS[form])
     assert kind.text() == "struct<a:bigint,b:double>"
 
 
@@ -89,7 +89,7 @@ def test_numbers_of_cbor_keep_their_digits() -> None:
 
 HOSTILE = {
     "cut off": ("cbor", cbor2.dumps({"i": 1})[:-1], "no CBOR: premature end"),
-    "more": ("cbor", cbor2.dumps({"i": 1}) + b"x", "no CBOR: octets are left over"),
+    "more": ("cbor", cbor2.dumps({"i": 1}) + b"x", "no CBOR: bytes are left over"),
     "deep": ("cbor", b"\x81" * 10_000 + b"\0", "nesting depth"),
     "contains itself": ("cbor", b"\xa1\x61s\xd8\x1c\x81\xd8\x1d\x00", "its values are shared"),
     "long number": ("cbor", b"\xa1\x61i\xc2\x59\x27\x10" + b"\xff" * 10_000, "4300 digits"),
@@ -108,7 +108,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_body_is_bad(case: str) -> None:
-    form, body, told = HOSTILE[case]
+    form, body, fault = HOSTILE[case]
     decoded = made(form, "i INT, s STRING").decode([body])
     assert decoded.values.to_pylist() == [None]
-    assert told in decoded.faults[0]
+    assert fault in decoded.faults[0]

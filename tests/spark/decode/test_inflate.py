@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.columns.decode.inflate import InflateError, compressions, inflate
+from headrace.columns.decode.inflate import InflateError, inflate, parse_compressions
 from headrace.columns.options.options import OptionError, read_options
 from headrace.columns.read import open_bodies
 from headrace.columns.read.open_bodies import decompress
@@ -53,14 +53,20 @@ WAYS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 @given(body=st.binary(max_size=2000).map(lambda some: some * 7))
 def test_what_was_compressed_comes_back(way: str, body: bytes) -> None:
     name, compress = WAYS[way]
-    assert inflate(compress(body), compressions(name), ROOM) == body
+    assert inflate(compress(body), parse_compressions(name), ROOM) == body
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_damaged_body_is_a_fault(way: str) -> None:
     name, compress = WAYS[way]
-    whole = compress(b"flights of " * 50)
-    for bad in (whole[:-1], whole[: len(whole) // 2], b"", b"no such thing", whole + b"more"):
+    compressed = compress(b"flights of " * 50)
+    for bad in (
+        compressed[:-1],
+        compressed[: len(compressed) // 2],
+        b"",
+        b"no such thing",
+        compressed + b"more",
+    ):
         with pytest.raises(InflateError, match=f"it is not compressed by {name}: "):
             inflate(bad, (name,), ROOM)
 
@@ -76,12 +82,14 @@ def test_a_body_has_a_limit(way: str) -> None:
 
 
 def test_layers_are_undone_in_their_order_and_other_names_mean_nothing() -> None:
-    assert compressions("utf-8") == compressions("binary") == compressions("") == ()
-    assert compressions(" Deflate, GZIP ,utf-8") == ("gzip", "deflate")
+    assert (
+        parse_compressions("utf-8") == parse_compressions("binary") == parse_compressions("") == ()
+    )
+    assert parse_compressions(" Deflate, GZIP ,utf-8") == ("gzip", "deflate")
     body = gzip.compress(zlib.compress(b"text"))
-    assert inflate(body, compressions("deflate, gzip"), ROOM) == b"text"
+    assert inflate(body, parse_compressions("deflate, gzip"), ROOM) == b"text"
     with pytest.raises(InflateError, match="it is compressed 4 times; 3 are allowed"):
-        inflate(body, compressions("gzip,gzip,gzip,gzip"), ROOM)
+        inflate(body, parse_compressions("gzip,gzip,gzip,gzip"), ROOM)
 
 
 def batch(*messages: tuple[str, bytes]) -> pa.RecordBatch:
@@ -100,9 +108,9 @@ def batch(*messages: tuple[str, bytes]) -> pa.RecordBatch:
 
 def test_a_batch_is_opened_where_its_headers_say_so() -> None:
     rows = batch(("", b"a"), ("gzip", gzip.compress(b"b")), ("utf-8", b"c"), ("zstd", b"d"))
-    (found,) = decompress(rows.slice(1), ROOM)
-    assert found.bodies == [b"b", b"c", b""]
-    assert found.faults == {
+    (actual,) = decompress(rows.slice(1), ROOM)
+    assert actual.bodies == [b"b", b"c", b""]
+    assert actual.faults == {
         2: "content_encoding zstd: it is not compressed by zstd: "
         "ZSTD decompress failed: Unknown frame descriptor"
     }
@@ -112,7 +120,7 @@ def test_a_batch_is_opened_where_its_headers_say_so() -> None:
 
 
 def test_many_large_bodies_are_not_opened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_bodies, "OPEN_BYTES_MAX", 1000)
+    monkeypatch.setattr(open_bodies, "PART_BYTES_MAX", 1000)
     body = gzip.compress(bytes(600))
     parts = list(decompress(batch(*[("gzip", body)] * 4, ("", b"x"), ("lz4", b"?")), ROOM))
     assert [len(part.bodies) for part in parts] == [2, 3, 1]

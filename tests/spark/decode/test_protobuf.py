@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from headrace.columns.decode import protobuf
 from headrace.columns.decode.protobuf import ProtobufCodec, ProtobufSchemaError, read_message
 from headrace.columns.options.options import OptionError, read_options
-from headrace.columns.read.decoded_rows import codec
+from headrace.columns.read.decoded_rows import make_codec
 from headrace.columns.read_schema import read_schema
 from support.spark.fake_registry import fake_registry
 
@@ -48,7 +48,7 @@ def add(message: Any, name: str, kind: str, label: int = ONE, **more: Any) -> No
 
 
 def shop() -> FileDescriptorProto:
-    """A file with two messages, of which the second has every kind of field."""
+    """Return a file with two messages; the second has every kind of field."""
     file = FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
     file.dependency.append("google/protobuf/timestamp.proto")
     kinds = file.enum_type.add(name="Kind")
@@ -82,10 +82,10 @@ def shop() -> FileDescriptorProto:
 
 
 def descriptors(*files: FileDescriptorProto) -> bytes:
-    found = FileDescriptorSet()
-    timestamp_pb2.DESCRIPTOR.CopyToProto(found.file.add())
-    found.file.extend(files)
-    return found.SerializeToString()
+    descriptor_set = FileDescriptorSet()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(descriptor_set.file.add())
+    descriptor_set.file.extend(files)
+    return descriptor_set.SerializeToString()
 
 
 ALL = descriptors(shop())
@@ -95,7 +95,7 @@ CODEC = ProtobufCodec(ORDER)
 
 
 def plain(message: Message | None) -> dict[str, Any] | None:
-    """What a message is as a row, field by field as the library has it."""
+    """Return the row of a message, computed field by field with the library."""
     if message is None:
         return None
     row: dict[str, Any] = {}
@@ -193,7 +193,7 @@ def test_any_octets_are_a_row_or_bad(message: Message, data: st.DataObject) -> N
 
 
 def test_bad_bodies_leave_their_neighbours_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protobuf, "TOGETHER_BYTES_MAX", 10)
+    monkeypatch.setattr(protobuf, "CHUNK_BYTES_MAX", 10)
     late = Order(at={"seconds": 2**62}).SerializeToString()
     good = [Order(a_int64=n, items=[{"n": n}]).SerializeToString() for n in range(4)]
     decoded = CODEC.decode([good[0], late, good[1], b"\xff", good[2], b"", good[3]])
@@ -261,7 +261,7 @@ def options(file: str, **more: str) -> dict[str, str]:
 
 
 def test_messages_with_the_mark_of_a_registry(file: str) -> None:
-    """Written by Confluent's own serializer."""
+    """Confluent's own serializer writes the body."""
     from confluent_kafka.schema_registry import SchemaRegistryClient
     from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
     from confluent_kafka.serialization import MessageField, SerializationContext
@@ -276,7 +276,7 @@ def test_messages_with_the_mark_of_a_registry(file: str) -> None:
     item = body[:5] + b"\0" + Order(a_int32=7).item.SerializeToString()
     nested = body[:5] + b"\x04\x02\x00"
     bad = [item, nested, body[:4], b"\1" + body[1:], body[:5] + b"\xff" * 9, body[:5] + b"\x01"]
-    decoded = codec(decoding, None).decode([body, *bad])
+    decoded = make_codec(decoding, None).decode([body, *bad])
     assert decoded.values.to_pylist() == [plain(message), *[None] * 6]
     assert [decoded.faults[at].removeprefix("no message shop.Order: ") for at in range(1, 7)] == [
         "it is message [0] of its file, not [1]",

@@ -60,8 +60,8 @@ bodies = st.lists(
 
 
 def same(codec: Codec, contents: Sequence[bytes]) -> None:
-    """Together and one by one, the same comes out."""
-    together, each = codec.decode(contents), codec.decode_each(contents)  # type: ignore[attr-defined]  # Of both.
+    """Check that decoding in batches and row by row gives the same result."""
+    together, each = codec.decode(contents), codec.decode_rows(contents)  # type: ignore[attr-defined]  # Of both.
     assert together.faults == each.faults
     assert together.rescued == each.rescued
     together.values.validate(full=True)
@@ -78,7 +78,7 @@ def test_json_together_is_json_one_by_one(contents: list[bytes]) -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.lists(good_rows, min_size=1, max_size=5))
 def test_rows_that_fit_go_together(rows: list[dict[str, Any]]) -> None:
-    """The fast way takes them: it would be worth little if it took few."""
+    """The batch mode decodes all common values, so it is not useless."""
     contents = [json.dumps(row).encode() for row in rows if "t" not in row and "r" not in row]
     same(JsonCodec(parse_schema(SCHEMA)), contents)
 
@@ -107,7 +107,7 @@ def test_csv_together_is_csv_one_by_one(rows: list[list[str]]) -> None:
 
 def test_what_decides_is_not_asked_when_all_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     codec = JsonCodec(parse_schema(SCHEMA), UTC, RESCUE)
-    monkeypatch.setattr(codec, "decode_each", None)
+    monkeypatch.setattr(codec, "decode_rows", None)
     row = {
         "i": 1,
         "f": 0.5,
@@ -232,7 +232,7 @@ def test_json_behind_the_mark_of_a_registry() -> None:
     assert decoding is not None
     mark = b"\0\0\0\0\7"
     bodies = [mark + b'{"i": 1}', b'{"i": 2}', mark, b"", mark + b"{", mark + b'{"i": 3}']
-    decoded = decoded_rows.codec(decoding, decoding.schema()).decode(bodies)
+    decoded = decoded_rows.make_codec(decoding, decoding.schema()).decode(bodies)
     assert [row and row["i"] for row in decoded.values.to_pylist()] == [1, *[None] * 4, 3]
     missing = "the mark of a schema registry is missing"
     assert [decoded.faults[at] for at in (1, 2, 3)] == [missing] * 3

@@ -20,7 +20,7 @@ STREAM = {"x-queue-type": "stream"}
 
 
 class Followed:
-    """A stream, and queries that read it under a group, with one checkpoint and one sink."""
+    """A stream, and queries that read it as a group, with one checkpoint and one sink."""
 
     def __init__(self, broker: LocalBroker, connection: blocking.Connection, stream: str) -> None:
         self.stream = stream
@@ -41,8 +41,8 @@ class Followed:
         self.channel.publish_many(map(str, range(first, last)), self.stream)
 
     def query(self, on_batch: Callable[[int], None] = lambda _: None, **options: str) -> Query:
-        given = {**self.options, **options}
-        return Query(given, self.checkpoint, self.rows, on_batch=on_batch)
+        texts = {**self.options, **options}
+        return Query(texts, self.checkpoint, self.rows, on_batch=on_batch)
 
     def group(self) -> dict[str, Any]:
         return self.requests.ask("group.get", stream=self.stream, group="readers")

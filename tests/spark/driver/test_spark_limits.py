@@ -20,19 +20,19 @@ SIZES = st.dictionaries(
 
 
 class Sizes:
-    """Measures streams whose records have known sizes, from offset 0."""
+    """A `Measure` of streams whose records have these sizes, from offset 0."""
 
     def __init__(self, sizes: dict[str, list[int]]) -> None:
         self.sizes = sizes
 
-    def __call__(self, piece: Range, octets_max: int | None) -> RangeSize:
+    def __call__(self, stream_range: Range, bytes_max: int | None) -> RangeSize:
         total = 0
-        for offset in range(piece.first, piece.last):
-            size = self.sizes[piece.stream][offset]
-            if octets_max is not None and total and total + size > octets_max:
+        for offset in range(stream_range.first, stream_range.last):
+            size = self.sizes[stream_range.stream][offset]
+            if bytes_max is not None and total and total + size > bytes_max:
                 return RangeSize(total, offset)
             total += size
-        return RangeSize(total, piece.last)
+        return RangeSize(total, stream_range.last)
 
 
 @given(
@@ -61,16 +61,16 @@ def test_no_stream_starves_under_a_limit() -> None:
 
 @given(SIZES, st.integers(1, 5000))
 def test_a_limit_of_octets_is_exceeded_by_first_records_only(
-    sizes: dict[str, list[int]], octets_max: int
+    sizes: dict[str, list[int]], bytes_max: int
 ) -> None:
     start = dict.fromkeys(sizes, 0)
     end = {stream: len(some) for stream, some in sizes.items()}
-    reached = limit_bytes(start, end, octets_max, Sizes(sizes))
+    reached = limit_bytes(start, end, bytes_max, Sizes(sizes))
     assert all(reached[stream] >= min(1, end[stream]) for stream in sizes)
     read = sum(sum(some[: reached[stream]]) for stream, some in sizes.items())
     firsts = sum(some[0] for some in sizes.values() if some)
-    assert read <= octets_max + firsts
-    if sum(map(sum, sizes.values())) <= octets_max:
+    assert read <= bytes_max + firsts
+    if sum(map(sum, sizes.values())) <= bytes_max:
         assert reached == end
 
 

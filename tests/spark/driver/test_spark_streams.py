@@ -27,7 +27,7 @@ STREAM = {"x-queue-type": "stream"}
 
 @pytest.fixture
 def publish(connection: blocking.Connection) -> Callable[..., None]:
-    """Appends bodies to a stream, which it makes at first."""
+    """Return a function that appends bodies to a stream; the first call declares the stream."""
     channel = connection.channel()
 
     def append(stream: str, *bodies: str | Message, **arguments: Any) -> None:
@@ -38,7 +38,7 @@ def publish(connection: blocking.Connection) -> Callable[..., None]:
 
 
 class Run:
-    """Queries with one checkpoint and one sink, one after the other."""
+    """Successive queries with one checkpoint and one sink."""
 
     def __init__(self, broker: LocalBroker, **options: str) -> None:
         self.options = {"uri": broker.url, "startingOffsets": "earliest", **options}
@@ -98,8 +98,8 @@ def test_a_partition_that_is_added_to_a_super_stream_is_read_from_its_beginning(
 
 
 def a_second_later(query: Query) -> None:
-    """Let the names be old enough to be asked for again."""
-    query.reader.planner._broker._names_at = None  # type: ignore[attr-defined]
+    """Let the cached names of streams expire."""
+    query.reader.planner._broker._names_read_at_s = None  # type: ignore[attr-defined]
 
 
 def test_limits_of_octets_make_batches(broker: LocalBroker, publish: Callable[..., None]) -> None:
@@ -178,7 +178,7 @@ def test_a_gap_that_opens_under_a_task_is_counted(
     publish: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Once, however often the task runs; also after the last batch, and after a restart."""
+    """A lost record counts once, even if its task runs again, and after a restart of the query."""
     limits = {"x-max-length-bytes": 20_000, "x-stream-max-segment-size-bytes": 5_000}
     publish("under", *[Message(b"old")] * 50, **limits)
     plan = StreamReader.partitions

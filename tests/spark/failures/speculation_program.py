@@ -31,7 +31,7 @@ SPECULATION = {
 
 
 def meet(directory: Path, attempt: int) -> None:
-    """Wait until both attempts have been here; one that is run later finds the others' traces."""
+    """Wait until both attempts have left a file; a later attempt finds both files."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / str(attempt)).touch()
     deadline = time.monotonic() + WAIT_S

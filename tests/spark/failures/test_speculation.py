@@ -26,8 +26,8 @@ HOSTS = ("127.0.0.1", "127.0.0.2")  # Spark speculates on another host than that
 
 
 def attempts_at_once(events: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    """Stage and partition of each task that was still running when Spark launched another copy."""
-    found = []
+    """Return stage and partition of each task that ran when Spark launched another attempt."""
+    actual = []
     running: dict[tuple[int, int], set[int]] = {}
     for event in events:
         if event["Event"] not in ("SparkListenerTaskStart", "SparkListenerTaskEnd"):
@@ -39,9 +39,9 @@ def attempts_at_once(events: list[dict[str, Any]]) -> list[tuple[int, int]]:
             others.discard(task["Task ID"])
             continue
         if task["Speculative"] and others:
-            found.append(place)
+            actual.append(place)
         others.add(task["Task ID"])
-    return found
+    return actual
 
 
 def test_two_attempts_at_a_partition_at_once_write_it_once(
@@ -71,8 +71,8 @@ def test_two_attempts_at_a_partition_at_once_write_it_once(
     for batch in range(BATCHES):  # And both had given all of their rows to the sink.
         assert len(list((home / "whole" / str(batch)).iterdir())) == 2
 
-    found = sorted(int(message.text()) for message in all_ready(channel, queue))
-    assert found == list(range(RECORDS))
+    actual = sorted(int(message.text()) for message in all_ready(channel, queue))
+    assert actual == list(range(RECORDS))
     with Requests(connection) as requests:
         sink = requests.ask("sink.show", sink="speculation")
     assert (sink["last"], sink["branches"], sink["messages"]) == (BATCHES - 1, 0, 0)

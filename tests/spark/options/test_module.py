@@ -18,6 +18,6 @@ print(*sorted(name for name in sys.modules if name.startswith("headrace.")))
 
 
 def test_the_module_is_light() -> None:
-    """Spark imports it whenever a program uses a format that Spark does not know."""
+    """Spark imports this module when a program uses a format that is not built in."""
     ran = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["headrace.spark", "headrace.spark.source"]

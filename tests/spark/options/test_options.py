@@ -10,9 +10,9 @@ import pytest
 
 from headrace.client.url import parse_url
 from headrace.columns.options.options import Edge, OptionError, Streams, read_options, write_options
-from headrace.columns.options.page import manual
+from headrace.columns.options.page import render_page
 from headrace.columns.options.table import OPTIONS
-from headrace.columns.options.uri import urls
+from headrace.columns.options.uri import split_urls
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "spark-options.md"
 URI = "amqp://user:s3cret@broker:5672/vhost"
@@ -38,12 +38,12 @@ def test_names_of_options_have_no_case() -> None:
 
 
 def test_offsets_are_given_by_stream() -> None:
-    given = {
+    texts = {
         **READ,
         "stream": '["b", "a", "c"]',
         "startingOffsets": '{"a": 7, "b": "Latest", "c": "2026-01-31T01:00:00+01:00"}',
     }
-    options = read_options(given, streaming=False)
+    options = read_options(texts, streaming=False)
     assert options.streams == Streams(names=("a", "b", "c"))
     moment = datetime(2026, 1, 31, tzinfo=UTC)
     assert options.starting.by_stream == {"a": 7, "b": Edge.LATEST, "c": moment}
@@ -115,9 +115,9 @@ def test_offsets_are_given_by_stream() -> None:
     ],
 )
 def test_a_bad_option_of_a_read_is_named(change: dict[str, str | None], text: str) -> None:
-    given = {key: value for key, value in {**READ, **change}.items() if value is not None}
+    texts = {key: value for key, value in {**READ, **change}.items() if value is not None}
     with pytest.raises(OptionError, match=text) as caught:
-        read_options(given, streaming=True)
+        read_options(texts, streaming=True)
     assert "s3cret" not in str(caught.value)
 
 
@@ -149,7 +149,7 @@ def test_options_show_no_secret() -> None:
 
 
 def test_the_page_is_in_step_with_the_table() -> None:
-    assert PAGE.read_text() == manual()
+    assert PAGE.read_text() == render_page()
 
 
 def test_the_table_is_sound() -> None:
@@ -162,7 +162,7 @@ def test_the_table_is_sound() -> None:
 
 
 def test_a_broker_may_be_told_in_pieces() -> None:
-    given = {
+    texts = {
         "host": "one,::1",
         "user": "spark",
         "password": "p@ss:w/rd",
@@ -174,7 +174,7 @@ def test_a_broker_may_be_told_in_pieces() -> None:
         "protocolVersion": "0-9",
         "stream": "orders",
     }
-    one, two = map(parse_url, urls(read_options(given, streaming=True).uri))
+    one, two = map(parse_url, split_urls(read_options(texts, streaming=True).uri))
     assert (one.host, two.host, one.port, one.tls) == ("one", "::1", 5671, True)
     assert (one.username, one.password, one.vhost) == ("spark", "p@ss:w/rd", "a/b")
     assert (one.cacertfile, one.verify, one.mechanism) == ("/etc/a ca.pem", False, "AMQPLAIN")
@@ -182,38 +182,38 @@ def test_a_broker_may_be_told_in_pieces() -> None:
 
 
 def test_a_url_is_completed_by_other_options() -> None:
-    given = {"uri": "amqp://broker?heartbeat=5", "user": "me", "password": "s3cret", "stream": "s"}
-    (url,) = urls(read_options(given, streaming=True).uri)
+    texts = {"uri": "amqp://broker?heartbeat=5", "user": "me", "password": "s3cret", "stream": "s"}
+    (url,) = split_urls(read_options(texts, streaming=True).uri)
     settings = parse_url(url)
     assert (settings.username, settings.password, settings.heartbeat_s) == ("me", "s3cret", 5)
 
 
 def test_moments_may_be_milliseconds() -> None:
-    given = {**READ, "startingTimestamp": "1769817600000", "endingOffsets": '{"orders": -1}'}
-    options = read_options(given, streaming=False)
+    texts = {**READ, "startingTimestamp": "1769817600000", "endingOffsets": '{"orders": -1}'}
+    options = read_options(texts, streaming=False)
     assert options.starting.everywhere == datetime(2026, 1, 31, tzinfo=UTC)
     assert options.starting.strict
     assert options.ending.by_stream == {"orders": Edge.LATEST}
-    given["startingOffsetsByTimestampStrategy"] = "latest"
-    assert not read_options(given, streaming=False).starting.strict
+    texts["startingOffsetsByTimestampStrategy"] = "latest"
+    assert not read_options(texts, streaming=False).starting.strict
 
 
 def test_times_and_sizes_have_units() -> None:
-    given = {
+    texts = {
         **READ,
         "maxBytesPerTrigger": "16m",
         "minRecordsPerTrigger": "5",
         "maxTriggerDelay": "1.5m",
         "reconnectTimeout": "500 ms",
     }
-    options = read_options(given, streaming=True)
-    assert options.octets_per_trigger_max == 16 << 20
+    options = read_options(texts, streaming=True)
+    assert options.bytes_per_trigger_max == 16 << 20
     assert (options.trigger_delay_s, options.reconnect_timeout_s) == (90.0, 0.5)
 
 
 def test_kafka_s_names_are_known() -> None:
-    given = {"uri": URI, "subscribe": "a,b", "maxOffsetsPerTrigger": "5"}
-    options = read_options(given, streaming=True)
+    texts = {"uri": URI, "subscribe": "a,b", "maxOffsetsPerTrigger": "5"}
+    options = read_options(texts, streaming=True)
     assert options.streams == Streams(names=("a", "b"))
     assert options.records_per_trigger_max == 5
 
@@ -232,7 +232,7 @@ def test_secrets_are_read_from_files_and_variables(
     monkeypatch.setenv("AMQP_URI", "amqps://ada:hidden@a/v")
 
     def uri(**given: str) -> str:
-        return " ".join(urls(read_options({"stream": "s", **given}, streaming=False).uri))
+        return " ".join(split_urls(read_options({"stream": "s", **given}, streaming=False).uri))
 
     assert uri(host="h", user="ada", passwordFile=str(path)) == "amqp://ada:p%40ss%20word@h"
     assert uri(uri="amqp://ada@h", passwordenv="AMQP_PASSWORD") == "amqp://ada:of%20env@h"

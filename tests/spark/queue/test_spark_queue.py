@@ -28,7 +28,7 @@ def ask(connection: blocking.Connection) -> Callable[..., dict[str, Any]]:
 
 
 class Work:
-    """A queue, and queries that read it, one after the other, with one checkpoint and one sink."""
+    """A queue, and successive queries that read it, with one checkpoint and one sink."""
 
     def __init__(self, broker: LocalBroker, connection: blocking.Connection, queue: str) -> None:
         self.options = {"uri": broker.url, "queue": queue, "groupTimeout": "200ms"}
@@ -60,7 +60,7 @@ class Work:
         return [len(self.rows[batch]) for batch in sorted(self.rows)]
 
     def check(self) -> None:
-        """Every message is in the sink once, in order, and nothing is left with the broker."""
+        """Check that the sink has every message once, in order, and that the lease is settled."""
         assert self.bodies() == list(range(self.published))
         lease = self.lease()
         assert (lease["settled"], lease["ready"]) == (lease["next"], 0)
@@ -74,7 +74,7 @@ def work(
 
 
 class CrashError(Exception):
-    """The driver is killed."""
+    """The simulated death of the driver."""
 
 
 def crash_in(batch: int) -> Callable[[int], None]:
@@ -293,7 +293,7 @@ BAD = b"\xff"  # No UTF-8.
 
 
 class Decoded:
-    """A queue with dead letters of its own, of which a query decodes the bodies."""
+    """A queue with a dead-letter exchange, and a query that decodes its bodies."""
 
     def __init__(self, broker: LocalBroker, channel: blocking.Channel, queue: str) -> None:
         self.options = {"uri": broker.url, "queue": queue, "groupTimeout": "200ms", **TEXT}
@@ -306,26 +306,26 @@ class Decoded:
         self.rows: dict[int, list[dict[str, Any]]] = {}
 
     def query(self, **options: str) -> Query:
-        given = {**self.options, **options}
-        return Query(given, self.checkpoint, self.rows, "offset")
+        texts = {**self.options, **options}
+        return Query(texts, self.checkpoint, self.rows, "offset")
 
     def offsets(self) -> list[int]:
         return [row["offset"] for batch in sorted(self.rows) for row in self.rows[batch]]
 
     def dead_letters(self) -> list[tuple[bytes, int]]:
-        """The bodies of the dead letters, and how often each of them died."""
-        found = []
+        """Return the bodies of the dead letters, each with its number of deaths."""
+        actual = []
         while (message := self.channel.get(self.dead, no_ack=True)) is not None:
             (death,) = cast("list[dict[str, Any]]", message.headers["x-death"])
             assert (death["queue"], death["reason"]) == (self.queue, "rejected")
-            found.append((message.body, death["count"]))
-        return found
+            actual.append((message.body, death["count"]))
+        return actual
 
 
 def test_bad_bodies_are_dead_letters_of_the_queue_once(
     broker: LocalBroker, connection: blocking.Connection, ask: Callable[..., dict[str, Any]]
 ) -> None:
-    """However often a task runs; they leave with the settle of their batch, no sooner."""
+    """A rejected message becomes one dead letter, when its batch is settled."""
     with connection.channel() as channel:
         work = Decoded(broker, channel, "judged")
         channel.publish_many([b"0", BAD, b"2", BAD + b"3"], work.queue)
@@ -368,9 +368,9 @@ def test_bad_bodies_of_a_queue_without_dead_letters_are_no_loss(
     with connection.channel() as channel:
         channel.declare_queue("no-letters")
         channel.publish(BAD, "no-letters")
-        given = {"uri": broker.url, "queue": "no-letters", **TEXT}
+        texts = {"uri": broker.url, "queue": "no-letters", **TEXT}
         with pytest.raises(OptionError, match="queue 'no-letters' has no dead-letter exchange"):
-            Query(given, Checkpoint(), {}, "offset").step()
+            Query(texts, Checkpoint(), {}, "offset").step()
         assert ask("lease.info", queue="no-letters", group="spark")["next"] == 0
         with pytest.raises(RequestRefused, match="the lease's owner is"):
             ask(

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType, StructField, StructType
 
 from headrace.client import blocking
-from headrace.columns.browse import parts
+from headrace.columns.browse import part_count
 from headrace.columns.options.kinds import OptionError
 from headrace.columns.options.options import read_options
 from headrace.spark.queue.snapshot import SnapshotReader
@@ -38,28 +38,28 @@ def channel(broker: LocalBroker) -> Iterator[blocking.Channel]:
 
 
 def reader(broker: LocalBroker, queue: str, **options: str) -> SnapshotReader:
-    given = {"uri": broker.url, "queue": queue, **options}
-    made = DefaultSource({key.lower(): value for key, value in given.items()}).reader(SCHEMA)
-    assert isinstance(made, SnapshotReader)
-    return made
+    texts = {"uri": broker.url, "queue": queue, **options}
+    result = DefaultSource({key.lower(): value for key, value in texts.items()}).reader(SCHEMA)
+    assert isinstance(result, SnapshotReader)
+    return result
 
 
 def read(made: SnapshotReader) -> list[list[dict[str, Any]]]:
-    """The rows of each partition, read as tasks read them."""
-    found = []
+    """Return the rows of each partition, read with a pickled reader like in a task."""
+    actual = []
     for partition in made.partitions():
-        task, mine = pickle.loads(pickle.dumps((made, partition)))
-        found.append([row for batch in task.read(mine) for row in batch.to_pylist()])
-    return found
+        task, task_partition = pickle.loads(pickle.dumps((made, partition)))
+        actual.append([row for batch in task.read(task_partition) for row in batch.to_pylist()])
+    return actual
 
 
 def test_a_queue_is_looked_at_and_left(broker: LocalBroker, channel: blocking.Channel) -> None:
     channel.declare_queue("looked")
     channel.publish_many(map(str, range(100)), "looked")
     for options in ({}, {"minPartitions": "4"}, {"maxRecordsPerPartition": "30"}):
-        found = read(reader(broker, "looked", **options))
-        assert len(found) == (4 if options else 1)
-        rows = [row for some in found for row in some]
+        actual = read(reader(broker, "looked", **options))
+        assert len(actual) == (4 if options else 1)
+        rows = [row for some in actual for row in some]
         assert [int(row["body"]) for row in rows] == list(range(100))
         assert {row["stream"] for row in rows} == {"looked"}
         assert len({row["offset"] for row in rows}) == 100
@@ -69,9 +69,9 @@ def test_a_queue_is_looked_at_and_left(broker: LocalBroker, channel: blocking.Ch
 def test_what_was_delivered_before_says_so(broker: LocalBroker, channel: blocking.Channel) -> None:
     channel.declare_queue("redelivered")
     channel.publish_many(["a", "b"], "redelivered")
-    taken = channel.get("redelivered")
-    assert taken is not None
-    taken.nack(requeue=True)
+    delivery = channel.get("redelivered")
+    assert delivery is not None
+    delivery.nack(requeue=True)
     channel.declare_queue("redelivered", passive=True)  # The nack has been done.
     (rows,) = read(reader(broker, "redelivered"))
     assert [row["redelivered"] for row in rows] == [True, False]
@@ -95,7 +95,7 @@ def options(**given: str) -> ReadOptions:
 
 
 def test_a_queue_is_cut_by_its_messages() -> None:
-    assert parts(options(), 0) == 1
-    assert parts(options(minPartitions="7"), 3) == 7
-    assert parts(options(minPartitions="2", maxRecordsPerPartition="10"), 95) == 10
-    assert parts(options(maxRecordsPerPartition="1"), 1_000_000) == 1000
+    assert part_count(options(), 0) == 1
+    assert part_count(options(minPartitions="7"), 3) == 7
+    assert part_count(options(minPartitions="2", maxRecordsPerPartition="10"), 95) == 10
+    assert part_count(options(maxRecordsPerPartition="1"), 1_000_000) == 1000

@@ -13,8 +13,8 @@ from support.spark.fake_registry import FakeRegistry, fake_registry
 
 @pytest.fixture
 def registry() -> Iterator[FakeRegistry]:
-    """A registry on the loopback address."""
-    schemas._known.clear()
+    """A registry on the loopback address, and an empty cache of schemas."""
+    schemas._schemas.clear()
     with fake_registry() as running:
         yield running
-    schemas._known.clear()
+    schemas._schemas.clear()

@@ -72,12 +72,12 @@ def struct(ddl: str = DDL) -> StructType:
 
 
 def options(**more: str) -> dict[str, str]:
-    given = {"uri": "amqp://h/", "exchange": "", "routingKey": "q", "value": "avro"}
-    return {**given, "valueSchema": json.dumps(SCHEMA), **more}
+    texts = {"uri": "amqp://h/", "exchange": "", "routingKey": "q", "value": "avro"}
+    return {**texts, "valueSchema": json.dumps(SCHEMA), **more}
 
 
 def bodies(rows: list[dict[str, Any] | None], ddl: str = DDL, **more: str) -> list[bytes]:
-    """The bodies that a task makes of rows; the writer is pickled on its way there."""
+    """Return the bodies that a task encodes with the pickled encoder."""
     writer = BatchWriter(options(**more), struct(ddl), overwrite=False)
     encoder = pickle.loads(pickle.dumps(writer)).encoder
     kind = to_arrow_type(struct(ddl), timezone="UTC")
@@ -87,36 +87,36 @@ def bodies(rows: list[dict[str, Any] | None], ddl: str = DDL, **more: str) -> li
     ]
     table = [{"exchange": "", "value": row} for row in plain]
     batch = pa.RecordBatch.from_struct_array(pa.array(table, kind))
-    found: list[bytes] = []
-    for made in encoder.batches(iter([batch.slice(0, 1), batch.slice(1)])):
-        assert made.schema.field("value").type == pa.binary()
-        found += made.column("value").to_pylist()
-    return found
+    actual: list[bytes] = []
+    for result in encoder.encode_batches(iter([batch.slice(0, 1), batch.slice(1)])):
+        assert result.schema.field("value").type == pa.binary()
+        actual += result.column("value").to_pylist()
+    return actual
 
 
 @pytest.mark.parametrize("framing", ["none", "single-object"])
 def test_what_is_written_is_read(framing: str) -> None:
-    made = bodies([ROW, {**ROW, "note": "ä"}], avroFraming=framing)
-    decoded = AvroCodec(read_schema(json.dumps(SCHEMA)), framing).decode(made)
+    result = bodies([ROW, {**ROW, "note": "ä"}], avroFraming=framing)
+    decoded = AvroCodec(read_schema(json.dumps(SCHEMA)), framing).decode(result)
     assert decoded.faults == {}
     expected = {**ROW, "counts": list(ROW["counts"].items())}  # type: ignore[attr-defined]
     assert decoded.values.to_pylist() == [expected, {**expected, "note": "ä"}]
 
 
 def test_others_read_what_is_written_with_an_id(registry: FakeRegistry) -> None:
-    """The judge is Confluent's own deserializer."""
+    """Confluent's own deserializer decodes the bodies."""
     from confluent_kafka.schema_registry import SchemaRegistryClient
     from confluent_kafka.schema_registry.avro import AvroDeserializer
     from confluent_kafka.serialization import MessageField, SerializationContext
 
     more = {"avroFraming": "registry", "schemaRegistry": registry.url, "schemaSubject": "a/b"}
-    made = bodies([ROW], **more)
+    result = bodies([ROW], **more)
     judge = AvroDeserializer(SchemaRegistryClient({"url": registry.url}))
-    assert judge(made[0], SerializationContext("orders", MessageField.VALUE)) == ROW
-    assert bodies([ROW], **more) == made
+    assert judge(result[0], SerializationContext("orders", MessageField.VALUE)) == ROW
+    assert bodies([ROW], **more) == result
     assert registry.asked.count("POST /subjects/a%2Fb/versions") == 1
     avro_bodies._ids.clear()  # Another process.
-    assert bodies([ROW], **more, schemaRegister="false") == made
+    assert bodies([ROW], **more, schemaRegister="false") == result
     assert registry.subjects == {"a/b": [1]}
 
 
@@ -139,10 +139,10 @@ def test_a_row_that_does_not_fit_is_named_without_its_content() -> None:
     symbols = {"type": "enum", "name": "Colour", "symbols": ["RED"]}
     schema = {**SCHEMA, "fields": [{"name": "colour", "type": symbols}]}
     ddl = "exchange STRING, value STRUCT<colour: STRING>"
-    given = {"valueSchema": json.dumps(schema)}
-    assert bodies([{"colour": "RED"}, None], ddl, **given) == [b"\0", None]
+    texts = {"valueSchema": json.dumps(schema)}
+    assert bodies([{"colour": "RED"}, None], ddl, **texts) == [b"\0", None]
     with pytest.raises(EncodeError) as caught:
-        bodies([{"colour": "RED"}, {"colour": "s3cret"}], ddl, **given)
+        bodies([{"colour": "RED"}, {"colour": "s3cret"}], ddl, **texts)
     assert "row 1 of the partition" in str(caught.value)
     assert "s3cret" not in str(caught.value)
 
@@ -184,7 +184,7 @@ def test_options_that_are_wrong_are_named(change: dict[str, str], told: str) -> 
 
 
 def test_a_schema_must_be_given() -> None:
-    given = options()
-    del given["valueSchema"]
+    texts = options()
+    del texts["valueSchema"]
     with pytest.raises(OptionError, match="option 'valueSchema' is missing"):
-        write_options(given)
+        write_options(texts)

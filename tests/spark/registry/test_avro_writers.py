@@ -11,7 +11,7 @@ import pytest
 
 from headrace.columns.errors import RegistryError
 from headrace.columns.options.options import OptionError, read_options
-from headrace.columns.read.decoded_rows import codec
+from headrace.columns.read.decoded_rows import make_codec
 from headrace.columns.registry import schemas
 from headrace.columns.registry.client import Registry
 
@@ -35,7 +35,7 @@ READER: dict[str, Any] = {
 
 
 def without(*names: str, **types: object) -> dict[str, Any]:
-    """The reader's schema, less some fields, and with other types."""
+    """Return the reader's schema without some fields, and with other types."""
     fields = [
         {**field, "type": types.get(field["name"], field["type"])}
         for field in READER["fields"]
@@ -49,13 +49,13 @@ def record(*fields: dict[str, object], name: str = "shop.Order") -> dict[str, ob
 
 
 def reader(registry: FakeRegistry, location: Path | None = None, **more: str) -> Codec:
-    given = {"uri": "amqp://h/", "stream": "s", "value": "avro", "valueSchema": json.dumps(READER)}
-    given |= {"avroFraming": "registry", "schemaRegistry": registry.url, **more}
+    texts = {"uri": "amqp://h/", "stream": "s", "value": "avro", "valueSchema": json.dumps(READER)}
+    texts |= {"avroFraming": "registry", "schemaRegistry": registry.url, **more}
     if location is not None:
-        given["schemaLocation"] = str(location)
-    options = read_options(given, streaming=True).decoding
+        texts["schemaLocation"] = str(location)
+    options = read_options(texts, streaming=True).decoding
     assert options is not None
-    return codec(options, options.schema())
+    return make_codec(options, options.schema())
 
 
 def framed(number: int, datum: bytes) -> bytes:
@@ -63,7 +63,7 @@ def framed(number: int, datum: bytes) -> bytes:
 
 
 def test_bodies_of_three_serializers_in_one_batch(registry: FakeRegistry) -> None:
-    """Written and read back by Confluent's own serializer, as the judge."""
+    """Confluent's own serializer writes the bodies, and its deserializer has the expected rows."""
     from decimal import Decimal
 
     from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -81,8 +81,8 @@ def test_bodies_of_three_serializers_in_one_batch(registry: FakeRegistry) -> Non
     judge = AvroDeserializer(client, json.dumps(READER))
     decoded = reader(registry).decode(bodies)
     assert decoded.faults == {}
-    found = [{**row, "tags": dict(row["tags"])} for row in decoded.values.to_pylist()]
-    assert found == [judge(body, context) for body in bodies]
+    actual = [{**row, "tags": dict(row["tags"])} for row in decoded.values.to_pylist()]
+    assert actual == [judge(body, context) for body in bodies]
     assert len({body[:5] for body in bodies}) == 3
 
 
@@ -99,7 +99,7 @@ def test_a_batch_that_is_read_again_asks_no_registry(
     assert [row and row["id"] for row in first.values.to_pylist()] == [1, 2, 3, None]
     assert sorted(one.name for one in (tmp_path / "registry").iterdir()) == ["1.json", "3.json"]
     assert registry.asked == ["GET /schemas/ids/1", "GET /schemas/ids/3"]
-    schemas._known.clear()  # Another process.
+    schemas._schemas.clear()  # Another process.
     again = reader(registry, tmp_path).decode(bodies)
     assert (again.values, again.faults) == (first.values, first.faults)
     assert len(registry.asked) == 2
@@ -122,7 +122,7 @@ def test_a_schema_may_refer_to_others(registry: FakeRegistry, tmp_path: Path) ->
         assert decoded.faults == {}
         (row,) = decoded.values.to_pylist()
         assert (row["id"], str(row["price"]), row["note"], row["tags"]) == (1, "0.05", None, [])
-        schemas._known.clear()
+        schemas._schemas.clear()
 
 
 DIFFERENT = "the writer's schema does not resolve to 'valueSchema': Schema mismatch"
@@ -147,11 +147,11 @@ UNUSABLE: dict[str, tuple[object, str]] = {
 
 @pytest.mark.parametrize("case", UNUSABLE)
 def test_a_body_whose_schema_cannot_be_used_is_bad(registry: FakeRegistry, case: str) -> None:
-    schema, told = UNUSABLE[case]
+    schema, fault = UNUSABLE[case]
     number = registry.add("orders", schema)
     decoded = reader(registry).decode([framed(number, b"\x02" * 50)])
     assert decoded.values.to_pylist() == [None]
-    assert told in decoded.faults[0]
+    assert fault in decoded.faults[0]
 
 
 def test_a_body_without_a_known_schema_is_bad(registry: FakeRegistry) -> None:
@@ -268,10 +268,10 @@ def test_a_registry_that_is_away_is_no_fault_of_a_body(registry: FakeRegistry) -
     ],
 )
 def test_options_of_a_registry(change: dict[str, str], told: str) -> None:
-    given = {"uri": "amqp://h/", "stream": "s", "value": "avro", "valueSchema": json.dumps(READER)}
-    given |= {"avroFraming": "registry", "schemaRegistry": "http://h:8081", **change}
+    texts = {"uri": "amqp://h/", "stream": "s", "value": "avro", "valueSchema": json.dumps(READER)}
+    texts |= {"avroFraming": "registry", "schemaRegistry": "http://h:8081", **change}
     with pytest.raises(OptionError, match=told):
-        read_options(given, streaming=True)
+        read_options(texts, streaming=True)
 
 
 def test_a_password_without_a_user_is_a_token(

@@ -19,7 +19,7 @@ from headrace.client.requests import RequestRefused
 from headrace.client.url import Secret
 from headrace.columns.options.options import read_options, write_options
 from headrace.columns.runtime import connections
-from headrace.spark.queue.leased import Leased
+from headrace.spark.queue.broker_lease import BrokerLease
 from headrace.spark.write.publish import publish
 from headrace.testing.broker import LocalBroker
 from support.spark.spark_micro_batches import Checkpoint, Query
@@ -30,7 +30,7 @@ VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
 
 
 def fill(broker: LocalBroker, queue: str, first: int, last: int, **arguments: str) -> None:
-    """Publish numbers to a queue, which is made at first."""
+    """Publish numbers to a queue; the first call declares the queue."""
     with blocking.connect(broker.url) as connection, connection.channel() as channel:
         channel.declare_queue(queue, arguments=arguments)
         channel.publish_many(map(str, range(first, last)), queue)
@@ -53,24 +53,24 @@ def test_every_version_reads_streams_and_queues(broker: LocalBroker, version: st
         name = f"{kind}-{version}"
         fill(broker, name, 0, 50, **arguments)
         rows: dict[int, list[dict[str, Any]]] = {}
-        given = {kind: name, "protocolVersion": version, "startingOffsets": "earliest"}
+        texts = {kind: name, "protocolVersion": version, "startingOffsets": "earliest"}
         if kind == "queue":
-            del given["startingOffsets"]
-        query(broker, Checkpoint(), rows, **given).available_now()
+            del texts["startingOffsets"]
+        query(broker, Checkpoint(), rows, **texts).available_now()
         assert bodies(rows) == list(range(50))
 
 
 @pytest.mark.parametrize("kind", ["stream", "queue"])
 @pytest.mark.once
 def test_a_restart_of_the_broker_fails_nothing(tmp_path: Path, kind: str) -> None:
-    """Not even when it is away while a batch is planned, and while its tasks begin."""
+    """The broker is unreachable while a batch is planned, and while its tasks begin."""
     with LocalBroker(tmp_path / "data") as broker:
         fill(broker, "work", 0, 50, **(STREAM if kind == "stream" else {}))
         rows: dict[int, list[dict[str, Any]]] = {}
-        given = {kind: "work", "maxRecordsPerTrigger": "20"}
+        texts = {kind: "work", "maxRecordsPerTrigger": "20"}
         if kind == "stream":
-            given["startingOffsets"] = "earliest"
-        running = query(broker, Checkpoint(), rows, **given)
+            texts["startingOffsets"] = "earliest"
+        running = query(broker, Checkpoint(), rows, **texts)
         assert running.step()
         for step in (running.step, running.run):
             broker.stop()
@@ -89,12 +89,12 @@ def test_a_task_reads_on_after_a_restart_of_the_broker(tmp_path: Path) -> None:
         reader = running.reader
         start, end = ({"v": 1, "epoch": 0, "pos": {"work": at}} for at in (0, 11_000))
         (partition,) = reader.partitions(start, end)
-        found: list[int] = []
+        actual: list[int] = []
         for number, batch in enumerate(reader.read(partition)):
-            found += map(int, batch["body"].to_pylist())
+            actual += map(int, batch["body"].to_pylist())
             if number == 0:
                 broker.restart()
-        assert found == list(range(11_000))
+        assert actual == list(range(11_000))
 
 
 def test_a_broker_that_stays_away_fails_the_query(tmp_path: Path) -> None:
@@ -108,17 +108,17 @@ def test_a_broker_that_stays_away_fails_the_query(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_was_never_there_fails_at_once(broker: LocalBroker) -> None:
-    given = {"uri": "amqp://127.0.0.1:1", "stream": "work"}
+    texts = {"uri": "amqp://127.0.0.1:1", "stream": "work"}
     with pytest.raises(ConnectFailed):
-        query(broker, Checkpoint(), {}, **given).step()
+        query(broker, Checkpoint(), {}, **texts).step()
 
 
 def test_several_brokers_are_tried_in_turn(broker: LocalBroker) -> None:
     fill(broker, "in-turn", 0, 5, **STREAM)
     uris = f'["amqp://127.0.0.1:1", "{broker.url}"]'
     rows: dict[int, list[dict[str, Any]]] = {}
-    given = {"uri": uris, "stream": "in-turn", "startingOffsets": "earliest"}
-    query(broker, Checkpoint(), rows, **given).available_now()
+    texts = {"uri": uris, "stream": "in-turn", "startingOffsets": "earliest"}
+    query(broker, Checkpoint(), rows, **texts).available_now()
     assert bodies(rows) == list(range(5))
 
 
@@ -135,7 +135,7 @@ def test_who_may_not_log_in_fails_at_once(broker: LocalBroker) -> None:
 
 
 def test_an_alarm_pauses_what_writes_and_not_what_reads() -> None:
-    """A batch of a queue is leased, read and settled: that makes room."""
+    """A batch of a queue is leased, read and settled, which frees memory."""
     with LocalBroker(memory_max=1 << 20) as broker:
         fill(broker, "work", 0, 50)
         rows: dict[int, list[dict[str, Any]]] = {}
@@ -153,7 +153,7 @@ def test_an_alarm_pauses_what_writes_and_not_what_reads() -> None:
             emptying.declare_queue("hog")
             thread = threading.Thread(target=write)
             thread.start()
-            writing = connections.link(Secret(broker.url), connections.Purpose.WRITE)
+            writing = connections.get_connection(Secret(broker.url), connections.Purpose.WRITE)
             until(lambda: writing.blocked is not None)
             running.run()
             assert bodies(rows) == list(range(50))
@@ -169,21 +169,21 @@ def test_an_alarm_pauses_what_writes_and_not_what_reads() -> None:
 
 
 def test_a_full_disk_at_the_broker_pauses_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing can be leased then, and that is no failure."""
+    """While the disk is full no messages can be leased, and the query waits."""
     slept: list[float] = []
     with LocalBroker() as broker:
         fill(broker, "work", 0, 5)
-        leased = Leased(
+        leased = BrokerLease(
             read_options({"uri": broker.url, "queue": "work"}, streaming=True), sleep=slept.append
         )
         leased.claim("me")
         answers = [RequestRefused("limit", "the disk is full; nothing was leased")] * 3
-        asked = leased._send
+        send_request = leased._send
 
         def send(what: str, **fields: Any) -> dict[str, Any]:
             if what == "take" and answers:
                 raise answers.pop()
-            return asked(what, **fields)
+            return send_request(what, **fields)
 
         monkeypatch.setattr(leased, "_send", send)  # The disk of this machine has room.
         assert leased.take("me", 0, 10, 1 << 20) == 5
@@ -191,7 +191,7 @@ def test_a_full_disk_at_the_broker_pauses_a_query(monkeypatch: pytest.MonkeyPatc
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that happens on another thread."""
+    """Wait for a condition that another thread fulfils."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline
@@ -212,7 +212,7 @@ def test_tls_is_said_by_options(authority: trustme.CA, tmp_path: Path) -> None:
     authority.cert_pem.write_to_path(trusted)
     with LocalBroker(tls_port=0, tls_cert=chain, tls_key=key) as broker:
         fill(broker, "work", 0, 5, **STREAM)
-        given = {
+        texts = {
             "host": "127.0.0.1",
             "port": broker.addresses["amqps"].rpartition(":")[2],
             "tls": "true",
@@ -225,7 +225,7 @@ def test_tls_is_said_by_options(authority: trustme.CA, tmp_path: Path) -> None:
 
         def read(**more: str) -> list[int]:
             rows: dict[int, list[dict[str, Any]]] = {}
-            Query({**given, **more}, Checkpoint(), rows).available_now()
+            Query({**texts, **more}, Checkpoint(), rows).available_now()
             return bodies(rows)
 
         assert read(tlsCa=str(trusted), tlsServerName="localhost") == list(range(5))

@@ -21,7 +21,7 @@ PACKAGE = Path(pyspark.__file__).resolve().parent
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No Spark is named, and the cache is empty."""
+    """Unset SPARK_HOME, and use an empty cache."""
     monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
     for name in (HOME, OPTIONS):  # Set first: what a test sets is gone after it.
         monkeypatch.setenv(name, "")
@@ -39,13 +39,13 @@ def test_workers_import_the_installed_package() -> None:
 
 def test_a_worker_collects_rarely_and_begins_as_its_distribution_has_it(tmp_path: Path) -> None:
     quick_start.use()
-    ours = Path(os.environ[HOME], "python", "lib", "pyspark.zip")
+    startup_zip = Path(os.environ[HOME], "python", "lib", "pyspark.zip")
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.begun = __name__, __file__\n")
     jar = tmp_path / "spark-core_2.13-4.1.0.jar"
     facts = "gc.get_threshold()[0], sys.begun[0], str(sys.path).count('.jar')"
     done = subprocess.run(
         [sys.executable, "-c", f"import gc, sys; print({facts})"],
-        env={"PYTHONPATH": f"{ours}{os.pathsep}{jar}{os.pathsep}{tmp_path}"},
+        env={"PYTHONPATH": f"{startup_zip}{os.pathsep}{jar}{os.pathsep}{tmp_path}"},
         capture_output=True,
         text=True,
         check=True,

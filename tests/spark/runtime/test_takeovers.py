@@ -15,7 +15,7 @@ from headrace.client.errors import ConnectFailed
 from headrace.client.url import parse_url
 from headrace.columns.options.kinds import OptionError
 from headrace.columns.options.options import read_options, write_options
-from headrace.columns.options.uri import urls
+from headrace.columns.options.uri import split_urls
 from headrace.columns.runtime import connections
 from headrace.spark.write.publish import publish
 from headrace.testing.broker import LocalBroker
@@ -36,16 +36,16 @@ def bodies(rows: dict[int, list[dict[str, Any]]]) -> list[int]:
 def test_a_query_reads_each_record_once_from_whichever_broker_serves(
     tmp_path: Path, kind: str, version: str
 ) -> None:
-    """The broker is away while a batch is planned, while its tasks begin, and when it commits."""
+    """The broker is unreachable while a batch is planned, starts its tasks, and commits."""
     with BrokerPair(tmp_path / "data") as pair:
         with blocking.connect(pair.url) as connection, connection.channel() as channel:
             channel.declare_queue("work", arguments=STREAM if kind == "stream" else {})
             channel.publish_many(map(str, range(60)), "work")
         rows: dict[int, list[dict[str, Any]]] = {}
-        given = {"uri": in_version(pair.url, version), kind: "work", "maxRecordsPerTrigger": "20"}
-        given |= {"groupTimeout": "300ms", "reconnectTimeout": "20s"}
+        texts = {"uri": in_version(pair.url, version), kind: "work", "maxRecordsPerTrigger": "20"}
+        texts |= {"groupTimeout": "300ms", "reconnectTimeout": "20s"}
         if kind == "stream":
-            given["startingOffsets"] = "earliest"
+            texts["startingOffsets"] = "earliest"
         committing: list[int] = []
 
         def moved(batch: int) -> None:
@@ -53,7 +53,7 @@ def test_a_query_reads_each_record_once_from_whichever_broker_serves(
             if batch == 1:
                 pair.move()
 
-        running = Query(given, Checkpoint(), rows, on_batch=moved)
+        running = Query(texts, Checkpoint(), rows, on_batch=moved)
         assert running.step()
         for step in (running.step, running.run):
             pair.leave()
@@ -69,8 +69,8 @@ def test_rows_are_published_to_the_broker_that_takes_over(tmp_path: Path) -> Non
     with BrokerPair(tmp_path / "data") as pair:
         with blocking.connect(pair.url) as connection, connection.channel() as channel:
             channel.declare_queue("work")
-        given = {"uri": pair.url, "routingKey": "work", "deliveryGuarantee": "at-least-once"}
-        options = write_options(given, streaming=False)
+        texts = {"uri": pair.url, "routingKey": "work", "deliveryGuarantee": "at-least-once"}
+        options = write_options(texts, streaming=False)
         batch = pa.RecordBatch.from_pydict({"value": [b"a", b"b"]})
         assert publish(options, iter([batch])) == 2
         pair.move()
@@ -81,7 +81,7 @@ def test_rows_are_published_to_the_broker_that_takes_over(tmp_path: Path) -> Non
 
 
 def test_a_virtual_host_that_no_broker_serves_for_now_is_waited_for(broker: LocalBroker) -> None:
-    """A broker that runs, and does not serve it, refuses the connection meanwhile."""
+    """A running broker that does not serve the virtual host refuses the connection meanwhile."""
     with LocalBroker() as other:
         url = f"amqp://127.0.0.1:{other.port},127.0.0.1:{broker.port}/none"
         uri = read_options({"uri": url, "stream": "s"}, streaming=True).uri
@@ -96,10 +96,10 @@ def test_a_virtual_host_that_no_broker_serves_for_now_is_waited_for(broker: Loca
 
 
 def test_hosts_with_commas_are_brokers_of_their_own() -> None:
-    given = {"uri": "amqp://me@one:1,[::1],two/v?heartbeat=5", "password": "s3c,ret", "stream": "s"}
-    found = [parse_url(url) for url in urls(read_options(given, streaming=True).uri)]
-    assert [(one.host, one.port) for one in found] == [("one", 1), ("::1", 5672), ("two", 5672)]
-    for one in found:
+    texts = {"uri": "amqp://me@one:1,[::1],two/v?heartbeat=5", "password": "s3c,ret", "stream": "s"}
+    actual = [parse_url(url) for url in split_urls(read_options(texts, streaming=True).uri)]
+    assert [(one.host, one.port) for one in actual] == [("one", 1), ("::1", 5672), ("two", 5672)]
+    for one in actual:
         assert (one.username, one.password, one.vhost) == ("me", "s3c,ret", "v")
         assert one.heartbeat_s == 5
     with pytest.raises(OptionError, match="uri"):

@@ -60,7 +60,7 @@ def test_a_schema_grows_at_its_end_and_changes_nothing() -> None:
 
 
 def test_versions_never_change_and_none_is_lost(tmp_path: Path) -> None:
-    """Many tasks find new columns at the same time."""
+    """Concurrent tasks add one new column each; the newest version has all of them."""
 
     def add(name: str) -> None:
         def change(newest: StructType | None) -> StructType:
@@ -82,7 +82,7 @@ def test_versions_never_change_and_none_is_lost(tmp_path: Path) -> None:
 
 
 def record(*fields: tuple[str, Any], name: str = "order") -> str:
-    """A schema of Avro."""
+    """Return an Avro schema of a record as JSON."""
     return json.dumps(
         {"type": "record", "name": name, "fields": [{"name": n, "type": t} for n, t in fields]}
     )
@@ -144,12 +144,12 @@ def test_avro_has_sparks_types() -> None:
 
 
 def test_bad_avro_is_bad_and_nothing_worse() -> None:
-    whole = encoded(ALL_OF_AVRO, ROW)
-    cuts = [whole[:at] for at in range(len(whole))]
+    datum = encoded(ALL_OF_AVRO, ROW)
+    cuts = [datum[:at] for at in range(len(datum))]
     codec = avro.AvroCodec(avro.read_schema(ALL_OF_AVRO))
-    decoded = codec.decode([*cuts, whole + b"\0", whole])
-    assert sorted(decoded.faults) == list(range(len(whole) + 1))
-    assert decoded.faults[len(whole)].endswith(f"octets are left over after {len(whole)}")
+    decoded = codec.decode([*cuts, datum + b"\0", datum])
+    assert sorted(decoded.faults) == list(range(len(datum) + 1))
+    assert decoded.faults[len(datum)].endswith(f"bytes are left over after {len(datum)}")
     large = avro.read_schema(
         record(("d", {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 0}))
     )
@@ -162,8 +162,8 @@ def test_bad_avro_is_bad_and_nothing_worse() -> None:
 @given(st.binary(max_size=64), st.binary(max_size=20), st.integers(0, 200))
 def test_any_octets_are_decoded_or_bad(garbage: bytes, patch: bytes, at: int) -> None:
     codec = avro.AvroCodec(avro.read_schema(ALL_OF_AVRO))
-    whole = encoded(ALL_OF_AVRO, ROW)
-    decoded = codec.decode([garbage, whole[:at] + patch + whole[at + len(patch) :]])
+    datum = encoded(ALL_OF_AVRO, ROW)
+    decoded = codec.decode([garbage, datum[:at] + patch + datum[at + len(patch) :]])
     decoded.values.validate(full=True)
     assert [value is None for value in decoded.values.to_pylist()] == [
         index in decoded.faults for index in range(2)
@@ -177,8 +177,8 @@ def test_a_single_object_names_its_writers_schema() -> None:
     codec = avro.AvroCodec(schemas[1], "single-object", schemas[:1])
     decoded = codec.decode(
         [
-            avro.frame(schemas[0]) + encoded(old, {"id": 1}),
-            avro.frame(schemas[1]) + encoded(new, {"id": 2, "who": "x"}),
+            avro.single_object_framing(schemas[0]) + encoded(old, {"id": 1}),
+            avro.single_object_framing(schemas[1]) + encoded(new, {"id": 2, "who": "x"}),
             b"\xc3\x01" + bytes(8) + encoded(old, {"id": 1}),
             encoded(old, {"id": 1}),
         ]
@@ -277,15 +277,15 @@ def test_columns_follow_from_the_options(tmp_path: Path) -> None:
     schema = read_schema({**READ, "value": "json", "schemaLocation": location})
     assert schema.types["value"].text() == "struct<kept:string>"
     # What is given corrects what was inferred; what was added since stays.
-    given = {"value": "json", "schemaLocation": location, "valueSchema": "a INT, kept BIGINT"}
-    corrected = read_schema({**READ, **given}).types["value"]
+    texts = {"value": "json", "schemaLocation": location, "valueSchema": "a INT, kept BIGINT"}
+    corrected = read_schema({**READ, **texts}).types["value"]
     assert corrected.text() == "struct<a:int,kept:bigint>"
     assert SchemaLog(location).versions() == [0, 1]
 
 
 @pytest.mark.parametrize("kind", ["stream", "queue"])
 def test_a_sample_is_taken_from_both_ends(headrace_broker: LocalBroker, kind: str) -> None:
-    """Of a queue from its front; what is looked at stays there."""
+    """The sample of a queue is its first messages, which stay in the queue."""
     arguments = {"x-queue-type": "stream"} if kind == "stream" else {}
     with connect(headrace_broker.url) as connection, connection.channel() as channel:
         channel.declare_queue("q", durable=True, arguments=arguments)
@@ -304,7 +304,7 @@ def test_a_sample_is_taken_from_both_ends(headrace_broker: LocalBroker, kind: st
 
 
 def empty(broker: LocalBroker, kind: str) -> str:
-    """A stream or queue without messages."""
+    """Declare an empty stream or queue; return its name."""
     arguments = {"x-queue-type": "stream"} if kind == "stream" else {}
     with connect(broker.url) as connection, connection.channel() as channel:
         channel.declare_queue("empty", durable=True, arguments=arguments)

@@ -10,7 +10,7 @@ from pyspark.sql import types as theirs
 from pyspark.sql.pandas.types import to_arrow_type
 
 from headrace.columns.schema.ddl import parse_schema
-from headrace.columns.schema.types import OtherType, StructType, arrow_type
+from headrace.columns.schema.types import StructType, UnsupportedType, arrow_type
 from headrace.spark.schema.types import from_spark, to_spark
 
 ALL = (
@@ -41,7 +41,7 @@ def test_each_type_is_sparks_and_comes_back() -> None:
     ],
 )
 def test_a_type_that_decoding_cannot_promise_keeps_its_spelling(kind: theirs.DataType) -> None:
-    assert from_spark(kind) == OtherType(kind.simpleString())
+    assert from_spark(kind) == UnsupportedType(kind.simpleString())
 
 
 def test_nulls_may_be_left_to_the_writer() -> None:

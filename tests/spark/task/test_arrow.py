@@ -30,14 +30,14 @@ Record = tuple[int, bytes, bytes, str, str]
 
 
 def record(offset: int, properties: BasicProperties | None = None, body: bytes = b"") -> Record:
-    """A record as a stream delivers it."""
+    """Return a record in the form in which a stream delivers it."""
     header = encode_content_header(V0_9_1, 60, len(body), properties or BasicProperties())
     entry = b"\x0fx-stream-offsetl" + offset.to_bytes(8, "big")
     return (offset, with_header_entry(header, entry), body, "flights", "flights.EWR.UA")
 
 
 def blocks(records: Iterable[Record]) -> Iterator[Block]:
-    """Blocks of the records, as the client makes them."""
+    """Yield the records in blocks like those of the client."""
     block = Block()
     for offset, header, body, exchange, routing_key in records:
         block.add(offset, header, body, exchange.encode(), routing_key.encode(), False)
@@ -50,12 +50,12 @@ def blocks(records: Iterable[Record]) -> Iterator[Block]:
 def batches(
     stream: str, names: tuple[str, ...], records: Iterable[Record]
 ) -> Iterator[pa.RecordBatch]:
-    """Arrow batches of the records."""
+    """Return Arrow batches of the records."""
     return batches_of(stream, names, blocks(records))
 
 
 def one(properties: BasicProperties) -> dict[str, Any]:
-    """The row that a record with these properties becomes."""
+    """Return the row of a record with these properties."""
     (batch,) = batches("orders", ALL, [record(7, properties, b"body")])
     row: dict[str, Any] = batch.to_pylist()[0]
     return row
@@ -116,9 +116,9 @@ def test_headers_are_text_and_nested_ones_are_json() -> None:
         "table": {"a": [1, None, "ö"], "when": datetime(2026, 1, 31, tzinfo=UTC)},
         "array": [True, b"\xff"],
     }
-    found = one(BasicProperties(headers=headers))["headers"]
-    assert isinstance(found, list)
-    assert dict(found) == {
+    actual = one(BasicProperties(headers=headers))["headers"]
+    assert isinstance(actual, list)
+    assert dict(actual) == {
         "text": "ä",
         "number": "-5",
         "yes": "true",

@@ -14,9 +14,9 @@ from headrace.client.bulk.publisher import publishes_in
 from headrace.client.message import decode_properties, encode_header
 from headrace.client.url import Secret
 from headrace.columns.options.options import WriteOptions
-from headrace.columns.schema.columns import HEADERS, PROPERTIES, PROPERTIES_TYPE
+from headrace.columns.schema.columns import HEADERS_TYPE, PROPERTIES, PROPERTIES_TYPE
 from headrace.spark.write.encode import encode
-from headrace.spark.write.rows import Row, RowError, rows
+from headrace.spark.write.rows import Row, RowError, make_rows
 
 FRAME_MAX = 4096
 SCHEMA = pa.schema(
@@ -25,7 +25,7 @@ SCHEMA = pa.schema(
         ("exchange", pa.string()),
         ("routing_key", pa.string()),
         ("properties", PROPERTIES_TYPE),
-        ("headers", HEADERS),
+        ("headers", HEADERS_TYPE),
     ]
 )
 
@@ -37,22 +37,22 @@ def options(**given: Any) -> WriteOptions:
 def published(batch: pa.RecordBatch, asked: WriteOptions) -> tuple[list[Any], dict[int, str]]:
     """Return the messages of a batch's frames, and the errors by row."""
     encoded = encode(asked, batch, None, FRAME_MAX)
-    found: list[Any] = []
+    actual: list[Any] = []
     for octets, count in encoded.frames(1, FRAME_MAX, 5000):
         publishes = publishes_in(octets)
         assert len(publishes) == count
-        found += [
+        actual += [
             (exchange.decode(), key.decode(), decode_properties(header), body)
             for exchange, key, header, body in publishes
         ]
-    return found, {row: error.reason for row, error in encoded.errors.items()}
+    return actual, {row: error.reason for row, error in encoded.errors.items()}
 
 
 def one_by_one(batch: pa.RecordBatch, asked: WriteOptions) -> tuple[list[Any], dict[int, str]]:
-    """The same, by the way without columns."""
+    """Return the same as `published`, by the conversion row by row."""
     good: list[Any] = []
     bad: dict[int, str] = {}
-    for index, row in enumerate(rows(asked, batch, FRAME_MAX - 32)):
+    for index, row in enumerate(make_rows(asked, batch, FRAME_MAX - 32)):
         if isinstance(row, RowError):
             bad[index] = row.reason
             continue
@@ -142,7 +142,7 @@ def test_rows_without_message_id_get_one_by_their_number() -> None:
     )
     encoded = encode(options(exchange="x"), batch, ("q:7:0:", 100), FRAME_MAX)
     ((octets, _),) = encoded.frames(1, FRAME_MAX)
-    found = [decode_properties(header).message_id for _, _, header, _ in publishes_in(octets)]
-    assert found == ["q:7:0:100", "mine", "q:7:0:103"]
+    actual = [decode_properties(header).message_id for _, _, header, _ in publishes_in(octets)]
+    assert actual == ["q:7:0:100", "mine", "q:7:0:103"]
     assert [encoded.row_of(index) for index in range(3)] == [0, 2, 3]
     assert encoded.errors[1].reason == "the body is null"

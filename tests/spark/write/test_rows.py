@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from headrace.columns.options.options import OptionError, WriteOptions, write_options
-from headrace.columns.schema.columns import HEADERS, MOMENT, SchemaError
-from headrace.spark.write.rows import Row, RowError, check_columns, rows
+from headrace.columns.schema.columns import HEADERS_TYPE, MOMENT_TYPE, SchemaError
+from headrace.spark.write.rows import Row, RowError, check_columns, make_rows
 
 
 def options(**given: str) -> WriteOptions:
-    """Options of a write to some broker."""
+    """Return the options of a write; no broker is contacted."""
     return write_options({"uri": "amqp://broker", **given})
 
 
@@ -27,8 +27,8 @@ def test_columns_override_options() -> None:
             "routing_key": [None, "mine"],
         }
     ).to_batches()[0]
-    made = list(rows(options(exchange="x", routingKey="k"), batch))
-    assert [(row.exchange, row.routing_key) for row in made if isinstance(row, Row)] == [
+    result = list(make_rows(options(exchange="x", routingKey="k"), batch))
+    assert [(row.exchange, row.routing_key) for row in result if isinstance(row, Row)] == [
         ("other", "k"),
         ("x", "mine"),
     ]
@@ -49,17 +49,17 @@ def test_properties_and_headers_go_with_the_message() -> None:
         ("delivery_mode", pa.int32()),
         ("priority", pa.int32()),
         ("expiration", pa.string()),
-        ("timestamp", MOMENT),
+        ("timestamp", MOMENT_TYPE),
         ("message_id", pa.string()),
     ]
     batch = pa.record_batch(
         {
             "body": pa.array([b"\xff"]),
             "properties": pa.array([properties], pa.struct(fields)),
-            "headers": pa.array([[("a", "b"), ("n", None)]], HEADERS),
+            "headers": pa.array([[("a", "b"), ("n", None)]], HEADERS_TYPE),
         }
     )
-    (row,) = rows(options(exchange="x"), batch)
+    (row,) = make_rows(options(exchange="x"), batch)
     assert isinstance(row, Row)
     message = row.message
     assert message.body == b"\xff"
@@ -71,8 +71,8 @@ def test_properties_and_headers_go_with_the_message() -> None:
 
 def test_messages_are_persistent_unless_told() -> None:
     batch = pa.record_batch({"body": pa.array([b""])})
-    for given, persistent in (({}, True), ({"persistent": "false"}, False)):
-        (row,) = rows(options(exchange="x", **given), batch)
+    for texts, persistent in (({}, True), ({"persistent": "false"}, False)):
+        (row,) = make_rows(options(exchange="x", **texts), batch)
         assert isinstance(row, Row)
         assert row.message.persistent is persistent
 
@@ -91,7 +91,7 @@ def test_messages_are_persistent_unless_told() -> None:
     ],
 )
 def test_a_bad_row_is_an_error_of_its_own(values: dict[str, Any], reason: str) -> None:
-    types = {"headers": HEADERS}
+    types = {"headers": HEADERS_TYPE}
     columns = {
         name: pa.array([good, value], types.get(name))
         for name, value, good in (
@@ -99,7 +99,7 @@ def test_a_bad_row_is_an_error_of_its_own(values: dict[str, Any], reason: str) -
             for name, value in {"body": "text", **values}.items()
         )
     }
-    good, bad = rows(options(exchange="x"), pa.record_batch(columns))
+    good, bad = make_rows(options(exchange="x"), pa.record_batch(columns))
     assert isinstance(good, Row)
     assert isinstance(bad, RowError)
     assert reason in bad.reason

@@ -26,7 +26,7 @@ from headrace.spark.write.exactly_once import (
     stage,
 )
 from headrace.spark.write.publish import PublishError
-from headrace.spark.write.writer import BatchWriter, Published
+from headrace.spark.write.writer import BatchWriter, TaskResult
 from support.queue_contents import all_ready
 
 if TYPE_CHECKING:
@@ -72,54 +72,57 @@ def bodies(broker: LocalBroker) -> list[bytes]:
 
 
 def test_a_batch_is_seen_when_it_is_committed_and_only_once(broker: LocalBroker) -> None:
-    asked = options(broker)
+    sink_options = options(broker)
     assert bodies(broker) == []
-    lost = staged(asked, b"a", b"b", attempt=1)
-    parts = [staged(asked, b"a", b"b", attempt=2), staged(asked, b"c", partition=1, attempt=3)]
+    lost = staged(sink_options, b"a", b"b", attempt=1)
+    parts = [
+        staged(sink_options, b"a", b"b", attempt=2),
+        staged(sink_options, b"c", partition=1, attempt=3),
+    ]
     assert (lost.count, parts[0].count, parts[1].count) == (2, 2, 1)
     assert bodies(broker) == []
-    commit(asked, [*parts, staged(asked, partition=2)], 0)
+    commit(sink_options, [*parts, staged(sink_options, partition=2)], 0)
     assert sorted(bodies(broker)) == [b"a", b"b", b"c"]
-    commit(asked, parts, 0)
-    again = staged(asked, b"a", b"b", attempt=4)
-    assert again.already
-    commit(asked, [again], 0)
+    commit(sink_options, parts, 0)
+    again = staged(sink_options, b"a", b"b", attempt=4)
+    assert again.already_committed
+    commit(sink_options, [again], 0)
     assert bodies(broker) == []
-    commit(asked, [staged(asked, b"d", batch=1)], 1)
+    commit(sink_options, [staged(sink_options, b"d", batch=1)], 1)
     assert bodies(broker) == [b"d"]
 
 
 def test_what_is_staged_survives_the_broker_and_a_new_run_gives_it_up(broker: LocalBroker) -> None:
-    asked = options(broker)
+    sink_options = options(broker)
     bodies(broker)
-    part = staged(asked, b"kept")
+    part = staged(sink_options, b"kept")
     broker.restart()
-    commit(asked, [part], 0)
+    commit(sink_options, [part], 0)
     assert bodies(broker) == [b"kept"]
-    late = staged(asked, b"late", batch=1)
-    fresh = staged(asked, b"fresh", batch=1, run="another run")
+    late = staged(sink_options, b"late", batch=1)
+    fresh = staged(sink_options, b"fresh", batch=1, run="another run")
     with pytest.raises(Exception, match="has ended"):
-        commit(asked, [late], 1)
-    commit(asked, [fresh], 1)
+        commit(sink_options, [late], 1)
+    commit(sink_options, [fresh], 1)
     assert bodies(broker) == [b"fresh"]
 
 
 def test_an_aborted_batch_is_not_seen(broker: LocalBroker) -> None:
-    asked = options(broker)
+    sink_options = options(broker)
     bodies(broker)
-    part = staged(asked, b"a")
-    abort(asked, "s", 0)
+    part = staged(sink_options, b"a")
+    abort(sink_options, "s", 0)
     with pytest.raises(Exception, match="unknown"):
-        commit(asked, [part], 0)
-    forget(asked, "s")
+        commit(sink_options, [part], 0)
+    forget(sink_options, "s")
     assert bodies(broker) == []
 
 
 def test_rows_that_cannot_be_published_are_told_by_their_number(broker: LocalBroker) -> None:
-    asked = options(broker)
+    sink_options = options(broker)
     bodies(broker)
     with pytest.raises(PublishError, match=r"1 of the 3 rows of partition 0 .* row 1 .*null"):
-        staged(asked, b"private", None, b"private")
+        staged(sink_options, b"private", None, b"private")
     nowhere = options(broker, routing_key="nowhere")
     with pytest.raises(PublishError, match=r"row 0 \(routing_key 'nowhere'\): ") as caught:
         staged(nowhere, b"private", b"private")
@@ -133,8 +136,8 @@ def test_a_sink_of_another_query_is_refused_unless_told(broker: LocalBroker) -> 
     commit(named, [staged(named, b"1", batch=7)], 7)
     with pytest.raises(SinkTakenError, match=r"has the batches of query query, and query new"):
         staged(named, b"2", owner="new")
-    taken = options(broker, sink_id="s", sink_takeover=True)
-    commit(taken, [staged(taken, b"3", owner="new")], 0)
+    delivery = options(broker, sink_id="s", sink_takeover=True)
+    commit(delivery, [staged(delivery, b"3", owner="new")], 0)
     assert bodies(broker) == [b"1", b"3"]
 
 
@@ -147,7 +150,7 @@ def test_a_broker_that_is_no_headrace_is_refused(
 
 
 def write_batch(broker: LocalBroker, batch: int, *found: bytes | None, **given: str) -> int:
-    """A batch write, as Spark does it with one task; how many rows it committed."""
+    """Write a batch like Spark with one task; return the number of committed rows."""
     schema = StructType([StructField("body", BinaryType())])
     options = {
         "uri": broker.url,
@@ -158,7 +161,7 @@ def write_batch(broker: LocalBroker, batch: int, *found: bytes | None, **given: 
     }
     writer = BatchWriter({**options, **given}, schema, overwrite=False)
     rows = pa.RecordBatch.from_pydict({"body": pa.array(found, pa.binary())})
-    done: list[Published | None] = []
+    done: list[TaskResult | None] = []
     try:
         done.append(pickle.loads(pickle.dumps(writer)).write(iter([rows, rows.slice(0, 0)])))
     except PublishError:

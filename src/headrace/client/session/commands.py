@@ -80,7 +80,7 @@ class Commands(AsyncClosing, SessionCalls):
         self.timeout_s: int | None = 0  # How long the broker keeps it detached.
         self.backpressure: Backpressure = connection.backpressure
         self.incoming: deque[tuple[Command, list[Struct], bytes]] = deque()
-        self._wanted_s = timeout_s
+        self._columns_s = timeout_s
         self._machine = Machine(self.name)
         self._link: Link010 | None = None
         self._attached: asyncio.Future[None] | None = None
@@ -126,8 +126,8 @@ class Commands(AsyncClosing, SessionCalls):
         self.backpressure = connection.backpressure
         try:
             await self._wait(attached)
-            if self._wanted_s != 0:
-                await self.request_timeout(self._wanted_s)
+            if self._columns_s != 0:
+                await self.request_timeout(self._columns_s)
         except asyncio.CancelledError:
             self._begin_detach()
             raise
@@ -144,7 +144,7 @@ class Commands(AsyncClosing, SessionCalls):
         None is for good.
         """
         link = self._ready()
-        self._wanted_s = timeout_s
+        self._columns_s = timeout_s
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._granting.append(granted)
         self._machine.sent.request_timeout(timeout_s)

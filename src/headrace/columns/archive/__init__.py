@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Archives of streams, read in place of what retention dropped from the broker."""
+"""Archives of streams, which have the records that retention dropped."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Index of an archive: for each stream the runs of consecutive offsets in its files.
+"""Index of an archive: the runs of consecutive offsets of each stream, by file.
 
-The footer of a file of one stream has its run as statistics. The index reads the columns `stream`
-and `offset` of any other file, once, because a file never changes.
+If a file has one run of one stream, the statistics in its footer describe the run. The index reads
+the columns `stream` and `offset` of other files. It reads each file once, because files never
+change.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NEEDED: Final = ("stream", "offset", "body", "exchange", "routing_key", "content_header")
+REQUIRED_COLUMNS: Final = ("stream", "offset", "body", "exchange", "routing_key", "content_header")
 RUNS_MAX: Final = 10_000  # Runs of one file; an archive that is sorted by offset has few.
-GO_ON: Final = "set option 'failOnDataLoss' to 'false' to go on, with each offset at most once"
+CONTINUE_HINT: Final = (
+    "set option 'failOnDataLoss' to 'false' to go on, with each offset at most once"
+)
 LISTINGS_MAX: Final = 5  # Compaction may replace files while their footers are read.
 
 
@@ -39,104 +42,109 @@ class Run(NamedTuple):
 
 
 @dataclass(slots=True)
-class Cover:
+class Coverage:
     """The part of a range that an archive has: runs, holes and repeated offsets, in order."""
 
     runs: list[Run] = field(default_factory=list)
     holes: list[tuple[int, int]] = field(default_factory=list)
-    repeated: int = 0  # Records that several files have.
-    twice: tuple[int, str, str] | None = None  # The first repeated offset, and two of its files.
+    repeated_count: int = 0  # Records that several files have.
+    # The first repeated offset, and two files that have it.
+    first_repeat: tuple[int, str, str] | None = None
 
-    def check(self, where: str, stream: str, *, fail: bool) -> None:
-        """Log holes and repeated offsets, or raise ArchiveError."""
+    def check(self, location: str, stream: str, *, fail: bool) -> None:
+        """Log holes and repeated offsets; with `fail` raise ArchiveError for the first of them."""
         if self.holes:
-            error = lacking(where, stream, *self.holes[0])
+            error = missing_records_error(location, stream, *self.holes[0])
             if fail:
                 raise error
-            records = sum(last - first for first, last in self.holes)
-            log.warning("%s; going on without %d records", error, records)
-        if self.twice is not None:
-            offset, one, other = self.twice
+            missing_count = sum(last - first for first, last in self.holes)
+            log.warning("%s; going on without %d records", error, missing_count)
+        if self.first_repeat is not None:
+            offset, path, other_path = self.first_repeat
             error = ArchiveError(
-                f"archive {where} has offset {offset} of stream {stream!r} twice, in {one} and in "
-                f"{other}: it was written again from an earlier offset"
+                f"archive {location} has offset {offset} of stream {stream!r} twice, in {path} and "
+                f"in {other_path}: it was written again from an earlier offset"
             )
             if fail:
-                raise ArchiveError(f"{error}; {GO_ON}")
-            log.warning("%s; %d records are read once", error, self.repeated)
+                raise ArchiveError(f"{error}; {CONTINUE_HINT}")
+            log.warning("%s; %d records are read once", error, self.repeated_count)
 
 
-def lacking(where: str, stream: str, first: int, last: int) -> ArchiveError:
+def missing_records_error(location: str, stream: str, first: int, last: int) -> ArchiveError:
     """Return the error for records that neither the broker nor the archive has."""
     return ArchiveError(
-        f"archive {where} has no records of stream {stream!r} from offset {first} to {last - 1}, "
-        f"and the stream no longer has them; {GO_ON}"
+        f"archive {location} has no records of stream {stream!r} from offset {first} to "
+        f"{last - 1}, and the stream no longer has them; {CONTINUE_HINT}"
     )
 
 
 class Archive:
     """An index of the files of an archive, for the process that plans."""
 
-    def __init__(self, where: str) -> None:
-        self.where = where
-        self._lake = Lake(where)
-        self._known: dict[LakeFile, dict[str, list[tuple[int, int]]]] = {}
-        self._streams: dict[str, list[Run]] = {}
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self._lake = Lake(location)
+        self._runs_by_file: dict[LakeFile, dict[str, list[tuple[int, int]]]] = {}
+        self._runs_by_stream: dict[str, list[Run]] = {}
 
     def refresh(self) -> None:
         """List the files again; ArchiveError if they are not an archive of messages."""
         for _ in range(LISTINGS_MAX):
             try:
-                self._known = {
-                    file: self._known[file] if file in self._known else self._runs_of(file)
+                self._runs_by_file = {
+                    file: self._runs_by_file[file]
+                    if file in self._runs_by_file
+                    else self._read_runs(file)
                     for file in self._lake.files()
                 }
             except FileNotFoundError:
                 continue
             break
         else:
-            raise ArchiveError(f"archive {self.where}: its files are replaced faster than listed")
-        self._streams = {}
-        for file, streams in self._known.items():
+            raise ArchiveError(
+                f"archive {self.location}: its files are replaced faster than listed"
+            )
+        self._runs_by_stream = {}
+        for file, streams in self._runs_by_file.items():
             for stream, runs in streams.items():
-                stream_runs = self._streams.setdefault(stream, [])
+                stream_runs = self._runs_by_stream.setdefault(stream, [])
                 stream_runs += [Run(first, last, file.path) for first, last in runs]
-        for stream_runs in self._streams.values():
+        for stream_runs in self._runs_by_stream.values():
             stream_runs.sort()
 
     def first(self, stream: str) -> int | None:
         """Return the smallest offset of a stream; None if the archive does not have the stream."""
-        runs = self._streams.get(stream)
+        runs = self._runs_by_stream.get(stream)
         return runs[0].first if runs else None
 
     def end(self, stream: str) -> int:
         """Return the offset after the largest one of a stream; 0 without records."""
-        return max((run.last for run in self._streams.get(stream, ())), default=0)
+        return max((run.last for run in self._runs_by_stream.get(stream, ())), default=0)
 
-    def cover(self, stream: str, first: int, last: int) -> Cover:
+    def coverage(self, stream: str, first: int, last: int) -> Coverage:
         """Return the runs that cover a range, with their holes and repeated offsets."""
-        cover = Cover()
-        at, owner = first, ""
-        for run in self._streams.get(stream, ()):
-            lo, hi = max(run.first, first), min(run.last, last)
-            if lo >= hi:
+        coverage = Coverage()
+        position, position_path = first, ""
+        for run in self._runs_by_stream.get(stream, ()):
+            low, high = max(run.first, first), min(run.last, last)
+            if low >= high:
                 continue
-            if lo < at:
-                cover.repeated += min(hi, at) - lo
-                cover.twice = cover.twice or (lo, owner, run.path)
-                lo = at
-            elif lo > at:
-                cover.holes.append((at, lo))
-            if lo < hi:
-                cover.runs.append(Run(lo, hi, run.path))
-                at, owner = hi, run.path
-        if at < last:
-            cover.holes.append((at, last))
-        return cover
+            if low < position:
+                coverage.repeated_count += min(high, position) - low
+                coverage.first_repeat = coverage.first_repeat or (low, position_path, run.path)
+                low = position
+            elif low > position:
+                coverage.holes.append((position, low))
+            if low < high:
+                coverage.runs.append(Run(low, high, run.path))
+                position, position_path = high, run.path
+        if position < last:
+            coverage.holes.append((position, last))
+        return coverage
 
     def offset_at(self, stream: str, moment: datetime) -> int | None:
         """Return the first offset that arrived at `moment` or later; None if there is none."""
-        runs = self._streams.get(stream, [])
+        runs = self._runs_by_stream.get(stream, [])
         low, high = 0, len(runs)
         while low < high:  # Records arrive in the order of their offsets.
             middle = (low + high) // 2
@@ -150,72 +158,78 @@ class Archive:
         with self._lake.open_file(run.path) as file:
             if "timestamp" not in file.schema_arrow.names:
                 raise ArchiveError(
-                    f"archive {self.where}: file {run.path} has no column timestamp, by which a "
+                    f"archive {self.location}: file {run.path} has no column timestamp, by which a "
                     "moment is found"
                 )
             table = file.read(columns=["stream", "offset", "timestamp"])
         import pyarrow as pa
 
-        since = pa.scalar(moment, pa.timestamp("us", tz="UTC"))
-        arrived = table.column("timestamp").cast(pa.timestamp("us", tz="UTC"), safe=False)
-        here = pc.and_(pc.equal(table.column("stream"), stream), pc.greater_equal(arrived, since))
-        here = pc.and_(here, pc.greater_equal(table.column("offset"), run.first))
-        here = pc.and_(here, pc.less(table.column("offset"), run.last))
-        offset: int | None = pc.min(table.filter(here).column("offset")).as_py()
+        earliest = pa.scalar(moment, pa.timestamp("us", tz="UTC"))
+        arrivals = table.column("timestamp").cast(pa.timestamp("us", tz="UTC"), safe=False)
+        mask = pc.and_(
+            pc.equal(table.column("stream"), stream), pc.greater_equal(arrivals, earliest)
+        )
+        mask = pc.and_(mask, pc.greater_equal(table.column("offset"), run.first))
+        mask = pc.and_(mask, pc.less(table.column("offset"), run.last))
+        offset: int | None = pc.min(table.filter(mask).column("offset")).as_py()
         return offset
 
-    def _runs_of(self, listed: LakeFile) -> dict[str, list[tuple[int, int]]]:
-        with self._lake.open_file(listed.path) as file:
-            missing = [name for name in NEEDED if name not in file.schema_arrow.names]
+    def _read_runs(self, lake_file: LakeFile) -> dict[str, list[tuple[int, int]]]:
+        with self._lake.open_file(lake_file.path) as file:
+            missing = [name for name in REQUIRED_COLUMNS if name not in file.schema_arrow.names]
             if missing:
                 raise ArchiveError(
-                    f"archive {self.where}: file {listed.path} has no column "
+                    f"archive {self.location}: file {lake_file.path} has no column "
                     f"{', '.join(missing)}; 'headrace pipeline archive' writes all of them"
                 )
             if not file.metadata.num_rows:
                 return {}
-            by_footer = _by_footer(file)
-            if by_footer is not None:
-                return by_footer
+            footer_runs = _runs_of_footer(file)
+            if footer_runs is not None:
+                return footer_runs
             table = file.read(columns=["stream", "offset"])
         runs = {}
         for stream in pc.unique(table.column("stream")).to_pylist():
             offsets = table.filter(pc.equal(table.column("stream"), stream)).column("offset")
-            runs[stream] = _runs(offsets.combine_chunks())
+            runs[stream] = _find_runs(offsets.combine_chunks())
             if len(runs[stream]) > RUNS_MAX:
                 raise ArchiveError(
-                    f"archive {self.where}: file {listed.path} has more than {RUNS_MAX} holes or "
+                    f"archive {self.location}: file {lake_file.path} has more than {RUNS_MAX} "
+                    "holes or "
                     f"repeated offsets of stream {stream!r}: write it sorted by stream and offset"
                 )
         return runs
 
 
-def _by_footer(file: pq.ParquetFile) -> dict[str, list[tuple[int, int]]] | None:
-    """Return the run of a file of one stream without holes; None for other footers."""
+def _runs_of_footer(file: pq.ParquetFile) -> dict[str, list[tuple[int, int]]] | None:
+    """Return the run of a file that its footer describes; None if the columns must be read."""
     metadata = file.metadata
     names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
-    ends: dict[str, tuple[object, object]] = {}
+    bounds: dict[str, tuple[object, object]] = {}
     for name in ("stream", "offset"):
         index = names.index(name)
-        columns = [
+        statistics = [
             metadata.row_group(group).column(index).statistics
             for group in range(metadata.num_row_groups)
         ]
-        if not all(column is not None and column.has_min_max for column in columns):
+        if not all(statistic is not None and statistic.has_min_max for statistic in statistics):
             return None
-        ends[name] = (min(column.min for column in columns), max(column.max for column in columns))
-    (stream, other), (first, last) = ends["stream"], ends["offset"]
+        bounds[name] = (
+            min(statistic.min for statistic in statistics),
+            max(statistic.max for statistic in statistics),
+        )
+    (stream, last_stream), (first, last) = bounds["stream"], bounds["offset"]
     if not isinstance(stream, str) or not isinstance(first, int) or not isinstance(last, int):
         return None
-    if stream != other or last - first + 1 != metadata.num_rows:
+    if stream != last_stream or last - first + 1 != metadata.num_rows:
         return None
     return {stream: [(first, last + 1)]}
 
 
-def _runs(offsets: pa.Array) -> list[tuple[int, int]]:
-    """Return runs of consecutive numbers; a repeated number begins a run of its own."""
+def _find_runs(offsets: pa.Array) -> list[tuple[int, int]]:
+    """Return the runs of consecutive offsets as [first, end); a repeated offset begins a run."""
     import numpy as np
 
     numbers = np.sort(offsets.to_numpy(zero_copy_only=False))
-    begins = np.flatnonzero(np.diff(numbers) != 1) + 1
-    return [(int(part[0]), int(part[-1]) + 1) for part in np.split(numbers, begins[: RUNS_MAX + 1])]
+    starts = np.flatnonzero(np.diff(numbers) != 1) + 1
+    return [(int(run[0]), int(run[-1]) + 1) for run in np.split(numbers, starts[: RUNS_MAX + 1])]

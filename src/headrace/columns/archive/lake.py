@@ -28,25 +28,25 @@ class LakeFile(NamedTuple):
 class Lake:
     """A table of files in a directory."""
 
-    def __init__(self, where: str) -> None:
-        self.where = where
-        self._system, self._root = fs.LocalFileSystem(), str(Path(where).absolute())
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self._file_system, self._root = fs.LocalFileSystem(), str(Path(location).absolute())
 
     def files(self) -> list[LakeFile]:
         """Return the present files of the table; ArchiveError if the directory does not exist."""
-        system, root = self._system, self._root
+        file_system, root = self._file_system, self._root
         try:
-            if system.get_file_info(f"{root}/_delta_log").type == fs.FileType.Directory:
-                return [LakeFile(path, 0, 0) for path in _files_of_delta(self.where)]
-            infos = system.get_file_info(fs.FileSelector(root, recursive=True))
+            if file_system.get_file_info(f"{root}/_delta_log").type == fs.FileType.Directory:
+                return [LakeFile(path, 0, 0) for path in _list_delta_files(self.location)]
+            entries = file_system.get_file_info(fs.FileSelector(root, recursive=True))
         except FileNotFoundError:
-            raise ArchiveError(f"there is no archive at {self.where}") from None
+            raise ArchiveError(f"there is no archive at {self.location}") from None
         except OSError as error:
-            raise ArchiveError(f"archive {self.where} cannot be listed: {error}") from None
+            raise ArchiveError(f"archive {self.location} cannot be listed: {error}") from None
         return [
-            LakeFile(info.path, info.size, info.mtime_ns or 0)
-            for info in sorted(infos, key=lambda info: info.path)
-            if info.type == fs.FileType.File and self._is_data(info.path)
+            LakeFile(entry.path, entry.size, entry.mtime_ns or 0)
+            for entry in sorted(entries, key=lambda entry: entry.path)
+            if entry.type == fs.FileType.File and self._is_data(entry.path)
         ]
 
     def _is_data(self, path: str) -> bool:
@@ -55,30 +55,33 @@ class Lake:
 
     @contextmanager
     def open_file(self, path: str) -> Iterator[pq.ParquetFile]:
-        """Open a file; FileNotFoundError when compaction replaced it by another."""
+        """Open a file; FileNotFoundError if compaction has replaced it."""
         try:
-            with self._system.open_input_file(path) as source, pq.ParquetFile(source) as file:
+            with (
+                self._file_system.open_input_file(path) as input_file,
+                pq.ParquetFile(input_file) as file,
+            ):
                 yield file
         except FileNotFoundError:
             raise
         except (pa.ArrowInvalid, OSError) as error:
             raise ArchiveError(
-                f"archive {self.where}: file {path} cannot be read: {error}"
+                f"archive {self.location}: file {path} cannot be read: {error}"
             ) from None
 
 
-def _files_of_delta(where: str) -> list[str]:
+def _list_delta_files(location: str) -> list[str]:
     try:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
     except ModuleNotFoundError as error:
         raise ArchiveError(f"Delta tables: {extras.describe_missing(error)}") from None
     try:
-        return sorted(_path_of(str(uri)) for uri in DeltaTable(where).file_uris())
+        return sorted(_parse_path(str(uri)) for uri in DeltaTable(location).file_uris())
     except DeltaError as error:
-        raise ArchiveError(f"archive {where} cannot be listed: {error}") from None
+        raise ArchiveError(f"archive {location} cannot be listed: {error}") from None
 
 
-def _path_of(uri: str) -> str:
-    """Return the path in an answer of deltalake, which is a path or a URL."""
+def _parse_path(uri: str) -> str:
+    """Return the path of a file that deltalake names by its path or by a `file:` URL."""
     return unquote(urlsplit(uri).path) if uri.startswith("file://") else uri

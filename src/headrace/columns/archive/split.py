@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from headrace.columns.archive.index import lacking
-from headrace.columns.schema.offsets import Range, without
+from headrace.columns.archive.index import missing_records_error
+from headrace.columns.schema.offsets import Range, subtract_gaps
 
 if TYPE_CHECKING:
     from headrace.columns.archive.index import Archive, Run
@@ -19,7 +19,7 @@ GAPS_MAX: Final = 100  # Gaps of a stream in one batch, which ends before the ne
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSplit:
-    """The end of the archived part of each stream, and the gaps in it that are skipped."""
+    """The end of the archived part of each stream, and the gaps to skip in that part."""
 
     archived: Mapping[str, int] = field(default_factory=dict)
     gaps: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
@@ -33,20 +33,23 @@ class ArchiveSplit:
     def cut(self, ranges: Iterable[Range]) -> list[Range]:
         """Cut ranges at the split, and leave out the gaps."""
         parts = []
-        for piece in ranges:
-            at = min(max(self.archived.get(piece.stream, 0), piece.first), piece.last)
-            if at > piece.first:
-                cold = Range(piece.stream, piece.first, at)
-                parts += without(cold, self.gaps.get(piece.stream, ()))
-            if at < piece.last:
-                parts.append(Range(piece.stream, at, piece.last))
+        for stream_range in ranges:
+            split_offset = min(
+                max(self.archived.get(stream_range.stream, 0), stream_range.first),
+                stream_range.last,
+            )
+            if split_offset > stream_range.first:
+                archived_range = Range(stream_range.stream, stream_range.first, split_offset)
+                parts += subtract_gaps(archived_range, self.gaps.get(stream_range.stream, ()))
+            if split_offset < stream_range.last:
+                parts.append(Range(stream_range.stream, split_offset, stream_range.last))
         return parts
 
-    def has(self, piece: Range) -> bool:
-        """Return True if a piece of `cut` is read from the archive."""
-        return piece.first < self.archived.get(piece.stream, 0)
+    def is_archived(self, stream_range: Range) -> bool:
+        """Return True if a range that `cut` returned is read from the archive."""
+        return stream_range.first < self.archived.get(stream_range.stream, 0)
 
-    def lost(self) -> dict[str, int]:
+    def lost_counts(self) -> dict[str, int]:
         """Return the number of records in the gaps of each stream."""
         return {
             stream: sum(last - first for first, last in gaps) for stream, gaps in self.gaps.items()
@@ -62,31 +65,31 @@ def split_ranges(
     """
     archived: dict[str, int] = {}
     gaps: dict[str, list[list[int]]] = {}
-    short = set()
-    for piece in ranges:
-        end = min(oldest[piece.stream], piece.last)
-        if end <= piece.first:
+    cut_short = set()
+    for stream_range in ranges:
+        end = min(oldest[stream_range.stream], stream_range.last)
+        if end <= stream_range.first:
             continue
         if not archived:
             archive.refresh()
-        cover = archive.cover(piece.stream, piece.first, end)
-        if len(cover.holes) > GAPS_MAX and not fail:
-            end = cover.holes[GAPS_MAX][0]
-            short.add(piece.stream)
-            cover = archive.cover(piece.stream, piece.first, end)
-        cover.check(archive.where, piece.stream, fail=fail)
-        archived[piece.stream] = end
-        if cover.holes:
-            gaps[piece.stream] = [list(hole) for hole in cover.holes]
-    return ArchiveSplit(archived, gaps, frozenset(short))
+        coverage = archive.coverage(stream_range.stream, stream_range.first, end)
+        if len(coverage.holes) > GAPS_MAX and not fail:
+            end = coverage.holes[GAPS_MAX][0]
+            cut_short.add(stream_range.stream)
+            coverage = archive.coverage(stream_range.stream, stream_range.first, end)
+        coverage.check(archive.location, stream_range.stream, fail=fail)
+        archived[stream_range.stream] = end
+        if coverage.holes:
+            gaps[stream_range.stream] = [list(hole) for hole in coverage.holes]
+    return ArchiveSplit(archived, gaps, frozenset(cut_short))
 
 
-def runs_of(archive: Archive, piece: Range) -> list[Run]:
-    """Return the runs of a planned piece; ArchiveError when the archive has lost a part of it."""
-    cover = archive.cover(piece.stream, piece.first, piece.last)
-    if cover.holes:
+def find_runs(archive: Archive, stream_range: Range) -> list[Run]:
+    """Return the runs of a planned range; ArchiveError if the archive lacks a part of it."""
+    coverage = archive.coverage(stream_range.stream, stream_range.first, stream_range.last)
+    if coverage.holes:
         archive.refresh()
-        cover = archive.cover(piece.stream, piece.first, piece.last)
-    if cover.holes:
-        raise lacking(archive.where, piece.stream, *cover.holes[0])
-    return cover.runs
+        coverage = archive.coverage(stream_range.stream, stream_range.first, stream_range.last)
+    if coverage.holes:
+        raise missing_records_error(archive.location, stream_range.stream, *coverage.holes[0])
+    return coverage.runs

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bodies of Avro: one datum each, written with a known schema.
 
-The framing is the bytes before the datum. There are none; or the marker and fingerprint of a single
-object, which select the writer's schema among the known ones; or five bytes of a schema registry,
-which have the id of the writer's schema, or are skipped.
+The framing is the bytes before the datum. The framing `none` has no bytes. `single-object` is a
+marker and a fingerprint, which select the writer's schema among the known ones. `registry` is five
+bytes with the id of the writer's schema in a schema registry; without a registry they are skipped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fastavro import parse_schema, schemaless_reader
 from fastavro.read import SchemaResolutionError
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from headrace.columns.decode.codec import REGISTRY_LENGTH, Decoded, reason
+from headrace.columns.decode.codec import REGISTRY_FRAMING_BYTES, Decoded, reason
 from headrace.columns.errors import RegistryError
 from headrace.columns.schema.types import (
     ArrayType,
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from headrace.untyped import Json, JsonObject
 
 FRAMINGS: Final = ("none", "single-object", "registry")
-SINGLE_OBJECT: Final = b"\xc3\x01"
-SINGLE_OBJECT_LENGTH: Final = 10
+SINGLE_OBJECT_MARKER: Final = b"\xc3\x01"
+SINGLE_OBJECT_FRAMING_BYTES: Final = 10
 DEPTH_MAX: Final = 64
-SIMPLE: Final[dict[str, type[DataType]]] = {
+PRIMITIVE_TYPES: Final[dict[str, type[DataType]]] = {
     "boolean": BooleanType,
     "int": IntegerType,
     "long": LongType,
@@ -56,7 +56,7 @@ SIMPLE: Final[dict[str, type[DataType]]] = {
     "string": StringType,
     "bytes": BinaryType,
 }
-LOGICAL: Final[dict[tuple[str, str], type[DataType]]] = {
+LOGICAL_TYPES: Final[dict[tuple[str, str], type[DataType]]] = {
     ("int", "date"): DateType,
     ("long", "timestamp-millis"): TimestampType,
     ("long", "timestamp-micros"): TimestampType,
@@ -66,16 +66,16 @@ LOGICAL: Final[dict[tuple[str, str], type[DataType]]] = {
 
 
 class AvroSchemaError(ValueError):
-    """A schema that is no Avro, or has no counterpart in Spark."""
+    """A schema is not a valid Avro schema, or has no counterpart in Spark."""
 
 
 def read_schema(text: str) -> JsonObject:
-    """Parse the schema of a record; drop logical types that Spark has no type for."""
+    """Parse the schema of a record, without logical types that Spark lacks."""
     try:
         raw = json.loads(text)
         if not isinstance(raw, dict) or raw.get("type") != "record":
             raise AvroSchemaError("is not an Avro schema of a record")
-        return cast("JsonObject", parse_schema(plain(raw)))
+        return cast("JsonObject", parse_schema(drop_unknown_logical_types(raw)))
     except AvroSchemaError:
         raise
     except Exception as error:  # noqa: BLE001  # Any error means that it is not a schema.
@@ -83,43 +83,43 @@ def read_schema(text: str) -> JsonObject:
 
 
 def spark_type(schema: Json) -> StructType:
-    """The type of what a record of the schema decodes to."""
-    kind = _Types({}).of(schema, 0)
+    """Return the type of a decoded record; AvroSchemaError if Spark has no such type."""
+    kind = _TypeMapper({}).map_type(schema, 0)
     assert isinstance(kind, StructType)
     return kind
 
 
 class AvroCodec:
-    """Decodes Avro into the struct of one schema; `writers` are others that are known."""
+    """A decoder of Avro to the struct of one schema; `writers` are other known schemas."""
 
     def __init__(
         self,
         schema: JsonObject,
         framing: str = "none",
         writers: Sequence[JsonObject] = (),
-        by_id: Callable[[int], JsonObject] | None = None,
+        writer_by_id: Callable[[int], JsonObject] | None = None,
     ) -> None:
-        """`by_id` returns the writer's schema of an id; RegistryError without an answer."""
+        """`writer_by_id` returns the writer's schema of an id; RegistryError without an answer."""
         assert framing in FRAMINGS, framing
         self.schema = schema
         self.framing = framing
         self.kind = spark_type(schema)
         self.arrow = arrow_type(self.kind)
-        self._convert = _conversion(self.kind)
-        self._by_id = by_id
-        self._writers = {_mark(writer): writer for writer in (*writers, schema)}
+        self._convert = _make_map_converter(self.kind)
+        self._writer_by_id = writer_by_id
+        self._writers = {single_object_framing(writer): writer for writer in (*writers, schema)}
 
     def decode(self, bodies: Sequence[bytes]) -> Decoded:
-        """Decode body by body."""
+        """Decode body by body; any error but RegistryError makes a body malformed."""
         faults: dict[int, str] = {}
         values = []
         for index, body in enumerate(bodies):
             value = None
             try:
-                value = self._datum(body)
+                value = self._decode_datum(body)
             except RegistryError:
                 raise
-            except Exception as error:  # noqa: BLE001  # Whatever is said of a body, it is bad.
+            except Exception as error:  # noqa: BLE001  # fastavro raises any class for bad data.
                 faults[index] = reason(
                     f"no Avro of this schema: {str(error) or type(error).__name__}"
                 )
@@ -127,96 +127,102 @@ class AvroCodec:
         try:
             return Decoded(pa.array(values, self.arrow), faults)
         except (pa.ArrowException, ValueError, OverflowError):
-            return Decoded(self._one_by_one(values, faults), faults)
+            return Decoded(self._convert_each(values, faults), faults)
 
-    def _datum(self, body: bytes) -> object:
+    def _decode_datum(self, body: bytes) -> object:
         stream = io.BytesIO(body)
         writer = self.schema
         if self.framing == "single-object":
-            mark = stream.read(SINGLE_OBJECT_LENGTH)
-            if mark[:2] != SINGLE_OBJECT:
+            framing = stream.read(SINGLE_OBJECT_FRAMING_BYTES)
+            if framing[:2] != SINGLE_OBJECT_MARKER:
                 raise ValueError("the marker of a single object is missing")
-            known_writer = self._writers.get(mark)
+            known_writer = self._writers.get(framing)
             if known_writer is None:
-                raise ValueError(f"schema {mark[2:][::-1].hex()} is not known")
+                raise ValueError(f"schema {framing[2:][::-1].hex()} is not known")
             writer = known_writer
         elif self.framing == "registry":
-            mark = stream.read(REGISTRY_LENGTH)
-            if len(mark) < REGISTRY_LENGTH or mark[0] != 0:
+            framing = stream.read(REGISTRY_FRAMING_BYTES)
+            if len(framing) < REGISTRY_FRAMING_BYTES or framing[0] != 0:
                 raise ValueError("the mark of a schema registry is missing")
-            if self._by_id is not None:
-                writer = self._by_id(int.from_bytes(mark[1:]))
+            if self._writer_by_id is not None:
+                writer = self._writer_by_id(int.from_bytes(framing[1:]))
         reader = None if writer is self.schema else self.schema
         try:
             value = schemaless_reader(stream, writer, reader)
         except SchemaResolutionError as error:
-            why = str(error).partition("{")[0].strip()  # The rest is the whole schema.
+            reason_text = str(error).partition("{")[0].strip()  # The rest is the whole schema.
             raise ValueError(
-                f"the writer's schema does not resolve to 'valueSchema': {why}"
+                f"the writer's schema does not resolve to 'valueSchema': {reason_text}"
             ) from None
         if stream.read(1):
-            raise ValueError(f"octets are left over after {stream.tell() - 1}")
+            raise ValueError(f"bytes are left over after {stream.tell() - 1}")
         return value if self._convert is None else self._convert(value)
 
-    def _one_by_one(self, values: list[Json], faults: dict[int, str]) -> pa.Array:
-        """For what Avro can hold and Arrow cannot."""
-        good: list[Json] = []
+    def _convert_each(self, values: list[Json], faults: dict[int, str]) -> pa.Array:
+        """Convert value by value, because Arrow cannot represent some of the values."""
+        valid_values: list[Json] = []
         for index, value in enumerate(values):
             try:
                 pa.array([value], self.arrow)
-                good.append(value)
+                valid_values.append(value)
             except (pa.ArrowException, ValueError, OverflowError) as error:
-                good.append(None)
+                valid_values.append(None)
                 faults[index] = reason(error)
-        return pa.array(good, self.arrow)
+        return pa.array(valid_values, self.arrow)
 
 
-def frame(schema: JsonObject) -> bytes:
-    """Return the bytes before a single object of the schema."""
-    return _mark(schema)
+def single_object_framing(schema: JsonObject) -> bytes:
+    """Return the bytes before a single object: the marker and the fingerprint of the schema."""
+    digits = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
+    return SINGLE_OBJECT_MARKER + bytes.fromhex(digits)
 
 
-def _mark(schema: JsonObject) -> bytes:
-    number = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
-    return SINGLE_OBJECT + bytes.fromhex(number)
-
-
-def plain(schema: Json) -> Json:
-    """Return a schema without the logical types that we do not decode."""
+def drop_unknown_logical_types(schema: Json) -> Json:
+    """Return a schema without the logical types that the decoder does not convert."""
     if isinstance(schema, list):
-        return [plain(branch) for branch in schema]
+        return [drop_unknown_logical_types(branch) for branch in schema]
     if not isinstance(schema, dict):
         return schema
-    less = {
-        key: plain(value) if key in ("type", "items", "values", "fields") else value
+    known_schema = {
+        key: drop_unknown_logical_types(value)
+        if key in ("type", "items", "values", "fields")
+        else value
         for key, value in schema.items()
     }
-    logical = less.get("logicalType")
-    is_known = logical in (None, "decimal") or (less.get("type"), logical) in LOGICAL
+    logical_type = known_schema.get("logicalType")
+    is_known = (
+        logical_type in (None, "decimal")
+        or (known_schema.get("type"), logical_type) in LOGICAL_TYPES
+    )
     if not is_known:
-        del less["logicalType"]
-    return less
+        del known_schema["logicalType"]
+    return known_schema
 
 
-class _Types:
-    """Avro's types as Spark's; named ones are looked up, and none may contain itself."""
+class _TypeMapper:
+    """The mapping of Avro's types to Spark's; `named` has the named types of the schema.
+
+    AvroSchemaError for a type that contains itself, or that Spark lacks.
+    """
 
     def __init__(self, named: dict[str, DataType | None]) -> None:
         self._named = named
 
-    def of(self, schema: Json, depth: int) -> DataType:
+    def map_type(self, schema: Json, depth: int) -> DataType:
         if depth > DEPTH_MAX:
             raise AvroSchemaError(f"nests types deeper than {DEPTH_MAX}")
         if isinstance(schema, list):
             return self._union(schema, depth)
         if isinstance(schema, str):
-            return SIMPLE[schema]() if schema in SIMPLE else self._named_type(schema)
+            return (
+                PRIMITIVE_TYPES[schema]() if schema in PRIMITIVE_TYPES else self._named_type(schema)
+            )
         kind = schema["type"]
-        logical = schema.get("logicalType")
-        if logical == "decimal" and kind in ("bytes", "fixed"):
+        logical_type = schema.get("logicalType")
+        if logical_type == "decimal" and kind in ("bytes", "fixed"):
             return self._decimal(schema)
-        if (kind, logical) in LOGICAL:
-            return LOGICAL[kind, logical]()
+        if (kind, logical_type) in LOGICAL_TYPES:
+            return LOGICAL_TYPES[kind, logical_type]()
         if kind == "record":
             return self._record(schema, depth)
         if kind == "fixed" and schema["size"] == 0:
@@ -226,19 +232,19 @@ class _Types:
             self._named[schema["name"]] = named_type
             return named_type
         if kind == "array":
-            element = self.of(schema["items"], depth + 1)
-            if _is_empty(element):  # A few octets could say that there are 2**60 of them.
+            element = self.map_type(schema["items"], depth + 1)
+            if _has_no_bytes(element):  # A few bytes could encode an array of 2**60 of them.
                 raise AvroSchemaError("has an array of records without fields")
             return ArrayType(element)
         if kind == "map":
-            return MapType(StringType(), self.of(schema["values"], depth + 1))
-        return self.of(kind, depth + 1)
+            return MapType(StringType(), self.map_type(schema["values"], depth + 1))
+        return self.map_type(kind, depth + 1)
 
     def _record(self, schema: Mapping[str, Json], depth: int) -> DataType:
         name = schema["name"]
         self._named[name] = None
         fields = [
-            StructField(field["name"], self.of(field["type"], depth + 1))
+            StructField(field["name"], self.map_type(field["type"], depth + 1))
             for field in schema["fields"]
         ]
         names = [field.name.lower() for field in fields]
@@ -251,7 +257,7 @@ class _Types:
         return record
 
     def _union(self, branches: list[Json], depth: int) -> DataType:
-        kinds = [self.of(branch, depth + 1) for branch in branches if branch != "null"]
+        kinds = [self.map_type(branch, depth + 1) for branch in branches if branch != "null"]
         if len(kinds) == 1:
             return kinds[0]
         names = {type(kind) for kind in kinds}
@@ -279,31 +285,33 @@ class _Types:
         return DecimalType(precision, scale)
 
 
-def _is_empty(kind: DataType) -> bool:
+def _has_no_bytes(kind: DataType) -> bool:
     """Return True if a datum of the schema has no bytes."""
-    return isinstance(kind, StructType) and all(_is_empty(field.kind) for field in kind.fields)
+    return isinstance(kind, StructType) and all(_has_no_bytes(field.kind) for field in kind.fields)
 
 
-def _conversion(kind: DataType) -> Callable[[Json], Json] | None:
-    """Return the function that makes Arrow's pairs of the maps in a value; None without maps."""
+def _make_map_converter(kind: DataType) -> Callable[[Json], Json] | None:
+    """Return a function that converts the maps in a value to Arrow's pairs; None without maps."""
     if isinstance(kind, StructType):
-        inner = {field.name: _conversion(field.kind) for field in kind.fields}
-        changed = [(name, convert) for name, convert in inner.items() if convert is not None]
+        converters = {field.name: _make_map_converter(field.kind) for field in kind.fields}
+        map_fields = [
+            (name, convert) for name, convert in converters.items() if convert is not None
+        ]
 
         def struct(value: Json) -> Json:
             if value is not None:
-                for name, convert in changed:
+                for name, convert in map_fields:
                     value[name] = convert(value[name])
             return value
 
-        return struct if changed else None
+        return struct if map_fields else None
     if isinstance(kind, ArrayType):
-        element = _conversion(kind.element)
+        element = _make_map_converter(kind.element)
         if element is None:
             return None
         return lambda value: None if value is None else [element(item) for item in value]
     if isinstance(kind, MapType):
-        inner_value = _conversion(kind.value) or (lambda value: value)
+        inner_value = _make_map_converter(kind.value) or (lambda value: value)
         return lambda value: (
             None if value is None else [(key, inner_value(item)) for key, item in value.items()]
         )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writers' schemas of Avro that others have registered, and which may be anything.
+"""Writers' schemas of Avro from a registry, which may be hostile.
 
-fastavro reads what a schema says with no bound of its own: a record that contains itself could
-exhaust the stack of the process, and an array of values without bytes never ends. Both are refused.
+fastavro decodes without limits. A record that contains itself could exhaust the stack of the
+process, and an array of values without bytes could be of any length. Both are refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from fastavro import parse_schema
 
-from headrace.columns.decode.avro import DEPTH_MAX, AvroSchemaError, plain
+from headrace.columns.decode.avro import DEPTH_MAX, AvroSchemaError, drop_unknown_logical_types
 from headrace.columns.decode.codec import reason
 
 if TYPE_CHECKING:
@@ -23,36 +23,37 @@ SIZES: Final = {"null": False, "boolean": True, "int": True, "long": True, "floa
 
 
 def read_writer(text: str, references: Sequence[tuple[str, str]] = ()) -> JsonObject:
-    """Parse the schema of a writer; its references are given dependencies first.
+    """Parse the schema of a writer. `references` are pairs of name and text, dependencies first.
 
     AvroSchemaError if the text is not a schema of a record, if the schema contains itself, or if
     it has an array of values without bytes.
     """
-    named: dict[str, JsonObject] = {}
+    named_types: dict[str, JsonObject] = {}
     try:
-        for _, other in references:
-            parse_schema(plain(json.loads(other)), named)
-        parsed = parse_schema(plain(json.loads(text)), named)
+        for _, reference in references:
+            parse_schema(drop_unknown_logical_types(json.loads(reference)), named_types)
+        parsed = parse_schema(drop_unknown_logical_types(json.loads(text)), named_types)
     except Exception as error:  # noqa: BLE001  # Any error means that it is not a schema.
         raise AvroSchemaError(f"is not an Avro schema: {reason(error)}") from None
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise AvroSchemaError("is not an Avro schema of a record")
-    _Walk(named).has_bytes(parsed, 0)
+    _SizeCheck(named_types).has_bytes(parsed, 0)
     return cast("JsonObject", parsed)
 
 
-class _Walk:
-    """Whether an encoded value of each type has at least one byte."""
+class _SizeCheck:
+    """The check that no type contains itself, and that elements of arrays have bytes."""
 
-    def __init__(self, named: dict[str, JsonObject]) -> None:
-        self._named = named
-        self._open: set[str] = set()
-        self._done: dict[str, bool] = {}
+    def __init__(self, named_types: dict[str, JsonObject]) -> None:
+        self._named = named_types
+        self._open_names: set[str] = set()
+        self._has_bytes_by_name: dict[str, bool] = {}
 
     def has_bytes(self, schema: Json, depth: int) -> bool:
+        """Return True if every encoded value has at least one byte; AvroSchemaError if unsafe."""
         if depth > DEPTH_MAX:
             raise AvroSchemaError(f"nests types deeper than {DEPTH_MAX}")
-        if isinstance(schema, list):  # A union has the number of its branch.
+        if isinstance(schema, list):  # A union is encoded with the number of its branch.
             for branch in schema:
                 self.has_bytes(branch, depth + 1)
             return True
@@ -78,11 +79,11 @@ class _Walk:
         if schema["type"] not in ("record", "error"):
             return self.has_bytes({**schema}, depth)
         name = schema["name"]
-        if name in self._open:
+        if name in self._open_names:
             raise AvroSchemaError(f"has the type {name!r}, which contains itself")
-        if name not in self._done:
-            self._open.add(name)
+        if name not in self._has_bytes_by_name:
+            self._open_names.add(name)
             fields = [self.has_bytes(field["type"], depth + 1) for field in schema["fields"]]
-            self._done[name] = any(fields)
-            self._open.discard(name)
-        return self._done[name]
+            self._has_bytes_by_name[name] = any(fields)
+            self._open_names.discard(name)
+        return self._has_bytes_by_name[name]

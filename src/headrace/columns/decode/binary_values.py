@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of CBOR (RFC 8949) and MessagePack as the values that parsed JSON has.
+"""Bodies of CBOR (RFC 8949) and MessagePack as values of parsed JSON.
 
-So one converter decides for all three which value fits a column. A number becomes its digits, bytes
-become base64, and a moment becomes text of ISO 8601.
+One converter then decides for all three formats which value fits a column. A number becomes its
+digits, bytes become base64, and a moment becomes text in ISO 8601.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import msgpack
 from headrace.columns.decode.values import IntegerText, RealText
 
 DEPTH_MAX: Final = 200
-_NAMED: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+_NOT_FINITE_NAMES: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
-def loads_cbor(body: bytes) -> object:
-    """Parse exactly one item. ValueError if it is not that, or has a kind that JSON lacks."""
+def parse_cbor(body: bytes) -> object:
+    """Parse exactly one item; ValueError for other bytes, and for a type that JSON lacks."""
     try:
         decoder = cbor2.CBORDecoder(io.BytesIO(body), max_depth=DEPTH_MAX)
         value = decoder.decode()
@@ -34,55 +34,59 @@ def loads_cbor(body: bytes) -> object:
     try:
         decoder.read(1)
     except cbor2.CBORDecodeEOF:
-        return _Plain(len(body)).of(value, 0)
-    raise ValueError("no CBOR: octets are left over")
+        return _JsonValues(len(body)).convert(value, 0)
+    raise ValueError("no CBOR: bytes are left over")
 
 
-def loads_msgpack(body: bytes) -> object:
-    """Parse exactly one object. ValueError if it is not that, or has a kind that JSON lacks."""
+def parse_msgpack(body: bytes) -> object:
+    """Parse exactly one object; ValueError for other bytes, and for a type that JSON lacks."""
     try:
         value = msgpack.unpackb(body, timestamp=3, strict_map_key=False)
     except (msgpack.UnpackException, ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"no MessagePack: {str(error) or type(error).__name__}") from None
-    return _Plain(len(body)).of(value, 0)
+    return _JsonValues(len(body)).convert(value, 0)
 
 
-LOADS: Final[Mapping[str, Callable[[bytes], object]]] = {
-    "cbor": loads_cbor,
-    "msgpack": loads_msgpack,
+PARSERS: Final[Mapping[str, Callable[[bytes], object]]] = {
+    "cbor": parse_cbor,
+    "msgpack": parse_msgpack,
 }
 
 
-class _Plain:
-    """Makes plain values. CBOR may share values, so that a few bytes stand for very many."""
+class _JsonValues:
+    """The conversion of one parsed body to values of JSON, with at most `values_left` values.
 
-    def __init__(self, room: int) -> None:
-        self._room = room  # Each value takes a byte at least, unless it is shared.
+    CBOR can share values, so a few bytes could encode very many. Without sharing, each value has at
+    least one byte, so the size of the body is the limit.
+    """
 
-    def of(self, value: object, depth: int) -> object:
-        self._room -= 1
-        if self._room < 0 or depth > DEPTH_MAX:
+    def __init__(self, values_left: int) -> None:
+        self._values_left = values_left
+
+    def convert(self, value: object, depth: int) -> object:
+        self._values_left -= 1
+        if self._values_left < 0 or depth > DEPTH_MAX:
             raise ValueError("its values are shared, or nested too deep")
         if isinstance(value, Mapping):
-            return {_key(key): self.of(item, depth + 1) for key, item in value.items()}
-        if type(value) in (list, tuple):  # A kind that neither format has is a tuple, too.
+            return {_convert_key(key): self.convert(item, depth + 1) for key, item in value.items()}
+        if type(value) in (list, tuple):  # Named tuples are types that JSON lacks.
             assert isinstance(value, list | tuple)
-            return [self.of(item, depth + 1) for item in value]
-        return _leaf(value)
+            return [self.convert(item, depth + 1) for item in value]
+        return _convert_leaf(value)
 
 
-def _leaf(value: object) -> object:
+def _convert_leaf(value: object) -> object:
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
         return IntegerText(value)  # Python converts at most 4,300 digits to text.
     if isinstance(value, float):
         text = repr(value)
-        return RealText(_NAMED.get(text, text))
+        return RealText(_NOT_FINITE_NAMES.get(text, text))
     if isinstance(value, Decimal):
         if value.is_finite():
             return RealText(value)
-        return RealText(_NAMED.get(str(float(value)), "NaN"))
+        return RealText(_NOT_FINITE_NAMES.get(str(float(value)), "NaN"))
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime | date):
@@ -92,7 +96,7 @@ def _leaf(value: object) -> object:
     raise ValueError(f"it has a value of the kind {type(value).__name__}")
 
 
-def _key(key: object) -> str:
+def _convert_key(key: object) -> str:
     if isinstance(key, str):
         return key
     if isinstance(key, int) and not isinstance(key, bool):

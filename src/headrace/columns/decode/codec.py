@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common part of decoders, which turn bodies into one Arrow array and their faults."""
+"""Interfaces and common functions of decoders, which convert bodies to Arrow arrays."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from headrace.columns.schema.types import StructType
 
 REASON_LENGTH_MAX: Final = 300  # Characters of the reason why one row is malformed.
-PIECES: Final = 8  # A batch that cannot be decoded as a whole is cut into this many.
-PIECE_MIN: Final = 40  # Bodies of a piece; a smaller piece is decoded row by row.
-REGISTRY_LENGTH: Final = 5  # A zero, and the id of a schema in four bytes.
+CHUNKS: Final = 8  # The number of chunks of a batch that cannot be decoded at once.
+CHUNK_BODIES_MIN: Final = 40  # A smaller chunk is decoded row by row.
+REGISTRY_FRAMING_BYTES: Final = 5  # A zero, and the id of a schema in four bytes.
 RESCUED_LENGTH_MAX: Final = 1 << 20  # Characters of the rescued data of one row.
 
 
@@ -26,9 +26,9 @@ RESCUED_LENGTH_MAX: Final = 1 << 20  # Characters of the rescued data of one row
 class Decoded:
     """The outcome of decoding some bodies.
 
-    `values` has one value for each body, and null for a malformed one; `faults` has the reasons,
-    by index. `rescued` has the values of rows that fit no column, as JSON by index. `grown` is the
-    schema with the new columns, or None without any.
+    `values` has one value for each body, null for a malformed body. `faults` has the reasons by
+    index. `rescued` has, by index, the values without a column as JSON. `grown` is the schema with
+    new columns, or None if there are none.
     """
 
     values: pa.Array
@@ -39,60 +39,60 @@ class Decoded:
 
 
 class FastCodec(Protocol):
-    """A decoder with a batch mode, which refuses a batch that has a malformed body."""
+    """A decoder that can decode a batch at once if all its bodies are valid."""
 
-    def decode_together(self, bodies: Sequence[bytes]) -> pa.Array | None:
+    def decode_batch(self, bodies: Sequence[bytes]) -> pa.Array | None:
         """Return the values of a batch; None if the batch must be decoded row by row."""
         ...
 
-    def decode_each(self, bodies: Sequence[bytes]) -> Decoded:
+    def decode_rows(self, bodies: Sequence[bytes]) -> Decoded:
         """Decode row by row; this decides whether a body is malformed."""
         ...
 
 
-def decode_in_pieces(codec: FastCodec, bodies: Sequence[bytes]) -> Decoded:
-    """Decode a batch as a whole if possible, otherwise in pieces, and the smallest row by row.
+def decode_in_chunks(codec: FastCodec, bodies: Sequence[bytes]) -> Decoded:
+    """Decode a batch at once if possible, otherwise in chunks, and the smallest row by row.
 
-    A malformed body therefore slows down its neighbours only, not the whole batch.
+    So a malformed body slows down its neighbours only, not the whole batch.
     """
-    values = codec.decode_together(bodies) if bodies else None
+    values = codec.decode_batch(bodies) if bodies else None
     if values is not None:
         return Decoded(values)
-    if len(bodies) <= PIECE_MIN:
-        return codec.decode_each(bodies)
-    size = max(PIECE_MIN, -(-len(bodies) // PIECES))
+    if len(bodies) <= CHUNK_BODIES_MIN:
+        return codec.decode_rows(bodies)
+    size = max(CHUNK_BODIES_MIN, -(-len(bodies) // CHUNKS))
     starts = range(0, len(bodies), size)
-    return _join(
-        [(at, decode_in_pieces(codec, bodies[at : at + size])) for at in starts],
+    return _join_chunks(
+        [(start, decode_in_chunks(codec, bodies[start : start + size])) for start in starts],
     )
 
 
-def _join(pieces: Sequence[tuple[int, Decoded]]) -> Decoded:
-    """Join decoded pieces, each with the index of its first body."""
+def _join_chunks(chunks: Sequence[tuple[int, Decoded]]) -> Decoded:
+    """Join decoded chunks, which are pairs of the index of the first body and the outcome."""
     from headrace.columns.decode.infer import grow
 
-    whole = Decoded(pa.concat_arrays([piece.values for _, piece in pieces]))
-    for start, piece in pieces:
-        whole.faults |= {start + index: text for index, text in piece.faults.items()}
-        whole.rescued |= {start + index: text for index, text in piece.rescued.items()}
-        if piece.grown is not None:
-            grown_before = whole.grown
-            whole.grown = piece.grown if grown_before is None else grow(grown_before, piece.grown)
-        if piece.first_new is not None and whole.first_new is None:
-            whole.first_new = start + piece.first_new
-    return whole
+    joined = Decoded(pa.concat_arrays([chunk.values for _, chunk in chunks]))
+    for start, chunk in chunks:
+        joined.faults |= {start + index: text for index, text in chunk.faults.items()}
+        joined.rescued |= {start + index: text for index, text in chunk.rescued.items()}
+        if chunk.grown is not None:
+            grown = joined.grown
+            joined.grown = chunk.grown if grown is None else grow(grown, chunk.grown)
+        if chunk.first_new is not None and joined.first_new is None:
+            joined.first_new = start + chunk.first_new
+    return joined
 
 
 class Codec(Protocol):
     """A decoder of bodies."""
 
     def decode(self, bodies: Sequence[bytes]) -> Decoded:
-        """Decode some bodies; nothing about their contents raises."""
+        """Decode bodies; invalid contents become faults and raise no error."""
         ...
 
 
 class RegistryFraming:
-    """Bodies after five bytes of framing: a zero and a schema id, which the codec ignores."""
+    """A codec of bodies after the framing of a schema registry, whose schema id is ignored."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
@@ -100,23 +100,29 @@ class RegistryFraming:
     def decode(self, bodies: Sequence[bytes]) -> Decoded:
         """Decode the bodies without their framing; a body without framing is malformed."""
         decoded = self._codec.decode([strip_framing(body) or b"" for body in bodies])
-        for at in [at for at, body in enumerate(bodies) if strip_framing(body) is None]:
-            assert at in decoded.faults, "an empty body is bad in each format that has this framing"
-            decoded.faults[at] = "the mark of a schema registry is missing"
+        for index in [index for index, body in enumerate(bodies) if strip_framing(body) is None]:
+            assert index in decoded.faults, (
+                "an empty body is bad in each format that has this framing"
+            )
+            decoded.faults[index] = "the mark of a schema registry is missing"
         return decoded
 
 
 def strip_framing(body: bytes) -> bytes | None:
     """Return the body without the framing of a schema registry; None if it has none."""
-    return body[REGISTRY_LENGTH:] if body[:1] == b"\0" and len(body) > REGISTRY_LENGTH else None
+    return (
+        body[REGISTRY_FRAMING_BYTES:]
+        if body[:1] == b"\0" and len(body) > REGISTRY_FRAMING_BYTES
+        else None
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A decoder's treatment of values that do not fit.
+    """The treatment of values that do not fit the schema.
 
-    `unknown`: whether fields without a column are reported. `rescue`: whether a value that does
-    not fit its type is rescued, and its column null, instead of making the row malformed.
+    With `unknown` the decoder reports fields without a column. With `rescue` a value that does not
+    fit its type is rescued and its column is null; otherwise the row is malformed.
     """
 
     unknown: bool = False
@@ -124,14 +130,14 @@ class Policy:
 
 
 def reason(text: object) -> str:
-    """Return the text of a fault of a row, in one line of bounded length."""
+    """Return a fault as one line of at most `REASON_LENGTH_MAX` characters."""
     return " ".join(str(text).split())[:REASON_LENGTH_MAX]
 
 
-def rescued_json(misfits: Sequence[Misfit]) -> str:
-    """Return the values of a row that found no column, by path."""
-    inner = ",".join(f"{json.dumps(misfit.path)}:{dumps(misfit.value)}" for misfit in misfits)
-    text = "{" + inner + "}"
+def render_rescued(misfits: Sequence[Misfit]) -> str:
+    """Return the misfits of a row as a JSON object by path; only the paths if it is too long."""
+    members = ",".join(f"{json.dumps(misfit.path)}:{dumps(misfit.value)}" for misfit in misfits)
+    text = "{" + members + "}"
     if len(text) > RESCUED_LENGTH_MAX:
         paths = [misfit.path for misfit in misfits]
         text = json.dumps({"_too_large": paths})[:RESCUED_LENGTH_MAX]
@@ -139,13 +145,13 @@ def rescued_json(misfits: Sequence[Misfit]) -> str:
 
 
 class TextCodec:
-    """Bodies as text."""
+    """The codec of the format `string`."""
 
     def decode(self, bodies: Sequence[bytes]) -> Decoded:
         """Decode UTF-8; any other body is malformed."""
-        octets = pa.array(bodies, pa.binary())
+        body_array = pa.array(bodies, pa.binary())
         try:
-            return Decoded(octets.cast(pa.string()))
+            return Decoded(body_array.cast(pa.string()))
         except pa.ArrowInvalid:
             pass
         texts: list[str | None] = []
@@ -162,7 +168,7 @@ class TextCodec:
 
 
 class BinaryCodec:
-    """Bodies as they are."""
+    """The codec of the format `binary`."""
 
     def decode(self, bodies: Sequence[bytes]) -> Decoded:
         """Return the bodies; none is malformed."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of CSV: one record each, quoted as RFC 4180 has it.
+"""Bodies of CSV: one record each, quoted as in RFC 4180.
 
-A batch without quotes goes through Arrow's reader when all bodies have the right number of texts
-and these are what they should be; otherwise each body is parsed by itself.
+Arrow's reader parses a batch without quotes if all bodies have the right number of columns and only
+unambiguous values. Otherwise each body is parsed by itself.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 
-from headrace.columns.decode.codec import Decoded, Policy, decode_in_pieces, reason, rescued_json
+from headrace.columns.decode.codec import Decoded, Policy, decode_in_chunks, reason, render_rescued
 from headrace.columns.decode.csv_dialect import Dialect
-from headrace.columns.decode.infer import grow, type_of_text
+from headrace.columns.decode.infer import grow, infer_text_type
 from headrace.columns.decode.text_columns import InexactValue, convert_text
-from headrace.columns.decode.values import Misfit, text_converter
+from headrace.columns.decode.values import Misfit, make_text_converter
 from headrace.columns.schema.types import StructField, StructType, arrow_type
 
 JOINED_BYTES_MAX: Final = 1 << 30
 TEXT_LENGTH_MAX: Final = 1 << 30  # Characters of one text.
-COLUMNS_NEW_MAX: Final = 1000  # Columns of one record that the schema lacks.
+COLUMNS_NEW_MAX: Final = 1000  # The maximum number of columns of a record that the schema lacks.
 
 
 class CsvCodec:
-    """Decodes CSV into a struct of columns without parts."""
+    """A decoder of CSV to a struct whose columns have no nested types."""
 
     def __init__(
         self,
@@ -44,49 +44,51 @@ class CsvCodec:
         self.arrow = arrow_type(kind)
         self._zone = zone
         self._names = [field.name for field in kind.fields]
-        self._converts = [text_converter(field.kind, zone) for field in kind.fields]
-        self._special = [
+        self._converts = [make_text_converter(field.kind, zone) for field in kind.fields]
+        self._special_characters = [
             mark.encode() for mark in (self.dialect.quote, self.dialect.escape, "\r") if mark
         ]
 
     def decode(self, bodies: Sequence[bytes]) -> Decoded:
-        """Decode bodies, together as far as possible, otherwise one by one."""
-        return decode_in_pieces(self, bodies)
+        """Decode bodies, in batches as far as possible, otherwise row by row."""
+        return decode_in_chunks(self, bodies)
 
-    def decode_together(self, bodies: Sequence[bytes]) -> pa.Array | None:
+    def decode_batch(self, bodies: Sequence[bytes]) -> pa.Array | None:
         """Return the values of a batch; None if it must be decoded row by row."""
         try:
-            return self._decode_together(bodies)
+            return self._decode_batch(bodies)
         except (InexactValue, pa.ArrowInvalid):
             return None
 
-    def decode_each(self, bodies: Sequence[bytes]) -> Decoded:
+    def decode_rows(self, bodies: Sequence[bytes]) -> Decoded:
         """Decode row by row; this decides whether a body is malformed."""
         values: list[object] = []
         decoded = Decoded(pa.nulls(0))
-        before = csv.field_size_limit(TEXT_LENGTH_MAX)
+        previous_limit = csv.field_size_limit(TEXT_LENGTH_MAX)
         try:
             for index, body in enumerate(bodies):
                 value = None
                 try:
-                    value = self._row(index, self.dialect.parse(body), decoded)
+                    value = self._convert_row(index, self.dialect.parse(body), decoded)
                 except UnicodeDecodeError as error:
                     decoded.faults[index] = reason(f"no UTF-8: {error.reason} at {error.start}")
                 except (ValueError, csv.Error) as error:
                     decoded.faults[index] = reason(f"no record of CSV: {error}")
                 values.append(value)
         finally:
-            csv.field_size_limit(before)
+            csv.field_size_limit(previous_limit)
         decoded.values = pa.array(values, self.arrow)
         return decoded
 
-    def _row(self, index: int, texts: list[str], decoded: Decoded) -> dict[str, object] | None:
+    def _convert_row(
+        self, index: int, texts: list[str], decoded: Decoded
+    ) -> dict[str, object] | None:
         count = len(self._names)
-        extra = texts[count:]
-        if len(texts) < count or (extra and not self.policy.unknown):
+        extra_texts = texts[count:]
+        if len(texts) < count or (extra_texts and not self.policy.unknown):
             decoded.faults[index] = f"it has {len(texts)} columns instead of {count}"
             return None
-        if len(extra) > COLUMNS_NEW_MAX:
+        if len(extra_texts) > COLUMNS_NEW_MAX:
             decoded.faults[index] = f"it has more than {COLUMNS_NEW_MAX} columns too many"
             return None
         row: dict[str, object] = {}
@@ -99,27 +101,31 @@ class CsvCodec:
         if misfits and not self.policy.rescue:
             decoded.faults[index] = reason(misfits[0])
             return None
-        new = {
-            f"_c{count + at}": text for at, text in enumerate(extra) if text != self.dialect.null
+        new_texts = {
+            f"_c{count + index}": text
+            for index, text in enumerate(extra_texts)
+            if text != self.dialect.null
         }
-        if new:
-            seen = [StructField(name, type_of_text(text)) for name, text in new.items()]
-            decoded.grown = grow(decoded.grown or self.kind, StructType(seen))
+        if new_texts:
+            new_fields = [
+                StructField(name, infer_text_type(text)) for name, text in new_texts.items()
+            ]
+            decoded.grown = grow(decoded.grown or self.kind, StructType(new_fields))
             if decoded.first_new is None:
                 decoded.first_new = index
-            misfits += [Misfit(name, text, new=True) for name, text in new.items()]
+            misfits += [Misfit(name, text, new=True) for name, text in new_texts.items()]
         if misfits:
-            decoded.rescued[index] = rescued_json(misfits)
+            decoded.rescued[index] = render_rescued(misfits)
         return row
 
-    def _decode_together(self, bodies: Sequence[bytes]) -> pa.Array:
+    def _decode_batch(self, bodies: Sequence[bytes]) -> pa.Array:
         data = b"\n".join(bodies)
         if len(data) > JOINED_BYTES_MAX or data.count(b"\n") != len(bodies) - 1:
             raise InexactValue
-        if any(mark in data for mark in self._special):
+        if any(mark in data for mark in self._special_characters):
             raise InexactValue
-        octets = pa.array(bodies, pa.binary())
-        if pc.min(pc.binary_length(octets)).as_py() == 0:
+        body_array = pa.array(bodies, pa.binary())
+        if pc.min(pc.binary_length(body_array)).as_py() == 0:
             raise InexactValue
         table = pv.read_csv(
             pa.BufferReader(data),

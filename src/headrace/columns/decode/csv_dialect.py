@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dialect of CSV that options choose; a module without Arrow, for planning a read."""
+"""The dialect of CSV in the options. The module does not import Arrow, so planning is fast."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Dialect:
     null: str = ""
 
     def parse(self, body: bytes) -> list[str]:
-        """The texts of one record; ValueError or csv.Error when the body is not one record."""
+        """Return the texts of one record; ValueError or csv.Error if the body is not one record."""
         text = body.decode()
         if not text.strip("\r\n"):
             raise ValueError("it is empty")

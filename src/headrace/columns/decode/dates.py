@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dates and times in the text of a body, as Spark's own readers of JSON and CSV understand them.
+"""Parsing of dates and times like Spark's own readers of JSON and CSV.
 
-Parts may be missing from the right, months and days have one or two digits, and what is finer than
-a microsecond is cut off. Years go from 1 to 9999.
+The last components may be missing. Months and days have one or two digits, and digits after the
+microsecond are ignored. Years are 1 to 9999.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 ZONE_OFFSET_MAX: Final = timedelta(hours=18)
-ZONES_MAX: Final = 256  # Remembered, of the zones that records name.
+ZONES_CACHED_MAX: Final = 256
 
 _DATE: Final = re.compile(
     r"\s*([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[T ].*)?)?)?\s*", re.ASCII | re.DOTALL
@@ -30,14 +30,14 @@ _MOMENT: Final = re.compile(
 )
 
 
-def zone_of(name: str) -> tzinfo | None:
+def parse_zone(name: str) -> tzinfo | None:
     """Return the time zone with that name or offset; None if it is unknown."""
     if name in ("Z", "UTC", "GMT"):
         return UTC
     if name[:1] in ("+", "-"):
-        return _offset(name)
+        return _parse_offset(name)
     try:
-        return _region(name)
+        return _load_region(name)
     except (LookupError, ValueError, OSError):
         return None
 
@@ -63,11 +63,11 @@ def parse_moment(text: str, zone: tzinfo | None) -> int | None:
     match = _MOMENT.fullmatch(text)
     if match is None:
         return None
-    year, month, day, hour, minute, second, fraction, named = match.groups()
-    if named is not None:
+    year, month, day, hour, minute, second, fraction, zone_name = match.groups()
+    if zone_name is not None:
         if zone is None:
             return None
-        zone = zone_of(named)
+        zone = parse_zone(zone_name)
         if zone is None:
             return None
     try:
@@ -86,13 +86,13 @@ def parse_moment(text: str, zone: tzinfo | None) -> int | None:
         return None
 
 
-@lru_cache(ZONES_MAX)
-def _region(name: str) -> tzinfo:
+@lru_cache(ZONES_CACHED_MAX)
+def _load_region(name: str) -> tzinfo:
     return ZoneInfo(name)
 
 
-@lru_cache(ZONES_MAX)
-def _offset(text: str) -> tzinfo | None:
+@lru_cache(ZONES_CACHED_MAX)
+def _parse_offset(text: str) -> tzinfo | None:
     digits = text[1:].replace(":", "")
     hours, minutes = (digits[:-2], digits[-2:]) if len(digits) > 2 else (digits, "0")
     if int(minutes) > 59:

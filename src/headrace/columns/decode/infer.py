@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schemas from samples: the type of a parsed value, and what two types have in common.
+"""Inference of schemas from samples.
 
-Numbers without fraction are BIGINT, with one DOUBLE, beyond 64 bits DECIMAL(38, 0); what has two
-types that do not meet is STRING. Columns are in the order of their names.
+An integer is BIGINT, or DECIMAL(38, 0) beyond 64 bits; another number is DOUBLE. Values of types
+without a common type are STRING. Columns are sorted by name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import UTC
 from typing import Final
 
 from headrace.columns.decode.dates import parse_moment
-from headrace.columns.decode.values import NOT_FINITE, IntegerText, RealText, text_converter
+from headrace.columns.decode.values import NOT_FINITE, IntegerText, RealText, make_text_converter
 from headrace.columns.schema.types import (
     ArrayType,
     BooleanType,
@@ -34,14 +34,14 @@ DECIMAL_DIGITS_MAX: Final = 38
 
 
 class InferenceError(ValueError):
-    """A sample has no schema."""
+    """No schema can be inferred from a sample."""
 
 
-def type_of_json(value: object, depth: int = 0) -> DataType:
+def infer_json_type(value: object, depth: int = 0) -> DataType:
     """Return the type of a parsed value; NullType for null."""
     kind = type(value)
     if kind is IntegerText:
-        return _whole(str(value))
+        return _infer_integer_type(str(value))
     if kind is RealText:
         return DoubleType()
     if kind is str:
@@ -51,23 +51,25 @@ def type_of_json(value: object, depth: int = 0) -> DataType:
     if depth >= DEPTH_MAX and value is not None:
         return StringType()
     if isinstance(value, dict):
-        fields = [StructField(name, type_of_json(value[name], depth + 1)) for name in sorted(value)]
+        fields = [
+            StructField(name, infer_json_type(value[name], depth + 1)) for name in sorted(value)
+        ]
         return StructType([field for field in fields if field.name])
     if isinstance(value, list):
         element: DataType = NullType()
         for item in value:
-            element = common(element, type_of_json(item, depth + 1))
+            element = common_type(element, infer_json_type(item, depth + 1))
         return ArrayType(element)
     return NullType()
 
 
-def type_of_text(text: str) -> DataType:
+def infer_text_type(text: str) -> DataType:
     """Return the type of a field of CSV; NullType for an empty one."""
     if not text:
         return NullType()
-    if text_converter(LongType(), UTC)(text) is not None:
+    if make_text_converter(LongType(), UTC)(text) is not None:
         return LongType()
-    if text not in NOT_FINITE and text_converter(DoubleType(), UTC)(text) is not None:
+    if text not in NOT_FINITE and make_text_converter(DoubleType(), UTC)(text) is not None:
         return DoubleType()
     if text.lower() in ("true", "false"):
         return BooleanType()
@@ -81,95 +83,101 @@ def infer(rows: Iterable[object]) -> StructType:
     inferred: DataType = NullType()
     for row in rows:
         if isinstance(row, dict):
-            inferred = common(inferred, type_of_json(row))
+            inferred = common_type(inferred, infer_json_type(row))
     return finalize_schema(inferred)
 
 
 def finalize_schema(inferred: DataType) -> StructType:
-    """Make columns that are always null STRING; InferenceError without columns, or too many."""
-    kind = _without_nulls(inferred)
+    """Replace the type of columns that are always null by STRING.
+
+    InferenceError if there are no columns, or more than `COLUMNS_MAX`.
+    """
+    kind = _replace_nulls(inferred)
     if not isinstance(kind, StructType) or not kind.fields:
         raise InferenceError("no record of the sample has columns")
-    if _count(kind) > COLUMNS_MAX:
+    if _count_columns(kind) > COLUMNS_MAX:
         raise InferenceError(f"the sample has more than {COLUMNS_MAX} columns")
     return kind
 
 
-def common(one: DataType, other: DataType) -> DataType:
+def common_type(first: DataType, second: DataType) -> DataType:
     """Return the narrowest type that holds the values of both types."""
-    if isinstance(one, NullType) or one == other:
-        return other
-    if isinstance(other, NullType):
-        return one
-    if isinstance(one, StructType) and isinstance(other, StructType):
-        fields = one.types
-        for field in other.fields:
-            fields[field.name] = common(fields.get(field.name, NullType()), field.kind)
+    if isinstance(first, NullType) or first == second:
+        return second
+    if isinstance(second, NullType):
+        return first
+    if isinstance(first, StructType) and isinstance(second, StructType):
+        fields = first.types
+        for field in second.fields:
+            fields[field.name] = common_type(fields.get(field.name, NullType()), field.kind)
         return StructType([StructField(name, fields[name]) for name in sorted(fields)])
-    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
-        return ArrayType(common(one.element, other.element))
+    if isinstance(first, ArrayType) and isinstance(second, ArrayType):
+        return ArrayType(common_type(first.element, second.element))
     numbers = (LongType, DecimalType, DoubleType)
-    if isinstance(one, numbers) and isinstance(other, numbers):
-        return max(one, other, key=lambda kind: numbers.index(type(kind)))
+    if isinstance(first, numbers) and isinstance(second, numbers):
+        return max(first, second, key=lambda kind: numbers.index(type(kind)))
     return StringType()
 
 
-def grow(kind: StructType, seen: DataType) -> StructType:
-    """Append the columns of `seen` that the schema lacks; its own columns do not change."""
-    assert isinstance(seen, StructType), seen
-    grown = _grow(kind, seen)
+def grow(kind: StructType, new_type: DataType) -> StructType:
+    """Append the columns of `new_type` that the schema lacks; existing columns do not change.
+
+    The result is the schema itself if it would have more than `COLUMNS_MAX` columns.
+    """
+    assert isinstance(new_type, StructType), new_type
+    grown = _add_columns(kind, new_type)
     assert isinstance(grown, StructType)
-    return grown if _count(grown) <= COLUMNS_MAX else kind
+    return grown if _count_columns(grown) <= COLUMNS_MAX else kind
 
 
-def _grow(kind: DataType, seen: DataType) -> DataType:
-    if isinstance(kind, ArrayType) and isinstance(seen, ArrayType):
-        return ArrayType(_grow(kind.element, seen.element))
-    if not isinstance(kind, StructType) or not isinstance(seen, StructType):
+def _add_columns(kind: DataType, new_type: DataType) -> DataType:
+    if isinstance(kind, ArrayType) and isinstance(new_type, ArrayType):
+        return ArrayType(_add_columns(kind.element, new_type.element))
+    if not isinstance(kind, StructType) or not isinstance(new_type, StructType):
         return kind
-    seen_types = seen.types
+    new_types = new_type.types
     fields = [
-        StructField(field.name, _grow(field.kind, seen_types.get(field.name, NullType())))
+        StructField(field.name, _add_columns(field.kind, new_types.get(field.name, NullType())))
         for field in kind.fields
     ]
     # Spark compares the names of columns without case.
     names = {field.name.lower() for field in kind.fields}
-    for field in seen.fields:
+    for field in new_type.fields:
         if field.name.lower() not in names and not isinstance(field.kind, NullType):
             names.add(field.name.lower())
-            fields.append(StructField(field.name, _without_nulls(field.kind)))
+            fields.append(StructField(field.name, _replace_nulls(field.kind)))
     return StructType(fields)
 
 
-def _whole(digits: str) -> DataType:
+def _infer_integer_type(digits: str) -> DataType:
     size = len(digits.lstrip("-"))
     if size <= LONG_DIGITS_MAX or -(2**63) <= int(digits[:40]) < 2**63:
         return LongType()
     return DecimalType(38, 0) if size <= DECIMAL_DIGITS_MAX else DoubleType()
 
 
-def _without_nulls(kind: DataType) -> DataType:
+def _replace_nulls(kind: DataType) -> DataType:
     if isinstance(kind, NullType):
         return StringType()
     if isinstance(kind, ArrayType):
-        return ArrayType(_without_nulls(kind.element))
+        return ArrayType(_replace_nulls(kind.element))
     if isinstance(kind, StructType):
         fields: dict[str, StructField] = {}
         for field in kind.fields:  # The first of several names that differ only in case counts.
             fields.setdefault(
-                field.name.lower(), StructField(field.name, _without_nulls(field.kind))
+                field.name.lower(), StructField(field.name, _replace_nulls(field.kind))
             )
-        # Spark has structs without fields, files mostly do not.
+        # Spark has structs without fields, but most file formats do not.
         return StructType(list(fields.values())) if fields else StringType()
     return kind
 
 
-def _count(kind: DataType) -> int:
+def _count_columns(kind: DataType) -> int:
     if isinstance(kind, StructType):
-        return sum(1 + _count(field.kind) for field in kind.fields)
-    return _count(kind.element) if isinstance(kind, ArrayType) else 0
+        return sum(1 + _count_columns(field.kind) for field in kind.fields)
+    return _count_columns(kind.element) if isinstance(kind, ArrayType) else 0
 
 
-def names_of_csv(count: int) -> Sequence[str]:
-    """The names of columns that have none."""
+def make_csv_names(count: int) -> Sequence[str]:
+    """Return names for the columns of records without a header: `_c0`, `_c1`, …."""
     return tuple(f"_c{index}" for index in range(count))

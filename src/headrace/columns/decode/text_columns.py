@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of text as columns of other types, all rows at once.
+"""Conversion of columns of text to other types, all rows at once.
 
-Only unambiguous texts are converted. After an `InexactValue` the module `values` converts the batch
-row by row.
+Only unambiguous texts are converted. For any other text InexactValue is raised, and the module
+`values` converts the batch row by row.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _YEAR: Final = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
 _DAY: Final = f"{_YEAR}-[0-9]{{2}}-[0-9]{{2}}"
 _LOCAL: Final = f"{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:[.][0-9]{{1,6}})?"
 _ZONE: Final = "(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
-_WHOLE: Final = "-?[0-9]{1,18}"
+_INTEGER: Final = "-?[0-9]{1,18}"
 _REAL: Final = "-?[0-9]{1,17}(?:[.][0-9]{1,17})?(?:[eE]-?[0-9]{1,2})?"
 
 
 class InexactValue(ValueError):  # Caught in this package.
-    """A batch has a text that only the conversion row by row can decide on."""
+    """A batch has a text that must be converted row by row."""
 
 
 def convert_nested(array: pa.Array, kind: pa.DataType, zone: tzinfo) -> pa.Array:
@@ -49,38 +49,38 @@ def convert_text(array: pa.Array, kind: pa.DataType, zone: tzinfo) -> pa.Array:
     if types.is_binary(kind):
         return array.cast(kind)
     if types.is_integer(kind):
-        return _matching(array, _WHOLE).cast(kind)
+        return _require_match(array, _INTEGER).cast(kind)
     if types.is_floating(kind):
-        return _matching(array, _REAL).cast(kind)
+        return _require_match(array, _REAL).cast(kind)
     if types.is_boolean(kind):
-        return pc.equal(_matching(array, "true|false"), "true")
+        return pc.equal(_require_match(array, "true|false"), "true")
     if types.is_decimal(kind):
-        return _matching(array, _decimal(kind)).cast(kind)
+        return _require_match(array, _decimal_expression(kind)).cast(kind)
     if types.is_date(kind):
-        return _matching(array, _DAY).cast(kind)
+        return _require_match(array, _DAY).cast(kind)
     assert types.is_timestamp(kind), kind
-    if kind.tz is not None and _all(array, _LOCAL + _ZONE):
+    if kind.tz is not None and _all_match(array, _LOCAL + _ZONE):
         return array.cast(kind)
     if kind.tz is not None and zone is not UTC:
         raise InexactValue
-    local = _matching(array, _LOCAL).cast(pa.timestamp("us"))
+    local = _require_match(array, _LOCAL).cast(pa.timestamp("us"))
     return local if kind.tz is None else local.cast(kind)
 
 
-def _decimal(kind: pa.Decimal128Type) -> str:
-    whole = kind.precision - kind.scale
-    if whole == 0:
+def _decimal_expression(kind: pa.Decimal128Type) -> str:
+    integer_digits = kind.precision - kind.scale
+    if integer_digits == 0:
         raise InexactValue
     fraction = f"(?:[.][0-9]{{1,{kind.scale}}})?" if kind.scale else ""
-    return f"-?[0-9]{{1,{whole}}}{fraction}"
+    return f"-?[0-9]{{1,{integer_digits}}}{fraction}"
 
 
-def _matching(array: pa.Array, expression: str) -> pa.Array:
-    if not _all(array, expression):
+def _require_match(array: pa.Array, expression: str) -> pa.Array:
+    if not _all_match(array, expression):
         raise InexactValue
     return array
 
 
-def _all(array: pa.Array, expression: str) -> bool:
+def _all_match(array: pa.Array, expression: str) -> bool:
     matches = pc.all(pc.match_substring_regex(array, f"^(?:{expression})$"), min_count=0)
     return bool(matches.as_py())

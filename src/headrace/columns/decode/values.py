@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of parsed JSON, and texts of CSV, as values of Spark's types: one row at a time.
+"""Conversion of parsed JSON and of CSV texts to values of Spark's types, row by row.
 
-This module decides whether a value fits its column. Decoders that take a whole batch at once accept
-only values that fit here as well. A value that does not fit, or has no column, becomes a `Misfit`
-with its path; its column is null.
+This module decides whether a value fits its column. Decoders of whole batches accept only values
+that this module accepts. A value that does not fit, or has no column, becomes a `Misfit` with its
+path; its column is null.
 """
 
 from __future__ import annotations
@@ -42,20 +42,25 @@ from headrace.untyped import Cell
 
 MISFITS_MAX: Final = 1000  # A row with more misfits is malformed.
 INT_DIGITS_MAX: Final = 40
-BITS: Final[dict[type[DataType], int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+INTEGER_BITS: Final[dict[type[DataType], int]] = {
+    ByteType: 8,
+    ShortType: 16,
+    IntegerType: 32,
+    LongType: 64,
+}
 NOT_FINITE: Final = {
     **dict.fromkeys(("NaN",), "nan"),
     **dict.fromkeys(("Infinity", "+Infinity", "+INF"), "inf"),
     **dict.fromkeys(("-Infinity", "-INF"), "-inf"),
 }
 _REAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?", re.ASCII)
-_WHOLE: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _DECIMALS: Final = Context(prec=2 * 38, rounding=ROUND_HALF_UP)
 _SECONDS_MAX: Final = 2**63 // 1_000_000
 
 
 class IntegerText(str):
-    """The digits of a JSON number without fraction and exponent."""
+    """The digits of a JSON number without fraction or exponent."""
 
     __slots__ = ()
 
@@ -72,7 +77,7 @@ class Misfit:
 
     path: str
     value: object
-    new: bool  # The schema has no column for it.
+    new: bool  # True if the schema has no column for the value.
 
     def __str__(self) -> str:
         if self.new:
@@ -105,42 +110,46 @@ def dumps(value: object) -> str:
         return f'"{text}"' if text in NOT_FINITE else text
     if kind is dict:
         assert isinstance(value, dict)
-        inner = ",".join(f"{dumps(key)}:{dumps(item)}" for key, item in value.items())
-        return "{" + inner + "}"
+        members = ",".join(f"{dumps(key)}:{dumps(item)}" for key, item in value.items())
+        return "{" + members + "}"
     if kind is list:
         assert isinstance(value, list)
         return f"[{','.join(map(dumps, value))}]"
     return {True: "true", False: "false"}.get(value, "null")  # type: ignore[call-overload,no-any-return]  # Of what is left.
 
 
-def converter(kind: DataType, zone: tzinfo, *, unknown: bool) -> Convert:
-    """Return the function that converts a parsed JSON value, never None, for Arrow's type.
+def make_converter(kind: DataType, zone: tzinfo, *, unknown: bool) -> Convert:
+    """Return a function that converts a parsed JSON value, except None, for Arrow's type.
 
-    `unknown` says whether fields without a column are noted. `zone` is that of times without one.
+    With `unknown` a field without a column becomes a misfit. `zone` is the time zone of texts
+    without one.
     """
     if isinstance(kind, StructType):
-        return _struct(
-            {field.name: converter(field.kind, zone, unknown=unknown) for field in kind.fields},
+        return _struct_converter(
+            {
+                field.name: make_converter(field.kind, zone, unknown=unknown)
+                for field in kind.fields
+            },
             unknown=unknown,
         )
     if isinstance(kind, ArrayType):
-        return _array(converter(kind.element, zone, unknown=unknown))
+        return _array_converter(make_converter(kind.element, zone, unknown=unknown))
     if isinstance(kind, MapType):
-        return _map(converter(kind.value, zone, unknown=unknown))
-    return _leaf(_of_json(kind, zone))
+        return _map_converter(make_converter(kind.value, zone, unknown=unknown))
+    return _leaf_converter(_json_converter(kind, zone))
 
 
-def text_converter(kind: DataType, zone: tzinfo) -> Callable[[str], object]:
-    """Return the function that converts a CSV text to the type, or to None if it does not fit."""
-    if type(kind) in BITS:
-        bits = BITS[type(kind)]
-        return lambda text: _parse_integer(text, bits) if _WHOLE.fullmatch(text) else None
+def make_text_converter(kind: DataType, zone: tzinfo) -> Callable[[str], object]:
+    """Return a function that converts a CSV text to the type, or to None if it does not fit."""
+    if type(kind) in INTEGER_BITS:
+        bits = INTEGER_BITS[type(kind)]
+        return lambda text: _parse_integer(text, bits) if _INTEGER.fullmatch(text) else None
     if isinstance(kind, FloatType | DoubleType):
-        return _float_of_text
+        return _parse_float
     if isinstance(kind, BooleanType):
         return lambda text: {"true": True, "false": False}.get(text.lower())
     if isinstance(kind, DecimalType):
-        return _decimal(kind)
+        return _decimal_converter(kind)
     if isinstance(kind, DateType):
         return parse_date
     if isinstance(kind, TimestampType):
@@ -153,7 +162,7 @@ def text_converter(kind: DataType, zone: tzinfo) -> Callable[[str], object]:
     return str
 
 
-def _leaf(convert: Callable[[Cell], object]) -> Convert:
+def _leaf_converter(convert: Callable[[Cell], object]) -> Convert:
     def leaf(value: object, misfits: list[Misfit]) -> object:
         converted = convert(value)
         if converted is None:
@@ -163,30 +172,32 @@ def _leaf(convert: Callable[[Cell], object]) -> Convert:
     return leaf
 
 
-def _of_json(kind: DataType, zone: tzinfo) -> Callable[[Cell], object]:
-    """Return the function that converts a parsed value to a type without parts, or to None."""
-    if type(kind) in BITS:
-        bits = BITS[type(kind)]
+def _json_converter(kind: DataType, zone: tzinfo) -> Callable[[Cell], object]:
+    """Return a function that converts a parsed value to a scalar type, or to None."""
+    if type(kind) in INTEGER_BITS:
+        bits = INTEGER_BITS[type(kind)]
         return lambda value: _parse_integer(value, bits) if type(value) is IntegerText else None
     if isinstance(kind, FloatType | DoubleType):
-        return _float_of_json
+        return _convert_json_float
     if isinstance(kind, BooleanType):
         return lambda value: value if isinstance(value, bool) else None
     if isinstance(kind, StringType):
-        return _string
+        return _convert_string
     if isinstance(kind, DecimalType):
-        return _decimal(kind)
+        return _decimal_converter(kind)
     if isinstance(kind, BinaryType):
-        return _binary
+        return _convert_binary
     if isinstance(kind, DateType):
         return lambda value: parse_date(value) if type(value) is str else None
     if isinstance(kind, TimestampType):
-        return lambda value: parse_moment(value, zone) if type(value) is str else _seconds(value)
+        return lambda value: (
+            parse_moment(value, zone) if type(value) is str else _convert_seconds(value)
+        )
     assert isinstance(kind, TimestampNTZType), kind
     return lambda value: parse_moment(value, None) if type(value) is str else None
 
 
-def _struct(fields: dict[str, Convert], *, unknown: bool) -> Convert:
+def _struct_converter(fields: dict[str, Convert], *, unknown: bool) -> Convert:
     def struct(value: object, misfits: list[Misfit]) -> object:
         if not isinstance(value, dict):
             misfits.append(Misfit("", value, new=False))
@@ -197,10 +208,10 @@ def _struct(fields: dict[str, Convert], *, unknown: bool) -> Convert:
                 continue
             convert = fields.get(name)
             if convert is not None:
-                before = len(misfits)
+                misfit_count = len(misfits)
                 row[name] = convert(item, misfits)
-                if len(misfits) > before:
-                    _under(name, misfits, before)
+                if len(misfits) > misfit_count:
+                    _prefix_paths(name, misfits, misfit_count)
             elif unknown:
                 misfits.append(Misfit(name, item, new=True))
         return row
@@ -208,59 +219,62 @@ def _struct(fields: dict[str, Convert], *, unknown: bool) -> Convert:
     return struct
 
 
-def _array(element: Convert) -> Convert:
+def _array_converter(element: Convert) -> Convert:
     def array(value: object, misfits: list[Misfit]) -> object:
         if not isinstance(value, list):
             misfits.append(Misfit("", value, new=False))
             return None
-        before = len(misfits)
+        misfit_count = len(misfits)
         items = []
         for index, item in enumerate(value):
             first = len(misfits)
             items.append(None if item is None else element(item, misfits))
             if len(misfits) > first:
-                _under(f"[{index}]", misfits, first)
-        return _whole_or_none(items, value, misfits, before)
+                _prefix_paths(f"[{index}]", misfits, first)
+        return _elements_or_null(items, value, misfits, misfit_count)
 
     return array
 
 
-def _map(element: Convert) -> Convert:
+def _map_converter(element: Convert) -> Convert:
     def mapping(value: object, misfits: list[Misfit]) -> object:
         if not isinstance(value, dict):
             misfits.append(Misfit("", value, new=False))
             return None
-        before = len(misfits)
+        misfit_count = len(misfits)
         entries = []
         for key, item in value.items():
             first = len(misfits)
             entries.append((key, None if item is None else element(item, misfits)))
-            if _string(key) is None:
+            if _convert_string(key) is None:
                 misfits.append(Misfit("", item, new=False))
             if len(misfits) > first:
-                _under(key, misfits, first)
-        return _whole_or_none(entries, value, misfits, before)
+                _prefix_paths(key, misfits, first)
+        return _elements_or_null(entries, value, misfits, misfit_count)
 
     return mapping
 
 
-def _whole_or_none(
-    converted: list[Cell], value: object, misfits: list[Misfit], before: int
+def _elements_or_null(
+    converted: list[Cell], value: object, misfits: list[Misfit], misfit_count: int
 ) -> object:
-    """An array or map with an element that does not fit is null as a whole, as with Spark."""
-    if len(misfits) == before or all(misfit.new for misfit in misfits[before:]):
+    """Return the converted elements; None if one does not fit.
+
+    An array or map with such an element is null as a whole, as in Spark, and becomes one misfit.
+    """
+    if len(misfits) == misfit_count or all(misfit.new for misfit in misfits[misfit_count:]):
         return converted
-    del misfits[before:]
+    del misfits[misfit_count:]
     misfits.append(Misfit("", value, new=False))
     return None
 
 
-def _under(name: str, misfits: list[Misfit], first: int) -> None:
+def _prefix_paths(name: str, misfits: list[Misfit], first: int) -> None:
     if len(misfits) > MISFITS_MAX:
         raise TooManyMisfits(f"more than {MISFITS_MAX} values do not fit the schema")
     for misfit in misfits[first:]:
-        gap = "." if misfit.path and not misfit.path.startswith("[") else ""
-        misfit.path = f"{name}{gap}{misfit.path}"
+        separator = "." if misfit.path and not misfit.path.startswith("[") else ""
+        misfit.path = f"{name}{separator}{misfit.path}"
 
 
 def _parse_integer(digits: str, bits: int) -> int | None:
@@ -270,7 +284,7 @@ def _parse_integer(digits: str, bits: int) -> int | None:
     return number if -(1 << (bits - 1)) <= number < 1 << (bits - 1) else None
 
 
-def _float_of_json(value: object) -> float | None:
+def _convert_json_float(value: object) -> float | None:
     if type(value) is IntegerText or type(value) is RealText:
         return float(NOT_FINITE.get(value, value))
     if type(value) is str and value in NOT_FINITE:
@@ -278,24 +292,24 @@ def _float_of_json(value: object) -> float | None:
     return None
 
 
-def _float_of_text(text: str) -> float | None:
+def _parse_float(text: str) -> float | None:
     if text in NOT_FINITE:
         return float(NOT_FINITE[text])
     text = text.strip()
     return float(text) if _REAL.fullmatch(text) else None
 
 
-def _string(value: object) -> str | None:
+def _convert_string(value: object) -> str | None:
     text = value if type(value) is str else dumps(value)
     if not text.isascii():
         try:
             text.encode()
-        except UnicodeEncodeError:  # Half of a surrogate pair.
+        except UnicodeEncodeError:  # The text has half of a surrogate pair.
             return None
     return text
 
 
-def _binary(value: object) -> bytes | None:
+def _convert_binary(value: object) -> bytes | None:
     if type(value) is not str:
         return None
     try:
@@ -304,13 +318,13 @@ def _binary(value: object) -> bytes | None:
         return None
 
 
-def _seconds(value: object) -> int | None:
-    """Microseconds of a whole number of seconds since 1970."""
+def _convert_seconds(value: object) -> int | None:
+    """Return the microseconds of an integer of seconds since 1970; None if it does not fit."""
     number = _parse_integer(value, 64) if type(value) is IntegerText else None
     return None if number is None or abs(number) >= _SECONDS_MAX else number * 1_000_000
 
 
-def _decimal(kind: DecimalType) -> Callable[[Cell], Decimal | None]:
+def _decimal_converter(kind: DecimalType) -> Callable[[Cell], Decimal | None]:
     unit = Decimal(1).scaleb(-kind.scale)
     limit = Decimal(10) ** (kind.precision - kind.scale)
 

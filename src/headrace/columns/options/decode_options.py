@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of decoding, checked as far as that takes no broker."""
+"""The options of decoding, with all checks that need no broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.client.url import Secret
 from headrace.columns.decode.codec import Policy
 from headrace.columns.decode.csv_dialect import Dialect
-from headrace.columns.decode.dates import zone_of
+from headrace.columns.decode.dates import parse_zone
 from headrace.columns.options.kinds import OptionError
 from headrace.columns.options.option import Use
 from headrace.columns.schema.ddl import SchemaTextError, parse_schema
@@ -23,34 +23,52 @@ if TYPE_CHECKING:
     from headrace.columns.options.parse import OptionValues
     from headrace.columns.schema.types import DataType
 
-SAMPLE: Final = 1000
-RESCUED: Final = "_rescued_data"
+SAMPLE_RECORDS: Final = 1000
+RESCUED_COLUMN: Final = "_rescued_data"
 CORRUPT_RECORD: Final = "_corrupt_record"
 CORRUPT_REASON: Final = "_corrupt_reason"
 VALUE: Final = "value"
-FRAMED: Final = ("json", "avro", "protobuf")  # Formats that clients of registries write.
-INFERRED: Final = ("json", "cbor", "msgpack", "csv")  # Formats whose schema may be inferred.
-DESCRIPTORS_MAX: Final = 16 << 20  # Bytes of a file; it goes to each task.
-DECOMPRESSED_MAX: Final = 16 << 20
-DECOMPRESSED_LIMIT: Final = 1 << 30  # An array of Arrow has less than twice this.
+FRAMED_FORMATS: Final = ("json", "avro", "protobuf")  # Formats that clients of registries write.
+INFERRED_FORMATS: Final = (
+    "json",
+    "cbor",
+    "msgpack",
+    "csv",
+)  # Formats whose schema may be inferred.
+DESCRIPTORS_BYTES_MAX: Final = 16 << 20  # Spark copies the descriptors to each task.
+DECOMPRESSED_BYTES_DEFAULT: Final = 16 << 20
+DECOMPRESSED_BYTES_MAX: Final = 1 << 30  # Arrow limits an array to 2 GiB.
 NO_PASSWORD: Final = Secret("")
 
-_REGISTRY: Final = ("schemaRegistry", "schemaRegistryUser", "schemaRegistryPassword")
-_CSV: Final = ("csvSeparator", "csvQuote", "csvEscape", "csvNull")
-_PROTOBUF: Final = ("protobufDescriptors", "protobufMessage", "protobufFraming")
+_REGISTRY_OPTIONS: Final = ("schemaRegistry", "schemaRegistryUser", "schemaRegistryPassword")
+_CSV_OPTIONS: Final = ("csvSeparator", "csvQuote", "csvEscape", "csvNull")
+_PROTOBUF_OPTIONS: Final = ("protobufDescriptors", "protobufMessage", "protobufFraming")
 _SCHEMA_OPTIONS: Final = (
     *("valueSchema", "schemaLocation", "schemaEvolutionMode", "schemaSample"),
-    *("rescuedDataColumn", "timeZone", *_CSV, "avroFraming", "jsonFraming", *_REGISTRY),
+    *(
+        "rescuedDataColumn",
+        "timeZone",
+        *_CSV_OPTIONS,
+        "avroFraming",
+        "jsonFraming",
+        *_REGISTRY_OPTIONS,
+    ),
 )
-# By format, the options that belong to others.
-_FOREIGN: Final[Mapping[str, tuple[str, ...]]] = {
-    "json": (*_CSV, "avroFraming", *_REGISTRY, *_PROTOBUF),
-    "cbor": (*_CSV, "avroFraming", "jsonFraming", *_REGISTRY, *_PROTOBUF),
-    "msgpack": (*_CSV, "avroFraming", "jsonFraming", *_REGISTRY, *_PROTOBUF),
-    "csv": ("avroFraming", "jsonFraming", *_REGISTRY, *_PROTOBUF),
+# The options that do not apply to a format.
+_FOREIGN_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "json": (*_CSV_OPTIONS, "avroFraming", *_REGISTRY_OPTIONS, *_PROTOBUF_OPTIONS),
+    "cbor": (*_CSV_OPTIONS, "avroFraming", "jsonFraming", *_REGISTRY_OPTIONS, *_PROTOBUF_OPTIONS),
+    "msgpack": (
+        *_CSV_OPTIONS,
+        "avroFraming",
+        "jsonFraming",
+        *_REGISTRY_OPTIONS,
+        *_PROTOBUF_OPTIONS,
+    ),
+    "csv": ("avroFraming", "jsonFraming", *_REGISTRY_OPTIONS, *_PROTOBUF_OPTIONS),
     "avro": (
-        *(*_CSV, "timeZone", "schemaSample", "schemaEvolutionMode", "rescuedDataColumn"),
-        *("jsonFraming", *_PROTOBUF),
+        *(*_CSV_OPTIONS, "timeZone", "schemaSample", "schemaEvolutionMode", "rescuedDataColumn"),
+        *("jsonFraming", *_PROTOBUF_OPTIONS),
     ),
     "protobuf": _SCHEMA_OPTIONS,
 }
@@ -77,23 +95,26 @@ class Evolution(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeOptions:
-    """The decoding of bodies: `text` is the schema as given, `location` its versions."""
+    """The options of decoding bodies.
+
+    `text` is the option `valueSchema`. `location` is the directory of the versions of the schema.
+    """
 
     format: str
     text: str = ""
     location: str = ""
     evolution: Evolution = Evolution.NONE
-    sample: int = SAMPLE
-    decompressed_max: int = 0  # Bytes of a body; 0: bodies are taken as they are.
+    sample: int = SAMPLE_RECORDS
+    decompressed_max: int = 0  # Bytes of a decompressed body; 0 if bodies are not decompressed.
     mode: str = "PERMISSIVE"
-    rescued: str = RESCUED
+    rescued: str = RESCUED_COLUMN
     zone: tzinfo
     dialect: Dialect = field(default_factory=Dialect)
     framing: str = "none"
     descriptors: bytes = b""  # A FileDescriptorSet.
     message: str = ""
     registry: RegistryAddress | None = None  # For the writers' schemas.
-    dead_exchange: str | None = None  # None: bad rows are rejected, as dead letters of the queue.
+    dead_exchange: str | None = None  # None if malformed messages are rejected to their queue.
     dead_routing_key: str | None = None
 
     @property
@@ -104,29 +125,29 @@ class DecodeOptions:
     @property
     def policy(self) -> Policy:
         """Return the codec's treatment of values that do not fit."""
-        looks = self.evolution is not Evolution.NONE
-        return Policy(unknown=looks, rescue=looks)
+        is_evolving = self.evolution is not Evolution.NONE
+        return Policy(unknown=is_evolving, rescue=is_evolving)
 
     @property
     def inferred(self) -> bool:
         """Return True if the schema comes from a sample."""
-        return self.format in INFERRED and not self.text
+        return self.format in INFERRED_FORMATS and not self.text
 
     def schema(self) -> DataType | None:
-        """Return the given schema; None if it must be inferred."""
+        """Return the schema in the options; None if it must be inferred."""
         if self.format == "avro":
-            return self.avro_types()
+            return self.avro_type()
         if self.format == "protobuf":
-            return self.protobuf_types()
+            return self.protobuf_type()
         if not self.text:
             return None
-        kind = _parse_text(self.text)
+        kind = _parse_schema_text(self.text)
         if self.format == "csv":
             _check_flat(kind)
         return kind
 
-    def avro_types(self) -> StructType:
-        """The type of Avro's records."""
+    def avro_type(self) -> StructType:
+        """Return the type of the records of the Avro schema; OptionError if it is invalid."""
         from headrace.columns.decode.avro import AvroSchemaError, read_schema, spark_type
 
         try:
@@ -134,8 +155,8 @@ class DecodeOptions:
         except AvroSchemaError as error:
             raise OptionError(f"option 'valueSchema' {error}") from None
 
-    def protobuf_types(self) -> StructType:
-        """The type of Protobuf's messages."""
+    def protobuf_type(self) -> StructType:
+        """Return the type of the Protobuf messages; OptionError if the descriptors are invalid."""
         from headrace.columns.decode.protobuf import ProtobufSchemaError, read_message, spark_type
 
         try:
@@ -144,81 +165,83 @@ class DecodeOptions:
             raise OptionError(f"option 'protobufDescriptors' {error}") from None
 
 
-def decode_options(given: OptionValues) -> DecodeOptions | None:
+def decode_options(values: OptionValues) -> DecodeOptions | None:
     """Return the options of decoding; None if bodies are not decoded."""
-    form = given.get("value")
-    if form is None:
+    value_format = values.get("value")
+    if value_format is None:
         return None
-    _check_foreign(given, form)
-    mode = given.get("mode", "PERMISSIVE")
-    if mode != "DEADLETTER" and "deadLetterExchange" in given:
+    _check_foreign(values, value_format)
+    mode = values.get("mode", "PERMISSIVE")
+    if mode != "DEADLETTER" and "deadLetterExchange" in values:
         raise OptionError("option 'deadLetterExchange' is for mode 'DEADLETTER' only")
-    leases = given.use is Use.STREAM and "queue" in given and "spoolDirectory" not in given
-    if mode == "DEADLETTER" and "deadLetterExchange" not in given and not leases:
+    has_lease = values.use is Use.STREAM and "queue" in values and "spoolDirectory" not in values
+    if mode == "DEADLETTER" and "deadLetterExchange" not in values and not has_lease:
         raise OptionError(
             "option 'mode' is 'DEADLETTER': option 'deadLetterExchange' is needed, but for a "
             "streaming read of a queue by leases"
         )
-    zone_name = given.get("timeZone", "UTC")
-    zone = zone_of(zone_name)
+    zone_name = values.get("timeZone", "UTC")
+    zone = parse_zone(zone_name)
     if zone is None:
         raise OptionError(f"option 'timeZone' must be a zone or an offset; got {zone_name!r}")
-    text = given.get("valueSchema", "")
-    if form == "avro" and not text:
+    text = values.get("valueSchema", "")
+    if value_format == "avro" and not text:
         raise OptionError("option 'valueSchema' is missing: the schema of Avro in JSON")
     options = DecodeOptions(
-        format=form,
+        format=value_format,
         text=text,
-        location=_location(given),
-        evolution=_evolution(given, form, text),
-        sample=given.get("schemaSample", SAMPLE),
+        location=_parse_location(values),
+        evolution=_parse_evolution(values, value_format, text),
+        sample=values.get("schemaSample", SAMPLE_RECORDS),
         mode=mode,
-        rescued=_rescued_column(given),
+        rescued=_parse_rescued_column(values),
         zone=zone,
         dialect=Dialect(
-            given.get("csvSeparator", ","),
-            given.get("csvQuote", '"'),
-            given.get("csvEscape"),
-            given.get("csvNull", ""),
+            values.get("csvSeparator", ","),
+            values.get("csvQuote", '"'),
+            values.get("csvEscape"),
+            values.get("csvNull", ""),
         ),
-        framing=_framing(given, form),
-        descriptors=_descriptors(given) if form == "protobuf" else b"",
-        message=given.get("protobufMessage", ""),
-        registry=registry_address(given),
-        decompressed_max=_decompressed_max(given, form),
-        dead_exchange=given.get("deadLetterExchange"),
-        dead_routing_key=given.get("deadLetterRoutingKey"),
+        framing=_parse_framing(values, value_format),
+        descriptors=_read_descriptors(values) if value_format == "protobuf" else b"",
+        message=values.get("protobufMessage", ""),
+        registry=registry_address(values),
+        decompressed_max=_parse_decompressed_max(values, value_format),
+        dead_exchange=values.get("deadLetterExchange"),
+        dead_routing_key=values.get("deadLetterRoutingKey"),
     )
-    options.schema()  # Report its errors at once.
+    options.schema()  # Raises OptionError for an invalid schema.
     return options
 
 
-def _check_foreign(given: OptionValues, form: str) -> None:
-    for name in _FOREIGN.get(form, (*_SCHEMA_OPTIONS, *_PROTOBUF)):
-        if name in given:
-            raise OptionError(f"option {name!r} does not go with option 'value' being {form!r}")
+def _check_foreign(values: OptionValues, value_format: str) -> None:
+    for name in _FOREIGN_OPTIONS.get(value_format, (*_SCHEMA_OPTIONS, *_PROTOBUF_OPTIONS)):
+        if name in values:
+            raise OptionError(
+                f"option {name!r} does not go with option 'value' being {value_format!r}"
+            )
 
 
-def _evolution(given: OptionValues, form: str, text: str) -> Evolution:
-    asked = given.get("schemaEvolutionMode")
-    if asked is not None:
-        evolution = Evolution(asked)
-        if evolution is Evolution.NONE and "rescuedDataColumn" in given:
+def _parse_evolution(values: OptionValues, value_format: str, text: str) -> Evolution:
+    mode_name = values.get("schemaEvolutionMode")
+    if mode_name is not None:
+        evolution = Evolution(mode_name)
+        if evolution is Evolution.NONE and "rescuedDataColumn" in values:
             raise OptionError(
                 "option 'rescuedDataColumn' contradicts option 'schemaEvolutionMode' being 'none'"
             )
-        if evolution is Evolution.ADD and "schemaLocation" not in given:
+        if evolution is Evolution.ADD and "schemaLocation" not in values:
             raise OptionError(
                 "option 'schemaEvolutionMode' is 'addNewColumns': option 'schemaLocation' is needed"
             )
         return evolution
-    if form in INFERRED and not text:
-        return Evolution.ADD if "schemaLocation" in given else Evolution.RESCUE
-    return Evolution.RESCUE if "rescuedDataColumn" in given else Evolution.NONE
+    if value_format in INFERRED_FORMATS and not text:
+        return Evolution.ADD if "schemaLocation" in values else Evolution.RESCUE
+    return Evolution.RESCUE if "rescuedDataColumn" in values else Evolution.NONE
 
 
-def _location(given: OptionValues) -> str:
-    text: str = given.get("schemaLocation", "")
+def _parse_location(values: OptionValues) -> str:
+    text: str = values.get("schemaLocation", "")
     path = text.removeprefix("file://").removeprefix("file:")
     if "://" in path:
         raise OptionError(
@@ -228,59 +251,61 @@ def _location(given: OptionValues) -> str:
     return path
 
 
-def _descriptors(given: OptionValues) -> bytes:
+def _read_descriptors(values: OptionValues) -> bytes:
     for name in ("protobufDescriptors", "protobufMessage"):
-        if name not in given:
+        if name not in values:
             raise OptionError(f"option {name!r} is missing: option 'value' is 'protobuf'")
-    path: str = given["protobufDescriptors"]
+    path: str = values["protobufDescriptors"]
     try:
         with Path(path).open("rb") as file:
-            octets = file.read(DESCRIPTORS_MAX + 1)
+            data = file.read(DESCRIPTORS_BYTES_MAX + 1)
     except OSError as error:
         raise OptionError(
             f"option 'protobufDescriptors': {path!r} cannot be read: {error.strerror}"
         ) from None
-    if len(octets) > DESCRIPTORS_MAX:
+    if len(data) > DESCRIPTORS_BYTES_MAX:
         raise OptionError(
-            f"option 'protobufDescriptors': {path!r} has more than {DESCRIPTORS_MAX} bytes"
+            f"option 'protobufDescriptors': {path!r} has more than {DESCRIPTORS_BYTES_MAX} bytes"
         )
-    return octets
+    return data
 
 
-def _framing(given: OptionValues, form: str) -> str:
-    framing: str = given.get(f"{form}Framing", "none") if form in FRAMED else "none"
+def _parse_framing(values: OptionValues, value_format: str) -> str:
+    framing: str = (
+        values.get(f"{value_format}Framing", "none") if value_format in FRAMED_FORMATS else "none"
+    )
     return framing
 
 
-def _decompressed_max(given: OptionValues, form: str) -> int:
-    if not given.get("decompress", form != "binary"):
-        if "decompressedBytesMax" in given:
+def _parse_decompressed_max(values: OptionValues, value_format: str) -> int:
+    if not values.get("decompress", value_format != "binary"):
+        if "decompressedBytesMax" in values:
             raise OptionError("option 'decompressedBytesMax' needs option 'decompress'")
         return 0
-    size: int = given.get("decompressedBytesMax", DECOMPRESSED_MAX)
-    if size > DECOMPRESSED_LIMIT:
+    size: int = values.get("decompressedBytesMax", DECOMPRESSED_BYTES_DEFAULT)
+    if size > DECOMPRESSED_BYTES_MAX:
         raise OptionError(
-            f"option 'decompressedBytesMax' is {size}, more than {DECOMPRESSED_LIMIT}"
+            f"option 'decompressedBytesMax' is {size}, more than {DECOMPRESSED_BYTES_MAX}"
         )
     return size
 
 
-def registry_address(given: OptionValues) -> RegistryAddress | None:
+def registry_address(values: OptionValues) -> RegistryAddress | None:
     """Return the registry of the options; None if they name none."""
-    url = given.get("schemaRegistry")
+    url = values.get("schemaRegistry")
     if url is None:
         return None
-    if given.get("avroFraming") != "registry":
+    if values.get("avroFraming") != "registry":
         raise OptionError("option 'schemaRegistry' needs option 'avroFraming' being 'registry'")
-    password = Secret(given.get("schemaRegistryPassword", ""))
-    user = given.get("schemaRegistryUser", "")
+    password = Secret(values.get("schemaRegistryPassword", ""))
+    user = values.get("schemaRegistryUser", "")
     if user and not password:
         raise OptionError("option 'schemaRegistryUser' needs option 'schemaRegistryPassword'")
     return RegistryAddress(url, user, password)
 
 
-def _rescued_column(given: OptionValues) -> str:
-    name: str = given.get("rescuedDataColumn", RESCUED)
+def _parse_rescued_column(values: OptionValues) -> str:
+    name: str = values.get("rescuedDataColumn", RESCUED_COLUMN)
     from headrace.columns.schema.columns import COLUMNS
 
     if name.lower() in (*COLUMNS.names, VALUE, CORRUPT_RECORD, CORRUPT_REASON):
@@ -288,7 +313,7 @@ def _rescued_column(given: OptionValues) -> str:
     return name
 
 
-def _parse_text(text: str) -> DataType:
+def _parse_schema_text(text: str) -> DataType:
     if text.lstrip().startswith("{"):
         raise OptionError("option 'valueSchema' is JSON, which is for option 'value' being 'avro'")
     try:
@@ -304,5 +329,5 @@ def _check_flat(kind: DataType) -> None:
         if isinstance(column.kind, StructType | ArrayType | MapType):
             raise OptionError(
                 f"option 'valueSchema' gives column {column.name!r} a type with parts, "
-                "which CSV has not"
+                "which CSV does not have"
             )

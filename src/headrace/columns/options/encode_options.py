@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that say how a write encodes the column `value`, checked without a registry."""
+"""The options of encoding the column `value`, with all checks that need no registry."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeOptions:
-    """A body is the Avro datum of a struct; `text` is the writer's schema."""
+    """The options of encoding structs as Avro data; `text` is the writer's schema in JSON."""
 
     text: str
     framing: str = "none"
     registry: RegistryAddress | None = None
     subject: str = ""
-    register: bool = True  # Otherwise the schema must be registered already.
+    register: bool = True  # If False, the subject must have the schema already.
 
 
-def encode_options(given: OptionValues) -> EncodeOptions | None:
-    """Return the options of encoding; None if rows have their bodies."""
-    form = given.get("value")
-    if form is None:
+def encode_options(values: OptionValues) -> EncodeOptions | None:
+    """Return the options of encoding; None if the rows already have bodies."""
+    value_format = values.get("value")
+    if value_format is None:
         return None
-    if form != "avro":
-        raise OptionError(f"option 'value' must be 'avro' for writing; got {form!r}")
-    text = given.get("valueSchema", "")
+    if value_format != "avro":
+        raise OptionError(f"option 'value' must be 'avro' for writing; got {value_format!r}")
+    text = values.get("valueSchema", "")
     if not text:
         raise OptionError("option 'valueSchema' is missing: the schema of Avro in JSON")
     from headrace.columns.decode.avro import AvroSchemaError, read_schema, spark_type
@@ -41,16 +41,16 @@ def encode_options(given: OptionValues) -> EncodeOptions | None:
         spark_type(read_schema(text))
     except AvroSchemaError as error:
         raise OptionError(f"option 'valueSchema' {error}") from None
-    framing = given.get("avroFraming", "none")
-    registry = registry_address(given)
+    framing = values.get("avroFraming", "none")
+    registry = registry_address(values)
     if framing == "registry" and registry is None:
         raise OptionError("option 'avroFraming' is 'registry': option 'schemaRegistry' is needed")
-    if registry is not None and "schemaSubject" not in given:
+    if registry is not None and "schemaSubject" not in values:
         raise OptionError("option 'schemaRegistry' needs option 'schemaSubject' for writing")
     return EncodeOptions(
         text=text,
         framing=framing,
         registry=registry,
-        subject=given.get("schemaSubject", ""),
-        register=given.get("schemaRegister", True),
+        subject=values.get("schemaSubject", ""),
+        register=values.get("schemaRegister", True),
     )

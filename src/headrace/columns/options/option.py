@@ -33,17 +33,18 @@ EVERYWHERE: Final = READS | WRITES
 STREAMING: Final = frozenset({Use.STREAM})
 BATCH: Final = frozenset({Use.BATCH})
 ANY_SOURCE: Final = frozenset(Source)
-OF_STREAMS: Final = frozenset({Source.STREAM})
-OF_QUEUES: Final = frozenset({Source.QUEUE})
+STREAM_SOURCES: Final = frozenset({Source.STREAM})
+QUEUE_SOURCES: Final = frozenset({Source.QUEUE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
     """One option: a row of the table.
 
-    `excludes` are options that it contradicts, `needs` one that it makes no sense without;
-    `instead` is what an error suggests where it does not apply. `aliases` are names that people
-    know from elsewhere. `default` is shown only: who reads the option decides.
+    `excludes` names options that contradict this one, and `needs` an option that it requires. An
+    error suggests `instead` where the option does not apply. `aliases` are names of the same option
+    in other data sources. `default` is text for the manual; the parser of the option sets the
+    value.
     """
 
     name: str
@@ -51,7 +52,7 @@ class Option:
     doc: str
     default: str = ""
     uses: frozenset[Use] = EVERYWHERE
-    sources: frozenset[Source] = ANY_SOURCE  # Of reads.
+    sources: frozenset[Source] = ANY_SOURCE  # The sources of reads that take the option.
     excludes: tuple[str, ...] = ()
     needs: str = ""
     instead: str = ""
@@ -60,7 +61,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Options that belong together."""
+    """A titled group of options in the manual."""
 
     title: str
     options: tuple[Option, ...]

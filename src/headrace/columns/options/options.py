@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of a read or a write, checked before anything happens.
+"""The options of a read or a write, checked before any connection is opened.
 
-An error names the option and what it may be, and never repeats the value of `uri` or `password`.
-All options are in `table`.
+An error names the option and its allowed values. It never repeats the value of `uri` or `password`.
+The module `table` lists all options.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.columns.options.encode_options import EncodeOptions, encode_option
 from headrace.columns.options.kinds import Edge, OptionError, Position
 from headrace.columns.options.option import Use
 from headrace.columns.options.parse import OptionValues
-from headrace.columns.options.uri import broker
+from headrace.columns.options.uri import join_urls
 
 if TYPE_CHECKING:
     from headrace.client.url import Secret
@@ -36,12 +36,12 @@ __all__ = [
 ]
 
 RECONNECT_TIMEOUT_S: Final = 60.0
-GROUP_TIMEOUT_S: Final = 40.0  # Longer than a broker takes an owner for alive that is gone.
+GROUP_TIMEOUT_S: Final = 40.0  # Longer than a broker waits for an owner that has disappeared.
 TRIGGER_DELAY_S: Final = 15 * 60.0
-SINK_OCTETS_MAX: Final = 64
+SINK_ID_BYTES_MAX: Final = 64
 QUEUE_GROUP: Final = "spark"
-SPOOL_OCTETS_MAX: Final = 1 << 30
-_SOURCES: Final = ("stream", "streams", "streamPattern", "superStream", "queue")
+SPOOL_BYTES_MAX: Final = 1 << 30
+_SOURCE_OPTIONS: Final = ("stream", "streams", "streamPattern", "superStream", "queue")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Streams:
 
     @property
     def option(self) -> str:
-        """The option that names the streams, for errors."""
+        """The name of the option that selects the streams, for errors."""
         if self.pattern:
             return "streamPattern"
         return "superStream" if self.super_stream else "stream"
@@ -64,7 +64,8 @@ class Streams:
 class Bound:
     """The beginning or end of a read: one position for all streams, or one for each stream.
 
-    `option` is its option, for errors. With `strict` a moment after the last arrival is an error.
+    `option` is the name of its option, for errors. If `strict`, a moment after the last arrival is
+    an error.
     """
 
     option: str
@@ -73,7 +74,7 @@ class Bound:
     strict: bool = False
 
     def of(self, streams: tuple[str, ...]) -> dict[str, Position]:
-        """Return the position in each stream; OptionError unless exactly these have one."""
+        """Return the position in each stream; OptionError if positions and streams differ."""
         if self.by_stream is None:
             assert self.everywhere is not None
             return dict.fromkeys(streams, self.everywhere)
@@ -94,33 +95,33 @@ class ReadOptions:
     """The options of a read."""
 
     uri: Secret
-    streams: Streams | None  # Or a queue.
+    streams: Streams | None  # None for a read of a queue.
     queue: str = ""
     starting: Bound
     ending: Bound
     records_per_trigger_max: int | None = None
-    octets_per_trigger_max: int | None = None
+    bytes_per_trigger_max: int | None = None
     records_per_trigger_min: int = 1
     trigger_delay_s: float = TRIGGER_DELAY_S
     partitions_min: int | None = None
     partition_records_max: int | None = None
     fail_on_data_loss: bool = True
-    archive: str = ""  # A path or URL.
+    archive: str = ""  # The path of a directory.
     group: str = ""
     group_timeout_s: float = GROUP_TIMEOUT_S
     pin: bool = False
     spool_directory: str = ""  # For a queue at a broker without leases.
-    spool_octets_max: int = SPOOL_OCTETS_MAX
+    spool_bytes_max: int = SPOOL_BYTES_MAX
     filters: tuple[str, ...] = ()
     match_unfiltered: bool = False
     reconnect_timeout_s: float = RECONNECT_TIMEOUT_S
     decoding: DecodeOptions | None = None
-    left_out: tuple[str, ...] = ()  # Columns.
+    excluded_columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """The options of a write; columns of a row override the address."""
+    """The options of a write; columns of a row override `exchange` and `routing_key`."""
 
     uri: Secret
     exchange: str | None = None
@@ -128,7 +129,7 @@ class WriteOptions:
     mandatory: bool = True
     persistent: bool = True
     exactly_once: bool = True
-    sink_id: str | None = None  # None: the id of the query.
+    sink_id: str | None = None  # None for the id of the query.
     sink_takeover: bool = False
     batch_id: int | None = None  # For a batch write with a sink id.
     reconnect_timeout_s: float = RECONNECT_TIMEOUT_S
@@ -137,17 +138,20 @@ class WriteOptions:
 
 def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """Check the options of a read; OptionError names the wrong option and the fault."""
-    given = OptionValues(options, Use.STREAM if streaming else Use.BATCH)
-    uri = broker(given)
-    queue = given.get("queue", "")
-    streams = None if queue else _streams(given)
-    least, most = given.get("minRecordsPerTrigger", 1), given.get("maxRecordsPerTrigger")
-    if most is not None and least > most:
+    values = OptionValues(options, Use.STREAM if streaming else Use.BATCH)
+    uri = join_urls(values)
+    queue = values.get("queue", "")
+    streams = None if queue else _streams(values)
+    records_min, records_max = (
+        values.get("minRecordsPerTrigger", 1),
+        values.get("maxRecordsPerTrigger"),
+    )
+    if records_max is not None and records_min > records_max:
         raise OptionError(
-            f"option 'minRecordsPerTrigger' is {least}, more than {most} of option "
+            f"option 'minRecordsPerTrigger' is {records_min}, more than {records_max} of option "
             "'maxRecordsPerTrigger'"
         )
-    decoding = decode_options(given)
+    decoding = decode_options(values)
     if streaming and decoding is not None and decoding.inferred and not decoding.location:
         raise OptionError(
             "option 'valueSchema' is not given: a streaming read that infers it needs option "
@@ -158,100 +162,100 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         uri=uri,
         streams=streams,
         queue=queue,
-        starting=_bound(given, "starting", default, streams),
-        ending=_bound(given, "ending", Edge.LATEST, streams),
-        records_per_trigger_max=given.get("maxRecordsPerTrigger"),
-        octets_per_trigger_max=given.get("maxBytesPerTrigger"),
-        records_per_trigger_min=least,
-        trigger_delay_s=given.get("maxTriggerDelay", TRIGGER_DELAY_S),
-        partitions_min=given.get("minPartitions"),
-        partition_records_max=given.get("maxRecordsPerPartition"),
-        fail_on_data_loss=given.get("failOnDataLoss", True),
-        archive=given.get("archive", ""),
-        group=given.get("group", QUEUE_GROUP if queue else ""),
-        group_timeout_s=given.get("groupTimeout", GROUP_TIMEOUT_S),
-        pin=given.get("pinRetention", False),
-        spool_directory=given.get("spoolDirectory", ""),
-        spool_octets_max=given.get("spoolBytesMax", SPOOL_OCTETS_MAX),
-        filters=given.get("filter", ()),
-        match_unfiltered=given.get("filterMatchUnfiltered", False),
-        reconnect_timeout_s=given.get("reconnectTimeout", RECONNECT_TIMEOUT_S),
+        starting=_bound(values, "starting", default, streams),
+        ending=_bound(values, "ending", Edge.LATEST, streams),
+        records_per_trigger_max=values.get("maxRecordsPerTrigger"),
+        bytes_per_trigger_max=values.get("maxBytesPerTrigger"),
+        records_per_trigger_min=records_min,
+        trigger_delay_s=values.get("maxTriggerDelay", TRIGGER_DELAY_S),
+        partitions_min=values.get("minPartitions"),
+        partition_records_max=values.get("maxRecordsPerPartition"),
+        fail_on_data_loss=values.get("failOnDataLoss", True),
+        archive=values.get("archive", ""),
+        group=values.get("group", QUEUE_GROUP if queue else ""),
+        group_timeout_s=values.get("groupTimeout", GROUP_TIMEOUT_S),
+        pin=values.get("pinRetention", False),
+        spool_directory=values.get("spoolDirectory", ""),
+        spool_bytes_max=values.get("spoolBytesMax", SPOOL_BYTES_MAX),
+        filters=values.get("filter", ()),
+        match_unfiltered=values.get("filterMatchUnfiltered", False),
+        reconnect_timeout_s=values.get("reconnectTimeout", RECONNECT_TIMEOUT_S),
         decoding=decoding,
-        left_out=_left_out(given, decoding),
+        excluded_columns=_excluded_columns(values, decoding),
     )
 
 
 def write_options(options: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
     """Check the options of a write; OptionError names the wrong option and the fault."""
-    given = OptionValues(options, Use.STREAM_WRITE if streaming else Use.WRITE)
-    exactly_once = given.get("deliveryGuarantee", "exactly-once") == "exactly-once"
-    if not streaming and "sinkId" in given and "batchId" not in given:
+    values = OptionValues(options, Use.STREAM_WRITE if streaming else Use.WRITE)
+    exactly_once = values.get("deliveryGuarantee", "exactly-once") == "exactly-once"
+    if not streaming and "sinkId" in values and "batchId" not in values:
         raise OptionError("option 'sinkId' of a batch write needs option 'batchId'")
-    if "batchId" in given and not exactly_once:
+    if "batchId" in values and not exactly_once:
         raise OptionError(
             "option 'batchId' contradicts option 'deliveryGuarantee' being 'at-least-once'"
         )
     return WriteOptions(
-        uri=broker(given),
-        exchange=given.get("exchange"),
-        routing_key=given.get("routingKey"),
-        mandatory=given.get("mandatory", True),
-        persistent=given.get("persistent", True),
+        uri=join_urls(values),
+        exchange=values.get("exchange"),
+        routing_key=values.get("routingKey"),
+        mandatory=values.get("mandatory", True),
+        persistent=values.get("persistent", True),
         exactly_once=exactly_once,
-        sink_id=_sink_id(given),
-        sink_takeover=given.get("sinkTakeover", False),
-        batch_id=given.get("batchId"),
-        encoding=encode_options(given),
-        reconnect_timeout_s=given.get("reconnectTimeout", RECONNECT_TIMEOUT_S),
+        sink_id=_sink_id(values),
+        sink_takeover=values.get("sinkTakeover", False),
+        batch_id=values.get("batchId"),
+        encoding=encode_options(values),
+        reconnect_timeout_s=values.get("reconnectTimeout", RECONNECT_TIMEOUT_S),
     )
 
 
-def _sink_id(given: OptionValues) -> str | None:
-    name: str | None = given.get("sinkId")
-    if name is not None and (len(name.encode()) > SINK_OCTETS_MAX or not name.isprintable()):
+def _sink_id(values: OptionValues) -> str | None:
+    name: str | None = values.get("sinkId")
+    if name is not None and (len(name.encode()) > SINK_ID_BYTES_MAX or not name.isprintable()):
         raise OptionError(
-            f"option 'sinkId' must be a printable name of 1 to {SINK_OCTETS_MAX} bytes"
+            f"option 'sinkId' must be a printable name of 1 to {SINK_ID_BYTES_MAX} bytes"
         )
     return name
 
 
-def _left_out(given: OptionValues, decoding: DecodeOptions | None) -> tuple[str, ...]:
+def _excluded_columns(values: OptionValues, decoding: DecodeOptions | None) -> tuple[str, ...]:
     """Return the columns that `includeBody` and `includeHeaders` leave out."""
     include = {
-        "body": given.get("includeBody", decoding is None),
-        "headers": given.get("includeHeaders", True),
+        "body": values.get("includeBody", decoding is None),
+        "headers": values.get("includeHeaders", True),
     }
     return tuple(name for name, included in include.items() if not included)
 
 
-def _streams(given: OptionValues) -> Streams:
-    if not any(name in given for name in _SOURCES):
+def _streams(values: OptionValues) -> Streams:
+    if not any(name in values for name in _SOURCE_OPTIONS):
         raise OptionError(
             "option 'stream' is missing: the name of a stream, or several as JSON: "
-            '["orders-0", "orders-1"]; or give one of ' + ", ".join(map(repr, _SOURCES[1:]))
+            '["orders-0", "orders-1"]; or give one of ' + ", ".join(map(repr, _SOURCE_OPTIONS[1:]))
         )
-    names: tuple[str, ...] = given.get("stream") or given.get("streams", ())
+    names: tuple[str, ...] = values.get("stream") or values.get("streams", ())
     return Streams(
         names=names,
-        pattern=given.get("streamPattern", ""),
-        super_stream=given.get("superStream", ""),
+        pattern=values.get("streamPattern", ""),
+        super_stream=values.get("superStream", ""),
     )
 
 
-def _bound(given: OptionValues, which: str, default: Edge, streams: Streams | None) -> Bound:
-    """Return the bound of `startingOffsets` and its kin, or of the ending ones."""
-    strict = given.get("startingOffsetsByTimestampStrategy", "error") == "error"
-    strict = strict and which == "starting"
-    for option in (f"{which}Timestamp", f"{which}OffsetsByTimestamp"):
-        if option in given:
-            value = given[option]
+def _bound(values: OptionValues, side: str, default: Edge, streams: Streams | None) -> Bound:
+    """Return the bound that the options of one side set; `side` is "starting" or "ending"."""
+    strict = values.get("startingOffsetsByTimestampStrategy", "error") == "error"
+    strict = strict and side == "starting"
+    for option in (f"{side}Timestamp", f"{side}OffsetsByTimestamp"):
+        if option in values:
+            value = values[option]
             break
     else:
-        option = f"{which}Offsets"
-        value, strict = given.get(option, default), False
+        option = f"{side}Offsets"
+        value, strict = values.get(option, default), False
     if (
-        which == "starting"
-        and "startingOffsetsByTimestampStrategy" in given
+        side == "starting"
+        and "startingOffsetsByTimestampStrategy" in values
         and (option == "startingOffsets")
     ):
         raise OptionError(
@@ -262,7 +266,7 @@ def _bound(given: OptionValues, which: str, default: Edge, streams: Streams | No
         return Bound(option=option, everywhere=value, strict=strict)
     bound = Bound(option=option, by_stream=value, strict=strict)
     if streams is not None and streams.names:
-        bound.of(streams.names)  # The earliest point at which it is known.
+        bound.of(streams.names)  # Raises OptionError for other streams.
     return bound
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page docs/reference/spark-options.md, made from the table of options."""
+"""The page docs/reference/spark-options.md, generated from the table of options."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ apply. [Spark](../guides/spark.md) explains how options are used.
 """
 
 
-def manual() -> str:
-    """The text of the page."""
+def render_page() -> str:
+    """Return the page in Markdown."""
     lines = [_HEAD]
     for section in SECTIONS:
         lines += [
@@ -33,13 +33,13 @@ def manual() -> str:
             "",
             "| Option | Values | Meaning | Default | For |",
             "|---|---|---|---|---|",
-            *map(_row, section.options),
+            *map(_render_row, section.options),
             "",
         ]
     return "\n".join(lines[:-1]) + "\n"
 
 
-def _row(option: Option) -> str:
+def _render_row(option: Option) -> str:
     names = f"`{option.name}`"
     if option.aliases:
         names += ", also " + ", ".join(f"`{alias}`" for alias in option.aliases)
@@ -48,11 +48,11 @@ def _row(option: Option) -> str:
         meaning += "; not with " + ", ".join(f"`{name}`" for name in option.excludes)
     if option.needs:
         meaning += f"; needs `{option.needs}`"
-    cells = (names, option.kind.expected, meaning, option.default, _uses(option))
+    cells = (names, option.kind.expected, meaning, option.default, _describe_uses(option))
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _uses(option: Option) -> str:
+def _describe_uses(option: Option) -> str:
     if option.uses == EVERYWHERE:
         return "all"
     if option.uses == WRITES:

@@ -14,17 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.columns.options.kinds import OptionError
 from headrace.columns.options.option import READS, WRITES, Option, Source, Use
-from headrace.columns.options.table import OPTIONS, REFUSED, SPARK_OPTIONS
+from headrace.columns.options.table import OPTIONS, REFUSED_OPTIONS, SPARK_OPTIONS
 
 if TYPE_CHECKING:
     from headrace.untyped import Parsed
 
 SUGGESTIONS_MAX: Final = 3
-SECRETS: Final = (
-    "uri",
-    "password",
-    "schemaRegistryPassword",
-)  # What a file or a variable may hold.
+# Options whose value may be in a file or in an environment variable.
+SECRET_OPTIONS: Final = ("uri", "password", "schemaRegistryPassword")
 SECRET_LENGTH_MAX: Final = 65536
 
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
@@ -32,10 +29,11 @@ _ALIASES: Final = {alias.lower(): option for option in OPTIONS for alias in opti
 
 
 class OptionValues:
-    """Options by name, with values of the types of their kinds.
+    """The parsed values of options, by name.
 
-    `options[name]` and `options.get(name)` take a name of the table. OptionError for an unknown
-    option, one of another use, one that contradicts another, or one with a wrong value.
+    `values[name]` and `values.get(name)` take a name of the table. The constructor raises
+    OptionError for an option that is unknown, has another use, contradicts another option, or has
+    an invalid value.
     """
 
     __slots__ = ("_values", "use")
@@ -43,14 +41,14 @@ class OptionValues:
     def __init__(self, options: Mapping[str, str], use: Use) -> None:
         self.use = use
         self._values: dict[str, object] = {}
-        texts = self._known(options)
+        texts = self._normalize_names(options)
         source = Source.QUEUE if "queue" in texts else Source.STREAM
         for name, text in texts.items():
             option = _BY_NAME[name.lower()]
-            _check_place(option, use, source)
+            _check_use(option, use, source)
             self._values[name] = _parse_text(option, text)
         self._check_together()
-        for name in SECRETS:
+        for name in SECRET_OPTIONS:
             self._read_secret(name, texts)
         self._check_together()
 
@@ -66,13 +64,13 @@ class OptionValues:
         assert name.lower() in _BY_NAME, name
         return self._values.get(name, default)
 
-    def _known(self, options: Mapping[str, str]) -> dict[str, str]:
-        """The texts by the table's names; an unknown option is refused.
+    def _normalize_names(self, options: Mapping[str, str]) -> dict[str, str]:
+        """Return the texts by the names of the table; OptionError for an unknown option.
 
-        Names are compared without case: Spark hands them on in lower case.
+        Names are compared without case, because Spark passes them in lower case.
         """
         texts: dict[str, str] = {}
-        spelled: dict[str, str] = {}
+        spelling_by_name: dict[str, str] = {}
         ignored = {name.lower() for name in SPARK_OPTIONS}
         for key, text in options.items():
             lower = key.lower()
@@ -80,37 +78,38 @@ class OptionValues:
                 continue
             option = _BY_NAME.get(lower) or _ALIASES.get(lower)
             if option is None:
-                raise OptionError(_unknown(key, self.use))
+                raise OptionError(_describe_unknown(key, self.use))
             if option.name in texts:
                 raise OptionError(
-                    f"options {spelled[option.name]!r} and {key!r} are the same: give one of them"
+                    f"options {spelling_by_name[option.name]!r} and {key!r} are the same: give one "
+                    "of them"
                 )
             texts[option.name] = text
-            spelled[option.name] = key
+            spelling_by_name[option.name] = key
         return texts
 
     def _read_secret(self, name: str, texts: Mapping[str, str]) -> None:
-        """Take an option from the file or the variable that another one names instead."""
-        for where, read in ((f"{name}File", _of_file), (f"{name}Env", _of_environment)):
-            if where not in texts:
+        """Read the value of an option from the file or the variable that its variant names."""
+        for file_option, read_text in ((f"{name}File", _read_file), (f"{name}Env", _read_variable)):
+            if file_option not in texts:
                 continue
             if name in texts:
                 raise OptionError(
-                    f"options {name!r} and {where!r} contradict each other: give one of them"
+                    f"options {name!r} and {file_option!r} contradict each other: give one of them"
                 )
-            text = read(where, texts[where])
+            text = read_text(file_option, texts[file_option])
             try:
                 self._values[name] = _parse_text(_BY_NAME[name.lower()], text)
             except OptionError as error:
-                raise OptionError(f"option {where!r}: {error}") from None
+                raise OptionError(f"option {file_option!r}: {error}") from None
 
     def _check_together(self) -> None:
         options = [_BY_NAME[name.lower()] for name in self._values]
         for option in options:
-            for other in option.excludes:
-                if other in self._values:
+            for excluded in option.excludes:
+                if excluded in self._values:
                     raise OptionError(
-                        f"options {option.name!r} and {other!r} contradict each other: "
+                        f"options {option.name!r} and {excluded!r} contradict each other: "
                         "give one of them"
                     )
         for option in options:
@@ -118,7 +117,7 @@ class OptionValues:
                 raise OptionError(f"option {option.name!r} needs option {option.needs!r}")
 
 
-def _of_file(option: str, path: str) -> str:
+def _read_file(option: str, path: str) -> str:
     try:
         with Path(path).open(encoding="utf-8") as file:
             text = file.read(SECRET_LENGTH_MAX + 1)
@@ -130,7 +129,7 @@ def _of_file(option: str, path: str) -> str:
     return text.removesuffix("\n").removesuffix("\r")
 
 
-def _of_environment(option: str, variable: str) -> str:
+def _read_variable(option: str, variable: str) -> str:
     text = os.environ.get(variable)
     if text is None:
         raise OptionError(
@@ -140,7 +139,7 @@ def _of_environment(option: str, variable: str) -> str:
     return text
 
 
-def option_names_of(use: Use) -> tuple[str, ...]:
+def list_option_names(use: Use) -> tuple[str, ...]:
     """Return the names of the options of one use, in the order of the table."""
     return tuple(option.name for option in OPTIONS if use in option.uses)
 
@@ -150,31 +149,31 @@ def _parse_text(option: Option, text: str) -> object:
     try:
         value = kind.parse(text)
     except ValueError as error:
-        more = str(error)
-        if more.startswith("got "):
-            more = f"must be {kind.expected}; {more}"
-        gap = "" if more.startswith(":") else " "
-        raise OptionError(f"option {option.name!r}{gap}{more}") from None
+        message = str(error)
+        if message.startswith("got "):
+            message = f"must be {kind.expected}; {message}"
+        separator = "" if message.startswith(":") else " "
+        raise OptionError(f"option {option.name!r}{separator}{message}") from None
     if value is None:
-        got = "" if kind.secret else f"; got {text!r}"
-        raise OptionError(f"option {option.name!r} must be {kind.expected}{got}")
+        shown_value = "" if kind.secret else f"; got {text!r}"
+        raise OptionError(f"option {option.name!r} must be {kind.expected}{shown_value}")
     return value
 
 
-def _check_place(option: Option, use: Use, source: Source) -> None:
+def _check_use(option: Option, use: Use, source: Source) -> None:
     if use not in option.uses:
-        where = _places(option.uses)
+        uses = _describe_uses(option.uses)
     elif use in READS and source not in option.sources:
-        where = "reading " + " and ".join(
+        uses = "reading " + " and ".join(
             sorted(source_kind.value for source_kind in option.sources)
         )
     else:
         return
-    instead = f"; {option.instead}" if option.instead else ""
-    raise OptionError(f"option {option.name!r} is for {where} only{instead}")
+    hint = f"; {option.instead}" if option.instead else ""
+    raise OptionError(f"option {option.name!r} is for {uses} only{hint}")
 
 
-def _places(uses: frozenset[Use]) -> str:
+def _describe_uses(uses: frozenset[Use]) -> str:
     if uses == READS:
         return "reading"
     if uses == WRITES:
@@ -182,16 +181,16 @@ def _places(uses: frozenset[Use]) -> str:
     return " and ".join(sorted(use.value for use in uses))
 
 
-def _unknown(key: str, use: Use) -> str:
-    for part, why in REFUSED.items():
+def _describe_unknown(key: str, use: Use) -> str:
+    for part, reason in REFUSED_OPTIONS.items():
         if part.lower() in key.lower():
-            return f"option {key!r} is refused: {why}"
-    names = option_names_of(use)
+            return f"option {key!r} is refused: {reason}"
+    names = list_option_names(use)
     by_lower = {name.lower(): name for name in names}
-    close = get_close_matches(key.lower(), by_lower, n=SUGGESTIONS_MAX, cutoff=0.75)
-    suggested = " or ".join(repr(by_lower[name]) for name in close)
+    similar_names = get_close_matches(key.lower(), by_lower, n=SUGGESTIONS_MAX, cutoff=0.75)
+    suggested = " or ".join(repr(by_lower[name]) for name in similar_names)
     return (
         f"unknown option {key!r} for {'reading' if use in READS else 'writing'} with format "
-        f"'amqp'{f'; did you mean {suggested}?' if close else ''}; the options are "
+        f"'amqp'{f'; did you mean {suggested}?' if similar_names else ''}; the options are "
         f"{', '.join(names)}"
     )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All options of the data source, each in one row: name, kind, where it may be given, meaning.
+"""The table of all options of the data source: name, kind, uses and meaning of each.
 
-The rows are what options are checked against (`given`) and what docs/reference/spark-options.md is
-made from (`manual`). An option without a row is refused.
+The module `parse` checks options against the rows and refuses an option without a row. The module
+`page` generates docs/reference/spark-options.md from them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Final
 from headrace.columns.options import kinds
 from headrace.columns.options.option import (
     BATCH,
-    OF_QUEUES,
-    OF_STREAMS,
+    QUEUE_SOURCES,
     READS,
+    STREAM_SOURCES,
     STREAMING,
     WRITES,
     Option,
@@ -211,7 +211,7 @@ SOURCE: Final = Section(
             "the broker",
             default="`false`",
             uses=STREAMING,
-            sources=OF_STREAMS,
+            sources=STREAM_SOURCES,
             needs="group",
         ),
         Option(
@@ -220,7 +220,7 @@ SOURCE: Final = Section(
             doc="for brokers without leases, such as RabbitMQ: a durable directory that driver and "
             "executors share, which keeps messages of the queue until their batch is committed",
             uses=STREAMING,
-            sources=OF_QUEUES,
+            sources=QUEUE_SOURCES,
         ),
         Option(
             name="spoolBytesMax",
@@ -229,7 +229,7 @@ SOURCE: Final = Section(
             "committed",
             default="`1g`",
             uses=STREAMING,
-            sources=OF_QUEUES,
+            sources=QUEUE_SOURCES,
             needs="spoolDirectory",
         ),
         Option(
@@ -238,7 +238,7 @@ SOURCE: Final = Section(
             doc="read only records with this value in the header `x-stream-filter-value`; "
             "several values as JSON. The broker skips the others",
             uses=READS,
-            sources=OF_STREAMS,
+            sources=STREAM_SOURCES,
         ),
         Option(
             name="filterMatchUnfiltered",
@@ -246,7 +246,7 @@ SOURCE: Final = Section(
             doc="also read records without this header",
             default="`false`",
             uses=READS,
-            sources=OF_STREAMS,
+            sources=STREAM_SOURCES,
             needs="filter",
         ),
         Option(
@@ -276,7 +276,7 @@ RANGE: Final = Section(
             "(-2), `latest` (-1), an offset, or a moment with its zone",
             default="`latest` for streaming, `earliest` for batch",
             uses=READS,
-            sources=OF_STREAMS,
+            sources=STREAM_SOURCES,
             excludes=("startingTimestamp", "startingOffsetsByTimestamp"),
         ),
         Option(
@@ -284,7 +284,7 @@ RANGE: Final = Section(
             kind=kinds.MOMENT,
             doc="begin with the first record that arrived then or later, in every stream",
             uses=READS,
-            sources=OF_STREAMS,
+            sources=STREAM_SOURCES,
             excludes=("startingOffsetsByTimestamp",),
         ),
         Option(
@@ -292,7 +292,7 @@ RANGE: Final = Section(
             kind=kinds.MOMENTS,
             doc="the same by stream",
             uses=READS,
-            sources=OF_STREAMS,
+            sources=STREAM_SOURCES,
         ),
         Option(
             name="startingOffsetsByTimestampStrategy",
@@ -301,7 +301,7 @@ RANGE: Final = Section(
             "or begin at the end",
             default="`error`",
             uses=READS,
-            sources=OF_STREAMS,
+            sources=STREAM_SOURCES,
         ),
         Option(
             name="endingOffsets",
@@ -309,7 +309,7 @@ RANGE: Final = Section(
             doc="the end, exclusive, as `startingOffsets`",
             default="`latest`",
             uses=BATCH,
-            sources=OF_STREAMS,
+            sources=STREAM_SOURCES,
             excludes=("endingTimestamp", "endingOffsetsByTimestamp"),
             instead="to stop a streaming query when it has read the existing records, use "
             "trigger(availableNow=True)",
@@ -319,7 +319,7 @@ RANGE: Final = Section(
             kind=kinds.MOMENT,
             doc="end before the first record that arrived then or later, in every stream",
             uses=BATCH,
-            sources=OF_STREAMS,
+            sources=STREAM_SOURCES,
             excludes=("endingOffsetsByTimestamp",),
         ),
         Option(
@@ -327,7 +327,7 @@ RANGE: Final = Section(
             kind=kinds.MOMENTS,
             doc="the same by stream",
             uses=BATCH,
-            sources=OF_STREAMS,
+            sources=STREAM_SOURCES,
         ),
     ),
 )
@@ -369,7 +369,7 @@ PACE: Final = Section(
         ),
         Option(
             name="minPartitions",
-            kind=kinds.whole(1, 100_000),
+            kind=kinds.whole_number(1, 100_000),
             doc="the approximate number of tasks of a read",
             default="one for each core of the driver, of 1,000 records or more",
             uses=READS,
@@ -388,7 +388,7 @@ PACE: Final = Section(
             "query continues and counts them",
             default="`true`",
             uses=READS,
-            sources=OF_STREAMS,
+            sources=STREAM_SOURCES,
         ),
         Option(
             name="archive",
@@ -396,7 +396,7 @@ PACE: Final = Section(
             doc="the directory of an archive of the streams, Parquet or Delta, from which "
             "records are read that retention deleted",
             uses=READS,
-            sources=OF_STREAMS,
+            sources=STREAM_SOURCES,
             excludes=("filter", "maxBytesPerTrigger"),
         ),
     ),
@@ -438,7 +438,7 @@ SINK: Final = Section(
         ),
         Option(
             name="batchId",
-            kind=kinds.whole(0, (1 << 63) - 1),
+            kind=kinds.whole_number(0, (1 << 63) - 1),
             doc="the number of this batch write, as `foreachBatch` has it. If it is not above"
             " the last batch of its `sinkId`, nothing is written",
             default="every batch write is written",
@@ -476,7 +476,7 @@ OPTIONS: Final = tuple(option for section in SECTIONS for option in section.opti
 # Options that Spark itself adds to the options of a data source.
 SPARK_OPTIONS: Final = ("checkpointLocation", "path", "queryName", "triggerInterval", "outputMode")
 # Parts of the names of Spark's own options that are refused, with the reasons.
-REFUSED: Final = {
+REFUSED_OPTIONS: Final = {
     "asyncProgressTracking": "Spark would write a batch before its offsets are in the checkpoint, "
     "so a batch that runs again could have other rows, and the sink would skip them",
 }

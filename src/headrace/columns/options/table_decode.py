@@ -8,14 +8,14 @@ from typing import Final
 from headrace.columns.options import kinds
 from headrace.columns.options.option import READS, WRITES, Option, Section
 
-SAMPLE_MAX: Final = 100_000  # Records to infer a schema from.
+SAMPLE_MAX: Final = 100_000  # Records from which a schema is inferred.
 
 
-def _mark(text: str) -> str | None:
+def _parse_character(text: str) -> str | None:
     return text if len(text) == 1 and text.isascii() and text not in "\r\n" else None
 
 
-MARK: Final = kinds.Kind("one ASCII character", _mark)
+CHARACTER: Final = kinds.Kind("one ASCII character", _parse_character)
 
 DECODING: Final = Section(
     "What is in a body",
@@ -103,7 +103,7 @@ DECODING: Final = Section(
         ),
         Option(
             name="schemaSample",
-            kind=kinds.whole(1, SAMPLE_MAX),
+            kind=kinds.whole_number(1, SAMPLE_MAX),
             doc="the number of records from which a schema is inferred: the oldest and the "
             "newest of streams, the first of a queue",
             default="1000",
@@ -156,7 +156,7 @@ DECODING: Final = Section(
         ),
         Option(
             name="csvSeparator",
-            kind=MARK,
+            kind=CHARACTER,
             doc="the separator of CSV columns",
             default="`,`",
             uses=READS,
@@ -165,7 +165,7 @@ DECODING: Final = Section(
         ),
         Option(
             name="csvQuote",
-            kind=MARK,
+            kind=CHARACTER,
             doc="the quote around a CSV text that has separators; within it the quote is doubled",
             default='`"`',
             uses=READS,
@@ -174,7 +174,7 @@ DECODING: Final = Section(
         ),
         Option(
             name="csvEscape",
-            kind=MARK,
+            kind=CHARACTER,
             doc="the escape character before a quote within a CSV text",
             default="none",
             uses=READS,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The URLs of the broker for the client, from `uri` or from separate options.
 
-All that a process needs to connect is in one `Secret`: URLs with a blank between them, which no
-URL holds. So readers and writers carry it to the executors, and nothing that is shown repeats it.
+One `Secret` has all that a process needs to connect: URLs separated by blanks, which a URL cannot
+contain. Readers and writers take it to the executors, and its text is never shown.
 """
 
 from __future__ import annotations
@@ -29,77 +29,77 @@ _PARAMETERS: Final = {
 }
 
 
-def broker(given: OptionValues) -> Secret:
+def join_urls(values: OptionValues) -> Secret:
     """Return the URLs of the broker, in the order in which they are tried."""
-    if "uri" in given:
-        each = [url for several in given["uri"] for url in one_by_one(several)]
-        return Secret(" ".join(_complete_url(given, url) for url in each))
-    if "host" not in given:
+    if "uri" in values:
+        urls = [url for url_list in values["uri"] for url in one_by_one(url_list)]
+        return Secret(" ".join(_complete_url(values, url) for url in urls))
+    if "host" not in values:
         raise OptionError(
             "option 'uri' is missing: the broker's URL, such as amqp://user:password@host:5672/"
             "vhost; or give 'host'"
         )
-    scheme = "amqps" if given.get("tls", False) else "amqp"
-    hosts = [f"[{host}]" if ":" in host else host for host in given["host"]]
-    port = f":{given['port']}" if "port" in given else ""
-    return Secret(" ".join(_complete_url(given, f"{scheme}://{host}{port}") for host in hosts))
+    scheme = "amqps" if values.get("tls", False) else "amqp"
+    hosts = [f"[{host}]" if ":" in host else host for host in values["host"]]
+    port = f":{values['port']}" if "port" in values else ""
+    return Secret(" ".join(_complete_url(values, f"{scheme}://{host}{port}") for host in hosts))
 
 
-def urls(where: Secret) -> list[str]:
-    """Return the URLs that `broker` joined."""
-    return where.split(" ")
+def split_urls(joined_urls: Secret) -> list[str]:
+    """Return the URLs that `join_urls` joined."""
+    return joined_urls.split(" ")
 
 
-def _complete_url(given: OptionValues, url: str) -> str:
+def _complete_url(values: OptionValues, url: str) -> str:
     """Return the URL completed by the other options."""
     parts = urlsplit(url)
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
     host = parts.netloc.rpartition("@")[2]
     login = parts.netloc[: -len(host) - 1] if "@" in parts.netloc else ""
-    if "user" in given or "password" in given:
-        login = _login(given, login)
+    if "user" in values or "password" in values:
+        login = _complete_login(values, login)
     path = parts.path
-    if "vhost" in given:
+    if "vhost" in values:
         if path.strip("/"):
-            raise _contradiction("vhost")
-        path = "/" + quote(given["vhost"], safe="")
+            raise _contradiction_error("vhost")
+        path = "/" + quote(values["vhost"], safe="")
     query = [parts.query] if parts.query else []
     for option, parameter in _PARAMETERS.items():
-        if option in given:
+        if option in values:
             if parameter in parameters:
-                raise _contradiction(option)
-            query.append(f"{parameter}={quote(_text(given[option]), safe='')}")
-    made = f"{parts.scheme}://{login}{'@' if login else ''}{host}{path}"
-    made += f"?{'&'.join(query)}" if query else ""
+                raise _contradiction_error(option)
+            query.append(f"{parameter}={quote(_parameter_text(values[option]), safe='')}")
+    full_url = f"{parts.scheme}://{login}{'@' if login else ''}{host}{path}"
+    full_url += f"?{'&'.join(query)}" if query else ""
     try:
-        settings = parse_url(made)
+        settings = parse_url(full_url)
     except InvalidUrl as error:
-        option = "uri" if "uri" in given else "host"
+        option = "uri" if "uri" in values else "host"
         raise OptionError(f"option {option!r}: {error}") from None
-    if settings.host != settings.host.strip() or " " in made:
+    if settings.host != settings.host.strip() or " " in full_url:
         raise OptionError("option 'uri': a blank in a URL must be written as %20")
-    return made
+    return full_url
 
 
-def _login(given: OptionValues, login: str) -> str:
+def _complete_login(values: OptionValues, login: str) -> str:
     user, colon, password = login.partition(":")
-    if "user" in given:
+    if "user" in values:
         if user:
-            raise _contradiction("user")
-        user = quote(given["user"], safe="")
-    if "password" in given:
+            raise _contradiction_error("user")
+        user = quote(values["user"], safe="")
+    if "password" in values:
         if colon:
-            raise _contradiction("password")
-        password = quote(given["password"], safe="")
+            raise _contradiction_error("password")
+        password = quote(values["password"], safe="")
         return f"{user or 'guest'}:{password}"
     return f"{user}{colon}{password}"
 
 
-def _text(value: object) -> str:
+def _parameter_text(value: object) -> str:
     if isinstance(value, bool):
         return "verify_peer" if value else "verify_none"
     return str(value)
 
 
-def _contradiction(option: str) -> OptionError:
+def _contradiction_error(option: str) -> OptionError:
     return OptionError(f"option {option!r} contradicts option 'uri', which sets it too")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of streams and messages of queues into record batches, and their bodies decoded."""
+"""Reads of streams and queues as record batches, with decoded bodies."""

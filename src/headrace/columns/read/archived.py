@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Archived records of a range as Arrow batches, in the process of a task.
 
-Their columns are made of the content headers, like those of records from the broker.
+Properties and headers come from the stored content headers, as for records from the broker.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.columns.archive.index import Archive, Cover, Run, lacking
+from headrace.columns.archive.index import Archive, Coverage, Run, missing_records_error
 from headrace.columns.archive.lake import Lake
 from headrace.columns.errors import ArchiveError
-from headrace.columns.read.arrow import Archived
+from headrace.columns.read.arrow import ArchivedBatch
 from headrace.columns.schema.columns import CONTENT_HEADER
 
 if TYPE_CHECKING:
@@ -23,137 +23,150 @@ if TYPE_CHECKING:
 
     from headrace.columns.schema.offsets import Range
 
-ROWS_MAX: Final = 10_000  # Rows of one batch.
-OCTETS_MAX: Final = 16 << 20  # Bytes of one batch, about.
-REPLACED_MAX: Final = 5  # Replacements of files by compaction in a row, without a record.
-RAW: Final = ("body", "exchange", "routing_key", CONTENT_HEADER)
+BATCH_ROWS_MAX: Final = 10_000  # Rows of one batch.
+BATCH_BYTES_MAX: Final = 16 << 20  # The approximate maximum size of a batch.
+REPLACEMENTS_MAX: Final = 5  # Successive replacements of files without a record read in between.
+RAW_COLUMNS: Final = ("body", "exchange", "routing_key", CONTENT_HEADER)
 
 
-def read(
-    where: str, piece: Range, names: tuple[str, ...], runs: Sequence[Run] = ()
+def read_range(
+    location: str, stream_range: Range, names: tuple[str, ...], runs: Sequence[Run] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """Read a range in order, each record once; ArchiveError when the archive lacks a record.
+    """Read a range in order, each record once; ArchiveError if the archive lacks a record.
 
-    `runs` are the runs of a plan. Files that compaction replaced since then are looked up again.
+    `runs` are the runs that the planner found. If compaction has replaced their files since then,
+    the runs are looked up again.
     """
-    lake = Lake(where)
-    at, replaced = piece.first, 0
-    while at < piece.last:
+    lake = Lake(location)
+    offset, replacements = stream_range.first, 0
+    while offset < stream_range.last:
         try:
-            for run in runs or _runs(where, piece.stream, at, piece.last):
-                if run.last <= at or run.first >= piece.last:
+            for run in runs or _find_runs(location, stream_range.stream, offset, stream_range.last):
+                if run.last <= offset or run.first >= stream_range.last:
                     continue
-                unread = Run(max(run.first, at), min(run.last, piece.last), run.path)
-                for batch in _run(lake, piece.stream, unread, names):
-                    yield Archived(piece.stream, names, batch).to_arrow()
-                    at, replaced = at + batch.num_rows, 0
+                unread = Run(max(run.first, offset), min(run.last, stream_range.last), run.path)
+                for batch in _read_run(lake, stream_range.stream, unread, names):
+                    yield ArchivedBatch(stream_range.stream, names, batch).to_arrow()
+                    offset, replacements = offset + batch.num_rows, 0
         except FileNotFoundError:
-            replaced += 1
-            if replaced > REPLACED_MAX:
+            replacements += 1
+            if replacements > REPLACEMENTS_MAX:
                 raise ArchiveError(
-                    f"archive {where}: the file with offset {at} of stream {piece.stream!r} is "
-                    "replaced faster than it can be read"
+                    f"archive {location}: the file with offset {offset} of stream "
+                    f"{stream_range.stream!r} is replaced faster than it can be read"
                 ) from None
         except ArchiveError as error:
-            raise ArchiveError(f"stream {piece.stream!r} at offset {at}: {error}") from None
+            raise ArchiveError(
+                f"stream {stream_range.stream!r} at offset {offset}: {error}"
+            ) from None
         runs = ()
 
 
-def look_up(where: str, stream: str, first: int, last: int) -> Cover:
+def look_up_coverage(location: str, stream: str, first: int, last: int) -> Coverage:
     """Return the part of a range that the archive has at present."""
-    archive = Archive(where)
+    archive = Archive(location)
     archive.refresh()
-    return archive.cover(stream, first, last)
+    return archive.coverage(stream, first, last)
 
 
-def _runs(where: str, stream: str, first: int, last: int) -> list[Run]:
-    cover = look_up(where, stream, first, last)
-    if cover.holes:
-        raise lacking(where, stream, *cover.holes[0])
-    return cover.runs
+def _find_runs(location: str, stream: str, first: int, last: int) -> list[Run]:
+    coverage = look_up_coverage(location, stream, first, last)
+    if coverage.holes:
+        raise missing_records_error(location, stream, *coverage.holes[0])
+    return coverage.runs
 
 
-def _run(lake: Lake, stream: str, run: Run, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """Read the rows of a run, with the columns of the file that `names` are made of."""
-    derived = set(names) - {*RAW, "stream", "offset"}
-    raw_names = {name for name in RAW if name in names} | ({CONTENT_HEADER} if derived else set())
+def _read_run(
+    lake: Lake, stream: str, run: Run, names: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
+    """Read the rows of a run, with the stored columns from which `names` are derived."""
+    derived = set(names) - {*RAW_COLUMNS, "stream", "offset"}
+    raw_names = {name for name in RAW_COLUMNS if name in names} | (
+        {CONTENT_HEADER} if derived else set()
+    )
     columns = ["stream", "offset", *sorted(raw_names)]
-    at = run.first
+    offset = run.first
     with lake.open_file(run.path) as file:
-        groups = _groups(file, run)
-        for batch in file.iter_batches(_rows_max(file, groups), groups, columns):
-            chosen = batch.filter(_within(batch, stream, at, run.last))
-            if not chosen.num_rows:
+        row_groups = _row_groups(file, run)
+        for batch in file.iter_batches(_batch_rows_max(file, row_groups), row_groups, columns):
+            run_rows = batch.filter(_in_range(batch, stream, offset, run.last))
+            if not run_rows.num_rows:
                 continue
-            if not _is_next(chosen, at):
+            if not _is_consecutive(run_rows, offset):
                 break  # The file is not sorted.
-            yield chosen
-            at += chosen.num_rows
-        if at == run.last:
+            yield run_rows
+            offset += run_rows.num_rows
+        if offset == run.last:
             return
-        rest = file.read_row_groups(groups, columns).combine_chunks()
-    rest = rest.filter(_within(rest, stream, at, run.last)).sort_by("offset").combine_chunks()
-    for batch in rest.to_batches(ROWS_MAX):
-        chosen = _once(batch, at)
-        if chosen.num_rows and not _is_next(chosen, at):
-            offsets = set(chosen.column("offset").to_pylist())
-            at = next(offset for offset in range(at, run.last) if offset not in offsets)
+        remaining_rows = file.read_row_groups(row_groups, columns).combine_chunks()
+    remaining_rows = (
+        remaining_rows.filter(_in_range(remaining_rows, stream, offset, run.last))
+        .sort_by("offset")
+        .combine_chunks()
+    )
+    for batch in remaining_rows.to_batches(BATCH_ROWS_MAX):
+        run_rows = _drop_repeated(batch, offset)
+        if run_rows.num_rows and not _is_consecutive(run_rows, offset):
+            offsets = set(run_rows.column("offset").to_pylist())
+            offset = next(offset for offset in range(offset, run.last) if offset not in offsets)
             break
-        yield chosen
-        at += chosen.num_rows
-    if at < run.last:
+        yield run_rows
+        offset += run_rows.num_rows
+    if offset < run.last:
         raise ArchiveError(
-            f"archive {lake.where}: file {run.path} has no offset {at} of stream {stream!r}, "
-            f"though its statistics cover {run.first} to {run.last - 1}"
+            f"archive {lake.location}: file {run.path} has no offset {offset} of stream "
+            f"{stream!r}, though its statistics cover {run.first} to {run.last - 1}"
         )
 
 
-def _groups(file: pq.ParquetFile, run: Run) -> list[int]:
+def _row_groups(file: pq.ParquetFile, run: Run) -> list[int]:
     """Return the row groups that may have offsets of a run."""
     metadata = file.metadata
     names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     index = names.index("offset")
-    groups = []
-    for group in range(metadata.num_row_groups):
-        statistics = metadata.row_group(group).column(index).statistics
+    result = []
+    for row_group in range(metadata.num_row_groups):
+        statistics = metadata.row_group(row_group).column(index).statistics
         if (
             statistics is None
             or not statistics.has_min_max
             or (statistics.min < run.last and statistics.max >= run.first)
         ):
-            groups.append(group)
-    return groups
+            result.append(row_group)
+    return result
 
 
-def _rows_max(file: pq.ParquetFile, groups: list[int]) -> int:
-    """Return the rows of a batch, by the mean row size of the largest row group."""
+def _batch_rows_max(file: pq.ParquetFile, row_groups: list[int]) -> int:
+    """Return the maximum rows of a batch, from the largest mean row size of the row groups."""
     sizes = [
         file.metadata.row_group(group).total_byte_size
         // max(1, file.metadata.row_group(group).num_rows)
-        for group in groups
+        for group in row_groups
     ]
-    rows: int = min(ROWS_MAX, OCTETS_MAX // max(1, *sizes, 1))
+    rows: int = min(BATCH_ROWS_MAX, BATCH_BYTES_MAX // max(1, *sizes, 1))
     return max(1, rows)
 
 
-def _within(rows: pa.RecordBatch | pa.Table, stream: str, first: int, last: int) -> pa.Array:
+def _in_range(rows: pa.RecordBatch | pa.Table, stream: str, first: int, last: int) -> pa.Array:
     offsets = rows.column("offset")
-    inside = pc.and_(pc.greater_equal(offsets, first), pc.less(offsets, last))
-    return pc.and_(inside, pc.equal(rows.column("stream"), stream))
+    is_inside = pc.and_(pc.greater_equal(offsets, first), pc.less(offsets, last))
+    return pc.and_(is_inside, pc.equal(rows.column("stream"), stream))
 
 
-def _is_next(batch: pa.RecordBatch, at: int) -> bool:
-    offsets = pa.array(range(at, at + batch.num_rows), pa.int64())
-    same: bool = batch.column("offset").cast(pa.int64()).equals(offsets)
-    return same
+def _is_consecutive(batch: pa.RecordBatch, offset: int) -> bool:
+    offsets = pa.array(range(offset, offset + batch.num_rows), pa.int64())
+    is_equal: bool = batch.column("offset").cast(pa.int64()).equals(offsets)
+    return is_equal
 
 
-def _once(batch: pa.RecordBatch, at: int) -> pa.RecordBatch:
-    """Return the first of sorted rows with each offset, from `at` on."""
-    offsets = batch.column("offset").to_pylist()
-    keep = []
-    last = at - 1
-    for offset in offsets:
-        keep.append(offset > last)
-        last = max(last, offset)
-    return batch.filter(pa.array(keep, pa.bool_()))
+def _drop_repeated(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    """Return the rows from offset `first` on, and of rows with equal offsets only one.
+
+    The rows of `batch` are sorted by offset.
+    """
+    is_new = []
+    previous = first - 1
+    for offset in batch.column("offset").to_pylist():
+        is_new.append(offset > previous)
+        previous = max(previous, offset)
+    return batch.filter(pa.array(is_new, pa.bool_()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of a stream, as they were on the wire, into Arrow record batches."""
+"""Conversion of records in wire form to Arrow record batches."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.columns.read.header_columns import Columns, Numbers, Texts
+from headrace.columns.read.header_columns import HeaderColumns, NumberColumn, TextColumn
 from headrace.columns.schema.columns import (
     COLUMNS,
     CONTENT_HEADER,
-    HEADERS,
-    MOMENT,
-    OCTETS,
+    HEADERS_TYPE,
+    MOMENT_TYPE,
+    OCTET_PROPERTIES,
     PROPERTIES,
     PROPERTIES_TYPE,
 )
@@ -29,28 +29,28 @@ DERIVED: Final = frozenset({"properties", "headers", "timestamp", "redelivered"}
 
 
 class RecordError(ValueError):
-    """A record of a stream cannot be understood."""
+    """A record of a stream has a malformed content header."""
 
 
-class Batch:
-    """A block of records of one stream on its way into one Arrow record batch."""
+class BlockBatch:
+    """The conversion of a block of records of one stream to an Arrow record batch."""
 
     def __init__(self, stream: str, names: tuple[str, ...], block: Block) -> None:
         self.stream = stream
         self.names = names
         self.block = block
-        self._headers: Columns | None = None
+        self._headers: HeaderColumns | None = None
         if DERIVED & set(names):
-            self._headers = Columns(block.count)
-            taken = self._headers.add_all(block.heads, block.count)
-            if taken < block.count:
-                offset = memoryview(block.offsets).cast("q")[taken]
+            self._headers = HeaderColumns(block.count)
+            valid_count = self._headers.add_all(block.heads, block.count)
+            if valid_count < block.count:
+                offset = memoryview(block.offsets).cast("q")[valid_count]
                 raise RecordError(
                     f"offset {offset} of stream {stream!r} has a malformed content header"
                 )
 
     def to_arrow(self) -> pa.RecordBatch:
-        """The columns that were asked for."""
+        """Return a batch with the columns `names`, in order."""
         schema = pa.schema([COLUMNS.field(name) for name in self.names])
         return pa.RecordBatch.from_arrays(
             [self._column(name) for name in self.names], schema=schema
@@ -59,13 +59,13 @@ class Batch:
     def _column(self, name: str) -> pa.Array:
         block, count = self.block, self.block.count
         if name == "body":
-            return _octets(block.bodies, count)
+            return _binary_column(block.bodies, count)
         if name == CONTENT_HEADER:
-            return _octets(block.heads, count)
+            return _binary_column(block.heads, count)
         if name == "exchange":
-            return _octets(block.exchanges, count, pa.string())
+            return _binary_column(block.exchanges, count, pa.string())
         if name == "routing_key":
-            return _octets(block.routing_keys, count, pa.string())
+            return _binary_column(block.routing_keys, count, pa.string())
         if name == "stream":
             return pa.repeat(pa.scalar(self.stream, pa.string()), count)
         if name == "offset":
@@ -74,17 +74,17 @@ class Batch:
         return _derive_column(self._headers, name, count)
 
 
-class Archived:
-    """Archived records of one stream on their way into an Arrow record batch as from the broker."""
+class ArchivedBatch:
+    """The conversion of archived rows of one stream to the batch that the broker's would give."""
 
     def __init__(self, stream: str, names: tuple[str, ...], rows: pa.RecordBatch) -> None:
-        """`rows` have the columns of `names` that are in messages, or the header they are of."""
+        """`rows` has the stored columns among `names`, and `content_header` for derived ones."""
         self.stream = stream
         self.names = names
         self.rows = rows
-        self._headers: Columns | None = None
+        self._headers: HeaderColumns | None = None
         if DERIVED & set(names):
-            columns = Columns(rows.num_rows)
+            columns = HeaderColumns(rows.num_rows)
             for row, header in enumerate(rows.column(CONTENT_HEADER).to_pylist()):
                 if header is None or not columns.add(header, 0, len(header)):
                     offset = rows.column("offset")[row].as_py()
@@ -95,7 +95,7 @@ class Archived:
             self._headers = columns
 
     def to_arrow(self) -> pa.RecordBatch:
-        """The columns that were asked for."""
+        """Return a batch with the columns `names`, in order."""
         schema = pa.schema([COLUMNS.field(name) for name in self.names])
         return pa.RecordBatch.from_arrays(
             [self._column(name) for name in self.names], schema=schema
@@ -109,14 +109,14 @@ class Archived:
         return self.rows.column(name).cast(COLUMNS.field(name).type)
 
 
-def _derive_column(columns: Columns, name: str, count: int) -> pa.Array:
-    """Return a column that is made of content headers."""
+def _derive_column(columns: HeaderColumns, name: str, count: int) -> pa.Array:
+    """Return a column that is derived from content headers."""
     if name == "timestamp":
-        return _numbers(columns.arrival_ms, count, MOMENT_MS).cast(MOMENT)
+        return _number_column(columns.arrival_ms, count, MOMENT_MS).cast(MOMENT_TYPE)
     if name == "redelivered":
-        return _numbers(columns.redelivered, count, pa.int64()).is_valid()
+        return _number_column(columns.redelivered, count, pa.int64()).is_valid()
     if name == "properties":
-        return _properties(columns)
+        return _properties_column(columns)
     assert name == "headers", name
     return _headers(columns)
 
@@ -127,52 +127,52 @@ def batches(
     """Yield an Arrow batch for each block."""
     for block in blocks:
         if block.count:
-            yield Batch(stream, names, block).to_arrow()
+            yield BlockBatch(stream, names, block).to_arrow()
 
 
-def _octets(column: Octets, count: int, kind: pa.DataType | None = None) -> pa.Array:
+def _binary_column(column: Octets, count: int, kind: pa.DataType | None = None) -> pa.Array:
     buffers = [None, pa.py_buffer(column.ends), pa.py_buffer(column.view())]
     return pa.Array.from_buffers(kind or pa.binary(), count, buffers)
 
 
-def _texts(column: Texts, count: int) -> pa.Array:
-    if not column.known:
+def _text_column(column: TextColumn, count: int) -> pa.Array:
+    if not column.valid_count:
         return pa.nulls(count, pa.string())
-    column.reach(count)
-    valid = None if column.known == count else pa.py_buffer(column.valid)
-    data = pa.py_buffer(memoryview(column.data)[: column.used])
-    return pa.Array.from_buffers(pa.string(), count, [valid, pa.py_buffer(column.ends), data])
+    column.fill_to(count)
+    validity = None if column.valid_count == count else pa.py_buffer(column.valid)
+    data = pa.py_buffer(memoryview(column.data)[: column.data_size])
+    return pa.Array.from_buffers(pa.string(), count, [validity, pa.py_buffer(column.ends), data])
 
 
-def _numbers(column: Numbers, count: int, kind: pa.DataType) -> pa.Array:
-    if not column.known:
+def _number_column(column: NumberColumn, count: int, kind: pa.DataType) -> pa.Array:
+    if not column.valid_count:
         return pa.nulls(count, kind)
-    valid = None if column.known == count else pa.py_buffer(column.valid)
-    return pa.Array.from_buffers(kind, count, [valid, pa.py_buffer(column.data)])
+    validity = None if column.valid_count == count else pa.py_buffer(column.valid)
+    return pa.Array.from_buffers(kind, count, [validity, pa.py_buffer(column.data)])
 
 
-def _properties(columns: Columns) -> pa.Array:
-    fields = [_property(columns, name) for name in PROPERTIES]
+def _properties_column(columns: HeaderColumns) -> pa.Array:
+    fields = [_property_column(columns, name) for name in PROPERTIES]
     return pa.StructArray.from_arrays(fields, fields=list(PROPERTIES_TYPE))
 
 
-def _property(columns: Columns, name: str) -> pa.Array:
+def _property_column(columns: HeaderColumns, name: str) -> pa.Array:
     kind = PROPERTIES_TYPE.field(name).type
     column = getattr(columns, name)
     if name == "timestamp":
-        seconds = _numbers(column, columns.count, pa.int64())
-        if column.known:  # -1 stands for a time outside of the calendar.
+        seconds = _number_column(column, columns.count, pa.int64())
+        if column.valid_count:  # The value -1 is a time that the calendar does not have.
             seconds = pc.if_else(pc.less(seconds, 0), pa.scalar(None, pa.int64()), seconds)
         return seconds.cast(MOMENT_S).cast(kind)
-    if name in OCTETS:
-        return _numbers(column, columns.count, pa.int64()).cast(kind)
-    return _texts(column, columns.count)
+    if name in OCTET_PROPERTIES:
+        return _number_column(column, columns.count, pa.int64()).cast(kind)
+    return _text_column(column, columns.count)
 
 
-def _headers(columns: Columns) -> pa.Array:
+def _headers(columns: HeaderColumns) -> pa.Array:
     ends = pa.Array.from_buffers(
         pa.int32(), columns.count + 1, [None, pa.py_buffer(columns.header_ends)]
     )
-    names = _texts(columns.header_names, columns.header_count)
-    values = _texts(columns.header_values, columns.header_count)
-    return pa.MapArray.from_arrays(ends, names, values, type=HEADERS)
+    names = _text_column(columns.header_names, columns.header_count)
+    values = _text_column(columns.header_values, columns.header_count)
+    return pa.MapArray.from_arrays(ends, names, values, type=HEADERS_TYPE)

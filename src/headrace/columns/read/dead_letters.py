@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies that could not be decoded, published to the dead-letter exchange that the options name.
+"""Dead letters: messages with malformed bodies, published to the exchange in the options.
 
-A dead letter has the body and the properties of the message; headers name its source and the error.
-Its message id is derived from the source, so a consumer can discard the second copy of a batch that
-ran twice. A task ends its batch when the broker has confirmed all dead letters of the task.
+A dead letter has the body and the properties of the message. Headers name its source and the error.
+Its message id is derived from the source, so a consumer can discard the second copy if a batch ran
+twice. A task ends when the broker has confirmed all its dead letters.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from headrace.columns.options.decode_options import DecodeOptions
     from headrace.wire.table import Value
 
-REASON: Final = "x-decode-reason"
-SOURCE: Final = "x-decode-source"
-OFFSET: Final = "x-decode-offset"
-EXCHANGE: Final = "x-decode-exchange"
-ROUTING_KEY: Final = "x-decode-routing-key"
-MESSAGE_ID: Final = "x-decode-message-id"
-USER_ID: Final = "x-decode-user-id"
-# A broker would act on these headers a second time.
-DROPPED: Final = (
+REASON_HEADER: Final = "x-decode-reason"
+SOURCE_HEADER: Final = "x-decode-source"
+RECORD_OFFSET_HEADER: Final = "x-decode-offset"
+EXCHANGE_HEADER: Final = "x-decode-exchange"
+ROUTING_KEY_HEADER: Final = "x-decode-routing-key"
+MESSAGE_ID_HEADER: Final = "x-decode-message-id"
+USER_ID_HEADER: Final = "x-decode-user-id"
+# Headers on which a broker would act again.
+DROPPED_HEADERS: Final = (
     *(OFFSET_HEADER, "CC", "BCC", "x-publisher-name", "x-publishing-id"),
     ARRIVAL_HEADER,
 )
 
 
 class DeadLetterError(RuntimeError):
-    """Malformed rows could not be published. They are not lost: their batch runs again."""
+    """Dead letters could not be published. The batch fails, and runs again with the same rows."""
 
 
 def make_dead_letter(
@@ -55,26 +55,26 @@ def make_dead_letter(
     """Return the dead letter of a malformed row: persistent, without expiration."""
     message = read_message(header, body)
     headers: dict[str, Value] = dict(message.headers)
-    arrival = headers.get(ARRIVAL_HEADER)
-    for name in DROPPED:
+    arrival_ms = headers.get(ARRIVAL_HEADER)
+    for name in DROPPED_HEADERS:
         headers.pop(name, None)
-    headers[REASON] = reason
-    headers[SOURCE] = source
-    headers[OFFSET] = offset
-    headers[EXCHANGE] = exchange
-    headers[ROUTING_KEY] = routing_key
+    headers[REASON_HEADER] = reason
+    headers[SOURCE_HEADER] = source
+    headers[RECORD_OFFSET_HEADER] = offset
+    headers[EXCHANGE_HEADER] = exchange
+    headers[ROUTING_KEY_HEADER] = routing_key
     if message.message_id is not None:
-        headers[MESSAGE_ID] = message.message_id
-    if message.user_id is not None:  # A broker takes only that of the connection.
-        headers[USER_ID] = message.user_id
-    when = f":{arrival}" if isinstance(arrival, int) else ""
-    place = f"{source}:{offset}{when}"
-    if len(place.encode()) > 255:  # A short string of the protocol.
-        place = place.encode()[-255:].decode(errors="ignore")
+        headers[MESSAGE_ID_HEADER] = message.message_id
+    if message.user_id is not None:  # A broker refuses other user ids than the connection's.
+        headers[USER_ID_HEADER] = message.user_id
+    arrival_suffix = f":{arrival_ms}" if isinstance(arrival_ms, int) else ""
+    message_id = f"{source}:{offset}{arrival_suffix}"
+    if len(message_id.encode()) > 255:  # A short string of the protocol.
+        message_id = message_id.encode()[-255:].decode(errors="ignore")
     return replace(
         message,
         headers=headers,
-        message_id=place,
+        message_id=message_id,
         user_id=None,
         expiration=None,
         persistent=True,
@@ -91,7 +91,7 @@ def publish(
     exchange = options.dead_exchange
     assert exchange is not None
 
-    by_key: dict[str, list[Message]] = {}
+    messages_by_key: dict[str, list[Message]] = {}
     for row, reason in zip(rows.to_pylist(), reasons, strict=True):
         message = make_dead_letter(
             row[CONTENT_HEADER],
@@ -102,12 +102,14 @@ def publish(
             routing_key=row["routing_key"],
             reason=reason,
         )
-        fixed = options.dead_routing_key
-        by_key.setdefault(row["routing_key"] if fixed is None else fixed, []).append(message)
+        fixed_key = options.dead_routing_key
+        messages_by_key.setdefault(
+            row["routing_key"] if fixed_key is None else fixed_key, []
+        ).append(message)
 
     def publish_all(connection: blocking.Connection) -> None:
         with connection.channel() as channel:
-            for routing_key, messages in by_key.items():
+            for routing_key, messages in messages_by_key.items():
                 channel.publish_many(messages, routing_key, exchange, mandatory=True)
 
     try:

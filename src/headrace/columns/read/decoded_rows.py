@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoded rows: a column `value` made of the bodies; `mode` decides about malformed bodies.
+"""Decoding of batches: the column `value` from the bodies, and the handling of malformed bodies.
 
-The input is batches of raw columns, in the process of a task. A malformed body is kept: in the
-column `_corrupt_record`, or in the message that goes to the dead-letter exchange.
+The input is batches of raw columns, in the process of a task. The option `mode` selects what
+happens to a malformed body. The column `_corrupt_record` or the dead letter has its bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from headrace.columns.schema.types import DataType, StructType
 
 if TYPE_CHECKING:
     from headrace.client.url import Secret
-    from headrace.columns.schema.columns import Wanted
+    from headrace.columns.schema.columns import QueryColumns
     from headrace.untyped import JsonObject
 
 log = logging.getLogger(__name__)
@@ -42,49 +42,49 @@ SHOWN_MAX: Final = 3  # Malformed rows that an error or a warning describes.
 
 
 class DecodeError(RuntimeError):
-    """Bodies that cannot be decoded, in a query whose mode is FAILFAST."""
+    """A body cannot be decoded, and the query's mode is FAILFAST."""
 
 
 class SchemaChangedError(RuntimeError):
-    """Records no longer fit the schema of the query; the text says what to do."""
+    """A record does not fit the schema of the query; the text has the remedy."""
 
 
 class RejectRecorder(Protocol):
-    """Records the offsets of malformed records."""
+    """The record of malformed messages by offset."""
 
-    def record(self, first: int, last: int, bad: Sequence[int]) -> None:
-        """Record the malformed offsets of [first, last), exactly and in order."""
+    def record(self, first: int, last: int, malformed_offsets: Sequence[int]) -> None:
+        """Record `malformed_offsets`: all malformed offsets of [first, last), sorted."""
 
 
 class Decoding:
-    """Turns batches of raw columns into the columns of a query."""
+    """The conversion of batches of raw columns to the columns of a query."""
 
     def __init__(
         self,
         options: DecodeOptions,
-        wanted: Wanted,
+        columns: QueryColumns,
         source: str,
         uri: Secret,
         rejects: RejectRecorder | None = None,
     ) -> None:
-        """With `rejects` malformed messages become dead letters of the queue they are from."""
+        """With `rejects`, malformed messages become dead letters of their own queue."""
         self.options = options
-        self.wanted = wanted
+        self.columns = columns
         self.source = source
         self._uri = uri
-        self._codec = codec(options, wanted.value)
+        self._codec = make_codec(options, columns.value)
         self._rejects = rejects
         self._dropped = 0
 
     @property
     def raw(self) -> tuple[str, ...]:
-        """The raw columns that the columns of the query are made of."""
+        """The raw columns from which the columns of the query are computed."""
         columns = {"body": None, "offset": None}
         if self.options.mode == "DEADLETTER" and self._rejects is None:
             columns |= dict.fromkeys(LETTER_COLUMNS)
         if self.options.decompressed_max:
             columns[CONTENT_HEADER] = None
-        return tuple(columns | dict.fromkeys(self.wanted.raw))
+        return tuple(columns | dict.fromkeys(self.columns.raw))
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Decode batches; batches without rows are left out."""
@@ -108,7 +108,7 @@ class Decoding:
     def _decode(self, part: DecompressedPart) -> pa.RecordBatch:
         batch, bodies = part.batch, part.bodies
         decoded = self._codec.decode(bodies)
-        if part.faults:  # They were decoded as if they were empty.
+        if part.faults:  # Bodies that could not be decompressed were decoded as empty.
             decoded = _with_faults(decoded, part.faults)
         if decoded.grown is not None or (decoded.rescued and self._fails()):
             self._handle_schema_change(batch, decoded)
@@ -116,16 +116,16 @@ class Decoding:
             self._handle_malformed_rows(batch, decoded)
         if self._rejects is not None:
             offsets = batch.column("offset").to_pylist()
-            bad = [offsets[index] for index in sorted(decoded.faults)]
-            self._rejects.record(offsets[0], offsets[-1] + 1, bad)
-        made = pa.RecordBatch.from_arrays(
-            [self._column(name, batch, decoded) for name in self.wanted.names],
-            schema=self.wanted.arrow_schema(self.options.rescued),
+            malformed_offsets = [offsets[index] for index in sorted(decoded.faults)]
+            self._rejects.record(offsets[0], offsets[-1] + 1, malformed_offsets)
+        result = pa.RecordBatch.from_arrays(
+            [self._column(name, batch, decoded) for name in self.columns.names],
+            schema=self.columns.arrow_schema(self.options.rescued),
         )
         if decoded.faults and self.options.mode != "PERMISSIVE":
-            keep = [index not in decoded.faults for index in range(len(bodies))]
-            made = made.filter(pa.array(keep, pa.bool_()))
-        return made
+            is_kept = [index not in decoded.faults for index in range(len(bodies))]
+            result = result.filter(pa.array(is_kept, pa.bool_()))
+        return result
 
     def _column(self, name: str, batch: pa.RecordBatch, decoded: Decoded) -> pa.Array:
         count = batch.num_rows
@@ -135,8 +135,8 @@ class Decoding:
             return _sparse(decoded.rescued, count, pa.string())
         if name == CORRUPT_RECORD:
             bodies = batch.column("body")
-            octets = {index: bodies[index].as_py() for index in decoded.faults}
-            return _sparse(octets, count, pa.binary())
+            malformed_bodies = {index: bodies[index].as_py() for index in decoded.faults}
+            return _sparse(malformed_bodies, count, pa.binary())
         if name == CORRUPT_REASON:
             return _sparse(decoded.faults, count, pa.string())
         return batch.column(name)
@@ -145,7 +145,7 @@ class Decoding:
         return self.options.evolution is Evolution.FAIL
 
     def _handle_malformed_rows(self, batch: pa.RecordBatch, decoded: Decoded) -> None:
-        """Handle malformed rows by the mode, before the other rows are yielded."""
+        """Handle malformed rows by the mode, before other rows of the batch are yielded."""
         mode = self.options.mode
         if mode == "FAILFAST":
             raise DecodeError(
@@ -161,9 +161,9 @@ class Decoding:
         elif mode == "DEADLETTER":
             from headrace.columns.read.dead_letters import publish
 
-            bad = pc.take(batch, pa.array(sorted(decoded.faults), pa.int64()))
+            malformed_rows = pc.take(batch, pa.array(sorted(decoded.faults), pa.int64()))
             reasons = [decoded.faults[index] for index in sorted(decoded.faults)]
-            publish(self._uri, self.options, self.source, bad, reasons)
+            publish(self._uri, self.options, self.source, malformed_rows, reasons)
             log.warning(
                 "%s; sent to the dead-letter exchange", self._describe(batch, decoded.faults)
             )
@@ -195,17 +195,18 @@ class Decoding:
         )
 
     def _describe(self, batch: pa.RecordBatch, rows: dict[int, str]) -> str:
-        """Return the text about rows: each with its offset and its fault."""
+        """Return the text of an error about rows, with offsets and faults of the first few."""
         offsets = batch.column("offset")
-        shown = [
+        descriptions = [
             f"offset {offsets[index].as_py()} of {self.source!r}: {text}"
             for index, text in sorted(rows.items())[:SHOWN_MAX]
         ]
-        more = f", and {len(rows) - len(shown)} more" if len(rows) > len(shown) else ""
-        return "; ".join(shown) + more
+        omitted = len(rows) - len(descriptions)
+        remainder = f", and {omitted} more" if omitted else ""
+        return "; ".join(descriptions) + remainder
 
 
-def codec(options: DecodeOptions, kind: DataType | None) -> Codec:
+def make_codec(options: DecodeOptions, kind: DataType | None) -> Codec:
     """Return the codec for the type of the column `value`."""
     if options.format == "string":
         return TextCodec()
@@ -218,60 +219,68 @@ def codec(options: DecodeOptions, kind: DataType | None) -> Codec:
     if options.format == "avro":
         from headrace.columns.decode.avro import AvroCodec, read_schema
 
-        older = SchemaLog(options.location).avro_schemas() if options.location else []
-        schemas = [read_schema(text) for text in older]
+        older_texts = SchemaLog(options.location).avro_schemas() if options.location else []
+        schemas = [read_schema(text) for text in older_texts]
         schema = read_schema(options.text)
-        by_id = None if options.registry is None else _writers(options, schema)
-        return AvroCodec(schema, options.framing, schemas, by_id)
+        find_writer = None if options.registry is None else _make_writer_lookup(options, schema)
+        return AvroCodec(schema, options.framing, schemas, find_writer)
     assert kind is not None
     if options.format == "csv":
         assert isinstance(kind, StructType), kind
         return CsvCodec(kind, options.zone, options.policy, options.dialect)
     if options.format in ("cbor", "msgpack"):
-        from headrace.columns.decode.binary_values import LOADS
+        from headrace.columns.decode.binary_values import PARSERS
 
-        return JsonCodec(kind, options.zone, options.policy, LOADS[options.format])
-    plain = JsonCodec(kind, options.zone, options.policy)
-    return RegistryFraming(plain) if options.framing == "registry" else plain
+        return JsonCodec(kind, options.zone, options.policy, PARSERS[options.format])
+    json_codec = JsonCodec(kind, options.zone, options.policy)
+    return RegistryFraming(json_codec) if options.framing == "registry" else json_codec
 
 
-def _writers(options: DecodeOptions, reader: JsonObject) -> Callable[[int], JsonObject]:
-    """Return a function from an id of the registry to the parsed schema."""
+def _make_writer_lookup(options: DecodeOptions, reader: JsonObject) -> Callable[[int], JsonObject]:
+    """Return the function that looks up and parses the writer's schema of an id.
+
+    It raises UnusableSchemaError for a schema that is missing or cannot be used.
+    """
     from headrace.columns.decode.avro import AvroSchemaError
     from headrace.columns.decode.avro_writers import read_writer
-    from headrace.columns.registry.schemas import Schemas, UnusableSchemaError
+    from headrace.columns.registry.schemas import UnusableSchemaError, WriterSchemas
 
     assert options.registry is not None
-    schemas = Schemas(options.registry, options.location)
-    parsed: dict[int, JsonObject | str] = {}  # A text is the reason why a schema is unusable.
+    schemas = WriterSchemas(options.registry, options.location)
+    # The schemas by id, or the reason why a schema is unusable.
+    parsed: dict[int, JsonObject | str] = {}
 
-    def parse(number: int) -> JsonObject | str:
-        schema = schemas.of(number)
+    def parse(schema_id: int) -> JsonObject | str:
+        schema = schemas.find(schema_id)
         if schema.kind != "AVRO":
-            return f"schema {number} is of {schema.kind}, not of AVRO"
+            return f"schema {schema_id} is of {schema.kind}, not of AVRO"
         try:
             writer = read_writer(schema.text, schema.references)
         except AvroSchemaError as error:
-            return f"schema {number} {error}"
+            return f"schema {schema_id} {error}"
         return reader if writer == reader else writer
 
-    def by_id(number: int) -> JsonObject:
-        writer = parsed.get(number)
+    def find_writer(schema_id: int) -> JsonObject:
+        writer = parsed.get(schema_id)
         if writer is None:
-            writer = parsed[number] = parse(number)
+            writer = parsed[schema_id] = parse(schema_id)
         if isinstance(writer, str):
             raise UnusableSchemaError(writer)
         return writer
 
-    return by_id
+    return find_writer
 
 
 def _with_faults(decoded: Decoded, faults: dict[int, str]) -> Decoded:
     """Add the faults of bodies that could not be decompressed, and make their values null."""
-    good = pa.array([row not in faults for row in range(len(decoded.values))], pa.bool_())
+    is_valid = pa.array([row not in faults for row in range(len(decoded.values))], pa.bool_())
     values = decoded.values
-    kept = values.take(pc.if_else(good, pa.array(range(len(values)), pa.int64()), None))
-    return replace(decoded, values=kept, faults=dict(sorted({**decoded.faults, **faults}.items())))
+    masked_values = values.take(
+        pc.if_else(is_valid, pa.array(range(len(values)), pa.int64()), None)
+    )
+    return replace(
+        decoded, values=masked_values, faults=dict(sorted({**decoded.faults, **faults}.items()))
+    )
 
 
 def _merge(newest: StructType | None, grown: StructType) -> StructType:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decompressed bodies of a batch.
+"""Decompression of the bodies of a batch.
 
-The property `content_encoding` is read from the content headers. Most messages do not have it: one
-byte of each header shows whether they do.
+The property `content_encoding` is read from the content headers. Most messages do not have it, so
+one byte of the flags is checked first.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.columns.decode.codec import reason
-from headrace.columns.decode.inflate import InflateError, compressions, inflate
+from headrace.columns.decode.inflate import InflateError, inflate, parse_compressions
 from headrace.columns.schema.columns import CONTENT_HEADER
 from headrace.wire.properties import property_range
 
 FLAGS_AT: Final = 12  # The flags of a content header follow class, weight and body size.
 CONTENT_ENCODING: Final = 0x4000  # The flag of the property.
 HAS_ENCODING: Final = CONTENT_ENCODING >> 8  # The flag in the first byte of the flags.
-OPEN_BYTES_MAX: Final = 64 << 20  # Bytes of decompressed bodies that are decoded together.
+PART_BYTES_MAX: Final = 64 << 20  # The size of decompressed bodies at which a part ends.
 
 
 @dataclass(slots=True)
 class DecompressedPart:
-    """Rows of a batch, their decompressed bodies, and the faults of the others by index."""
+    """Rows of a batch with decompressed bodies; `faults` has errors of decompression by index.
+
+    The body of a row with a fault is empty.
+    """
 
     batch: pa.RecordBatch
     bodies: list[bytes]
@@ -36,9 +39,9 @@ class DecompressedPart:
 
 
 def decompress(batch: pa.RecordBatch, size_max: int) -> Iterator[DecompressedPart]:
-    """Decompress a batch, in parts whose decompressed bodies fit in memory together.
+    """Decompress a batch, in parts of limited size.
 
-    `size_max` bounds the bytes of one body.
+    A body of more than `size_max` bytes becomes a fault.
     """
     bodies: list[bytes] = batch.column("body").to_pylist()
     encodings = _encodings(batch.column(CONTENT_HEADER))
@@ -46,33 +49,35 @@ def decompress(batch: pa.RecordBatch, size_max: int) -> Iterator[DecompressedPar
         yield DecompressedPart(batch, bodies)
         return
     start, size = 0, 0
-    part: list[bytes] = []
+    part_bodies: list[bytes] = []
     faults: dict[int, str] = {}
     for row, body in enumerate(bodies):
-        names = encodings.get(row)
-        if names:
-            if size > OPEN_BYTES_MAX:
-                yield DecompressedPart(batch.slice(start, row - start), part, faults)
-                start, size, part, faults = row, 0, [], {}
+        compressions = encodings.get(row)
+        if compressions:
+            if size > PART_BYTES_MAX:
+                yield DecompressedPart(batch.slice(start, row - start), part_bodies, faults)
+                start, size, part_bodies, faults = row, 0, [], {}
             try:
-                body = inflate(body, names, size_max)
+                body = inflate(body, compressions, size_max)
             except InflateError as error:
-                faults[row - start] = reason(f"content_encoding {','.join(names[::-1])}: {error}")
+                faults[row - start] = reason(
+                    f"content_encoding {','.join(compressions[::-1])}: {error}"
+                )
                 body = b""
             size += len(body)
-        part.append(body)
-    yield DecompressedPart(batch.slice(start), part, faults)
+        part_bodies.append(body)
+    yield DecompressedPart(batch.slice(start), part_bodies, faults)
 
 
-def _encodings(heads: pa.Array) -> dict[int, tuple[str, ...]]:
+def _encodings(headers: pa.Array) -> dict[int, tuple[str, ...]]:
     """Return the compressions of compressed rows, by index."""
-    flags = pc.binary_slice(heads, FLAGS_AT, FLAGS_AT + 1)
-    octets = np.frombuffer(flags.buffers()[2], np.uint8, len(heads))  # Each has one.
+    flags = pc.binary_slice(headers, FLAGS_AT, FLAGS_AT + 1)
+    flag_bytes = np.frombuffer(flags.buffers()[2], np.uint8, len(headers))  # Each has one.
     encodings = {}
-    for row in np.flatnonzero(octets & HAS_ENCODING).tolist():
-        head = heads[row].as_py()
-        at, end = property_range(head, CONTENT_ENCODING)
-        names = compressions(head[at + 1 : end].decode(errors="replace"))
-        if names:
-            encodings[row] = names
+    for row in np.flatnonzero(flag_bytes & HAS_ENCODING).tolist():
+        header = headers[row].as_py()
+        start, end = property_range(header, CONTENT_ENCODING)
+        compressions = parse_compressions(header[start + 1 : end].decode(errors="replace"))
+        if compressions:
+            encodings[row] = compressions
     return encodings

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads of a range of a stream, or a part of a queue, with the columns of a query."""
+"""Reads of a range of a stream, or of a part of a queue, with the columns of a query."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
     from headrace.columns.archive.index import Run
     from headrace.columns.options.options import ReadOptions
     from headrace.columns.read.decoded_rows import RejectRecorder
-    from headrace.columns.schema.columns import Wanted
+    from headrace.columns.schema.columns import QueryColumns
     from headrace.columns.schema.offsets import Range
 
 
 def read_range(
     options: ReadOptions,
-    columns: Wanted,
-    piece: Range,
+    columns: QueryColumns,
+    stream_range: Range,
     source: str = "",
     *,
     browse: bool = False,
     reader: str = "",
     rejects: RejectRecorder | None = None,
-    lane: int = 0,
+    pool: int = 0,
     batch_records_max: int = BLOCK_RECORDS_MAX,
     runs: Sequence[Run] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Return the records of a range as batches, decoded if the options say so.
 
-    `source` is the queue whose leases the range has, or that `browse` reads. The broker counts lost
-    records under the name `reader`; `rejects` takes malformed ones. With `runs`, which are parts of
-    files of the archive, the range is read from there.
+    `source` is the queue that is leased or, with `browse`, browsed. The broker counts lost records
+    under the name `reader`. `rejects` records malformed messages. With `runs`, which are parts of
+    archived files, the range is read from the archive.
     """
-    reading = records.Reading(
+    range_read = records.RangeRead(
         uri=options.uri,
         fail_on_data_loss=options.fail_on_data_loss,
         filters=options.filters,
@@ -47,13 +47,15 @@ def read_range(
         browse=browse,
         archive=options.archive,
         reader=reader,
-        lane=lane,
+        pool=pool,
         batch_records_max=batch_records_max,
         spooled=bool(options.spool_directory),
     )
     if options.decoding is None:
-        return records.read(reading, piece, columns.names, source, runs)
+        return records.read_batches(range_read, stream_range, columns.names, source, runs)
     from headrace.columns.read.decoded_rows import Decoding
 
-    decoding = Decoding(options.decoding, columns, source or piece.stream, options.uri, rejects)
-    return decoding.run(records.read(reading, piece, decoding.raw, source, runs))
+    decoding = Decoding(
+        options.decoding, columns, source or stream_range.stream, options.uri, rejects
+    )
+    return decoding.run(records.read_batches(range_read, stream_range, decoding.raw, source, runs))

@@ -16,11 +16,11 @@ from headrace.client.errors import (
 )
 from headrace.client.requests import RequestRefused
 from headrace.client.stream.blocks import BLOCK_RECORDS_MAX
-from headrace.columns.errors import DataLossError, missing
+from headrace.columns.errors import DataLossError, missing_stream_error
 from headrace.columns.read import archived, spool
 from headrace.columns.read.arrow import batches
 from headrace.columns.runtime.connections import Purpose, requests, run_with_retry
-from headrace.columns.schema.offsets import Range, without
+from headrace.columns.schema.offsets import Range, subtract_gaps
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-BREAKS_MAX: Final = 5  # Connections in a row that may break without a record.
+BREAKS_MAX: Final = 5  # Successive connections that may break without a record read.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class RangeRead:
     """The options of a read of ranges, from streams or queues."""
 
     uri: Secret
@@ -47,15 +47,15 @@ class Reading:
     reconnect_timeout_s: float = 60.0
     browse: bool = False  # Browse an ordinary queue, whose positions are the offsets.
     reader: str = ""  # The name under which the broker counts lost records, or "".
-    lane: int = 0  # The connections to use; see headrace.columns.runtime.connections.own_lane.
+    pool: int = 0  # The connection pool; see headrace.columns.runtime.connections.own_pool.
     batch_records_max: int = BLOCK_RECORDS_MAX
     archive: str = ""  # The directory of records that retention dropped, or "".
-    spooled: bool = False  # The ranges are of spools; see headrace.columns.read.spool.
+    spooled: bool = False  # The ranges name spool directories; see headrace.columns.read.spool.
 
 
-def read(
-    reading: Reading,
-    piece: Range,
+def read_batches(
+    options: RangeRead,
+    stream_range: Range,
     names: tuple[str, ...],
     source: str = "",
     runs: Sequence[Run] = (),
@@ -66,52 +66,59 @@ def read(
     retention drops meanwhile are read from the archive, if there is one.
     """
     if runs:
-        yield from archived.read(reading.archive, piece, names, runs)
+        yield from archived.read_range(options.archive, stream_range, names, runs)
         return
-    at = piece.first
-    while at < piece.last:
+    offset = stream_range.first
+    while offset < stream_range.last:
         try:
-            rest = Range(piece.stream, at, piece.last)
-            yield from batches(source or piece.stream, names, records(reading, rest))
+            remaining = Range(stream_range.stream, offset, stream_range.last)
+            yield from batches(
+                source or stream_range.stream, names, read_blocks(options, remaining)
+            )
             return
-        except _Dropped as dropped:
-            gone = Range(piece.stream, dropped.first, dropped.last)
-        yield from _from_archive(reading, gone, names)
-        at = gone.last
+        except _RecordsDropped as error:
+            dropped_range = Range(stream_range.stream, error.first, error.last)
+        yield from _read_archived(options, dropped_range, names)
+        offset = dropped_range.last
 
 
-def records(reading: Reading, piece: Range) -> Iterator[Block]:
+def read_blocks(options: RangeRead, stream_range: Range) -> Iterator[Block]:
     """Read a range of a stream in wire form, in order, each record once.
 
     After a lost connection the read continues on a new one, after the last record yielded.
     """
-    if reading.spooled:
-        yield from spool.blocks(piece.stream, piece.first, piece.last)
+    if options.spooled:
+        yield from spool.blocks(stream_range.stream, stream_range.first, stream_range.last)
         return
-    at = piece.first
-    breaks = 0
-    while at < piece.last:
+    offset = stream_range.first
+    break_count = 0
+    while offset < stream_range.last:
         try:
-            for block in _read_blocks(reading, piece, at):
+            for block in _read_connection(options, stream_range, offset):
                 yield block
-                at, breaks = block.last() + 1, 0
+                offset, break_count = block.last() + 1, 0
             return
-        except _Broken as broken:
-            breaks += 1
-            if breaks > BREAKS_MAX:
-                raise broken.error from None
-            log.info("stream %r is read on at offset %d: %s", piece.stream, at, broken.error)
+        except _ConnectionBroke as interruption:
+            break_count += 1
+            if break_count > BREAKS_MAX:
+                raise interruption.error from None
+            log.info(
+                "stream %r is read on at offset %d: %s",
+                stream_range.stream,
+                offset,
+                interruption.error,
+            )
         except OffsetGone:
-            oldest = _oldest(reading, piece)
-            if reading.archive and oldest > at:
-                raise _Dropped(at, oldest) from None
-            at = _skip(reading, piece, at, oldest)
+            oldest_offset = _find_oldest(options, stream_range)
+            if options.archive and oldest_offset > offset:
+                raise _RecordsDropped(offset, oldest_offset) from None
+            offset = _skip(options, stream_range, offset, oldest_offset)
         except NotFound:
-            raise missing(piece.stream) from None
+            raise missing_stream_error(stream_range.stream) from None
 
 
-class _Dropped(Exception):
-    """Retention dropped the records [first, last), and there is an archive."""
+class _RecordsDropped(Exception):
+    """Retention dropped the records [first, last), which an archive may have."""
 
     def __init__(self, first: int, last: int) -> None:
         super().__init__(first, last)
@@ -119,20 +126,22 @@ class _Dropped(Exception):
         self.last = last
 
 
-def _from_archive(
-    reading: Reading, gone: Range, names: tuple[str, ...]
+def _read_archived(
+    options: RangeRead, dropped_range: Range, names: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
     """Read records from the archive that were dropped after their batch was planned."""
-    cover = archived.look_up(reading.archive, gone.stream, gone.first, gone.last)
-    cover.check(reading.archive, gone.stream, fail=reading.fail_on_data_loss)
-    for first, last in cover.holes:
-        if reading.reader:
-            _report_gap(reading, gone.stream, first, last)
-    for rest in without(gone, cover.holes):
-        yield from archived.read(reading.archive, rest, names, cover.runs)
+    coverage = archived.look_up_coverage(
+        options.archive, dropped_range.stream, dropped_range.first, dropped_range.last
+    )
+    coverage.check(options.archive, dropped_range.stream, fail=options.fail_on_data_loss)
+    for first, last in coverage.holes:
+        if options.reader:
+            _report_gap(options, dropped_range.stream, first, last)
+    for remaining in subtract_gaps(dropped_range, coverage.holes):
+        yield from archived.read_range(options.archive, remaining, names, coverage.runs)
 
 
-class _Broken(Exception):
+class _ConnectionBroke(Exception):
     """The connection broke during the read."""
 
     def __init__(self, error: ConnectionLost | ConnectionClosed) -> None:
@@ -140,70 +149,75 @@ class _Broken(Exception):
         self.error = error
 
 
-def _read_blocks(reading: Reading, piece: Range, at: int) -> Iterator[Block]:
-    """Read the records from `at` on over one connection, which is retried up to the first."""
+def _read_connection(options: RangeRead, stream_range: Range, offset: int) -> Iterator[Block]:
+    """Read the records from `offset` on over one connection, which is retried up to the first."""
 
-    def begin(connection: blocking.Connection) -> tuple[Block | None, Iterator[Block]]:
-        stream = connection.stream(piece.stream)
-        chosen = reading.filters or None
-        following = iter(
+    def open_blocks(connection: blocking.Connection) -> tuple[Block | None, Iterator[Block]]:
+        stream = connection.stream(stream_range.stream)
+        filters = options.filters or None
+        next_blocks = iter(
             stream.read_blocks(
-                at,
-                piece.last,
-                records_max=reading.batch_records_max,
-                filter=chosen,
-                match_unfiltered=reading.match_unfiltered,
-                browse=reading.browse,
+                offset,
+                stream_range.last,
+                records_max=options.batch_records_max,
+                filter=filters,
+                match_unfiltered=options.match_unfiltered,
+                browse=options.browse,
             )
         )
-        return next(following, None), following
+        return next(next_blocks, None), next_blocks
 
-    block, following = run_with_retry(
-        reading.uri, reading.reconnect_timeout_s, begin, known=True, lane=reading.lane
+    block, next_blocks = run_with_retry(
+        options.uri, options.reconnect_timeout_s, open_blocks, known=True, pool=options.pool
     )
     while block is not None:
         yield block
         try:
-            block = next(following, None)
+            block = next(next_blocks, None)
         except (ConnectionLost, ConnectionClosed) as error:
-            raise _Broken(error) from None
+            raise _ConnectionBroke(error) from None
 
 
-def _oldest(reading: Reading, piece: Range) -> int:
+def _find_oldest(options: RangeRead, stream_range: Range) -> int:
     """Return the oldest offset of the stream, or the end of the range if that is lower."""
 
-    def oldest(connection: blocking.Connection) -> int:
-        return connection.stream(piece.stream).first_offset()
+    def first_offset(connection: blocking.Connection) -> int:
+        return connection.stream(stream_range.stream).first_offset()
 
-    timeout_s = reading.reconnect_timeout_s
-    return min(run_with_retry(reading.uri, timeout_s, oldest, Purpose.ASK, known=True), piece.last)
+    timeout_s = options.reconnect_timeout_s
+    return min(
+        run_with_retry(options.uri, timeout_s, first_offset, Purpose.ASK, known=True),
+        stream_range.last,
+    )
 
 
-def _skip(reading: Reading, piece: Range, at: int, first: int) -> int:
+def _skip(options: RangeRead, stream_range: Range, first: int, end: int) -> int:
     """Skip the lost records [at, first); DataLossError unless the options allow it."""
-    lost = (
-        f"stream {piece.stream!r} no longer has the records from offset {at} to {first - 1}"
+    loss = (
+        f"stream {stream_range.stream!r} no longer has the records from offset {first} to {end - 1}"
         f": they were dropped by its retention before the query read them"
     )
-    if reading.fail_on_data_loss or first <= at:
+    if options.fail_on_data_loss or end <= first:
         raise DataLossError(
-            f"{lost}; set option 'failOnDataLoss' to 'false' to go on without them"
+            f"{loss}; set option 'failOnDataLoss' to 'false' to go on without them"
         ) from None
-    log.warning("%s; going on without %d records", lost, first - at)
-    if reading.reader and first > at:
-        _report_gap(reading, piece.stream, at, first)
-    return first
+    log.warning("%s; going on without %d records", loss, end - first)
+    if options.reader and end > first:
+        _report_gap(options, stream_range.stream, first, end)
+    return end
 
 
-def _report_gap(reading: Reading, stream: str, first: int, last: int) -> None:
+def _report_gap(options: RangeRead, stream: str, first: int, last: int) -> None:
     """Report lost records to the broker, which counts them."""
 
-    def ask(connection: blocking.Connection) -> None:
+    def send_gap(connection: blocking.Connection) -> None:
         if isinstance(connection.server_properties.get("headrace_id"), str):
-            asked = requests(connection)
-            asked.ask("gap.note", stream=stream, reader=reading.reader, first=first, last=last)
+            requests_client = requests(connection)
+            requests_client.ask(
+                "gap.note", stream=stream, reader=options.reader, first=first, last=last
+            )
 
     try:
-        run_with_retry(reading.uri, reading.reconnect_timeout_s, ask, Purpose.ASK, known=True)
+        run_with_retry(options.uri, options.reconnect_timeout_s, send_gap, Purpose.ASK, known=True)
     except RequestRefused as refused:
-        log.warning("stream %r: what is lost is not counted: %s", stream, refused)
+        log.warning("stream %r: lost records are not counted: %s", stream, refused)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A spool: numbered messages in a durable directory, so that any queue can be replayed.
+"""A spool: numbered messages of a queue in a durable directory, so that batches can be replayed.
 
 ::
 
-    DIRECTORY/spool.json       its identity: "v" (1), "id", "broker", "queue", "group"
-    DIRECTORY/settled          the number below which all records are settled, as text
+    DIRECTORY/spool.json       the identity: "v" (1), "id", "broker", "queue", "group"
+    DIRECTORY/settled          the first number that is not settled, as text
     DIRECTORY/lock             locked by the driver that appends
     DIRECTORY/<number>.spool   records from that number on, in order
 
@@ -32,35 +32,35 @@ from typing import Final, NamedTuple
 from headrace.client.stream.blocks import Block
 from headrace.columns.runtime import atomic_files
 
-SEGMENT_OCTETS: Final = 16 << 20
-READ_RECORDS: Final = 1000  # Records of one batch.
+SEGMENT_BYTES: Final = 16 << 20
+BATCH_RECORDS: Final = 1000  # Records of one batch.
 _HEAD: Final = Struct(">IIQIIBBB5x")
-_CHECKED: Final = 8  # The CRC covers the bytes from here on.
+_CRC_START: Final = 8  # The CRC covers the bytes from here on.
 _SUFFIX: Final = ".spool"
 
-# Number, content header, body, exchange, routing key, whether it was redelivered.
-Record = tuple[int, bytes, bytes, bytes, bytes, bool]
+# The number, content header, body, exchange, routing key, and redelivered flag of a message.
+SpoolRecord = tuple[int, bytes, bytes, bytes, bytes, bool]
 
 
 class SpoolError(RuntimeError):
-    """A spool is missing, damaged, or another query's."""
+    """A spool is missing or damaged, or belongs to another query."""
 
 
 class Entry(NamedTuple):
-    """The place of a record in the spool."""
+    """An unsettled record of a spool: its number, its size in bytes, and its digest."""
 
     number: int
-    octets: int
-    digest: bytes  # The hash of header, body and address, which identifies a redelivery.
+    size: int
+    digest: bytes  # The hash of header, body and address, by which a redelivery is recognised.
 
 
 class Spool:
-    """The spool of one reader of one queue, as its driver appends to it."""
+    """The spool of one queue and one group, opened by the driver for appending."""
 
-    def __init__(self, directory: str, what: dict[str, str]) -> None:
-        """Open it, or make it; `what` (broker, queue, group) must be the same as when it was made.
+    def __init__(self, directory: str, identity: dict[str, str]) -> None:
+        """Open the spool, or create it; `identity` has the keys broker, queue and group.
 
-        SpoolError when it is damaged, locked by another process, or of another queue.
+        SpoolError if the spool is damaged, locked by another process, or has another identity.
         """
         self.path = Path(directory)
         self.path.mkdir(parents=True, exist_ok=True)
@@ -70,8 +70,8 @@ class Spool:
         except OSError:
             os.close(self._lock)
             raise SpoolError(f"spool {directory!r} is in use by another query") from None
-        self.id = self._identify(what)
-        self.settled = settled_of(self.path)
+        self.id = self._check_identity(identity)
+        self.settled = read_settled(self.path)
         self.next = self.settled
         self.entries: list[Entry] = []  # The unsettled records.
         self._file = -1
@@ -79,49 +79,49 @@ class Spool:
         self._recover()
 
     @property
-    def octets(self) -> int:
-        """Octets of what is not settled."""
-        return sum(entry.octets for entry in self.entries)
+    def size(self) -> int:
+        """The size of the unsettled records in bytes."""
+        return sum(entry.size for entry in self.entries)
 
     def append(
         self, header: bytes, body: bytes, exchange: bytes, routing_key: bytes, *, redelivered: bool
     ) -> int:
-        """Append a message, return its number; it counts after :meth:`sync`."""
+        """Append a message and return its number; the message is durable after :meth:`sync`."""
         number = self.next
-        if self._file < 0 or self._size >= SEGMENT_OCTETS:
-            self._begin(number)
+        if self._file < 0 or self._size >= SEGMENT_BYTES:
+            self._begin_file(number)
         length = _HEAD.size + len(header) + len(body) + len(exchange) + len(routing_key)
         flags = 1 if redelivered else 0
-        rest = b"".join((header, body, exchange, routing_key))
+        payload = b"".join((header, body, exchange, routing_key))
         head = _HEAD.pack(
             length, 0, number, len(header), len(body), len(exchange), len(routing_key), flags
         )
-        check = zlib.crc32(rest, zlib.crc32(head[_CHECKED:]))
-        data = head[:4] + check.to_bytes(4, "big") + head[_CHECKED:] + rest
-        at = 0
-        while at < len(data):
-            at += os.write(self._file, data[at:])
+        check = zlib.crc32(payload, zlib.crc32(head[_CRC_START:]))
+        data = head[:4] + check.to_bytes(4, "big") + head[_CRC_START:] + payload
+        position = 0
+        while position < len(data):
+            position += os.write(self._file, data[position:])
         self._size += length
         self.entries.append(Entry(number, length, digest(header, body, exchange, routing_key)))
         self.next = number + 1
         return number
 
     def sync(self) -> None:
-        """Make what was appended durable."""
+        """Make all appended messages durable."""
         if self._file >= 0:
             os.fsync(self._file)
 
-    def settle(self, upto: int) -> None:
-        """Be done with all numbers below `upto`, durably; files of nothing else go."""
-        if upto <= self.settled:
+    def settle(self, end: int) -> None:
+        """Settle all numbers below `end` durably, and delete files without other records."""
+        if end <= self.settled:
             return
-        upto = min(upto, self.next)
-        atomic_files.write_whole(self.path / "settled", str(upto).encode())
-        self.settled = upto
-        self.entries = [entry for entry in self.entries if entry.number >= upto]
+        end = min(end, self.next)
+        atomic_files.write_whole(self.path / "settled", str(end).encode())
+        self.settled = end
+        self.entries = [entry for entry in self.entries if entry.number >= end]
         files = segments(self.path)
-        for (_, path), (following, _) in pairwise(files):
-            if following <= upto:
+        for (_, path), (next_number, _) in pairwise(files):
+            if next_number <= end:
                 path.unlink()
 
     def close(self) -> None:
@@ -131,15 +131,15 @@ class Spool:
             self._file = -1
         os.close(self._lock)
 
-    def _identify(self, what: dict[str, str]) -> int:
+    def _check_identity(self, identity: dict[str, str]) -> int:
         path = self.path / "spool.json"
         if not path.exists():
             if segments(self.path):
                 raise SpoolError(f"{self.path} holds a spool without its spool.json")
-            made = {"v": 1, "id": secrets.randbits(53), **what}
-            atomic_files.write_whole(path, json.dumps(made).encode())
+            metadata = {"v": 1, "id": secrets.randbits(53), **identity}
+            atomic_files.write_whole(path, json.dumps(metadata).encode())
         stored = json.loads(path.read_text())
-        for name, value in what.items():
+        for name, value in identity.items():
             if stored.get(name) != value:
                 raise SpoolError(
                     f"{self.path} is the spool of {name} {stored.get(name)!r}, not of {value!r}"
@@ -150,23 +150,23 @@ class Spool:
         files = segments(self.path)
         for first, path in files:
             end = 0
-            for record, octets in scan(path):
+            for record, size in scan(path):
                 number, header, body, exchange, routing_key, _ = record
-                end += octets
+                end += size
                 self.next = number + 1
                 if number >= self.settled:
                     record_digest = digest(header, body, exchange, routing_key)
-                    self.entries.append(Entry(number, octets, record_digest))
+                    self.entries.append(Entry(number, size, record_digest))
             if end < path.stat().st_size:
                 if path != files[-1][1]:
-                    raise SpoolError(f"{path} is damaged at octet {end}")
+                    raise SpoolError(f"{path} is damaged at byte {end}")
                 os.truncate(path, end)
             self.next = max(self.next, first)
         numbers = list(range(self.settled, self.next))
         if [entry.number for entry in self.entries] != numbers:
             raise SpoolError(f"{self.path} has lost records from {self.settled} on")
 
-    def _begin(self, number: int) -> None:
+    def _begin_file(self, number: int) -> None:
         if self._file >= 0:
             os.fsync(self._file)
             os.close(self._file)
@@ -176,41 +176,41 @@ class Spool:
         atomic_files.sync_folder(self.path)
 
 
-def read(directory: str, first: int, last: int) -> Iterator[list[Record]]:
-    """The records of [first, last), in batches; in whatever process can see the directory.
+def read(directory: str, first: int, last: int) -> Iterator[list[SpoolRecord]]:
+    """Yield the records [first, last) in batches. Any process that has the directory may read it.
 
-    SpoolError when some of them are not there.
+    SpoolError if a record is missing.
     """
     path = Path(directory)
     files = segments(path)
-    batch: list[Record] = []
-    at = first
-    for k, (_, segment) in enumerate(files):
-        if k + 1 < len(files) and files[k + 1][0] <= first:
+    batch: list[SpoolRecord] = []
+    position = first
+    for index, (_, segment) in enumerate(files):
+        if index + 1 < len(files) and files[index + 1][0] <= first:
             continue
         for record, _ in scan(segment):
-            if at <= record[0] < last:
-                if record[0] != at:
+            if position <= record[0] < last:
+                if record[0] != position:
                     break
                 batch.append(record)
-                at += 1
-                if len(batch) == READ_RECORDS:
+                position += 1
+                if len(batch) == BATCH_RECORDS:
                     yield batch
                     batch = []
-        if at >= last:
+        if position >= last:
             break
     if batch:
         yield batch
-    if at < last:
+    if position < last:
         raise SpoolError(
-            f"spool {directory!r} has no record {at}: the option 'spoolDirectory' must name a "
-            "directory that the driver and all executors share, and its content belongs to the "
+            f"spool {directory!r} has no record {position}: the option 'spoolDirectory' must name "
+            "a directory that the driver and all executors share, and its content belongs to the "
             "checkpoint"
         )
 
 
 def blocks(directory: str, first: int, last: int) -> Iterator[Block]:
-    """As :func:`read`, as the client gives records of streams."""
+    """Yield the records [first, last) as blocks, like records of streams; see :func:`read`."""
     block = Block()
     for batch in read(directory, first, last):
         for record in batch:
@@ -222,35 +222,47 @@ def blocks(directory: str, first: int, last: int) -> Iterator[Block]:
         yield block
 
 
-def scan(path: Path) -> Iterator[tuple[Record, int]]:
-    """Yield the intact records at the start of a file, each with its bytes."""
+def scan(path: Path) -> Iterator[tuple[SpoolRecord, int]]:
+    """Yield the intact records at the start of a file, each with its size in bytes."""
     with path.open("rb") as file:
         while len(head := file.read(_HEAD.size)) == _HEAD.size:
-            length, check, number, header, body, where, key, flags = _HEAD.unpack(head)
-            if length != _HEAD.size + header + body + where + key:
+            length, check, number, header, body, exchange_size, routing_key_size, flags = (
+                _HEAD.unpack(head)
+            )
+            if length != _HEAD.size + header + body + exchange_size + routing_key_size:
                 return
-            rest = file.read(length - _HEAD.size)
-            if len(rest) < length - _HEAD.size:
+            payload = file.read(length - _HEAD.size)
+            if len(payload) < length - _HEAD.size:
                 return
-            if zlib.crc32(rest, zlib.crc32(head[_CHECKED:])) != check:
+            if zlib.crc32(payload, zlib.crc32(head[_CRC_START:])) != check:
                 return
-            at = header + body
-            exchange, routing_key = rest[at : at + where], rest[at + where :]
-            record = number, rest[:header], rest[header:at], exchange, routing_key, flags == 1
+            position = header + body
+            exchange, routing_key = (
+                payload[position : position + exchange_size],
+                payload[position + exchange_size :],
+            )
+            record = (
+                number,
+                payload[:header],
+                payload[header:position],
+                exchange,
+                routing_key,
+                flags == 1,
+            )
             yield record, length
 
 
-def segments(path: Path) -> list[tuple[int, Path]]:
+def segments(directory: Path) -> list[tuple[int, Path]]:
     """Return the files of a spool in order, each with its first number."""
     files = []
-    for each in path.glob(f"*{_SUFFIX}"):
+    for path in directory.glob(f"*{_SUFFIX}"):
         with contextlib.suppress(ValueError):
-            files.append((int(each.name.removesuffix(_SUFFIX)), each))
+            files.append((int(path.name.removesuffix(_SUFFIX)), path))
     return sorted(files)
 
 
-def settled_of(path: Path) -> int:
-    """Return the number below which all records are settled."""
+def read_settled(path: Path) -> int:
+    """Return the first number that is not settled."""
     try:
         return int((path / "settled").read_text())
     except FileNotFoundError:
@@ -258,8 +270,8 @@ def settled_of(path: Path) -> int:
 
 
 def digest(header: bytes, body: bytes, exchange: bytes, routing_key: bytes) -> bytes:
-    """Return the identity by which a redelivered message is known."""
-    made = hashlib.blake2b(header, digest_size=16)
+    """Return the hash by which a redelivered message is recognised."""
+    result = hashlib.blake2b(header, digest_size=16)
     for part in (body, exchange, b"\0", routing_key):
-        made.update(part)
-    return made.digest()
+        result.update(part)
+    return result.digest()

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schemas of writers, from a schema registry and from the files that keep them."""
+"""Schemas of writers, from a schema registry and its cache in files."""

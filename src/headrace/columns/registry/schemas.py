@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The writers' schemas by id: in memory, in files beside the checkpoint, or from a registry.
+"""Writers' schemas by id: in memory, in files beside the checkpoint, or from a registry.
 
 A registered schema never changes, so the file of an id is written once. A query that reads a range
-again finds its schemas in the files and sends no request. Unknown ids are not stored, because they
+again takes the schemas from the files, without a request. Unknown ids are not stored, because they
 may be registered later.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headrace.columns.errors import RegistryError
-from headrace.columns.registry.client import Registered, Registry
+from headrace.columns.registry.client import RegisteredSchema, Registry
 from headrace.columns.runtime.atomic_files import write_whole
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 FOLDER: Final = "registry"  # A subdirectory of the versions of the schema.
-KNOWN_MAX: Final = 1000  # Schemas in the memory of a process.
-UNKNOWN_MAX: Final = 100  # Unknown ids of a task: a hostile writer could use any number of them.
+SCHEMAS_MAX: Final = 1000  # The maximum number of schemas in the memory of a process.
+UNKNOWN_MAX: Final = 100  # The maximum number of unknown ids of a task, against hostile writers.
 REFERENCES_MAX: Final = 64  # References of a schema, counted at every depth.
 
 
@@ -37,18 +37,18 @@ class UnusableSchemaError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema with its references by name, dependencies first."""
+    """A schema with its references, which are pairs of name and text, dependencies first."""
 
     kind: str
     text: str
     references: tuple[tuple[str, str], ...] = ()
 
 
-_known: OrderedDict[tuple[str, int], Schema] = OrderedDict()
+_schemas: OrderedDict[tuple[str, int], Schema] = OrderedDict()
 
 
-class Schemas:
-    """The schemas that a task needs. `location` is the directory of the versions, or empty."""
+class WriterSchemas:
+    """The cache of the schemas of a task; `location` is the directory of the versions, or ""."""
 
     def __init__(
         self,
@@ -61,25 +61,25 @@ class Schemas:
         self._registry = registry(address)
         self._unknown: set[int] = set()
 
-    def of(self, number: int) -> Schema:
+    def find(self, schema_id: int) -> Schema:
         """Return the schema with this id; UnusableSchemaError if it is missing or unusable."""
-        key = (self._address.url, number)
-        schema = _known.get(key)
+        key = (self._address.url, schema_id)
+        schema = _schemas.get(key)
         if schema is None:
-            schema = self._load(number) or self._fetch(number)
-            _known[key] = schema
-            if len(_known) > KNOWN_MAX:
-                _known.popitem(last=False)
+            schema = self._load(schema_id) or self._fetch(schema_id)
+            _schemas[key] = schema
+            if len(_schemas) > SCHEMAS_MAX:
+                _schemas.popitem(last=False)
         return schema
 
-    def _load(self, number: int) -> Schema | None:
+    def _load(self, schema_id: int) -> Schema | None:
         if self._folder is None:
             return None
-        path = self._folder / f"{number}.json"
+        path = self._folder / f"{schema_id}.json"
         try:
             entry: JsonObject = json.loads(path.read_text("utf-8"))
-            if entry["v"] != FORMAT or entry["id"] != number:
-                raise KeyError(number)
+            if entry["v"] != FORMAT or entry["id"] != schema_id:
+                raise KeyError(schema_id)
             references = tuple((str(name), str(text)) for name, text in entry["references"])
             return Schema(entry["type"], entry["schema"], references)
         except FileNotFoundError:
@@ -87,51 +87,54 @@ class Schemas:
         except (ValueError, KeyError, TypeError):
             raise RegistryError(f"{path} is not a schema of a registry") from None
 
-    def _fetch(self, number: int) -> Schema:
-        if number in self._unknown:
-            raise UnusableSchemaError(f"the registry has no schema {number}")
+    def _fetch(self, schema_id: int) -> Schema:
+        if schema_id in self._unknown:
+            raise UnusableSchemaError(f"the registry has no schema {schema_id}")
         if len(self._unknown) >= UNKNOWN_MAX:
             raise UnusableSchemaError(
-                f"schema {number} is not asked for: {UNKNOWN_MAX} others of this task are unknown"
+                f"schema {schema_id} is not asked for: {UNKNOWN_MAX} others of this task are "
+                "unknown"
             )
-        registered = self._registry.schema(number)
+        registered = self._registry.schema(schema_id)
         if registered is None:
-            self._unknown.add(number)
-            raise UnusableSchemaError(f"the registry has no schema {number}")
+            self._unknown.add(schema_id)
+            raise UnusableSchemaError(f"the registry has no schema {schema_id}")
         schema = Schema(
-            registered.kind, registered.text, tuple(self._references(number, registered).items())
+            registered.kind, registered.text, tuple(self._references(schema_id, registered).items())
         )
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
-            entry = {"v": FORMAT, "id": number, "type": schema.kind, "schema": schema.text}
+            entry = {"v": FORMAT, "id": schema_id, "type": schema.kind, "schema": schema.text}
             entry["references"] = [list(reference) for reference in schema.references]
-            write_whole(self._folder / f"{number}.json", json.dumps(entry, indent=1))
+            write_whole(self._folder / f"{schema_id}.json", json.dumps(entry, indent=1))
         return schema
 
-    def _references(self, number: int, schema: Registered) -> dict[str, str]:
+    def _references(self, schema_id: int, schema: RegisteredSchema) -> dict[str, str]:
         """Return the references of a schema by name, dependencies first."""
         texts: dict[str, str] = {}
-        open_: set[tuple[str, int]] = set()
+        open_versions: set[tuple[str, int]] = set()
 
-        def add(registered: Registered) -> None:
+        def add(registered: RegisteredSchema) -> None:
             for reference in registered.references:
-                place = (reference.subject, reference.version)
-                problem = f"schema {number} refers to version {place[1]} of {place[0]!r}"
-                if place in open_:
-                    raise UnusableSchemaError(f"{problem}, which refers to itself")
+                version_key = (reference.subject, reference.version)
+                fault = (
+                    f"schema {schema_id} refers to version {version_key[1]} of {version_key[0]!r}"
+                )
+                if version_key in open_versions:
+                    raise UnusableSchemaError(f"{fault}, which refers to itself")
                 if reference.name in texts:
                     continue
-                if len(texts) + len(open_) >= REFERENCES_MAX:
+                if len(texts) + len(open_versions) >= REFERENCES_MAX:
                     raise UnusableSchemaError(
-                        f"schema {number} has more than {REFERENCES_MAX} references"
+                        f"schema {schema_id} has more than {REFERENCES_MAX} references"
                     )
-                other = self._registry.version(*place)
-                if other is None:
-                    raise UnusableSchemaError(f"{problem}, which the registry does not have")
-                open_.add(place)
-                add(other)
-                open_.discard(place)
-                texts[reference.name] = other.text
+                reference_schema = self._registry.version(*version_key)
+                if reference_schema is None:
+                    raise UnusableSchemaError(f"{fault}, which the registry does not have")
+                open_versions.add(version_key)
+                add(reference_schema)
+                open_versions.discard(version_key)
+                texts[reference.name] = reference_schema.text
 
         add(schema)
         return texts

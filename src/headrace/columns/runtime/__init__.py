@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State of a process that outlives a read: connections, and versions of a schema in files."""
+"""State that outlives a read: connections of the process, and versions of a schema in files."""

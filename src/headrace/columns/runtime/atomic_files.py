@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small files and names that survive a crash: when a call returns, they are on the disk.
+"""Durable writes of small files and names: when a call returns, they survive a crash.
 
-Temporary names begin with a dot, so that Spark, Arrow and others do not read them as data.
+Temporary names begin with a dot, so that Spark, Arrow and other readers ignore them.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from pathlib import Path
 
 
 def write_whole(path: Path, data: str | bytes) -> None:
-    """Replace a file: readers, and crashes, find the old content or the new."""
-    octets = data.encode() if isinstance(data, str) else data
-    other = path.with_name(f".{path.name}.{os.getpid()}")
-    with other.open("wb") as file:
-        file.write(octets)
+    """Replace a file atomically: a reader sees the old or the new content, even after a crash."""
+    content = data.encode() if isinstance(data, str) else data
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    other.replace(path)
+    temporary.replace(path)
     sync_folder(path.parent)
 
 
 def sync_file(path: Path) -> None:
-    """Make what is in a file durable."""
+    """Make the content of a file durable."""
     _sync(path, os.O_RDONLY)
 
 
@@ -42,8 +42,8 @@ def sync_folders(folder: Path, root: Path) -> None:
 
 
 def _sync(path: Path, flags: int) -> None:
-    number = os.open(path, flags | os.O_CLOEXEC)
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
-        os.fsync(number)
+        os.fsync(descriptor)
     finally:
-        os.close(number)
+        os.close(descriptor)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections of this process to brokers, and the retry of work when they break.
 
-Spark reuses its Python workers, so connections are kept: one for reads, one for writes, and one for
-requests. A broker that is short of memory stops reading from connections that publish messages, but
-serves requests. Only the connection for writes reconnects by itself. All other work goes through
-`run_with_retry`, which repeats it on a new connection until a time limit.
+Spark reuses its Python workers, so a process keeps its connections. Reads, writes and requests have
+a connection each, because a broker that is short of memory stops reading from connections that
+publish messages, but serves requests. Only the connection for writes reconnects by itself. Other
+operations use `run_with_retry`, which repeats them on a new connection until a time limit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from headrace.client.errors import (
     ConnectionLost,
 )
 from headrace.client.requests import ANSWER_S
-from headrace.columns.options.uri import urls
+from headrace.columns.options.uri import split_urls
 from headrace.spec.tables import V0_9_1
 
 if TYPE_CHECKING:
@@ -37,13 +37,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BACKOFF: Final = Reconnect(delay_s=0.1, delay_max_s=2.0)
-WRITING: Final = Reconnect(delay_s=0.1, delay_max_s=2.0, attempts=35)  # About a minute.
-LINKS_MAX: Final = 16  # Brokers that a process stays connected to, per purpose.
-LANES_MAX: Final = 64  # Concurrent reads that have connections of their own.
-ANSWER_UNTOLD_S: Final = 3600.0  # An alarm may take long; heartbeats detect a dead broker.
-NOT_HERE: Final = (402, 530)  # Codes for an unknown virtual host; the version decides which.
-FORCED: Final = 320  # connection.close by an operator, or by a broker that stops.
+RETRY_BACKOFF: Final = Reconnect(delay_s=0.1, delay_max_s=2.0)
+WRITE_RECONNECT: Final = Reconnect(delay_s=0.1, delay_max_s=2.0, attempts=35)  # About a minute.
+CONNECTIONS_MAX: Final = 16  # Brokers that a process stays connected to, per purpose.
+POOLS_MAX: Final = 64  # Concurrent reads that have connections of their own.
+# The time limit of an answer in versions whose broker does not report that it is blocked. An alarm
+# may take long, and heartbeats detect a dead broker.
+ANSWER_UNNOTIFIED_S: Final = 3600.0
+UNKNOWN_VHOST: Final = (402, 530)  # Reply codes for an unknown virtual host, by version.
+CONNECTION_FORCED: Final = 320  # connection.close by an operator, or by a broker that stops.
 
 T = TypeVar("T")
 
@@ -56,59 +58,67 @@ class Purpose(Enum):
     ASK = "ask"
 
 
-Key = tuple[int, str, Purpose, int]
-_links: dict[Key, blocking.Connection] = {}
-_requests: dict[Key, Requests] = {}
-_known: set[tuple[int, str]] = set()  # Brokers that this process has been connected to.
-_lanes: set[int] = set()  # The lanes in use; sequential reads share lane 0.
+ConnectionKey = tuple[int, str, Purpose, int]
+_connections: dict[ConnectionKey, blocking.Connection] = {}
+_requests: dict[ConnectionKey, Requests] = {}
+_reached: set[tuple[int, str]] = set()  # Brokers to which this process has been connected.
+_pools: set[int] = set()  # The pools in use; sequential reads share pool 0.
 _lock = threading.Lock()
 
 
 class TooManyReadsError(RuntimeError):
-    """This process has `LANES_MAX` concurrent reads."""
+    """This process has `POOLS_MAX` concurrent reads."""
 
 
-def link(uri: Secret, purpose: Purpose = Purpose.READ, lane: int = 0) -> blocking.Connection:
-    """Return the connection of this process; it opens at the first call and after a loss."""
-    key = (os.getpid(), str(uri), purpose, lane)
+def get_connection(
+    uri: Secret, purpose: Purpose = Purpose.READ, pool: int = 0
+) -> blocking.Connection:
+    """Return the connection of this process for a purpose; open it if it is missing or closed.
+
+    Pool 0 is shared by sequential reads. If it has too many connections, the oldest one is closed.
+    """
+    key = (os.getpid(), str(uri), purpose, pool)
     with _lock:
-        kept = _links.get(key)
-        if kept is not None and not kept.is_closed:
-            return kept
-        again = WRITING if purpose is Purpose.WRITE else None
-        kept = blocking.connect(urls(uri), reconnect=again, name=f"{_product()}-{purpose.value}")
-        _links.pop(key, None)
-        shared = [link_key for link_key in _links if link_key[3] == 0]
-        while lane == 0 and len(shared) >= LINKS_MAX * len(Purpose):
+        connection = _connections.get(key)
+        if connection is not None and not connection.is_closed:
+            return connection
+        reconnect = WRITE_RECONNECT if purpose is Purpose.WRITE else None
+        connection = blocking.connect(
+            split_urls(uri), reconnect=reconnect, name=f"{_product()}-{purpose.value}"
+        )
+        _connections.pop(key, None)
+        shared = [other_key for other_key in _connections if other_key[3] == 0]
+        while pool == 0 and len(shared) >= CONNECTIONS_MAX * len(Purpose):
             oldest = shared.pop(0)
             _requests.pop(oldest, None)
-            _links.pop(oldest).close()
-        _links[key] = kept
-        _known.add(key[:2])
-        return kept
+            _connections.pop(oldest).close()
+        _connections[key] = connection
+        _reached.add(key[:2])
+        return connection
 
 
 @contextmanager
-def own_lane(uri: Secret) -> Iterator[int]:
-    """Give a read connections of its own, which close at its end.
+def own_pool(uri: Secret) -> Iterator[int]:
+    """Reserve a pool of connections for one read; they close at the end of the `with` block.
 
-    A connection stops reading while one of its reads takes no records, and then its other reads
-    stop as well. So reads that advance together, as both sides of a join do, must not share one.
+    A connection stops receiving while one of its reads takes no records, which stops its other
+    reads, too. So reads that advance together, such as both sides of a join, need separate pools.
+    TooManyReadsError if all pools are in use.
     """
     with _lock:
-        lane = next((number for number in range(1, LANES_MAX + 1) if number not in _lanes), 0)
-        if not lane:
+        pool = next((number for number in range(1, POOLS_MAX + 1) if number not in _pools), 0)
+        if not pool:
             raise TooManyReadsError(
-                f"{LANES_MAX} reads are open at once in this process, which is the limit: let some "
+                f"{POOLS_MAX} reads are open at once in this process, which is the limit: let some "
                 "end first"
             )
-        _lanes.add(lane)
+        _pools.add(pool)
     try:
-        yield lane
+        yield pool
     finally:
-        _close(uri, lane)
+        _close(uri, pool)
         with _lock:
-            _lanes.discard(lane)
+            _pools.discard(pool)
 
 
 def _product() -> str:
@@ -117,74 +127,79 @@ def _product() -> str:
 
 
 def requests(connection: blocking.Connection) -> Requests:
-    """Return the requests on the broker of a connection that `link` gave for Purpose.ASK."""
-    for key, kept in _links.items():
-        if kept is connection:
-            asked = _requests.get(key)
-            if asked is None or asked.source.connection is not connection.source:
-                # Other versions have no connection.blocked.
-                hears_of_blocking = connection.version is V0_9_1
-                timeout_s = ANSWER_S if hears_of_blocking else ANSWER_UNTOLD_S
-                asked = _requests[key] = Requests(connection, timeout_s=timeout_s)
-            return asked
-    raise AssertionError("a connection that `link` did not give")
+    """Return the client of requests on a connection from `get_connection` for Purpose.ASK."""
+    for key, known_connection in _connections.items():
+        if known_connection is connection:
+            requests_client = _requests.get(key)
+            if (
+                requests_client is None
+                or requests_client.source.connection is not connection.source
+            ):
+                # Versions other than 0-9-1 do not have connection.blocked.
+                has_blocked_notices = connection.version is V0_9_1
+                timeout_s = ANSWER_S if has_blocked_notices else ANSWER_UNNOTIFIED_S
+                requests_client = _requests[key] = Requests(connection, timeout_s=timeout_s)
+            return requests_client
+    raise AssertionError("the connection is not from get_connection")
 
 
 def run_with_retry(
     uri: Secret,
     timeout_s: float,
-    work: Callable[[blocking.Connection], T],
+    operation: Callable[[blocking.Connection], T],
     purpose: Purpose = Purpose.READ,
     *,
     known: bool = False,
-    lane: int = 0,
+    pool: int = 0,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Run `work` over a connection; repeat it when the connection breaks or cannot be opened.
+    """Run `operation` over a connection; repeat it when the connection breaks or cannot be opened.
 
     Retries end `timeout_s` after the first failure. A broker that was never reached is not retried,
-    unless it is `known`, as for a task whose driver has reached it. `work` must be idempotent.
+    unless it is `known`, as for a task whose driver has reached it. `operation` must be idempotent.
     """
-    until: float | None = None
-    several = len(urls(uri)) > 1
-    delays = BACKOFF.delays(several=several)
+    deadline_s: float | None = None
+    has_alternatives = len(split_urls(uri)) > 1
+    delays = RETRY_BACKOFF.delays(several=has_alternatives)
     while True:
         try:
-            return work(link(uri, purpose, lane))
+            return operation(get_connection(uri, purpose, pool))
         except AuthenticationFailed:
             raise
         except (ConnectFailed, ConnectionLost, ConnectionClosed, ConfirmLost) as error:
-            if not (known or (os.getpid(), str(uri)) in _known) or _is_final(error, several):
+            if not (known or (os.getpid(), str(uri)) in _reached) or _is_final(
+                error, has_alternatives
+            ):
                 raise
-            now = clock()
-            until = now + timeout_s if until is None else until
-            if now >= until:
+            now_s = clock()
+            deadline_s = now_s + timeout_s if deadline_s is None else deadline_s
+            if now_s >= deadline_s:
                 raise
             log.info("connecting again: %s", error)
-            sleep(min(next(delays), until - now))
+            sleep(min(next(delays), deadline_s - now_s))
 
 
 def forget(uri: Secret) -> None:
-    """Close the connections of this process; the next call makes new ones."""
+    """Close the connections of the shared pool; the next operation opens new ones."""
     _close(uri, 0)
 
 
-def _close(uri: Secret, lane: int) -> None:
+def _close(uri: Secret, pool: int) -> None:
     for purpose in Purpose:
-        kept = _links.pop((os.getpid(), str(uri), purpose, lane), None)
-        if kept is not None:
-            kept.close()
+        connection = _connections.pop((os.getpid(), str(uri), purpose, pool), None)
+        if connection is not None:
+            connection.close()
 
 
-def _is_final(error: Exception, several: bool) -> bool:
+def _is_final(error: Exception, has_alternatives: bool) -> bool:
     """Return True if the broker refused the connection, so that a retry cannot help.
 
-    With `several` brokers an unknown virtual host is no refusal: while a virtual host moves between
-    brokers, none of them knows it for a moment.
+    With `has_alternatives` an unknown virtual host is not a refusal. While a virtual host moves
+    between brokers, it is briefly missing on all of them.
     """
     if isinstance(error, ConnectionClosed):
-        return error.code not in (FORCED, 200)
-    if several and isinstance(error, ConnectFailed) and error.code in NOT_HERE:
+        return error.code not in (CONNECTION_FORCED, 200)
+    if has_alternatives and isinstance(error, ConnectFailed) and error.code in UNKNOWN_VHOST:
         return False
-    return isinstance(error, ConnectFailed) and error.code not in (0, FORCED)
+    return isinstance(error, ConnectFailed) and error.code not in (0, CONNECTION_FORCED)

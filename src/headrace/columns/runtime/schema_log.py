@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The versions of a schema, in files beside the checkpoint: `0.json`, `1.json` and so on.
 
-A version never changes. Two writers of the same version cannot both succeed: a file is complete
-when it gets its name, and a name that is taken is not given again. So tasks on several executors
-may find new columns at the same time, and none of these is lost.
+A version never changes. A file gets its name when it is complete, and a name is used once, so only
+one of two concurrent writers of a version succeeds. Tasks on several executors can therefore add
+new columns at the same time without losing any.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 VERSIONS_MAX: Final = 10_000
-ATTEMPTS_MAX: Final = 100  # Each time another writer was faster.
+ATTEMPTS_MAX: Final = 100  # The maximum number of conflicts with other writers.
 
 
 class SchemaLogError(RuntimeError):
-    """The directory of the versions holds something else, or cannot be written."""
+    """A file in the directory is not a version, or a version cannot be added."""
 
 
 class SchemaLog:
-    """The versions in one directory, which is made when the first is added."""
+    """The versions in one directory, which is created with the first version."""
 
     def __init__(self, location: str) -> None:
         self.path = Path(location)
 
     def versions(self) -> list[int]:
-        """The numbers of the versions there are, in order."""
+        """Return the numbers of the existing versions, in order."""
         if not self.path.is_dir():
             return []
         names = [path.stem for path in self.path.glob("*.json")]
@@ -49,32 +49,38 @@ class SchemaLog:
         return StructType.from_json(self._read(versions[-1])["schema"]) if versions else None
 
     def avro_schemas(self) -> list[str]:
-        """All of Avro's schemas that were in use, oldest first."""
+        """Return the Avro schemas of all versions as JSON, oldest first."""
         entries = [self._read(version) for version in self.versions()]
         return [entry["avro"] for entry in entries if "avro" in entry]
 
-    def put(self, form: str, change: Callable[[StructType | None], StructType]) -> StructType:
-        """Add what `change` makes of the newest schema, unless it is the same; the newest then."""
+    def put(
+        self, value_format: str, change: Callable[[StructType | None], StructType]
+    ) -> StructType:
+        """Replace the newest schema by `change(newest)`, and return the result.
+
+        A version is added only if the schema changes. `change` gets None if there is no version,
+        and is called again after a conflict with another writer.
+        """
         for _ in range(ATTEMPTS_MAX):
             versions = self.versions()
             newest = self._read(versions[-1]) if versions else None
-            before = None if newest is None else StructType.from_json(newest["schema"])
-            after = change(before)
-            if after == before:
-                return after
-            entry = {"v": FORMAT, "format": form, "schema": after.to_json()}
-            if self._add(entry, _next(versions)):
-                return after
+            old_schema = None if newest is None else StructType.from_json(newest["schema"])
+            new_schema = change(old_schema)
+            if new_schema == old_schema:
+                return new_schema
+            entry = {"v": FORMAT, "format": value_format, "schema": new_schema.to_json()}
+            if self._add(entry, _next_version(versions)):
+                return new_schema
         raise SchemaLogError(f"gave up on {self.path} after {ATTEMPTS_MAX} conflicting writes")
 
     def put_avro(self, text: str, schema: StructType) -> None:
-        """Add a schema of Avro unless it is the newest."""
+        """Add a version with an Avro schema, unless the newest version has it."""
         for _ in range(ATTEMPTS_MAX):
             versions = self.versions()
             if versions and self._read(versions[-1]).get("avro") == text:
                 return
             entry = {"v": FORMAT, "format": "avro", "schema": schema.to_json(), "avro": text}
-            if self._add(entry, _next(versions)):
+            if self._add(entry, _next_version(versions)):
                 return
         raise SchemaLogError(f"gave up on {self.path} after {ATTEMPTS_MAX} conflicting writes")
 
@@ -89,10 +95,7 @@ class SchemaLog:
         return dict(entry)
 
     def _add(self, entry: JsonObject, version: int) -> bool:
-        """Write a version; False when another writer was faster.
-
-        It is the one after that from which the entry was made: so nothing is written over.
-        """
+        """Write a version; return False if another writer has added this version already."""
         if version >= VERSIONS_MAX:
             raise SchemaLogError(f"{self.path} holds {VERSIONS_MAX} versions: start another")
         self.path.mkdir(parents=True, exist_ok=True)
@@ -112,5 +115,5 @@ class SchemaLog:
             draft.unlink(missing_ok=True)
 
 
-def _next(versions: list[int]) -> int:
+def _next_version(versions: list[int]) -> int:
     return versions[-1] + 1 if versions else 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of a read, as Spark and as Arrow have them."""
+"""The columns of a read, with their types in Spark's DDL and in Arrow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.columns.schema.types import (
     StructType,
 )
 
-STRINGS: Final = (
+STRING_PROPERTIES: Final = (
     "content_type",
     "content_encoding",
     "correlation_id",
@@ -27,8 +27,8 @@ STRINGS: Final = (
     "app_id",
     "cluster_id",
 )
-OCTETS: Final = ("delivery_mode", "priority")
-# Properties in the protocol's order, without headers, which have a column of their own.
+OCTET_PROPERTIES: Final = ("delivery_mode", "priority")
+# The properties in the protocol's order, except headers, which are a column of their own.
 PROPERTIES: Final = (
     "content_type",
     "content_encoding",
@@ -49,7 +49,7 @@ PROPERTIES: Final = (
 def _sql_type(name: str) -> str:
     if name == "timestamp":
         return "TIMESTAMP"
-    return "INT" if name in OCTETS else "STRING"
+    return "INT" if name in OCTET_PROPERTIES else "STRING"
 
 
 DDL: Final = (
@@ -59,14 +59,14 @@ DDL: Final = (
     "timestamp TIMESTAMP"
 )
 
-MOMENT: Final = pa.timestamp("us", tz="UTC")
-HEADERS: Final = pa.map_(pa.string(), pa.string())
+MOMENT_TYPE: Final = pa.timestamp("us", tz="UTC")
+HEADERS_TYPE: Final = pa.map_(pa.string(), pa.string())
 
 
 def _arrow_type(name: str) -> pa.DataType:
     if name == "timestamp":
-        return MOMENT
-    return pa.int32() if name in OCTETS else pa.string()
+        return MOMENT_TYPE
+    return pa.int32() if name in OCTET_PROPERTIES else pa.string()
 
 
 PROPERTIES_TYPE: Final = pa.struct([pa.field(name, _arrow_type(name)) for name in PROPERTIES])
@@ -77,24 +77,24 @@ COLUMNS: Final = pa.schema(
         ("exchange", pa.string()),
         ("routing_key", pa.string()),
         ("properties", PROPERTIES_TYPE),
-        ("headers", HEADERS),
+        ("headers", HEADERS_TYPE),
         ("redelivered", pa.bool_()),
         ("stream", pa.string()),
         ("offset", pa.int64()),
-        ("timestamp", MOMENT),
+        ("timestamp", MOMENT_TYPE),
         ("content_header", pa.binary()),
     ]
 )
-# The bytes of the content header keep every type. Only a given schema can select this column.
+# The content header as bytes, which keep every type. Only a user's schema can select this column.
 CONTENT_HEADER: Final = "content_header"
 
 
 # The columns that decoding adds to `value` and the column for rescued data.
-DECODED: Final = {"_corrupt_record": pa.binary(), "_corrupt_reason": pa.string()}
+DECODED_COLUMNS: Final = {"_corrupt_record": pa.binary(), "_corrupt_reason": pa.string()}
 
 
 class SchemaError(ValueError):
-    """The columns of a read or of rows to write are not columns of a message."""
+    """A read or a write has columns that messages do not have, or columns of other types."""
 
 
 class Decoding(Protocol):
@@ -109,74 +109,86 @@ class Decoding(Protocol):
         """The name of the column for rescued data."""
 
     def schema(self) -> DataType | None:
-        """Return the schema that was given; None when it is to be inferred."""
+        """Return the schema in the options; None if it must be inferred."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """The columns of a query in their order, and the type of `value` if it is among them."""
+class QueryColumns:
+    """The names of the columns of a query, in order, and the type of the column `value`.
+
+    The type is None if the query does not have that column.
+    """
 
     names: tuple[str, ...]
     value: DataType | None = None
 
     @property
     def raw(self) -> tuple[str, ...]:
-        """The columns that do not come from decoding the body."""
+        """The names of the columns that do not come from decoding the body."""
         return tuple(name for name in self.names if name in COLUMNS.names)
 
     def arrow_schema(self, rescued: str) -> pa.Schema:
         """Return the Arrow schema; `rescued` is the name of the column for rescued data."""
         from headrace.columns.schema.types import arrow_type
 
-        kinds = {**DECODED, rescued: pa.string()}
+        decoded_types = {**DECODED_COLUMNS, rescued: pa.string()}
         if self.value is not None:
-            kinds["value"] = arrow_type(self.value)
+            decoded_types["value"] = arrow_type(self.value)
         return pa.schema(
             [
-                COLUMNS.field(name) if name in COLUMNS.names else pa.field(name, kinds[name])
+                COLUMNS.field(name)
+                if name in COLUMNS.names
+                else pa.field(name, decoded_types[name])
                 for name in self.names
             ]
         )
 
 
-def parse_columns(schema: StructType, decoding: Decoding | None = None) -> Wanted:
-    """Return the columns of a schema, which is the user's or from `read_schema`."""
-    ours = {**dict(_columns()), CONTENT_HEADER: "binary"}
+def parse_columns(schema: StructType, decoding: Decoding | None = None) -> QueryColumns:
+    """Return the columns of a schema; SchemaError for one that messages do not have."""
+    sql_type_by_column = {**dict(_column_types()), CONTENT_HEADER: "binary"}
     value = None
     if decoding is not None:
-        ours |= {decoding.rescued: "string"} if decoding.rescued else {}
-        ours |= {"value": "", "_corrupt_record": "binary", "_corrupt_reason": "string"}
+        sql_type_by_column |= {decoding.rescued: "string"} if decoding.rescued else {}
+        sql_type_by_column |= {
+            "value": "",
+            "_corrupt_record": "binary",
+            "_corrupt_reason": "string",
+        }
     for field in schema.fields:
         name, sql_type = field.name, field.kind.text()
-        if name not in ours:
+        if name not in sql_type_by_column:
             hint = "; option 'value' makes one" if name == "value" else ""
             raise SchemaError(
-                f"format 'amqp' has no column {name!r}; it has {', '.join(ours)}{hint}"
+                f"format 'amqp' has no column {name!r}; it has "
+                f"{', '.join(sql_type_by_column)}{hint}"
             )
         if name == "value":
             value = _value_type(field.kind, decoding)
-        elif sql_type.lower() != ours[name]:
-            raise SchemaError(f"column {name!r} is of type {ours[name]}, not {sql_type}")
-    return Wanted(tuple(field.name for field in schema.fields), value)
+        elif sql_type.lower() != sql_type_by_column[name]:
+            raise SchemaError(
+                f"column {name!r} is of type {sql_type_by_column[name]}, not {sql_type}"
+            )
+    return QueryColumns(tuple(field.name for field in schema.fields), value)
 
 
 def _value_type(kind: DataType, decoding: Decoding | None) -> DataType:
     """Return the type of the column `value`; SchemaError if the format cannot have it."""
     assert decoding is not None
-    form = decoding.format
-    if form in ("string", "binary"):
-        fits = kind.text() == form
-    elif form in ("avro", "protobuf"):
+    value_format = decoding.format
+    if value_format in ("string", "binary"):
+        fits = kind.text() == value_format
+    elif value_format in ("avro", "protobuf"):
         fits = kind == decoding.schema()
     else:
         fits = isinstance(kind, StructType | ArrayType | MapType)
     if not fits:
-        raise SchemaError(f"column 'value' cannot be of type {kind.text()} with {form!r}")
+        raise SchemaError(f"column 'value' cannot be of type {kind.text()} with {value_format!r}")
     return kind
 
 
 def all_columns() -> StructType:
-    """Every column of a read, in order."""
+    """Return every column of a read that Spark has by default, in order."""
     from headrace.columns.schema.ddl import parse_schema
 
     columns = parse_schema(DDL)
@@ -184,6 +196,6 @@ def all_columns() -> StructType:
     return columns
 
 
-def _columns() -> list[tuple[str, str]]:
-    """Name and type of each column, as Spark's simpleString() spells the types."""
+def _column_types() -> list[tuple[str, str]]:
+    """Return the name and type of each column, in the spelling of Spark's simpleString()."""
     return [(field.name, field.kind.text()) for field in all_columns().fields]

@@ -7,14 +7,14 @@ Spark keeps it as JSON in the checkpoint and compares it as text, so the keys ha
     {"v": 2, "broker": "5f…", "epoch": 0, "from": {"orders": 1000}, "ids": {"orders": 7},
      "lost": {"orders": 40}, "pos": {"orders": 1200}}
 
-`pos` has an exclusive end: 1200 means that 0 to 1199 were read. `broker` is the broker's identity
+`pos` is exclusive: at 1200, records 0 to 1199 have been read. `broker` is the broker's identity
 and `ids` are the ids of the streams: another stream of the same name would have other records.
 `epoch` counts the batches without records, which make Spark commit the batch before them. An offset
 has no address and no secret.
 
 `from` is the start of a batch that does not start at the end of the batch before. The first batch
 of a stream has it: Spark does not log the initial offset, and asks for it again when it replays
-that batch after a crash. "latest" has another meaning by then, but the end of the batch is logged
+that batch after a crash. By then "latest" is another offset, but the end of the batch is logged
 and has the offset. A batch also has `from` when retention dropped unread records: `lost` counts
 them over the life of the query. `skipped` counts records that retention dropped after their batch
 was planned; the tasks report them to the broker.
@@ -23,12 +23,12 @@ was planned; the tasks report them to the broker.
 is in the checkpoint, so the query gets its group back after a restart. For a queue, `pos` and
 `from` have numbers of leased messages under the queue's name, and `ids` has the id of the lease.
 
-`archived` has, by stream, the end of the part of a batch that retention has dropped and that is
-read from the archive (option `archive`); the rest is read from the broker. `gaps` has the ranges
-that neither of them has, as first offset and end, if gaps are allowed. A batch that runs again uses
+With the option `archive`, a batch reads dropped records from the archive and later records from the
+broker. `archived` has the end of the archived part of each stream. `gaps` has the ranges that are
+missing in both, as first offset and end, if the options allow gaps. A batch that runs again uses
 the same values, even if retention or the archive has changed since then.
 
-Format 1 had neither `broker`, `ids` nor `lost`. It can be read, and the next batch has format 2.
+Format 1 lacks `broker`, `ids` and `lost`. It is still read; the next batch has format 2.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """The next offset of each stream, and the first offset of streams whose reading just began.
+    """The position of a query, with the fields that the module describes.
 
     `broker` is "" for a broker without an identity, and None in a checkpoint of format 1; then
     `ids` is empty. `owner` is "" for a query without a group.
@@ -76,8 +76,8 @@ class Offset:
     archived: Mapping[str, int] = field(default_factory=dict)
     gaps: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
 
-    def begun(self) -> dict[str, int]:
-        """The streams of which nothing has been read, and where each begins."""
+    def unread_starts(self) -> dict[str, int]:
+        """Return the first offset of each stream of which no record has been read."""
         return {
             stream: position
             for stream, position in self.origin.items()
@@ -120,25 +120,25 @@ class Offset:
             isinstance(epoch, int) and isinstance(broker, str | None) and isinstance(owner, str)
         ):
             raise OffsetError("the checkpoint has an offset with a malformed epoch or broker")
-        positions, *others = (
-            _numbers(offset.get(key, missing))
-            for key, missing in (
+        positions, *remaining = (
+            _parse_positions(offset.get(key, default))
+            for key, default in (
                 *(("pos", None), ("from", {}), ("ids", {}), ("lost", {})),
                 ("skipped", {}),
                 ("archived", {}),
             )
         )
-        origin, ids, lost, skipped, archived = others
-        gaps = _gaps(offset.get("gaps", {}))
+        origin, ids, lost, skipped, archived = remaining
+        gaps = _parse_gaps(offset.get("gaps", {}))
         return cls(positions, origin, epoch, broker, ids, lost, skipped, owner, archived, gaps)
 
 
-def first_of(start: Offset, end: Offset) -> dict[str, int]:
+def batch_start(start: Offset, end: Offset) -> dict[str, int]:
     """Return the offset of each stream at which the batch between two offsets begins."""
     return {**start.positions, **end.origin}
 
 
-def _numbers(value: object) -> dict[str, int]:
+def _parse_positions(value: object) -> dict[str, int]:
     if not isinstance(value, dict) or not all(
         isinstance(position, int) and position >= 0 for position in value.values()
     ):
@@ -146,11 +146,13 @@ def _numbers(value: object) -> dict[str, int]:
     return dict(value)
 
 
-def _gaps(value: object) -> dict[str, list[list[int]]]:
+def _parse_gaps(value: object) -> dict[str, list[list[int]]]:
     if not isinstance(value, dict) or not all(
         isinstance(gaps, list)
         and all(
-            isinstance(gap, list) and len(gap) == 2 and all(isinstance(at, int) for at in gap)
+            isinstance(gap, list)
+            and len(gap) == 2
+            and all(isinstance(offset, int) for offset in gap)
             for gap in gaps
         )
         for gaps in value.values()
@@ -159,9 +161,9 @@ def _gaps(value: object) -> dict[str, list[list[int]]]:
     return dict(value)
 
 
-def ranges(start: Mapping[str, int], end: Mapping[str, int]) -> list[Range]:
-    """Return the ranges between two offsets, of the streams of `end` that `start` has, too."""
-    pieces = []
+def ranges_between(start: Mapping[str, int], end: Mapping[str, int]) -> list[Range]:
+    """Return the nonempty ranges from `start` to `end`; `start` has every stream of `end`."""
+    stream_ranges = []
     for stream in sorted(end):
         first = start[stream]
         if end[stream] < first:
@@ -170,40 +172,44 @@ def ranges(start: Mapping[str, int], end: Mapping[str, int]) -> list[Range]:
                 "stands: it was deleted and made again; start with a new checkpoint"
             )
         if end[stream] > first:
-            pieces.append(Range(stream, first, end[stream]))
-    return pieces
+            stream_ranges.append(Range(stream, first, end[stream]))
+    return stream_ranges
 
 
-def without(piece: Range, gaps: Iterable[Sequence[int]]) -> list[Range]:
-    """Return the pieces of a range between gaps; the gaps, first and end of each, are in order."""
-    pieces, at = [], piece.first
+def subtract_gaps(stream_range: Range, gaps: Iterable[Sequence[int]]) -> list[Range]:
+    """Return the parts of a range outside of its gaps, which are sorted pairs [first, end)."""
+    parts, position = [], stream_range.first
     for first, last in gaps:
-        if last <= at or first >= piece.last:
+        if last <= position or first >= stream_range.last:
             continue
-        if first > at:
-            pieces.append(Range(piece.stream, at, first))
-        at = last
-    if at < piece.last:
-        pieces.append(Range(piece.stream, at, piece.last))
-    return pieces
+        if first > position:
+            parts.append(Range(stream_range.stream, position, first))
+        position = last
+    if position < stream_range.last:
+        parts.append(Range(stream_range.stream, position, stream_range.last))
+    return parts
 
 
-def split(
-    uncut: Iterable[Range], count: int, size_min: int = 1, size_max: int | None = None
+def cut_ranges(
+    ranges: Iterable[Range], count: int, size_min: int = 1, size_max: int | None = None
 ) -> list[Range]:
-    """Cut ranges into about `count` pieces of nearly equal size, none below `size_min` for it.
+    """Cut ranges into about `count` parts of nearly equal size, each within one range.
 
-    Every range gives at least one piece, and as many as it takes for none to be above `size_max`.
-    A pure function, so that a replay plans the same tasks.
+    A range is not cut into parts of fewer than `size_min` records, unless `size_max` requires it.
+    No part has more than `size_max` records. The result depends on the arguments only, so a batch
+    that runs again has the same tasks.
     """
-    whole = list(uncut)
-    total = sum(map(len, whole))
-    pieces = []
-    for span in whole:
-        share = max(1, round(count * len(span) / total))
-        share = min(share, max(1, len(span) // size_min))
+    stream_ranges = list(ranges)
+    total = sum(map(len, stream_ranges))
+    parts = []
+    for stream_range in stream_ranges:
+        part_count = max(1, round(count * len(stream_range) / total))
+        part_count = min(part_count, max(1, len(stream_range) // size_min))
         if size_max is not None:
-            share = max(share, -(-len(span) // size_max))
-        cuts = [span.first + len(span) * i // share for i in range(share + 1)]
-        pieces += [Range(span.stream, a, b) for a, b in pairwise(cuts)]
-    return pieces
+            part_count = max(part_count, -(-len(stream_range) // size_max))
+        cuts = [
+            stream_range.first + len(stream_range) * index // part_count
+            for index in range(part_count + 1)
+        ]
+        parts += [Range(stream_range.stream, first, last) for first, last in pairwise(cuts)]
+    return parts

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The types of decoded values, with the names that Spark gives them.
 
-They are ours, so that a process without Spark can decode. `to_json` is the format of Spark's own
-schemas, in which versions of a schema are kept.
+A process without Spark can decode with these classes. `to_json` returns the format of Spark's own
+schemas, in which the versions of a schema are stored.
 """
 
 from __future__ import annotations
@@ -203,8 +203,8 @@ class StructType(DataType):
 
 
 @dataclass(frozen=True, slots=True)
-class OtherType(DataType):
-    """A type of an engine that no column of a message has; `spelling` is for errors."""
+class UnsupportedType(DataType):
+    """A type of Spark that a decoded value cannot have; `spelling` is for errors."""
 
     spelling: str
 
@@ -212,12 +212,12 @@ class OtherType(DataType):
         return self.spelling
 
 
-SIMPLE: Final[tuple[type[DataType], ...]] = (
+SIMPLE_TYPES: Final[tuple[type[DataType], ...]] = (
     *(NullType, BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType),
     *(StringType, BinaryType, DateType, TimestampType, TimestampNTZType),
 )
-_BY_NAME: Final = {kind.name: kind for kind in SIMPLE}
-_ARROW: Final[dict[type[DataType], pa.DataType]] = {
+_TYPES_BY_NAME: Final = {kind.name: kind for kind in SIMPLE_TYPES}
+_ARROW_TYPES: Final[dict[type[DataType], pa.DataType]] = {
     NullType: pa.null(),
     BooleanType: pa.bool_(),
     ByteType: pa.int8(),
@@ -235,7 +235,7 @@ _ARROW: Final[dict[type[DataType], pa.DataType]] = {
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """Return the type of a column in a batch; it is the one that Spark expects."""
+    """Return the type of a column in an Arrow batch, as Spark expects it."""
     if isinstance(kind, DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, ArrayType):
@@ -244,7 +244,7 @@ def arrow_type(kind: DataType) -> pa.DataType:
         return pa.map_(arrow_type(kind.key), pa.field("value", arrow_type(kind.value)))
     if isinstance(kind, StructType):
         return pa.struct([pa.field(field.name, arrow_type(field.kind)) for field in kind.fields])
-    return _ARROW[type(kind)]
+    return _ARROW_TYPES[type(kind)]
 
 
 def _from_json(value: Json) -> DataType:
@@ -252,9 +252,9 @@ def _from_json(value: Json) -> DataType:
         if value.startswith("decimal(") and value.endswith(")"):
             precision, scale = value[8:-1].split(",")
             return DecimalType(int(precision), int(scale))
-        if value not in _BY_NAME:
+        if value not in _TYPES_BY_NAME:
             raise ValueError(f"{value!r} is not a type")
-        return _BY_NAME[value]()
+        return _TYPES_BY_NAME[value]()
     if value["type"] == "struct":
         return StructType(
             StructField(field["name"], _from_json(field["type"])) for field in value["fields"]

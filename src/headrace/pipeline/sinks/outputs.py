@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.columns.options.options import SINK_OCTETS_MAX
+from headrace.columns.options.options import SINK_ID_BYTES_MAX
 from headrace.pipeline.config.check import amqp_sink_options, spark_options
 from headrace.pipeline.config.settings import (
     AmqpSink,
@@ -156,7 +156,7 @@ class ConsoleOutput:
 
 def sink_id(writer: str) -> str:
     """The name that a broker knows a writer by, of which it has room for 64 bytes."""
-    if len(writer.encode()) <= SINK_OCTETS_MAX:
+    if len(writer.encode()) <= SINK_ID_BYTES_MAX:
         return writer
     digest = hashlib.sha256(writer.encode()).hexdigest()[:24]
     return f"{writer.encode()[:36].decode(errors='ignore')}-{digest}"

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver's side of reads of streams: plan batches, ask the broker."""
+"""Reads of streams in the driver: planning of batches, and requests to the broker."""

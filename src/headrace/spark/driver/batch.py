@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from headrace.columns.options.options import partitions_default
-from headrace.columns.schema.offsets import split
+from headrace.columns.schema.offsets import cut_ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,34 +17,34 @@ if TYPE_CHECKING:
     from headrace.columns.archive.index import Archive, Run
     from headrace.columns.archive.split import ArchiveSplit
     from headrace.columns.options.options import ReadOptions
-    from headrace.columns.schema.columns import Wanted
+    from headrace.columns.schema.columns import QueryColumns
     from headrace.columns.schema.offsets import Range
     from headrace.spark.task.rejects import Rejects
 
-PARTITION_RECORDS_MIN: Final = 1000  # Below this a task costs more than it brings.
+PARTITION_RECORDS_MIN: Final = 1000  # A task for fewer records costs more time than it saves.
 
 
 class RangePartition(InputPartition):
-    """The range that one task reads. Spark may print it, so it has no address of a broker."""
+    """The range that one task reads. Spark may print it, so it must not have a broker's URL."""
 
-    def __init__(self, piece: Range | None) -> None:
-        super().__init__(piece)
-        self.piece = piece
+    def __init__(self, stream_range: Range | None) -> None:
+        super().__init__(stream_range)
+        self.stream_range = stream_range
         self.owner = ""  # The name of the query at the broker, or "".
         self.runs: tuple[Run, ...] = ()  # The parts of an archive that have the range.
-        self.has_rejects = False  # Whether messages of the lease are rejected in advance.
+        self.has_rejects = False  # True if messages of the lease are rejected in advance.
 
 
 class StreamBatchReader(DataSourceReader):
-    """Reads what the streams hold when the query is planned."""
+    """The reader of a batch query on the records that streams have when it is planned."""
 
-    def __init__(self, options: ReadOptions, wanted: Wanted) -> None:
+    def __init__(self, options: ReadOptions, columns: QueryColumns) -> None:
         self.options = options
-        self.wanted = wanted
+        self.columns = columns
 
     def partitions(self) -> list[InputPartition]:
         """Return the partitions of the ranges to read."""
-        from headrace.columns.survey import archived_ranges, stream_ranges
+        from headrace.columns.broker_streams import archived_ranges, stream_ranges
 
         options, archive, archive_split = self.options, None, None
         if options.archive:
@@ -55,14 +55,16 @@ class StreamBatchReader(DataSourceReader):
         else:
             ranges = stream_ranges(options)
         # Spark needs a partition even when there are no records.
-        return list(plan(options, ranges, archive, archive_split) or [RangePartition(None)])
+        return list(
+            plan_partitions(options, ranges, archive, archive_split) or [RangePartition(None)]
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range as Arrow batches."""
-        return read_partition(self.options, self.wanted, partition)
+        return read_partition(self.options, self.columns, partition)
 
 
-def plan(
+def plan_partitions(
     options: ReadOptions,
     ranges: list[Range],
     archive: Archive | None = None,
@@ -71,23 +73,27 @@ def plan(
     """Return the partitions of ranges; the same ranges and split give the same partitions."""
     if archive_split is not None:
         ranges = archive_split.cut(ranges)
-    most = options.partition_records_max
+    records_max = options.partition_records_max
     if options.partitions_min is not None:
-        pieces = split(ranges, options.partitions_min, size_max=most)
+        stream_ranges = cut_ranges(ranges, options.partitions_min, size_max=records_max)
     else:
-        pieces = split(ranges, partitions_default(), PARTITION_RECORDS_MIN, most)
-    partitions = [RangePartition(piece) for piece in pieces]
-    for partition, piece in zip(partitions, pieces, strict=True):
-        if archive is not None and archive_split is not None and archive_split.has(piece):
-            from headrace.columns.archive.split import runs_of
+        stream_ranges = cut_ranges(ranges, partitions_default(), PARTITION_RECORDS_MIN, records_max)
+    partitions = [RangePartition(stream_range) for stream_range in stream_ranges]
+    for partition, stream_range in zip(partitions, stream_ranges, strict=True):
+        if (
+            archive is not None
+            and archive_split is not None
+            and archive_split.is_archived(stream_range)
+        ):
+            from headrace.columns.archive.split import find_runs
 
-            partition.runs = tuple(runs_of(archive, piece))
+            partition.runs = tuple(find_runs(archive, stream_range))
     return partitions
 
 
 def read_partition(
     options: ReadOptions,
-    columns: Wanted,
+    columns: QueryColumns,
     partition: InputPartition,
     source: str = "",
     *,
@@ -100,22 +106,22 @@ def read_partition(
     from headrace.columns.read.read_range import read_range
 
     assert isinstance(partition, RangePartition), partition
-    piece = partition.piece
-    if piece is None:
+    stream_range = partition.stream_range
+    if stream_range is None:
         return iter(())
     rejects: Rejects | None = None
     rejecting = options.decoding is not None and options.decoding.rejects
     if rejecting or partition.has_rejects:
         from headrace.spark.task.rejects import Rejects
 
-        rejects = Rejects(options, partition.owner, piece)
+        rejects = Rejects(options, partition.owner, stream_range)
         if not rejecting:
             rejects.clear()
             rejects = None
     return read_range(
         options,
         columns,
-        piece,
+        stream_range,
         source,
         browse=browse,
         reader=partition.owner,

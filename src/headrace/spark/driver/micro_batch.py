@@ -21,30 +21,30 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from headrace.columns.schema.offsets import Offset, first_of, ranges
-from headrace.spark.driver.batch import plan, read_partition
+from headrace.columns.schema.offsets import Offset, batch_start, ranges_between
+from headrace.spark.driver.batch import plan_partitions, read_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.columns.options.options import ReadOptions
-    from headrace.columns.schema.columns import Wanted
-    from headrace.spark.driver.planner import Planner
+    from headrace.columns.schema.columns import QueryColumns
+    from headrace.spark.driver.planner import StreamPlanner
 
 
-class Planning(Protocol):
-    """Planner of micro-batches."""
+class BatchPlanner(Protocol):
+    """A planner of micro-batches, of streams or of a queue."""
 
-    def initial(self) -> Offset:
+    def initial_offset(self) -> Offset:
         """Return the first offset of a query without checkpoint."""
 
-    def aim(self) -> None:
+    def fix_target(self) -> None:
         """Fix the current end offsets as the target (trigger availableNow)."""
 
-    def latest(self) -> Offset | None:
+    def latest_offset(self) -> Offset | None:
         """Return the current end offset, if it is known yet."""
 
-    def following(self, before: Offset, *, unlimited: bool = False) -> Offset | None:
+    def plan_batch(self, before: Offset, *, unlimited: bool = False) -> Offset | None:
         """Return the end of the batch after `before`; None if no batch is due."""
 
     def commit(self, end: Offset) -> None:
@@ -54,18 +54,18 @@ class Planning(Protocol):
 class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The common part of reads of streams and queues, which pass Spark's calls to a planner."""
 
-    def __init__(self, options: ReadOptions, wanted: Wanted) -> None:
+    def __init__(self, options: ReadOptions, columns: QueryColumns) -> None:
         self.options = options
-        self.wanted = wanted
+        self.columns = columns
         self._initial: Offset | None = None
-        self._planner: Planning | None = None  # Only the driver has one.
+        self._planner: BatchPlanner | None = None  # Only the driver has one.
 
-    def make_planner(self) -> Planning:
+    def make_planner(self) -> BatchPlanner:
         """Make the planner."""
         raise NotImplementedError
 
     @property
-    def planner(self) -> Planning:
+    def planner(self) -> BatchPlanner:
         """Return the planner; the first call makes it, in the driver's process."""
         if self._planner is None:
             self._planner = self.make_planner()
@@ -74,7 +74,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, object]:  # noqa: N802  # The names of Spark's interface.
         """Return the first offset of a query without checkpoint, the same at each call."""
         if self._initial is None:
-            self._initial = self.planner.initial()
+            self._initial = self.planner.initial_offset()
         return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -82,15 +82,15 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self.options
         if options.records_per_trigger_max is not None:
             return ReadMaxRows(options.records_per_trigger_max)
-        if options.octets_per_trigger_max is not None:
-            return ReadMaxBytes(options.octets_per_trigger_max)
+        if options.bytes_per_trigger_max is not None:
+            return ReadMaxBytes(options.bytes_per_trigger_max)
         if options.records_per_trigger_min > 1:
             return ReadMinRows(options.records_per_trigger_min)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Leave later arrivals to the next run (trigger availableNow)."""
-        self.planner.aim()
+        """Exclude records that arrive later (trigger availableNow)."""
+        self.planner.fix_target()
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
         """Return the end of the next micro-batch; `start` itself if there is no new record.
@@ -99,13 +99,13 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         trigger(once=True), no limit.
         """
         unlimited = isinstance(limit, ReadAllAvailable)
-        end = self.planner.following(Offset.from_json(start), unlimited=unlimited)
+        end = self.planner.plan_batch(Offset.from_json(start), unlimited=unlimited)
         return start if end is None else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
         """Return the latest offset of the source, for the progress of the query."""
-        latest = self.planner.latest()
-        return None if latest is None else latest.to_json()
+        latest_offset = self.planner.latest_offset()
+        return None if latest_offset is None else latest_offset.to_json()
 
     def commit(self, end: dict[str, object]) -> None:
         """Commit a batch, by its end: its rows are in the sink, and the next batch is logged."""
@@ -117,42 +117,44 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class StreamReader(MicroBatchReader):
-    """Reads streams from the checkpoint on; docs/guides/spark.md has the guarantees."""
+    """The reader of a streaming query on streams; docs/guides/spark.md has the guarantees."""
 
-    def make_planner(self) -> Planner:
+    def make_planner(self) -> StreamPlanner:
         """Make the planner."""
-        from headrace.columns.survey import Survey
-        from headrace.spark.driver.planner import Planner
+        from headrace.columns.broker_streams import BrokerStreams
+        from headrace.spark.driver.planner import StreamPlanner
 
-        survey = Survey(self.options)
+        streams = BrokerStreams(self.options)
         offset_store = None
         if self.options.group:
             from headrace.spark.driver.stream_group import StreamGroup
 
-            offset_store = StreamGroup(self.options, survey)
+            offset_store = StreamGroup(self.options, streams)
         archive = None
         if self.options.archive:
             from headrace.columns.archive.index import Archive
 
             archive = Archive(self.options.archive)
-        return Planner(self.options, survey, time.monotonic, offset_store, archive)
+        return StreamPlanner(self.options, streams, time.monotonic, offset_store, archive)
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
         """Return the partitions of a micro-batch, equal for equal offsets, also after a restart."""
-        last = Offset.from_json(end)
-        first = first_of(Offset.from_json(start), last)
-        pieces = ranges(first, last.positions)
-        if last.archived:
+        end_offset = Offset.from_json(end)
+        start_positions = batch_start(Offset.from_json(start), end_offset)
+        stream_ranges = ranges_between(start_positions, end_offset.positions)
+        if end_offset.archived:
             from headrace.columns.archive.split import ArchiveSplit
 
-            archive = cast("Planner", self.planner).archive
-            planned = plan(self.options, pieces, archive, ArchiveSplit.of(last))
+            archive = cast("StreamPlanner", self.planner).archive
+            partitions = plan_partitions(
+                self.options, stream_ranges, archive, ArchiveSplit.of(end_offset)
+            )
         else:
-            planned = plan(self.options, pieces)
-        for partition in planned:
-            partition.owner = last.owner
-        return list(planned)
+            partitions = plan_partitions(self.options, stream_ranges)
+        for partition in partitions:
+            partition.owner = end_offset.owner
+        return list(partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range as Arrow batches, in the process of its task."""
-        return read_partition(self.options, self.wanted, partition)
+        return read_partition(self.options, self.columns, partition)

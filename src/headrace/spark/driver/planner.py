@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The range of the next micro-batch of a streaming read of streams.
 
-The planner opens no connection: it calls a `Broker`, which `survey` implements. The range of a
-batch is decided once and stored in its end offset. Its partitions follow from its start and its end
-alone.
+The planner opens no connections. It calls a `Broker`, which `broker_streams` implements. The range
+of a batch is decided once and stored in its end offset. The partitions of a batch depend on its
+start and its end only.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from headrace.columns.archive.split import split_ranges
 from headrace.columns.archived_broker import ArchivedBroker
 from headrace.columns.errors import DataLossError
 from headrace.columns.options.kinds import Edge
-from headrace.columns.positions import positions
-from headrace.columns.schema.offsets import Offset, OffsetError, first_of, ranges
+from headrace.columns.positions import resolve_bound
+from headrace.columns.schema.offsets import Offset, OffsetError, batch_start, ranges_between
 from headrace.spark.driver.batch_limits import limit_bytes, limit_records
 
 if TYPE_CHECKING:
     from headrace.columns.archive.index import Archive
     from headrace.columns.options.options import ReadOptions
-    from headrace.columns.positions import Broker, StreamBounds
+    from headrace.columns.positions import Broker, StreamExtent
 
 log = logging.getLogger(__name__)
 
 
 class OffsetStore(Protocol):
-    """The committed offsets of a group of readers, for operators to see."""
+    """The store of a group's committed positions, which operators see."""
 
     def begin(self, start: Mapping[str, int], ids: Mapping[str, int]) -> dict[str, int]:
         """Store the first position of the group in each stream; return its initial positions."""
@@ -48,8 +48,8 @@ class OffsetStore(Protocol):
         """Commit the positions of finished batches; return the positions of the group."""
 
 
-class Planner:
-    """Decides what each micro-batch of one query covers."""
+class StreamPlanner:
+    """The planner of the micro-batches of one query on streams."""
 
     def __init__(
         self,
@@ -69,197 +69,224 @@ class Planner:
         self._clock = clock
         self._offset_store = offset_store
         self._owner = ""  # The name under which this process owns the group.
-        self._kept: dict[str, int] = {}  # The group's position in each stream.
-        self._target: dict[str, StreamBounds] | None = None
+        self._group_positions: dict[str, int] = {}  # The group's position in each stream.
+        self._target: dict[str, StreamExtent] | None = None
         self._waiting_since: float | None = None  # The time when too few records were ready.
-        self._begun: Mapping[str, int] | None = None  # The first offsets of the running batch.
-        self._counted = False  # Whether the lost records of that batch are counted.
+        # The first offset of each stream in the running batch.
+        self._batch_start: Mapping[str, int] | None = None
+        self._skips_counted = False  # True if the lost records of that batch are counted.
 
-    def initial(self) -> Offset:
+    def initial_offset(self) -> Offset:
         """Return the first offset of a query without checkpoint; with a group, the group's first.
 
         Nothing is claimed yet: Spark also calls this when it replays the first batch of a query,
         whose checkpoint names the owner.
         """
-        places = self._broker.places()
-        ids = _ids(places)
-        start = positions(self._broker, self.options.starting, places)
+        extents = self._broker.extents()
+        ids = _ids(extents)
+        start = resolve_bound(self._broker, self.options.starting, extents)
         if self._offset_store is None:
             owner = "" if self.options.fail_on_data_loss else uuid.uuid4().hex
             return Offset(start, start, 0, self._broker.identity(), ids, owner=owner)
-        remembered = self._offset_store.begin(start, ids) if start else {}
-        bound_by_stream = self.options.starting.of(tuple(places))
-        for stream, at in bound_by_stream.items():
-            if at is Edge.LATEST:
-                start[stream] = min(remembered[stream], start[stream])
+        group_starts = self._offset_store.begin(start, ids) if start else {}
+        position_by_stream = self.options.starting.of(tuple(extents))
+        for stream, position in position_by_stream.items():
+            if position is Edge.LATEST:
+                start[stream] = min(group_starts[stream], start[stream])
         owner = uuid.uuid4().hex
         return Offset(start, start, 0, self._broker.identity(), ids, owner=owner)
 
-    def aim(self) -> None:
+    def fix_target(self) -> None:
         """Fix the current end offsets as the target (trigger availableNow)."""
-        self._target = self._broker.places()
+        self._target = self._broker.extents()
 
-    def latest(self) -> Offset:
-        """Return the ends of the streams."""
-        places = self._broker.places()
-        ends = {stream: place.next for stream, place in places.items()}
-        return Offset(ends, {}, 0, self._broker.identity(), _ids(places))
+    def latest_offset(self) -> Offset:
+        """Return an offset at the present end of every stream."""
+        extents = self._broker.extents()
+        ends = {stream: extent.next for stream, extent in extents.items()}
+        return Offset(ends, {}, 0, self._broker.identity(), _ids(extents))
 
-    def following(self, before: Offset, *, unlimited: bool = False) -> Offset | None:
-        """Return the end of the batch after `before`; None if no batch is due.
+    def plan_batch(self, previous: Offset, *, unlimited: bool = False) -> Offset | None:
+        """Return the end of the batch after `previous`; None if no batch is due.
 
         DataLossError when retention dropped unread records, OffsetError when the broker or a stream
         is not the one of the checkpoint.
         """
-        places = self._broker.places()
-        self._check_identity(before, places)
+        extents = self._broker.extents()
+        self._check_identity(previous, extents)
         if self._offset_store is not None:
-            before = self._join_group(before, places)
-        skipped_before = before.skipped
+            previous = self._join_group(previous, extents)
+        previous_skipped = previous.skipped
         if not self.options.fail_on_data_loss:
-            before = self._count_skipped(before, places)
-        before = replace(before, archived={}, gaps={})  # They belong to the batch before.
-        end = self._end(before, places, unlimited=unlimited)
-        if end is None and before.skipped != skipped_before:
-            return replace(before, epoch=before.epoch + 1, origin=before.begun())
+            previous = self._count_skipped(previous, extents)
+        previous = replace(previous, archived={}, gaps={})  # They belong to the batch before.
+        end = self._plan_end(previous, extents, unlimited=unlimited)
+        if end is None and previous.skipped != previous_skipped:
+            return replace(previous, epoch=previous.epoch + 1, origin=previous.unread_starts())
         if end is None and any(
-            self._kept.get(stream, at) < at for stream, at in before.positions.items()
+            self._group_positions.get(stream, position) < position
+            for stream, position in previous.positions.items()
         ):
             # The group lacks the commit of the last batch; an empty batch makes Spark commit it.
-            return replace(before, epoch=before.epoch + 1, origin=before.begun())
+            return replace(previous, epoch=previous.epoch + 1, origin=previous.unread_starts())
         return end
 
     def commit(self, end: Offset) -> None:
         """Commit a batch, by its end: its rows are in the sink."""
         if self._offset_store is not None:
-            places = self._broker.places()
-            joined = self._join_group(end, places)
-            done = {stream: at for stream, at in end.positions.items() if stream in places}
-            if done:
-                self._kept.update(self._offset_store.commit(joined.owner, done, _ids(places)))
+            extents = self._broker.extents()
+            joined = self._join_group(end, extents)
+            finished_positions = {
+                stream: position for stream, position in end.positions.items() if stream in extents
+            }
+            if finished_positions:
+                self._group_positions.update(
+                    self._offset_store.commit(joined.owner, finished_positions, _ids(extents))
+                )
 
-    def _join_group(self, before: Offset, places: Mapping[str, StreamBounds]) -> Offset:
+    def _join_group(self, previous: Offset, extents: Mapping[str, StreamExtent]) -> Offset:
         """Claim the group on all streams, under the query's name in the checkpoint."""
         assert self._offset_store is not None
-        owner = before.owner or self._owner or uuid.uuid4().hex
+        owner = previous.owner or self._owner or uuid.uuid4().hex
         if owner != self._owner:
-            self._owner, self._kept = owner, {}
-        fresh = {
-            stream: before.positions.get(stream, place.first)
-            for stream, place in places.items()
-            if stream not in self._kept
+            self._owner, self._group_positions = owner, {}
+        new_positions = {
+            stream: previous.positions.get(stream, extent.first)
+            for stream, extent in extents.items()
+            if stream not in self._group_positions
         }
-        if fresh:
-            self._kept.update(self._offset_store.join(owner, fresh, _ids(places)))
-        return replace(before, owner=owner)
+        if new_positions:
+            self._group_positions.update(
+                self._offset_store.join(owner, new_positions, _ids(extents))
+            )
+        return replace(previous, owner=owner)
 
-    def _end(
-        self, before: Offset, places: Mapping[str, StreamBounds], *, unlimited: bool
+    def _plan_end(
+        self, previous: Offset, extents: Mapping[str, StreamExtent], *, unlimited: bool
     ) -> Offset | None:
         """Return the end of a batch with records; None if there are none, or too few yet."""
-        start = self._start(before, places)
-        first = first_of(before, start)
+        start = self._find_start(previous, extents)
+        first = batch_start(previous, start)
         if self._target is None:
-            end = {stream: place.next for stream, place in places.items()}
+            end = {stream: extent.next for stream, extent in extents.items()}
         else:
             end = {
                 # Retention may have passed the target since then.
                 stream: max(self._target[stream].next, start.origin.get(stream, 0))
-                for stream in places
+                for stream in extents
                 if stream in self._target
             }
-        backlog = sum(map(len, ranges(first, end)))
+        backlog = sum(map(len, ranges_between(first, end)))
         if not unlimited and self._must_wait(backlog):
             return None
         if not unlimited:
             end = self._apply_limits(first, end)
-        if end == before.positions:
+        if end == previous.positions:
             return None
         if self.archive is not None:
-            start, end = self._with_archived(start, end, first, places, self.archive)
+            start, end = self._split_with_archive(start, end, first, extents, self.archive)
         self._waiting_since = None
-        self._begun, self._counted = first, False
-        origin = {stream: at for stream, at in start.origin.items() if stream in end}
-        return replace(start, positions=end, origin=origin, ids=_ids(places))
+        self._batch_start, self._skips_counted = first, False
+        origin = {stream: position for stream, position in start.origin.items() if stream in end}
+        return replace(start, positions=end, origin=origin, ids=_ids(extents))
 
-    def _count_skipped(self, before: Offset, places: Mapping[str, StreamBounds]) -> Offset:
-        """Count the lost records that tasks of the last batch reported, unless none can be lost."""
-        owner = before.owner or uuid.uuid4().hex
-        before = replace(before, owner=owner)
-        batch_start, counted = self._begun, self._counted
-        self._counted = True
-        if counted or (
-            batch_start is not None
+    def _count_skipped(self, previous: Offset, extents: Mapping[str, StreamExtent]) -> Offset:
+        """Add the lost records that tasks of the last batch reported.
+
+        If retention has not passed the start of that batch, none can be lost, and the broker is not
+        asked.
+        """
+        owner = previous.owner or uuid.uuid4().hex
+        previous = replace(previous, owner=owner)
+        last_start, is_counted = self._batch_start, self._skips_counted
+        self._skips_counted = True
+        if is_counted or (
+            last_start is not None
             and all(
-                place.first <= batch_start.get(stream, place.first)
-                for stream, place in places.items()
+                extent.first <= last_start.get(stream, extent.first)
+                for stream, extent in extents.items()
             )
         ):
-            return before
-        skipped = self._broker.skipped(owner, places)
-        return replace(before, skipped={**before.skipped, **skipped})
+            return previous
+        skipped = self._broker.skipped(owner, extents)
+        return replace(previous, skipped={**previous.skipped, **skipped})
 
-    def _start(self, before: Offset, places: Mapping[str, StreamBounds]) -> Offset:
+    def _find_start(self, previous: Offset, extents: Mapping[str, StreamExtent]) -> Offset:
         """Return the start of a batch; `origin` has the streams that start at another offset."""
-        origin = {stream: at for stream, at in before.begun().items() if stream in places}
-        lost = dict(before.lost)
-        for stream, place in places.items():
-            if stream not in before.positions:
+        origin = {
+            stream: position
+            for stream, position in previous.unread_starts().items()
+            if stream in extents
+        }
+        lost = dict(previous.lost)
+        for stream, extent in extents.items():
+            if stream not in previous.positions:
                 origin[stream] = self._broker.first_offset(stream)
                 continue
-            at = before.positions[stream]
-            if place.first > at and self.archive is None:
-                self._lose(
-                    f"stream {stream!r} no longer has the records from offset {at} to "
-                    f"{place.first - 1}: they were dropped by its retention before the query "
+            position = previous.positions[stream]
+            if extent.first > position and self.archive is None:
+                self._report_loss(
+                    f"stream {stream!r} no longer has the records from offset {position} to "
+                    f"{extent.first - 1}: they were dropped by its retention before the query "
                     "read them"
                 )
-                lost[stream] = lost.get(stream, 0) + place.first - at
-                origin[stream] = place.first
-        gone = sorted(before.positions.keys() - places.keys())
-        if gone and not (self.options.streams and self.options.streams.names):
-            self._lose(f"stream {gone[0]!r} is gone: it was deleted, or is no longer chosen")
-        return replace(before, origin=origin, lost=lost, broker=self._broker.identity())
+                lost[stream] = lost.get(stream, 0) + extent.first - position
+                origin[stream] = extent.first
+        missing_streams = sorted(previous.positions.keys() - extents.keys())
+        if missing_streams and not (self.options.streams and self.options.streams.names):
+            self._report_loss(
+                f"stream {missing_streams[0]!r} is gone: it was deleted, or is no longer chosen"
+            )
+        return replace(previous, origin=origin, lost=lost, broker=self._broker.identity())
 
-    def _with_archived(
+    def _split_with_archive(
         self,
         start: Offset,
         end: dict[str, int],
         first: Mapping[str, int],
-        places: Mapping[str, StreamBounds],
+        extents: Mapping[str, StreamExtent],
         archive: Archive,
     ) -> tuple[Offset, dict[str, int]]:
-        """Split a batch with the archive; it ends before it would have too many gaps."""
-        oldest = {stream: place.first for stream, place in places.items()}
+        """Split a batch between archive and broker, and end it early if it has too many gaps.
+
+        The result is the start with the split, and the new end positions.
+        """
+        oldest = {stream: extent.first for stream, extent in extents.items()}
         fail = self.options.fail_on_data_loss
-        split = split_ranges(archive, oldest, ranges(first, end), fail=fail)
+        archive_split = split_ranges(archive, oldest, ranges_between(first, end), fail=fail)
         end = {
-            stream: split.archived[stream] if stream in split.cut_short else at
-            for stream, at in end.items()
+            stream: archive_split.archived[stream]
+            if stream in archive_split.cut_short
+            else position
+            for stream, position in end.items()
         }
         lost = dict(start.lost)
-        for stream, records in split.lost().items():
+        for stream, records in archive_split.lost_counts().items():
             lost[stream] = lost.get(stream, 0) + records
-        return replace(start, lost=lost, archived=split.archived, gaps=split.gaps), end
+        return replace(
+            start, lost=lost, archived=archive_split.archived, gaps=archive_split.gaps
+        ), end
 
-    def _lose(self, what: str) -> None:
+    def _report_loss(self, loss: str) -> None:
+        """Raise DataLossError, or log a warning if the options allow lost records."""
         if self.options.fail_on_data_loss:
             raise DataLossError(
-                f"{what}; set option 'failOnDataLoss' to 'false' to go on without them"
+                f"{loss}; set option 'failOnDataLoss' to 'false' to go on without them"
             )
-        log.warning("%s; going on without them", what)
+        log.warning("%s; going on without them", loss)
 
-    def _check_identity(self, before: Offset, places: Mapping[str, StreamBounds]) -> None:
+    def _check_identity(self, previous: Offset, extents: Mapping[str, StreamExtent]) -> None:
+        """Raise OffsetError if the broker or a stream differs from the checkpoint's."""
         identity = self._broker.identity()
-        if before.broker is not None and before.broker != identity:
+        if previous.broker is not None and previous.broker != identity:
             raise OffsetError(
-                f"the checkpoint was made with broker {before.broker or 'of another make'!r} and "
+                f"the checkpoint was made with broker {previous.broker or 'of another make'!r} and "
                 f"this is {identity or 'one of another make'!r}, whose records have other offsets; "
                 "start with a new checkpoint"
             )
-        for stream, place in places.items():
-            id_before = before.ids.get(stream)
-            if id_before is not None and id_before != place.id:
+        for stream, extent in extents.items():
+            previous_id = previous.ids.get(stream)
+            if previous_id is not None and previous_id != extent.id:
                 raise OffsetError(
                     f"stream {stream!r} is not the one that this query was reading: it was deleted "
                     "and made again; start with a new checkpoint"
@@ -267,8 +294,8 @@ class Planner:
 
     def _must_wait(self, backlog: int) -> bool:
         """Return True if the batch has too few records and the trigger delay has not passed."""
-        least = self.options.records_per_trigger_min
-        if backlog >= least or not backlog or self._target is not None:
+        records_min = self.options.records_per_trigger_min
+        if backlog >= records_min or not backlog or self._target is not None:
             return False
         now = self._clock()
         if self._waiting_since is None:
@@ -276,13 +303,16 @@ class Planner:
         return now - self._waiting_since < self.options.trigger_delay_s
 
     def _apply_limits(self, first: Mapping[str, int], end: dict[str, int]) -> dict[str, int]:
-        records, octets = self.options.records_per_trigger_max, self.options.octets_per_trigger_max
-        if records is not None:
-            end = limit_records(first, end, records)
-        if octets is not None:
-            end = limit_bytes(first, end, octets, self._broker.measure)
+        records_max, bytes_max = (
+            self.options.records_per_trigger_max,
+            self.options.bytes_per_trigger_max,
+        )
+        if records_max is not None:
+            end = limit_records(first, end, records_max)
+        if bytes_max is not None:
+            end = limit_bytes(first, end, bytes_max, self._broker.measure)
         return end
 
 
-def _ids(places: Mapping[str, StreamBounds]) -> dict[str, int]:
-    return {stream: place.id for stream, place in places.items() if place.id}
+def _ids(extents: Mapping[str, StreamExtent]) -> dict[str, int]:
+    return {stream: extent.id for stream, extent in extents.items() if extent.id}

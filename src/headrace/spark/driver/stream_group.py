@@ -17,8 +17,8 @@ from headrace.columns.options.kinds import OptionError
 from headrace.columns.schema.offsets import OffsetError
 
 if TYPE_CHECKING:
+    from headrace.columns.broker_streams import BrokerStreams
     from headrace.columns.options.options import ReadOptions
-    from headrace.columns.survey import Survey
     from headrace.untyped import Json, JsonObject
 
 CLAIM_PAUSE_S: Final = 0.25
@@ -30,12 +30,12 @@ class StreamGroup:
     def __init__(
         self,
         options: ReadOptions,
-        survey: Survey,
+        streams: BrokerStreams,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.options = options
-        self._survey = survey
+        self._streams = streams
         self._clock = clock
         self._sleep = sleep
 
@@ -44,13 +44,13 @@ class StreamGroup:
 
         A group with committed positions is of an earlier query, and begins again.
         """
-        groups = self._ask("group.begin", positions=start, ids=ids, pin=self.options.pin)
-        again = [group["stream"] for group in groups if group["committed"] is not None]
-        if again:
-            self._wait("group.delete", streams=again)
-            restarted_start = {stream: start[stream] for stream in again}
-            restarted_ids = {stream: ids[stream] for stream in again}
-            restarted = self._ask(
+        groups = self._request("group.begin", positions=start, ids=ids, pin=self.options.pin)
+        restarted_streams = [group["stream"] for group in groups if group["committed"] is not None]
+        if restarted_streams:
+            self._request_until_free("group.delete", streams=restarted_streams)
+            restarted_start = {stream: start[stream] for stream in restarted_streams}
+            restarted_ids = {stream: ids[stream] for stream in restarted_streams}
+            restarted = self._request(
                 "group.begin", positions=restarted_start, ids=restarted_ids, pin=self.options.pin
             )
             groups = [group for group in groups if group["committed"] is None] + restarted
@@ -61,41 +61,41 @@ class StreamGroup:
 
         In a new stream the group begins at `start`.
         """
-        groups = self._wait("group.claim", streams=list(start), ids=ids, owner=owner)
-        fresh: dict[str, int] = {
+        groups = self._request_until_free("group.claim", streams=list(start), ids=ids, owner=owner)
+        new_positions: dict[str, int] = {
             group["stream"]: start[group["stream"]]
             for group in groups
             if group["initial"] is None and group["committed"] is None
         }
-        if fresh:
-            fresh_ids = {stream: ids[stream] for stream in fresh}
-            self._ask("group.begin", positions=fresh, ids=fresh_ids, pin=self.options.pin)
+        if new_positions:
+            new_ids = {stream: ids[stream] for stream in new_positions}
+            self._request("group.begin", positions=new_positions, ids=new_ids, pin=self.options.pin)
         positions: dict[str, int] = {group["stream"]: group["position"] for group in groups}
-        return {**positions, **fresh}
+        return {**positions, **new_positions}
 
     def commit(
         self, owner: str, positions: Mapping[str, int], ids: Mapping[str, int]
     ) -> dict[str, int]:
         """Commit the positions of finished batches; return the positions of the group."""
-        groups = self._ask("group.commit", positions=positions, ids=ids, owner=owner)
+        groups = self._request("group.commit", positions=positions, ids=ids, owner=owner)
         return {group["stream"]: group["position"] for group in groups}
 
-    def _wait(self, what: str, **fields: Json) -> list[JsonObject]:
-        """Call `_ask`; repeat it for `group_timeout_s` while the group has another owner."""
-        until = self._clock() + self.options.group_timeout_s
+    def _request_until_free(self, operation: str, **fields: Json) -> list[JsonObject]:
+        """Call `_request`; repeat it for `group_timeout_s` while the group has another owner."""
+        deadline_s = self._clock() + self.options.group_timeout_s
         while True:
             try:
-                return self._ask(what, **fields)
+                return self._request(operation, **fields)
             except GroupInUseError:
-                if self._clock() >= until:
+                if self._clock() >= deadline_s:
                     raise
             self._sleep(CLAIM_PAUSE_S)
 
-    def _ask(self, what: str, **fields: Json) -> list[JsonObject]:
-        if not self._survey.identity():
+    def _request(self, operation: str, **fields: Json) -> list[JsonObject]:
+        if not self._streams.identity():
             raise OptionError("option 'group' needs Headrace as the broker")
         try:
-            answer = self._survey.ask(what, group=self.options.group, **fields)
+            answer = self._streams.request(operation, group=self.options.group, **fields)
         except RequestRefused as refused:
             if refused.code == "conflict":
                 raise GroupInUseError(

@@ -13,35 +13,35 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
-from headrace.columns.schema.offsets import Offset, Range, first_of, ranges
-from headrace.spark.driver.batch import plan, read_partition
+from headrace.columns.schema.offsets import Offset, Range, batch_start, ranges_between
+from headrace.spark.driver.batch import plan_partitions, read_partition
 from headrace.spark.driver.micro_batch import MicroBatchReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
 
-    from headrace.spark.queue.leased import Leased
+    from headrace.spark.queue.broker_lease import BrokerLease
     from headrace.spark.queue.planner import QueuePlanner
-    from headrace.spark.queue.spooled import Spooled
+    from headrace.spark.queue.spool_lease import SpoolLease
 
 
 class QueueReader(MicroBatchReader):
-    """Reads a queue by leases from the checkpoint on; see docs/guides/spark.md."""
+    """The reader of a streaming query on a queue; docs/guides/spark.md has the guarantees."""
 
-    _lease: Leased | Spooled | None = None
+    _lease: BrokerLease | SpoolLease | None = None
 
     @property
-    def lease(self) -> Leased | Spooled:
+    def lease(self) -> BrokerLease | SpoolLease:
         """Return the lease of the queue, or its spool; the first call makes it."""
         if self._lease is None and self.options.spool_directory:
-            from headrace.spark.queue.spooled import Spooled
+            from headrace.spark.queue.spool_lease import SpoolLease
 
-            self._lease = Spooled(self.options)
+            self._lease = SpoolLease(self.options)
         elif self._lease is None:
-            from headrace.spark.queue.leased import Leased
+            from headrace.spark.queue.broker_lease import BrokerLease
 
-            self._lease = Leased(self.options)
+            self._lease = BrokerLease(self.options)
         return self._lease
 
     def make_planner(self) -> QueuePlanner:
@@ -58,19 +58,22 @@ class QueueReader(MicroBatchReader):
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
         """Return the partitions of a micro-batch, equal for equal offsets, also after a restart."""
-        last = Offset.from_json(end)
-        first = first_of(Offset.from_json(start), last)
-        pieces = ranges(first, last.positions)
-        leased = [Range(self.lease.stream(), piece.first, piece.last) for piece in pieces]
-        planned = plan(self.options, leased)
-        for partition in planned:
-            partition.owner = last.owner
+        end_offset = Offset.from_json(end)
+        start_positions = batch_start(Offset.from_json(start), end_offset)
+        stream_ranges = ranges_between(start_positions, end_offset.positions)
+        lease_ranges = [
+            Range(self.lease.stream(), stream_range.first, stream_range.last)
+            for stream_range in stream_ranges
+        ]
+        partitions = plan_partitions(self.options, lease_ranges)
+        for partition in partitions:
+            partition.owner = end_offset.owner
             partition.has_rejects = self.lease.rejects > 0
-        return list(planned)
+        return list(partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range as Arrow batches, in the process of its task."""
-        return read_partition(self.options, self.wanted, partition, self.options.queue)
+        return read_partition(self.options, self.columns, partition, self.options.queue)
 
     def __getstate__(self) -> dict[str, object]:
         """Return the part of the reader that tasks need."""

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The range of the next micro-batch of a streaming read of a queue.
 
-A queue forgets a consumed message, so a query leases its messages: the broker numbers them, and
-keeps them in order until they are settled. The position of a query is the number after its last
-message. A batch can be read again and in parallel, like a range of a stream. Messages are settled
-when Spark commits their batch.
+A queue deletes a consumed message, so a query leases the messages instead. The broker numbers them
+and keeps them in order until they are settled. The position of a query is the number after its last
+message. A batch can be read again and in parallel, like a range of a stream. Spark's commit of a
+batch settles its messages.
 
 Spark commits a batch while it plans the next one. If no message is ready and the last batch is not
-settled, the planner makes Spark run an empty batch, with the same positions and the next epoch. The
-broker's answer shows whether that is necessary; the checkpoint does not.
+settled, the planner makes Spark run an empty batch, with the same positions and the next epoch.
+Only the broker's answer shows whether that is necessary.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from headrace.columns.options.options import ReadOptions
 
 RECORDS_MAX: Final = 100_000  # Messages of a batch, by default.
-OCTETS_MAX: Final = 256 << 20
+BYTES_MAX: Final = 256 << 20
 TAKE_RECORDS_MAX: Final = 1 << 20  # The broker's limit of one request.
-TAKE_OCTETS_MAX: Final = 1 << 30
+TAKE_BYTES_MAX: Final = 1 << 30
 
 
 class LeaseState(NamedTuple):
-    """The state of a lease: numbers `settled` to before `next`, and `ready` messages to take."""
+    """The state of a lease: it has the numbers [settled, next), and `ready` messages follow."""
 
     broker: str
     id: int  # Never reused, not even by a later lease of the same queue and group.
@@ -46,16 +46,16 @@ class QueueLease(Protocol):
     def claim(self, owner: str) -> LeaseState:
         """Become the owner; wait for another owner to leave, up to a GroupInUseError."""
 
-    def leave(self, owner: str) -> None:
-        """Give up the ownership."""
+    def release(self, owner: str) -> None:
+        """Give up the ownership of the lease."""
 
-    def info(self) -> LeaseState | None:
+    def state(self) -> LeaseState | None:
         """Return the state of the lease; None if there was never one."""
 
-    def take(self, owner: str, first: int, records: int, octets: int) -> int:
+    def take(self, owner: str, first: int, records_max: int, bytes_max: int) -> int:
         """Lease messages, numbered from `first` on; return the number after the last.
 
-        If `first` is leased already, only messages that are leased already are given.
+        If the message `first` is leased already, no further messages are leased.
         """
 
     def settle(self, owner: str, upto: int) -> int:
@@ -63,7 +63,7 @@ class QueueLease(Protocol):
 
 
 class QueuePlanner:
-    """Decides what each micro-batch of one query covers."""
+    """The planner of the micro-batches of one query on a queue."""
 
     def __init__(self, options: ReadOptions, lease: QueueLease, clock: Callable[[], float]) -> None:
         """`clock` returns monotonic seconds."""
@@ -71,122 +71,125 @@ class QueuePlanner:
         self._lease = lease
         self._clock = clock
         self._owner = ""  # The name under which this process has claimed the lease.
-        self._state = LeaseState("", 0, 0, 0, 0)  # The state at the claim, with later settles.
-        self._aiming = False
+        self._state = LeaseState("", 0, 0, 0, 0)  # The state at the claim, updated by settles.
+        self._has_target = False  # True after `fix_target`.
         self._target: int | None = None
         self._waiting_since: float | None = None
 
-    def initial(self) -> Offset:
+    def initial_offset(self) -> Offset:
         """Return the first offset of a query without checkpoint: the leased messages, if any.
 
-        Spark also calls this when it replays the first batch of a query, which has a name already.
-        So nothing is claimed under the new name, unless there was never a lease.
+        Spark also calls this when it replays the first batch of a query, whose checkpoint names
+        another owner. So the new owner claims the lease only if it did not exist before.
         """
         owner = uuid.uuid4().hex
-        state = self._lease.info()
+        state = self._lease.state()
         if state is None:
-            self._become(owner)
+            self._claim(owner)
             state = self._state
         start = {self.options.queue: state.settled}
         ids = {self.options.queue: state.id}
         return Offset(start, start, 0, state.broker, ids, owner=owner)
 
-    def aim(self) -> None:
+    def fix_target(self) -> None:
         """Read only the messages that are ready when the first batch is planned."""
-        self._aiming = True  # The target needs a lease, which may not exist yet.
+        self._has_target = True  # The target needs a lease, which may not exist yet.
 
-    def latest(self) -> Offset | None:
+    def latest_offset(self) -> Offset | None:
         """Return the number of the next message to arrive; None before the first batch."""
-        state = self._lease.info()
+        state = self._lease.state()
         if state is None:
             return None
         return Offset({self.options.queue: state.next + state.ready}, {}, 0, state.broker)
 
-    def following(self, before: Offset, *, unlimited: bool = False) -> Offset | None:
-        """Return the end of the batch after `before`; None if no batch is due."""
-        at = self._resume(before)
-        last = self._take(at, unlimited)
-        if last > at:
+    def plan_batch(self, previous: Offset, *, unlimited: bool = False) -> Offset | None:
+        """Return the end of the batch after `previous`; None if no batch is due."""
+        position = self._resume(previous)
+        end = self._take(position, unlimited)
+        if end > position:
             self._waiting_since = None
-            return replace(before, positions={self.options.queue: last}, origin=before.begun())
-        if self._state.settled < at:
-            return replace(before, epoch=before.epoch + 1, origin={})
+            return replace(
+                previous, positions={self.options.queue: end}, origin=previous.unread_starts()
+            )
+        if self._state.settled < position:
+            return replace(previous, epoch=previous.epoch + 1, origin={})
         return None
 
     def commit(self, end: Offset) -> None:
         """Settle the messages of a batch: its rows are in the sink."""
-        at = self._resume(end)
-        settled = self._lease.settle(self._owner, at)
+        position = self._resume(end)
+        settled = self._lease.settle(self._owner, position)
         self._state = self._state._replace(settled=settled)
 
-    def _resume(self, before: Offset) -> int:
+    def _resume(self, previous: Offset) -> int:
         """Claim the lease for the owner in the checkpoint; return the query's position."""
-        if not before.owner or self.options.queue not in before.positions:
+        if not previous.owner or self.options.queue not in previous.positions:
             raise OffsetError(
                 f"the checkpoint is not one of a read of queue {self.options.queue!r}; start with "
                 "a new one"
             )
-        self._become(before.owner)
+        self._claim(previous.owner)
         queue, state = self.options.queue, self._state
-        if before.broker != state.broker:
+        if previous.broker != state.broker:
             raise OffsetError(
-                f"the checkpoint was made with broker {before.broker!r} and this is "
+                f"the checkpoint was made with broker {previous.broker!r} and this is "
                 f"{state.broker!r}, which has other messages; start with a new checkpoint"
             )
-        if before.ids.get(queue) != state.id:
+        if previous.ids.get(queue) != state.id:
             raise OffsetError(
                 f"the lease of queue {queue!r} for group {self.options.group!r} is not the one of "
                 "the checkpoint: the queue was deleted and made again, or the lease was forgotten; "
                 "start with a new checkpoint"
             )
-        at = before.positions[queue]
-        if at < state.settled:
+        position = previous.positions[queue]
+        if position < state.settled:
             raise DataLossError(
-                f"messages {at} to {state.settled - 1} that group {self.options.group!r} leased of "
+                f"messages {position} to {state.settled - 1} that group {self.options.group!r} "
+                "leased of "
                 f"queue {queue!r} are settled, and the checkpoint stands before them: it is an old "
                 "one, or another query used the group"
             )
-        return at
+        return position
 
-    def _become(self, owner: str) -> None:
+    def _claim(self, owner: str) -> None:
         if owner == self._owner:
             return
         if self._owner:
-            self._lease.leave(self._owner)
+            self._lease.release(self._owner)
         self._state = self._lease.claim(owner)
         self._owner = owner
 
-    def _take(self, at: int, unlimited: bool) -> int:
+    def _take(self, position: int, unlimited: bool) -> int:
         options = self.options
-        records = min(options.records_per_trigger_max or RECORDS_MAX, TAKE_RECORDS_MAX)
-        octets = min(options.octets_per_trigger_max or OCTETS_MAX, TAKE_OCTETS_MAX)
+        records_max = min(options.records_per_trigger_max or RECORDS_MAX, TAKE_RECORDS_MAX)
+        bytes_max = min(options.bytes_per_trigger_max or BYTES_MAX, TAKE_BYTES_MAX)
         if unlimited:
-            records, octets = TAKE_RECORDS_MAX, TAKE_OCTETS_MAX
-        elif self._aiming:
-            records = min(records, self._aim() - at)
-        elif self._must_wait(at):
-            return at
-        if records <= 0:
-            return at
-        return self._lease.take(self._owner, at, records, octets)
+            records_max, bytes_max = TAKE_RECORDS_MAX, TAKE_BYTES_MAX
+        elif self._has_target:
+            records_max = min(records_max, self._target_number() - position)
+        elif self._must_wait(position):
+            return position
+        if records_max <= 0:
+            return position
+        return self._lease.take(self._owner, position, records_max, bytes_max)
 
-    def _present(self) -> LeaseState:
-        return self._lease.info() or self._state
+    def _current_state(self) -> LeaseState:
+        return self._lease.state() or self._state
 
-    def _aim(self) -> int:
+    def _target_number(self) -> int:
         if self._target is None:
-            state = self._present()
+            state = self._current_state()
             self._target = state.next + state.ready
         return self._target
 
-    def _must_wait(self, at: int) -> bool:
+    def _must_wait(self, position: int) -> bool:
         """Return True if the batch has too few messages and the trigger delay has not passed."""
-        least = self.options.records_per_trigger_min
-        if least == 1:
+        records_min = self.options.records_per_trigger_min
+        if records_min == 1:
             return False
-        state = self._present()
-        backlog = state.next - at + state.ready
-        if backlog >= least or backlog == 0:
+        state = self._current_state()
+        backlog = state.next - position + state.ready
+        if backlog >= records_min or backlog == 0:
             return backlog == 0
         now = self._clock()
         if self._waiting_since is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch reads of a queue: what is ready in it when the query is planned, which stays there."""
+"""Batch reads of a queue: its ready messages at the time of planning, which are not consumed."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.columns.options.options import ReadOptions
-    from headrace.columns.schema.columns import Wanted
+    from headrace.columns.schema.columns import QueryColumns
 
 
 class SnapshotReader(DataSourceReader):
-    """Looks at the messages of a queue, in parallel."""
+    """The reader of a batch query that browses a queue in parallel parts."""
 
-    def __init__(self, options: ReadOptions, wanted: Wanted) -> None:
+    def __init__(self, options: ReadOptions, columns: QueryColumns) -> None:
         self.options = options
-        self.wanted = wanted
+        self.columns = columns
 
     def partitions(self) -> list[InputPartition]:
-        """Parts of the queue with about as many messages each."""
+        """Return parts of the queue with about equal numbers of messages."""
         from headrace.columns.browse import queue_parts
 
-        # Spark reads one partition even of nothing.
-        return [RangePartition(piece) for piece in queue_parts(self.options)] or [
+        # Spark requires a partition even if there are no messages.
+        return [RangePartition(stream_range) for stream_range in queue_parts(self.options)] or [
             RangePartition(None)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One part, as Arrow batches."""
-        return read_partition(self.options, self.wanted, partition, browse=True)
+        """Read one part as Arrow batches, in the process of its task."""
+        return read_partition(self.options, self.columns, partition, browse=True)

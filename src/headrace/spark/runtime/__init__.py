@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections of a process, files written at once, the task at hand."""
+"""The current task, and a faster start of Spark."""

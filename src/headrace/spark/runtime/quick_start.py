@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A start of Spark in half the time, by a directory that caches the work of each start.
+"""A faster start of Spark, in half the time, by a cache directory.
 
-Two steps take most of the time. Spark's Python workers import PySpark and py4j from zips without
-bytecode, so each worker compiles them; in a Spark home without these zips they import the installed
-packages. A directory with `quick_start_python`, which each worker runs first, replaces PySpark's
-zip. Spark's Java machine loads and checks 20,000 classes; an archive of class data has them ready.
-`prepare` makes the archive; without it only the workers start faster.
+Two steps take most of the time. First, Spark's Python workers import PySpark and py4j from zips
+without bytecode, so each worker compiles them. In a Spark home without these zips, workers import
+the installed packages. A directory with `quick_start_python`, which each worker runs first,
+replaces PySpark's zip. Second, the JVM loads and verifies 20,000 classes. An archive of class data
+has them in loaded form. `prepare` creates the archive; without it only the workers start faster.
 
-The name of the directory identifies the versions of PySpark and Java, the options of Java, and the
-directory's own contents.
+The name of the cache directory is a hash of the versions of PySpark and Java, the options of Java,
+and the startup script.
 """
 
 from __future__ import annotations
@@ -26,25 +26,27 @@ from typing import Final
 
 CACHE: Final = "HEADRACE_SPARK_CACHE"
 HOME: Final = "SPARK_HOME"
-OPTIONS: Final = "SPARK_SUBMIT_OPTS"  # The options of the Java machine of a session.
+OPTIONS: Final = "SPARK_SUBMIT_OPTS"  # The JVM options of a session.
 JAVA_OPTIONS: Final = "JDK_JAVA_OPTIONS"
 ARCHIVE: Final = "classes.jsa"
-LINKED: Final = ("bin", "data", "jars", "licenses", "sbin")
-IN_PYTHON: Final = "python/lib/pyspark.zip/sitecustomize.py"  # Spark has that zip in PYTHONPATH.
-BEGINNING: Final = Path(__file__).with_name("quick_start_python.py")
+LINKED_NAMES: Final = ("bin", "data", "jars", "licenses", "sbin")
+STARTUP_MODULE: Final = (
+    "python/lib/pyspark.zip/sitecustomize.py"  # Spark has that zip in PYTHONPATH.
+)
+STARTUP_SCRIPT: Final = Path(__file__).with_name("quick_start_python.py")
 PREPARE_MAX_S: Final = 600
 
 
 class NotPrepared(Exception):
-    """The archive of class data could not be made; the text has the reason."""
+    """The archive of class data could not be created; the text has the reason."""
 
 
 def cache() -> Path:
-    """Return the directory of all that is kept: HEADRACE_SPARK_CACHE, or of the user's cache."""
-    if named := os.environ.get(CACHE):
-        return Path(named).absolute()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "headrace" / "spark"
+    """Return the root of the cache: HEADRACE_SPARK_CACHE, or a directory in the user's cache."""
+    if path := os.environ.get(CACHE):
+        return Path(path).absolute()
+    cache_home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache_home) if cache_home else Path.home() / ".cache") / "headrace" / "spark"
 
 
 def use() -> bool:
@@ -56,23 +58,23 @@ def use() -> bool:
     if HOME in os.environ:
         return False
     try:
-        place = _place()
-        home = _home(place)
+        directory = _cache_directory()
+        home = _spark_home(directory)
     except (OSError, RuntimeError):
         return False
     os.environ[HOME] = str(home)
-    archive = place / ARCHIVE
+    archive = directory / ARCHIVE
     if not archive.is_file():
         return False
-    quick = f"-XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
-    os.environ[OPTIONS] = f"{os.environ.get(OPTIONS, '')} {quick}".strip()
+    options = f"-XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
+    os.environ[OPTIONS] = f"{os.environ.get(OPTIONS, '')} {options}".strip()
     return True
 
 
 def prepare() -> tuple[Path, bool]:
-    """Make the archive of class data; return its path and True if it was not there before.
+    """Create the archive of class data if it is missing; return its path, and True if it is new.
 
-    A session of Spark runs for it in a process of its own, for half a minute.
+    This runs a session of Spark in another process, for half a minute.
 
     Raises:
         NotPrepared: SPARK_HOME names another Spark, or the session failed.
@@ -80,27 +82,27 @@ def prepare() -> tuple[Path, bool]:
     if HOME in os.environ:
         raise NotPrepared(f"{HOME} is set: Spark is that one, not the installed package")
     try:
-        place = _place()
-        home = _home(place)
-        archive = place / ARCHIVE
+        directory = _cache_directory()
+        home = _spark_home(directory)
+        archive = directory / ARCHIVE
         if archive.is_file():
             return archive, False
-        with tempfile.TemporaryDirectory(prefix=".making-", dir=place) as scratch:
-            made = Path(scratch) / ARCHIVE
-            _run(home, made, Path(scratch))
-            made.replace(archive)
+        with tempfile.TemporaryDirectory(prefix=".making-", dir=directory) as scratch:
+            temporary = Path(scratch) / ARCHIVE
+            _run_session(home, temporary, Path(scratch))
+            temporary.replace(archive)
     except (OSError, RuntimeError) as error:
         raise NotPrepared(str(error)) from error
     return archive, True
 
 
-def _run(home: Path, archive: Path, scratch: Path) -> None:
+def _run_session(home: Path, archive: Path, scratch: Path) -> None:
     options = f"{os.environ.get(OPTIONS, '')} -XX:ArchiveClassesAtExit={archive}".strip()
     python = {"PYSPARK_PYTHON": sys.executable}
     environment = {**os.environ, **python, HOME: str(home), OPTIONS: options}
     program = Path(__file__).with_name("quick_start_session.py")
     try:
-        ended = subprocess.run(  # noqa: S603
+        result = subprocess.run(  # noqa: S603
             [sys.executable, str(program), str(scratch)],
             env=environment,
             capture_output=True,
@@ -110,58 +112,64 @@ def _run(home: Path, archive: Path, scratch: Path) -> None:
         )
     except subprocess.TimeoutExpired:
         raise NotPrepared(f"the session did not end within {PREPARE_MAX_S} s") from None
-    if ended.returncode or not archive.is_file():
-        lines = (ended.stderr or ended.stdout).strip().splitlines()
-        raise NotPrepared(f"the session failed: {lines[-1] if lines else ended.returncode}")
+    if result.returncode or not archive.is_file():
+        lines = (result.stderr or result.stdout).strip().splitlines()
+        raise NotPrepared(f"the session failed: {lines[-1] if lines else result.returncode}")
 
 
-def _place() -> Path:
-    """Return the directory of this PySpark, this Java and its options."""
+def _cache_directory() -> Path:
+    """Return the cache directory for this PySpark, this Java and its options."""
     options = os.environ.get(JAVA_OPTIONS, "")
     identity = "\n".join(
-        (str(_package()), version("pyspark"), _java(), options, BEGINNING.read_text("utf-8"))
+        (
+            str(_pyspark_directory()),
+            version("pyspark"),
+            _java_identity(),
+            options,
+            STARTUP_SCRIPT.read_text("utf-8"),
+        )
     )
     return cache() / hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
-def _package() -> Path:
+def _pyspark_directory() -> Path:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise RuntimeError("pyspark is not installed")
     return Path(spec.origin).resolve().parent
 
 
-def _java() -> str:
-    """Return the path of Java, with what changes when another takes its place."""
+def _java_identity() -> str:
+    """Return a text that identifies the Java installation: its path and modification time."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None:
         raise RuntimeError("there is no java in the PATH")
-    real = Path(java).resolve(strict=True)
-    return f"{real} {real.stat().st_mtime_ns}"
+    java_path = Path(java).resolve(strict=True)
+    return f"{java_path} {java_path.stat().st_mtime_ns}"
 
 
-def _home(place: Path) -> Path:
-    """Return a home of Spark: links to the installed package's parts, without its zips."""
-    home, package = place / "home", _package()
+def _spark_home(directory: Path) -> Path:
+    """Return a Spark home with links to the installed package, but without its zips."""
+    home, pyspark_directory = directory / "home", _pyspark_directory()
     if home.is_dir():
         return home
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=".home-", dir=place))
-    for name in LINKED:
-        if (package / name).exists():
-            (made / name).symlink_to(package / name)
-    library = made / "python" / "lib"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=".home-", dir=directory))
+    for name in LINKED_NAMES:
+        if (pyspark_directory / name).exists():
+            (temporary / name).symlink_to(pyspark_directory / name)
+    library = temporary / "python" / "lib"
     library.mkdir(parents=True)
     if find_spec("py4j") is None:
-        for py4j in (package / "python" / "lib").glob("py4j-*.zip"):
+        for py4j in (pyspark_directory / "python" / "lib").glob("py4j-*.zip"):
             (library / py4j.name).symlink_to(py4j)
-    (made / IN_PYTHON).parent.mkdir()
-    shutil.copyfile(BEGINNING, made / IN_PYTHON)
+    (temporary / STARTUP_MODULE).parent.mkdir()
+    shutil.copyfile(STARTUP_SCRIPT, temporary / STARTUP_MODULE)
     try:
-        made.rename(home)
+        temporary.rename(home)
     except OSError:  # Another process was first.
-        shutil.rmtree(made)
+        shutil.rmtree(temporary)
         if not home.is_dir():
             raise
     return home

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A session of Spark that loads the classes of Headrace's queries; `quick_start` runs it.
 
-It reads by a data source in Python, as a batch and as a stream, because the archive of class data
-must have the classes that these reads load.
+It reads a Python data source as a batch and as a stream, so that the archive of class data has the
+classes which these reads load.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
 ROWS = 10
 
 
-class Batch(DataSourceReader):
-    """Ten numbers."""
+class BatchReader(DataSourceReader):
+    """The reader of a batch of `ROWS` numbers."""
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int, bytes]]:
         """Return rows of the source's schema."""
         return ((number, b"{}") for number in range(ROWS))
 
 
-class Stream(DataSourceStreamReader):
-    """Ten numbers once."""
+class StreamReader(DataSourceStreamReader):
+    """The reader of a stream of `ROWS` numbers."""
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  Spark's name.
-        """Return where the stream begins."""
+        """Return the first offset."""
         return {"offset": 0}
 
     def latestOffset(  # noqa: N802  Spark's name.
         self, start: dict[str, int], limit: ReadLimit
     ) -> dict[str, int]:
-        """Return where the stream ends."""
+        """Return the last offset, whatever the start."""
         return {"offset": ROWS}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
@@ -57,8 +57,8 @@ class Stream(DataSourceStreamReader):
         return ((number, b"{}") for number in range(*partition.value))
 
 
-class Numbers(DataSource):
-    """The source of both."""
+class NumberSource(DataSource):
+    """The data source of the batch and the stream."""
 
     @classmethod
     def name(cls) -> str:
@@ -71,11 +71,11 @@ class Numbers(DataSource):
 
     def reader(self, schema: object) -> DataSourceReader:
         """Return the reader of a batch."""
-        return Batch()
+        return BatchReader()
 
     def streamReader(self, schema: object) -> DataSourceStreamReader:  # noqa: N802  Spark's name.
         """Return the reader of a stream."""
-        return Stream()
+        return StreamReader()
 
 
 def main(scratch: Path) -> None:
@@ -85,7 +85,7 @@ def main(scratch: Path) -> None:
     builder = builder.config("spark.sql.shuffle.partitions", "2")
     builder = builder.config("spark.local.dir", str(scratch / "local"))
     spark = builder.config("spark.sql.warehouse.dir", str(scratch / "tables")).getOrCreate()
-    spark.dataSource.register(Numbers)
+    spark.dataSource.register(NumberSource)
     read = spark.read.format("quick_start").load()
     text = read.selectExpr("number", "cast(body as string) as text", "current_timestamp() as at")
     parsed = text.withColumn("value", f.from_json("text", "a int, b array<string>"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The task that runs: its partition, its attempt and its batch."""
+"""The current task of Spark: its partition, attempt and batch."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ RUN: Final = "spark.jobGroup.id"  # The run id of a streaming query.
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One attempt at one partition. Outside of a task there is only partition 0."""
+    """One attempt at one partition; outside of a task, partition 0."""
 
     partition: int = 0
-    attempt: int = 0  # No other attempt of the application has the same.
-    query: str = ""  # Empty in a batch query.
+    attempt: int = 0  # Unique in the application.
+    query: str = ""  # "" in a batch query.
     batch: int = -1
     run: str = ""
 
     @classmethod
     def current(cls) -> Task:
-        """The task that this process works for."""
+        """Return the task that this process runs."""
         from pyspark import TaskContext
 
         context = TaskContext.get()

@@ -1,28 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics that a query observes of its rows: the numbers that its rules checked and refused."""
+"""Observed metrics of a query: the rows that its rules checked, rejected and warned of."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-# Prefixes of the names of rules. Metrics: `checked` rows, and the `rows` that did not hold.
+# Prefixes of the names of observations; the name of the rule follows. An observation has the
+# metrics `checked`, all rows, and `rows`, the rows that do not satisfy the rule.
 REJECTED: Final = "headrace.rejected."
-WARNED: Final = "headrace.warned."  # Rows that went on.
+WARNED: Final = "headrace.warned."
 
 
 def rejected_rows(observed: object) -> dict[str, int]:
-    """Return the rows that each rule rejected in a batch, of its progress's observed metrics."""
+    """Return the number of rows of a batch that each rule rejected, without zeros."""
     return {rule: rows for rule, rows in _metrics(observed, REJECTED, "rows").items() if rows}
 
 
 def warned_rows(observed: object) -> dict[str, int]:
-    """Return the rows of a batch that each rule with the action `warn` let through."""
+    """Return the number of rows of a batch that each rule warned of, without zeros."""
     return {rule: rows for rule, rows in _metrics(observed, WARNED, "rows").items() if rows}
 
 
 def checked_rows(observed: object) -> dict[str, int]:
-    """Return the rows of a batch that each rule was asked about."""
+    """Return the number of rows of a batch that each rule checked."""
     return {
         rule: rows
         for prefix in (REJECTED, WARNED)

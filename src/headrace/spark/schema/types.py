@@ -7,94 +7,94 @@ from typing import Final
 
 from pyspark.sql import types as spark
 
-from headrace.columns.schema import types as ours
+from headrace.columns.schema import types as value_types
 
-SIMPLE: Final[dict[type[spark.DataType], type[ours.DataType]]] = {
-    spark.NullType: ours.NullType,
-    spark.BooleanType: ours.BooleanType,
-    spark.ByteType: ours.ByteType,
-    spark.ShortType: ours.ShortType,
-    spark.IntegerType: ours.IntegerType,
-    spark.LongType: ours.LongType,
-    spark.FloatType: ours.FloatType,
-    spark.DoubleType: ours.DoubleType,
-    spark.StringType: ours.StringType,
-    spark.BinaryType: ours.BinaryType,
-    spark.DateType: ours.DateType,
-    spark.TimestampType: ours.TimestampType,
-    spark.TimestampNTZType: ours.TimestampNTZType,
+SIMPLE_TYPES: Final[dict[type[spark.DataType], type[value_types.DataType]]] = {
+    spark.NullType: value_types.NullType,
+    spark.BooleanType: value_types.BooleanType,
+    spark.ByteType: value_types.ByteType,
+    spark.ShortType: value_types.ShortType,
+    spark.IntegerType: value_types.IntegerType,
+    spark.LongType: value_types.LongType,
+    spark.FloatType: value_types.FloatType,
+    spark.DoubleType: value_types.DoubleType,
+    spark.StringType: value_types.StringType,
+    spark.BinaryType: value_types.BinaryType,
+    spark.DateType: value_types.DateType,
+    spark.TimestampType: value_types.TimestampType,
+    spark.TimestampNTZType: value_types.TimestampNTZType,
 }
-_SPARK: Final = {kind: other for other, kind in SIMPLE.items()}
+_SPARK_TYPES: Final = {kind: spark_type for spark_type, kind in SIMPLE_TYPES.items()}
 
 
-def to_spark(kind: ours.DataType) -> spark.DataType:
-    """Return the type as Spark has it; nulls are allowed everywhere."""
-    if isinstance(kind, ours.StructType):
+def to_spark(kind: value_types.DataType) -> spark.DataType:
+    """Return Spark's type, with nulls allowed everywhere."""
+    if isinstance(kind, value_types.StructType):
         return struct_to_spark(kind)
-    if isinstance(kind, ours.ArrayType):
+    if isinstance(kind, value_types.ArrayType):
         return spark.ArrayType(to_spark(kind.element))
-    if isinstance(kind, ours.MapType):
+    if isinstance(kind, value_types.MapType):
         return spark.MapType(to_spark(kind.key), to_spark(kind.value))
-    if isinstance(kind, ours.DecimalType):
+    if isinstance(kind, value_types.DecimalType):
         return spark.DecimalType(kind.precision, kind.scale)
-    return _SPARK[type(kind)]()
+    return _SPARK_TYPES[type(kind)]()
 
 
-def struct_to_spark(kind: ours.StructType) -> spark.StructType:
-    """Return the columns as Spark has them."""
+def struct_to_spark(kind: value_types.StructType) -> spark.StructType:
+    """Return Spark's schema of these columns."""
     return spark.StructType(
         [spark.StructField(field.name, to_spark(field.kind)) for field in kind.fields]
     )
 
 
-def from_spark(kind: spark.DataType, *, nulls: bool = True) -> ours.DataType:
-    """Return the type of decoded values; OtherType for a type that they cannot have.
+def from_spark(kind: spark.DataType, *, nulls: bool = True) -> value_types.DataType:
+    """Return the type of decoded values; UnsupportedType for a type that they cannot have.
 
-    With `nulls` that includes types with parts that are never null, or have comments: decoding
-    cannot promise that.
+    With `nulls`, a type with parts that cannot be null, or with comments, is unsupported, because
+    decoding cannot guarantee them.
     """
-    translated = _from_spark(kind)
-    if translated is None or (nulls and _nullable(kind) != kind):
-        return ours.OtherType(kind.simpleString())
-    return translated
+    converted = _from_spark(kind)
+    if converted is None or (nulls and _make_nullable(kind) != kind):
+        return value_types.UnsupportedType(kind.simpleString())
+    return converted
 
 
-def struct_from_spark(schema: spark.StructType) -> ours.StructType:
+def struct_from_spark(schema: spark.StructType) -> value_types.StructType:
     """Return the columns of a schema, each by `from_spark`."""
-    return ours.StructType(
-        ours.StructField(field.name, from_spark(field.dataType)) for field in schema.fields
+    return value_types.StructType(
+        value_types.StructField(field.name, from_spark(field.dataType)) for field in schema.fields
     )
 
 
-def _nullable(kind: spark.DataType) -> spark.DataType:
+def _make_nullable(kind: spark.DataType) -> spark.DataType:
     """Return the type with nulls allowed everywhere, without comments."""
     if isinstance(kind, spark.StructType):
         return spark.StructType(
-            [spark.StructField(field.name, _nullable(field.dataType)) for field in kind.fields]
+            [spark.StructField(field.name, _make_nullable(field.dataType)) for field in kind.fields]
         )
     if isinstance(kind, spark.ArrayType):
-        return spark.ArrayType(_nullable(kind.elementType))
+        return spark.ArrayType(_make_nullable(kind.elementType))
     if isinstance(kind, spark.MapType):
-        return spark.MapType(kind.keyType, _nullable(kind.valueType))
+        return spark.MapType(kind.keyType, _make_nullable(kind.valueType))
     return kind
 
 
-def _from_spark(kind: spark.DataType) -> ours.DataType | None:
+def _from_spark(kind: spark.DataType) -> value_types.DataType | None:
     if isinstance(kind, spark.DecimalType):
-        return ours.DecimalType(kind.precision, kind.scale)
+        return value_types.DecimalType(kind.precision, kind.scale)
     if isinstance(kind, spark.ArrayType):
         element = _from_spark(kind.elementType)
-        return None if element is None else ours.ArrayType(element)
+        return None if element is None else value_types.ArrayType(element)
     if isinstance(kind, spark.MapType):
         key, value = _from_spark(kind.keyType), _from_spark(kind.valueType)
-        return None if key is None or value is None else ours.MapType(key, value)
+        return None if key is None or value is None else value_types.MapType(key, value)
     if isinstance(kind, spark.StructType):
         fields = []
         for field in kind.fields:
             field_kind = _from_spark(field.dataType)
             if field_kind is None:
                 return None
-            fields.append(ours.StructField(field.name, field_kind))
-        return ours.StructType(fields)
-    simple = SIMPLE.get(type(kind))
+            fields.append(value_types.StructField(field.name, field_kind))
+        return value_types.StructType(fields)
+    simple = SIMPLE_TYPES.get(type(kind))
     return None if simple is None else simple()

@@ -3,7 +3,7 @@
 
 A task does not own the lease, so it rejects in advance: for each batch of rows it reports the
 malformed messages to the broker. They become dead letters of the queue when the driver settles the
-batch. A report of a task that runs again replaces the earlier one.
+batch. If a task runs again, its report replaces the earlier one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.columns.schema.offsets import Range
     from headrace.untyped import Json, JsonObject
 
-NUMBERS_MAX: Final = 20_000  # Numbers of one request.
+NUMBERS_MAX: Final = 20_000  # The maximum number of messages in one request.
 
 
 @dataclass(slots=True)
@@ -31,38 +31,47 @@ class Rejects:
 
     options: ReadOptions
     owner: str
-    piece: Range
-    _known: set[int] | None = field(default=None, init=False)  # Numbers the broker has.
+    stream_range: Range
+    # The numbers of the range that the broker has as rejected; None before the first request.
+    _known_numbers: set[int] | None = field(default=None, init=False)
 
-    def record(self, first: int, last: int, bad: Sequence[int]) -> None:
-        """Report the malformed messages of [first, last), exactly and in order.
+    def record(self, first: int, last: int, malformed_offsets: Sequence[int]) -> None:
+        """Report `malformed_offsets`: all malformed messages of [first, last), sorted.
 
-        DeadLetterError when the broker refuses the report.
+        DeadLetterError if the broker refuses the report.
         """
-        if self._known is None:
-            answer = self._ask("rejected", first=self.piece.first, last=self.piece.last)
-            self._known = {number for low, high in answer["numbers"] for number in range(low, high)}
-        for low, high, numbers in _chunks(first, last, bad):
-            if {number for number in self._known if low <= number < high} != set(numbers):
+        if self._known_numbers is None:
+            answer = self._ask(
+                "rejected", first=self.stream_range.first, last=self.stream_range.last
+            )
+            self._known_numbers = {
+                number for low, high in answer["numbers"] for number in range(low, high)
+            }
+        for low, high, numbers in _split_report(first, last, malformed_offsets):
+            if {number for number in self._known_numbers if low <= number < high} != set(numbers):
                 self._ask(
-                    "reject", owner=self.owner, first=low, last=high, numbers=list(_ranges(numbers))
+                    "reject",
+                    owner=self.owner,
+                    first=low,
+                    last=high,
+                    numbers=list(_find_runs(numbers)),
                 )
 
     def clear(self) -> None:
         """Report that no message of the range is malformed."""
-        self.record(self.piece.first, self.piece.last, ())
+        self.record(self.stream_range.first, self.stream_range.last, ())
 
-    def _ask(self, what: str, **fields: Json) -> JsonObject:
+    def _ask(self, operation: str, **fields: Json) -> JsonObject:
         options = self.options
 
-        def ask(connection: blocking.Connection) -> JsonObject:
+        def send_request(connection: blocking.Connection) -> JsonObject:
             return requests(connection).ask(
-                f"lease.{what}", queue=options.queue, group=options.group, **fields
+                f"lease.{operation}", queue=options.queue, group=options.group, **fields
             )
 
         try:
             return run_with_retry(
-                options.uri, options.reconnect_timeout_s, ask, Purpose.ASK, known=True
+                options.uri, options.reconnect_timeout_s, send_request, Purpose.ASK, known=True
             )
         except RequestRefused as refused:
             raise DeadLetterError(
@@ -70,16 +79,18 @@ class Rejects:
             ) from None
 
 
-def _chunks(first: int, last: int, bad: Sequence[int]) -> Iterator[tuple[int, int, Sequence[int]]]:
+def _split_report(
+    first: int, last: int, malformed_offsets: Sequence[int]
+) -> Iterator[tuple[int, int, Sequence[int]]]:
     """Cut a range into parts with at most `NUMBERS_MAX` malformed messages."""
-    while len(bad) > NUMBERS_MAX:
-        cut = bad[NUMBERS_MAX]
-        yield first, cut, bad[:NUMBERS_MAX]
-        first, bad = cut, bad[NUMBERS_MAX:]
-    yield first, last, bad
+    while len(malformed_offsets) > NUMBERS_MAX:
+        cut = malformed_offsets[NUMBERS_MAX]
+        yield first, cut, malformed_offsets[:NUMBERS_MAX]
+        first, malformed_offsets = cut, malformed_offsets[NUMBERS_MAX:]
+    yield first, last, malformed_offsets
 
 
-def _ranges(numbers: Sequence[int]) -> Iterator[list[int]]:
+def _find_runs(numbers: Sequence[int]) -> Iterator[list[int]]:
     """Return the runs of consecutive numbers, as pairs [first, last)."""
     start = end = -1
     for number in numbers:

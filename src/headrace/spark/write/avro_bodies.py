@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Structs into bodies of Avro: the column `value` becomes bytes before rows become messages."""
+"""Encoding of the column `value` in Avro, before rows become messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from fastavro import schemaless_writer
 
-from headrace.columns.decode.avro import frame, read_schema, spark_type
+from headrace.columns.decode.avro import read_schema, single_object_framing, spark_type
 from headrace.columns.errors import RegistryError
 from headrace.columns.registry.client import Registry
 from headrace.columns.schema.columns import SchemaError
@@ -24,53 +24,55 @@ if TYPE_CHECKING:
     from headrace.untyped import Json, JsonObject
 
 VALUE: Final = "value"
-IDS_MAX: Final = 100  # Ids of registered schemas that a process caches.
+IDS_CACHED_MAX: Final = 100  # Ids of registered schemas that a process caches.
 
 _ids: dict[tuple[str, str, str], int] = {}
 
 
 class EncodeError(RuntimeError):
-    """A row does not fit the schema of the bodies."""
+    """A row does not fit the Avro schema of the write."""
 
 
 class Encoder:
-    """Encodes the rows of one write; made at the driver, and pickled to its tasks."""
+    """The encoder of one write; the driver creates it, and Spark pickles it for the tasks."""
 
     def __init__(self, options: EncodeOptions, schema: spark.StructType) -> None:
-        """SchemaError if `schema` has no such column, RegistryError if the registry refuses."""
+        """SchemaError if the column `value` does not fit, RegistryError if the registry refuses."""
         self._text = options.text
         expected = spark_type(read_schema(options.text))
-        _check(schema, expected)
-        self._mark = _mark(options)
+        _check_column(schema, expected)
+        self._framing = _framing(options)
 
-    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches, in which the column is bytes. EncodeError names a row that does not fit."""
+    def encode_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Encode the column `value` of batches; EncodeError names a row that does not fit."""
         schema = read_schema(self._text)
-        plain = _plain(spark_type(schema))
+        convert_maps = _make_map_converter(spark_type(schema))
         first = 0
         for batch in batches:
-            at = batch.schema.names.index(VALUE)
+            column_index = batch.schema.names.index(VALUE)
             bodies: list[bytes | None] = []
-            for row, value in enumerate(batch.column(at).to_pylist()):
-                if value is None:  # A message without a body, which is refused later.
+            for row, value in enumerate(batch.column(column_index).to_pylist()):
+                if value is None:  # A row without a body is refused later.
                     bodies.append(None)
                     continue
                 stream = io.BytesIO()
-                stream.write(self._mark)
+                stream.write(self._framing)
                 try:
-                    schemaless_writer(stream, schema, value if plain is None else plain(value))
-                except Exception as error:  # noqa: BLE001  # Whatever is said of it, it is bad.
+                    schemaless_writer(
+                        stream, schema, value if convert_maps is None else convert_maps(value)
+                    )
+                except Exception as error:  # noqa: BLE001  # fastavro raises any class.
                     raise EncodeError(
                         f"row {first + row} of the partition does not fit option 'valueSchema': "
-                        f"{_fault(schema, value, error)}"
+                        f"{_describe_fault(schema, value, error)}"
                     ) from None
                 bodies.append(stream.getvalue())
             first += batch.num_rows
-            yield batch.set_column(at, VALUE, pa.array(bodies, pa.binary()))
+            yield batch.set_column(column_index, VALUE, pa.array(bodies, pa.binary()))
 
 
-def _fault(schema: JsonObject, value: Json, error: Exception) -> str:
-    """Return the mistake in a row without the row's content, which the library's text has."""
+def _describe_fault(schema: JsonObject, value: Json, error: Exception) -> str:
+    """Return the fault of a row without its content, which the library's message has."""
     for field in schema["fields"]:
         kind = field["type"]
         if value[field["name"]] is None and "null" not in (kind if isinstance(kind, list) else ()):
@@ -78,20 +80,20 @@ def _fault(schema: JsonObject, value: Json, error: Exception) -> str:
     return type(error).__name__
 
 
-def _check(schema: spark.StructType, expected: StructType) -> None:
+def _check_column(schema: spark.StructType, expected: StructType) -> None:
     value_type = {field.name: field.dataType for field in schema.fields}.get(VALUE)
     if value_type is None or _sort_fields(from_spark(value_type, nulls=False)) != _sort_fields(
         expected
     ):
-        got = "none" if value_type is None else value_type.simpleString()
+        found = "none" if value_type is None else value_type.simpleString()
         raise SchemaError(
             f"column 'value' must be of type {expected.text()}, which option 'valueSchema' "
-            f"has; it is {got}"
+            f"has; it is {found}"
         )
 
 
 def _sort_fields(kind: DataType) -> DataType:
-    """The type with its fields in the order of their names: Avro's rows go by name."""
+    """Return the type with sorted fields, because Avro matches fields by name."""
     if isinstance(kind, StructType):
         fields = [StructField(field.name, _sort_fields(field.kind)) for field in kind.fields]
         return StructType(sorted(fields, key=lambda field: field.name))
@@ -102,53 +104,63 @@ def _sort_fields(kind: DataType) -> DataType:
     return kind
 
 
-def _mark(options: EncodeOptions) -> bytes:
+def _framing(options: EncodeOptions) -> bytes:
     """Return the bytes before each datum."""
     if options.registry is not None:
-        number = _schema_id(options)
-        return b"\0" + number.to_bytes(4) if options.framing == "registry" else b""
-    return frame(read_schema(options.text)) if options.framing == "single-object" else b""
+        schema_id = _schema_id(options)
+        return b"\0" + schema_id.to_bytes(4) if options.framing == "registry" else b""
+    return (
+        single_object_framing(read_schema(options.text))
+        if options.framing == "single-object"
+        else b""
+    )
 
 
 def _schema_id(options: EncodeOptions) -> int:
-    """The id of the schema; the registry checks that it is compatible with its subject."""
+    """Return the id of the schema; the registry checks that it is compatible with its subject."""
     assert options.registry is not None
     key = (options.registry.url, options.subject, options.text)
-    number = _ids.get(key)
-    if number is None:
+    schema_id = _ids.get(key)
+    if schema_id is None:
         registry = Registry(options.registry)
-        ask = registry.register if options.register else registry.number
-        number = ask(options.subject, options.text)
-        if number is None:
+        request_id = registry.register if options.register else registry.find_id
+        schema_id = request_id(options.subject, options.text)
+        if schema_id is None:
             raise RegistryError(
                 f"subject {options.subject!r} does not have the schema of option 'valueSchema', "
                 "and option 'schemaRegister' is 'false'"
             )
-        if len(_ids) >= IDS_MAX:
+        if len(_ids) >= IDS_CACHED_MAX:
             _ids.clear()
-        _ids[key] = number
-    return number
+        _ids[key] = schema_id
+    return schema_id
 
 
-def _plain(kind: DataType) -> Callable[[Json], Json] | None:
-    """Return the function that makes dictionaries of Arrow's maps; None without maps."""
+def _make_map_converter(kind: DataType) -> Callable[[Json], Json] | None:
+    """Return a function that converts Arrow's maps to dictionaries; None without maps."""
     if isinstance(kind, StructType):
-        inner = {field.name: _plain(field.kind) for field in kind.fields}
-        changed = [(name, make) for name, make in inner.items() if make is not None]
+        converters = {field.name: _make_map_converter(field.kind) for field in kind.fields}
+        map_fields = [
+            (name, convert) for name, convert in converters.items() if convert is not None
+        ]
 
         def struct(value: Json) -> Json:
             if value is not None:
-                for name, make in changed:
-                    value[name] = make(value[name])
+                for name, convert in map_fields:
+                    value[name] = convert(value[name])
             return value
 
-        return struct if changed else None
+        return struct if map_fields else None
     if isinstance(kind, ArrayType):
-        element = _plain(kind.element)
+        element = _make_map_converter(kind.element)
         if element is None:
             return None
-        return lambda value: None if value is None else [element(one) for one in value]
+        return lambda value: (
+            None if value is None else [element(element_value) for element_value in value]
+        )
     if isinstance(kind, MapType):
-        item = _plain(kind.value) or (lambda value: value)
-        return lambda value: None if value is None else {key: item(one) for key, one in value}
+        item = _make_map_converter(kind.value) or (lambda value: value)
+        return lambda value: (
+            None if value is None else {key: item(element_value) for key, element_value in value}
+        )
     return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encode rows of a DataFrame as frames of publishes, column by column.
+"""Encoding of the rows of a DataFrame as frames of publishes, column by column.
 
-The encoder works on Arrow buffers and makes no object for a row. Rows that may have a mistake are
-checked one by one, with the code of the slow path (`rows`).
+The encoder works on Arrow buffers and creates no Python object for a row. Rows that may be invalid
+are checked one by one with `rows.make_rows`.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.client.bulk.encode import MANDATORY, Octets, encode_publishes
-from headrace.columns.schema.columns import OCTETS, PROPERTIES
-from headrace.spark.write.rows import RowError, rows
+from headrace.columns.schema.columns import OCTET_PROPERTIES, PROPERTIES
+from headrace.spark.write.rows import RowError, make_rows
 
 if TYPE_CHECKING:
     from headrace.columns.options.options import WriteOptions
     from headrace.untyped import Arrow
 
-SHORT_MAX: Final = 255  # Octets of a short string.
-OUTPUT_OCTETS: Final = 1 << 20  # Bytes that are encoded at once.
-FRAME_ROOM: Final = 32  # Octets of a header frame beside its properties.
-EXPIRATION: Final = r"^[0-9]{1,18}$"
+SHORT_STRING_BYTES_MAX: Final = 255
+OUTPUT_BYTES: Final = 1 << 20  # The size of the frames that are encoded at once.
+FRAME_OVERHEAD_BYTES: Final = 32  # The size of a header frame without its properties.
+EXPIRATION_PATTERN: Final = r"^[0-9]{1,18}$"
 
-_BYTE: Final = pa.array([bytes((n,)) for n in range(256)], pa.binary())
-_FLAG: Final = {
+_BYTES: Final = pa.array([bytes((n,)) for n in range(256)], pa.binary())
+_FLAG_BITS: Final = {
     "content_type": 15,
     "content_encoding": 14,
     "headers": 13,
@@ -48,7 +48,7 @@ _FLAG: Final = {
 
 
 @dataclass(slots=True)
-class Encoded:
+class EncodedBatch:
     """The rows of one record batch as columns of publishes."""
 
     count: int
@@ -57,70 +57,72 @@ class Encoded:
     properties: Octets
     body: Octets
     flags: int
-    rows: Arrow = None  # The row of the batch that each publish is, when some were left out.
+    rows: Arrow = None  # The row of each publish in the batch; None if every row is published.
     errors: dict[int, RowError] = field(default_factory=dict)  # The errors by row of the batch.
 
     def frames(
-        self, number: int, frame_max: int, octets_max: int = OUTPUT_OCTETS
+        self, number: int, frame_max: int, bytes_max: int = OUTPUT_BYTES
     ) -> Iterator[tuple[bytearray, int]]:
-        """Frames for a channel, and how many publishes they are, piece by piece."""
-        at = 0
-        while at < self.count:
-            octets, following = encode_publishes(
+        """Yield frames for the channel `number`, in chunks, each with its number of publishes."""
+        first = 0
+        while first < self.count:
+            frames, next_index = encode_publishes(
                 number,
                 frame_max,
                 self.exchange,
                 self.routing_key,
                 self.properties,
                 self.body,
-                at,
+                first,
                 self.count,
                 self.flags,
-                octets_max,
+                bytes_max,
             )
-            yield octets, following - at
-            at = following
+            yield frames, next_index - first
+            first = next_index
 
     def row_of(self, index: int) -> int:
-        """The row of the batch that a publish is."""
+        """Return the row of the batch from which a publish was made."""
         return index if self.rows is None else int(self.rows[index])
 
 
 def encode(
     options: WriteOptions, batch: pa.RecordBatch, ids: tuple[str, int] | None, frame_max: int
-) -> Encoded:
-    """Encode a batch. Rows without message id get one, the text of `ids` and a number that counts
-    on from the one in it."""
-    kept, errors = None, {}
-    suspect = np.flatnonzero(_suspects(options, batch, frame_max))
-    if len(suspect):
-        errors = _look_at(options, batch, suspect.tolist(), frame_max)
+) -> EncodedBatch:
+    """Encode a batch; `ids` is the prefix and the first number of generated message ids.
+
+    Rows without message id get one: the prefix and the number. With None they get none.
+    """
+    valid_rows, errors = None, {}
+    suspect_rows = np.flatnonzero(_find_suspects(options, batch, frame_max))
+    if len(suspect_rows):
+        errors = _check_rows(options, batch, suspect_rows.tolist(), frame_max)
         if errors:
-            kept = np.setdiff1d(np.arange(batch.num_rows), np.array(list(errors)))
-            batch = batch.take(pa.array(kept))
-    encoded = Encoded(
+            valid_rows = np.setdiff1d(np.arange(batch.num_rows), np.array(list(errors)))
+            batch = batch.take(pa.array(valid_rows))
+    encoded = EncodedBatch(
         count=batch.num_rows,
-        exchange=_address(batch, "exchange", options.exchange),
-        routing_key=_address(batch, "routing_key", options.routing_key),
-        properties=_properties(options, batch, ids, kept),
-        body=Octets.arrow(_body(batch)),
+        exchange=_address_column(batch, "exchange", options.exchange),
+        routing_key=_address_column(batch, "routing_key", options.routing_key),
+        properties=_encode_properties(options, batch, ids, valid_rows),
+        body=Octets.arrow(_body_column(batch)),
         flags=MANDATORY if options.mandatory else 0,
-        rows=kept,
+        rows=valid_rows,
     )
     encoded.errors = errors
     return encoded
 
 
-def _body(batch: pa.RecordBatch) -> pa.Array:
+def _body_column(batch: pa.RecordBatch) -> pa.Array:
     return batch.column("body" if "body" in batch.schema.names else "value")
 
 
-def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+def _find_column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     return batch.column(name) if name in batch.schema.names else None
 
 
-def _address(batch: pa.RecordBatch, name: str, default: str | None) -> Octets:
-    column = _column(batch, name)
+def _address_column(batch: pa.RecordBatch, name: str, default: str | None) -> Octets:
+    column = _find_column(batch, name)
     if column is None:
         return Octets((default or "").encode())
     if column.null_count:
@@ -128,53 +130,53 @@ def _address(batch: pa.RecordBatch, name: str, default: str | None) -> Octets:
     return Octets.arrow(column)
 
 
-def _suspects(options: WriteOptions, batch: pa.RecordBatch, frame_max: int) -> Arrow:
-    """Return the rows that need a closer look, as a numpy array of booleans."""
+def _find_suspects(options: WriteOptions, batch: pa.RecordBatch, frame_max: int) -> Arrow:
+    """Return a numpy array of booleans, True for each row that may be invalid."""
     suspects = np.zeros(batch.num_rows, bool)
 
-    def note(mask: pa.Array) -> None:
+    def add_suspects(mask: pa.Array) -> None:
         np.logical_or(suspects, np.asarray(pc.fill_null(mask, False)), out=suspects)
 
-    note(pc.is_null(_body(batch)))
+    add_suspects(pc.is_null(_body_column(batch)))
     for name, default in (("exchange", options.exchange), ("routing_key", "")):
-        column = _column(batch, name)
+        column = _find_column(batch, name)
         if column is not None:
-            note(pc.greater(pc.binary_length(column), SHORT_MAX))
+            add_suspects(pc.greater(pc.binary_length(column), SHORT_STRING_BYTES_MAX))
             if default is None and column.null_count:
-                note(pc.is_null(column))
-    size = np.full(batch.num_rows, FRAME_ROOM, np.int64)
-    properties = _column(batch, "properties")
+                add_suspects(pc.is_null(column))
+    size = np.full(batch.num_rows, FRAME_OVERHEAD_BYTES, np.int64)
+    properties = _find_column(batch, "properties")
     if properties is not None:
-        for name, column in _fields(properties).items():
-            if name in OCTETS:
+        for name, column in _property_columns(properties).items():
+            if name in OCTET_PROPERTIES:
                 low, high = (1, 2) if name == "delivery_mode" else (0, 255)
-                note(pc.or_(pc.less(column, low), pc.greater(column, high)))
+                add_suspects(pc.or_(pc.less(column, low), pc.greater(column, high)))
             elif name == "timestamp":
-                note(pc.less(column.cast(pa.int64()), 0))
+                add_suspects(pc.less(column.cast(pa.int64()), 0))
             else:
                 length = pc.fill_null(pc.binary_length(column), 0)
                 size += np.asarray(length) + 1
-                note(pc.greater(length, SHORT_MAX))
+                add_suspects(pc.greater(length, SHORT_STRING_BYTES_MAX))
                 if name == "expiration":
-                    note(pc.invert(pc.match_substring_regex(column, EXPIRATION)))
-    headers = _column(batch, "headers")
+                    add_suspects(pc.invert(pc.match_substring_regex(column, EXPIRATION_PATTERN)))
+    headers = _find_column(batch, "headers")
     if headers is not None and len(headers.keys):
         names = pc.binary_length(headers.keys)
         values = pc.fill_null(pc.binary_length(headers.items), 0)
         ends = np.concatenate(([0], np.cumsum(np.asarray(names) + np.asarray(values) + 6)))
         offsets = np.asarray(headers.offsets)
         size += ends[offsets[1:]] - ends[offsets[:-1]]
-        too_long = np.concatenate(([0], np.cumsum(np.asarray(names) > SHORT_MAX)))
+        too_long = np.concatenate(([0], np.cumsum(np.asarray(names) > SHORT_STRING_BYTES_MAX)))
         suspects |= too_long[offsets[1:]] > too_long[offsets[:-1]]
     suspects |= size > frame_max
     return suspects
 
 
-def _look_at(
+def _check_rows(
     options: WriteOptions, batch: pa.RecordBatch, suspects: list[int], frame_max: int
 ) -> dict[int, RowError]:
-    """Return the faults of rows; rows without one are left out."""
-    results = rows(options, batch.take(pa.array(suspects)), frame_max - FRAME_ROOM)
+    """Return the errors of invalid rows among the suspects, by row."""
+    results = make_rows(options, batch.take(pa.array(suspects)), frame_max - FRAME_OVERHEAD_BYTES)
     return {
         index: row
         for index, row in zip(suspects, results, strict=True)
@@ -182,36 +184,38 @@ def _look_at(
     }
 
 
-def _fields(properties: pa.StructArray) -> dict[str, pa.Array]:
-    """The columns of a struct; where the struct itself is null so are they."""
+def _property_columns(properties: pa.StructArray) -> dict[str, pa.Array]:
+    """Return the columns of a struct, which are null where the struct is null."""
     names = [properties.type.field(i).name for i in range(properties.type.num_fields)]
     return dict(zip(names, properties.flatten(), strict=True))
 
 
-def _properties(
-    options: WriteOptions, batch: pa.RecordBatch, ids: tuple[str, int] | None, kept: Arrow
+def _encode_properties(
+    options: WriteOptions, batch: pa.RecordBatch, ids: tuple[str, int] | None, valid_rows: Arrow
 ) -> Octets:
     count = batch.num_rows
-    properties = _column(batch, "properties")
+    properties = _find_column(batch, "properties")
     if properties is None and ids is None and "headers" not in batch.schema.names:
         return Octets(b"\x10\0\2" if options.persistent else b"\0\0")
-    given = {} if properties is None else _fields(properties)
-    if options.persistent or "delivery_mode" in given:
-        mode = given.get("delivery_mode", pa.nulls(count, pa.int32())).cast(pa.int32())
-        given["delivery_mode"] = pc.fill_null(mode, 2) if options.persistent else mode
+    columns = {} if properties is None else _property_columns(properties)
+    if options.persistent or "delivery_mode" in columns:
+        mode = columns.get("delivery_mode", pa.nulls(count, pa.int32())).cast(pa.int32())
+        columns["delivery_mode"] = pc.fill_null(mode, 2) if options.persistent else mode
     if ids is not None:
-        numbers = np.arange(count) if kept is None else kept
-        made = pc.binary_join_element_wise(
+        numbers = np.arange(count) if valid_rows is None else valid_rows
+        generated_ids = pc.binary_join_element_wise(
             pa.scalar(ids[0]), pa.array(numbers + ids[1], pa.int64()).cast(pa.string()), ""
         )
-        own = given.get("message_id")
-        given["message_id"] = made if own is None else pc.coalesce(own, made)
-    headers = _column(batch, "headers")
+        message_ids = columns.get("message_id")
+        columns["message_id"] = (
+            generated_ids if message_ids is None else pc.coalesce(message_ids, generated_ids)
+        )
+    headers = _find_column(batch, "headers")
     flags = np.zeros(count, np.uint16)
-    constant = 0
-    pieces: list[Arrow] = []
+    constant_flags = 0
+    encoded_properties: list[Arrow] = []
     for name in (*PROPERTIES[:2], "headers", *PROPERTIES[2:]):
-        column = headers if name == "headers" else given.get(name)
+        column = headers if name == "headers" else columns.get(name)
         if column is None or column.null_count == count:
             continue
         if name == "headers":
@@ -219,60 +223,60 @@ def _properties(
         elif column.null_count:
             is_present = np.asarray(pc.is_valid(column))
         else:
-            constant |= 1 << _FLAG[name]
-            pieces.append(_piece(name, column))
+            constant_flags |= 1 << _FLAG_BITS[name]
+            encoded_properties.append(_encode_property(name, column))
             continue
-        flags |= is_present.astype(np.uint16) << _FLAG[name]
-        pieces.append(pc.fill_null(_piece(name, column), b""))
-    if not pieces:
+        flags |= is_present.astype(np.uint16) << _FLAG_BITS[name]
+        encoded_properties.append(pc.fill_null(_encode_property(name, column), b""))
+    if not encoded_properties:
         return Octets(b"\0\0")
-    flags |= np.uint16(constant)
-    head: Arrow = pa.scalar(constant.to_bytes(2, "big"), pa.binary())
-    if np.any(flags != constant):
-        head = _fixed_width_column(flags.astype(">u2"), 2)
-    return Octets.arrow(pc.binary_join_element_wise(head, *pieces, b""))
+    flags |= np.uint16(constant_flags)
+    flag_bytes: Arrow = pa.scalar(constant_flags.to_bytes(2, "big"), pa.binary())
+    if np.any(flags != constant_flags):
+        flag_bytes = _fixed_width_column(flags.astype(">u2"), 2)
+    return Octets.arrow(pc.binary_join_element_wise(flag_bytes, *encoded_properties, b""))
 
 
-def _piece(name: str, column: pa.Array) -> pa.Array:
-    """Return a property as on the wire; null where a row has none."""
+def _encode_property(name: str, column: pa.Array) -> pa.Array:
+    """Return a property in wire form; null where a row lacks the property."""
     if name == "headers":
-        return _table(column)
-    if name in OCTETS:
-        return _BYTE.take(column.cast(pa.int32()))
+        return _encode_tables(column)
+    if name in OCTET_PROPERTIES:
+        return _BYTES.take(column.cast(pa.int32()))
     if name == "timestamp":
         micros = np.asarray(pc.fill_null(column.cast(pa.timestamp("us")).cast(pa.int64()), 0))
         seconds = _fixed_width_column((micros // 1_000_000).astype(">u8"), 8)
         return pc.if_else(pc.is_valid(column), seconds, pa.scalar(None, pa.binary()))
     text = column.cast(pa.binary())
-    return pc.binary_join_element_wise(_BYTE.take(pc.binary_length(text)), text, b"")
+    return pc.binary_join_element_wise(_BYTES.take(pc.binary_length(text)), text, b"")
 
 
-def _table(column: pa.MapArray) -> pa.Array:
-    """Maps of strings as tables; nothing for an empty one."""
+def _encode_tables(column: pa.MapArray) -> pa.Array:
+    """Return maps of strings as tables in wire form; empty bytes for an empty map."""
     offsets = np.asarray(column.offsets)
     names, values = column.keys.cast(pa.binary()), column.items.cast(pa.binary())
     lengths = np.asarray(pc.fill_null(pc.binary_length(values), 0)).astype(">u4")
-    heads = np.empty((len(names), 5), np.uint8)
-    heads[:, 0] = ord("S")
-    heads[:, 1:] = lengths.view(np.uint8).reshape(len(names), 4)
-    kinds: Arrow = _fixed_width_column(heads, 5)
+    value_heads = np.empty((len(names), 5), np.uint8)
+    value_heads[:, 0] = ord("S")
+    value_heads[:, 1:] = lengths.view(np.uint8).reshape(len(names), 4)
+    value_kinds: Arrow = _fixed_width_column(value_heads, 5)
     if values.null_count:
-        kinds = pc.if_else(pc.is_null(values), pa.scalar(b"V", pa.binary()), kinds)
+        value_kinds = pc.if_else(pc.is_null(values), pa.scalar(b"V", pa.binary()), value_kinds)
         values = pc.fill_null(values, b"")
-    keys = _BYTE.take(pc.binary_length(names))
-    entries = pc.binary_join_element_wise(keys, names, kinds, values, b"")
-    places = np.frombuffer(entries.buffers()[1], np.int32)[entries.offset :][: len(entries) + 1]
-    ends = places[offsets]
-    whole = pa.Array.from_buffers(
+    keys = _BYTES.take(pc.binary_length(names))
+    entries = pc.binary_join_element_wise(keys, names, value_kinds, values, b"")
+    entry_ends = np.frombuffer(entries.buffers()[1], np.int32)[entries.offset :][: len(entries) + 1]
+    ends = entry_ends[offsets]
+    entries_of_row = pa.Array.from_buffers(
         pa.binary(), len(column), [None, pa.py_buffer(ends.tobytes()), entries.buffers()[2]]
     )
     sizes = _fixed_width_column(np.diff(ends).astype(">u4"), 4)
-    tables = pc.binary_join_element_wise(sizes, whole, b"")
+    tables = pc.binary_join_element_wise(sizes, entries_of_row, b"")
     return pc.if_else(pa.array(np.diff(ends) > 0), tables, pa.scalar(b"", pa.binary()))
 
 
 def _fixed_width_column(values: Arrow, width: int) -> pa.Array:
-    """Octets of the same length in every row as a column of binary."""
+    """Return a binary column of values that all have `width` bytes."""
     count = len(values)
     ends = np.arange(0, (count + 1) * width, width, dtype=np.int32)
     data = pa.py_buffer(np.ascontiguousarray(values).tobytes())

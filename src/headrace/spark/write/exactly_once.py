@@ -3,7 +3,7 @@
 
 Each attempt of a task stages its rows under sink, batch, partition and attempt. The driver commits
 the successful attempts. The broker makes them visible, and records the batch as the sink's last
-one, in one step; so a batch that Spark runs again is skipped. The commit discards the other
+one, in one step, so a batch that Spark runs again is skipped. The commit discards the other
 attempts of the batch, which failed or were killed. docs/guides/spark.md has a drawing.
 """
 
@@ -29,31 +29,31 @@ if TYPE_CHECKING:
     from headrace.client import blocking
     from headrace.columns.options.options import WriteOptions
     from headrace.spark.runtime.task import Task
-    from headrace.spark.write.encode import Encoded
+    from headrace.spark.write.encode import EncodedBatch
 
 log = logging.getLogger(__name__)
 
-KEPT_OCTETS_MAX: Final = 64 << 20  # Bytes of a partition that are kept, to be staged again.
-BREAKS_MAX: Final = 10  # Connections in a row that may break while a task is staged.
+REPLAY_BYTES_MAX: Final = 64 << 20  # A larger partition is not kept in memory for a replay.
+BREAKS_MAX: Final = 10  # The maximum number of connections that break while a task stages.
 FRAME_MAX: Final = 131072  # A broker with smaller frames refuses rows one by one.
 
 
 class SinkTakenError(RuntimeError):
-    """Another query counts the batches of this sink."""
+    """The sink belongs to another query."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedPartition:
-    """The messages that one task staged; the driver hands it to `commit`."""
+    """The result of one task: the branches of its staged messages, which the driver commits."""
 
     sink: str
     epoch: int
-    branches: str  # Empty when nothing was staged.
+    branches: str  # "" if no messages were staged.
     count: int
-    already: bool = False  # The batch had been committed before.
+    already_committed: bool = False  # True if the broker had committed the batch before.
 
 
-NOTHING: Final = StagedPartition("", 0, "", 0)
+EMPTY_PARTITION: Final = StagedPartition("", 0, "", 0)
 
 
 def stage(
@@ -66,26 +66,26 @@ def stage(
     batch: int,
     task: Task,
 ) -> StagedPartition:
-    """Stage the rows of one partition; PublishError when the broker did not take a row.
+    """Stage the rows of one partition; PublishError if the broker refused a row.
 
-    After a lost connection the rows are staged again, if all of them are still in memory.
+    After a lost connection the rows are staged again if all of them are still in memory.
     """
-    first = next(batches, None)
-    if first is None:
-        return NOTHING  # An empty partition costs no connection.
-    epoch, last = _begin(options, sink, owner, run)
+    first_batch = next(batches, None)
+    if first_batch is None:
+        return EMPTY_PARTITION  # An empty partition costs no connection.
+    epoch, last = _claim_sink(options, sink, owner, run)
     if last is not None and last >= batch:
-        for _ in batches:  # The state of a query needs all of its rows computed.
+        for _ in batches:  # Spark must compute all rows to update the state of the query.
             pass
-        return StagedPartition(sink, epoch, "", 0, already=True)
-    replayable = _ReplayableBatches(first, batches)
-    breaks = 0
+        return StagedPartition(sink, epoch, "", 0, already_committed=True)
+    replayable = _ReplayableBatches(first_batch, batches)
+    break_count = 0
     while True:
         try:
             return _stage_once(options, replayable, sink, epoch, batch, task)
         except (ConnectionLost, ConnectionClosed, ConnectFailed) as error:
-            breaks += 1
-            if not replayable.can_replay() or breaks > BREAKS_MAX:
+            break_count += 1
+            if not replayable.can_replay() or break_count > BREAKS_MAX:
                 raise
             log.info("partition %d is staged again: %s", task.partition, error)
 
@@ -102,19 +102,19 @@ def _stage_once(
 
     result = PartitionResult(task.partition)
 
-    def begin(connection: blocking.Connection) -> Stage:
+    def open_stage(connection: blocking.Connection) -> Stage:
         return Stage(connection, sink, batch, task.partition, task.attempt, epoch=epoch)
 
     timeout_s = options.reconnect_timeout_s
-    encoded: Encoded | None = None
-    with run_with_retry(options.uri, timeout_s, begin, Purpose.ASK, known=True) as staging:
+    encoded: EncodedBatch | None = None
+    with run_with_retry(options.uri, timeout_s, open_stage, Purpose.ASK, known=True) as staging:
         try:
             for record_batch in replayable:
                 encoded = encode(options, record_batch, None, FRAME_MAX)
                 for row, error in encoded.errors.items():
-                    result.fail(result.seen + row, error)
-                result.seen += record_batch.num_rows
-                if result.failed:
+                    result.fail(result.row_count + row, error)
+                result.row_count += record_batch.num_rows
+                if result.failed_count:
                     break
                 staging.publish_columns(
                     encoded.count,
@@ -133,18 +133,18 @@ def _stage_once(
     return StagedPartition(sink, epoch, staged.branches, staged.messages, staged.already)
 
 
-def _begin(options: WriteOptions, sink: str, owner: str, run: str) -> tuple[int, int | None]:
+def _claim_sink(options: WriteOptions, sink: str, owner: str, run: str) -> tuple[int, int | None]:
     """Claim the sink, in every task of a run; return its epoch and its last committed batch."""
 
-    def ask(connection: blocking.Connection) -> tuple[int, int | None]:
+    def send_request(connection: blocking.Connection) -> tuple[int, int | None]:
         if not isinstance(connection.server_properties.get("headrace_id"), str):
             raise OptionError(
                 "option 'deliveryGuarantee': this broker is not Headrace, so it cannot make a "
                 "batch visible at once; set it to 'at-least-once'"
             )
-        asked = Sink(connection, sink, requests=requests(connection))
+        sink_client = Sink(connection, sink, requests=requests(connection))
         if options.sink_id is not None:
-            state = asked.state()
+            state = sink_client.state()
             if state is not None and state.owner not in ("", owner) and not options.sink_takeover:
                 raise SinkTakenError(
                     f"option 'sinkId': sink {sink!r} has the batches of query {state.owner}, and "
@@ -153,96 +153,101 @@ def _begin(options: WriteOptions, sink: str, owner: str, run: str) -> tuple[int,
                     "'sinkTakeover' to 'true' to begin anew"
                 )
         try:
-            state = asked.begin(owner, run, force=options.sink_takeover)
+            state = sink_client.begin(owner, run, force=options.sink_takeover)
         except RequestRefused as error:
             raise SinkTakenError(f"option 'sinkId': {error}") from None
         return state.epoch, state.last
 
-    return run_with_retry(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK, known=True)
+    return run_with_retry(
+        options.uri, options.reconnect_timeout_s, send_request, Purpose.ASK, known=True
+    )
 
 
-def commit(options: WriteOptions, parts: Sequence[StagedPartition], batch: int) -> None:
-    """Make a batch visible, with exactly these parts; a repeated call does nothing."""
-    staged = [part for part in parts if part.branches]
+def commit(options: WriteOptions, partitions: Sequence[StagedPartition], batch: int) -> None:
+    """Make a batch visible, with exactly these partitions; a repeated call does nothing."""
+    staged = [part for part in partitions if part.branches]
     if not staged:
         return
     sink, epoch = staged[0].sink, max(part.epoch for part in staged)
 
-    def ask(connection: blocking.Connection) -> None:
-        asked = Sink(connection, sink, requests=requests(connection))
-        asked.epoch = epoch
-        asked.commit(batch, [part.branches for part in staged])
+    def send_request(connection: blocking.Connection) -> None:
+        sink_client = Sink(connection, sink, requests=requests(connection))
+        sink_client.epoch = epoch
+        sink_client.commit(batch, [part.branches for part in staged])
 
-    run_with_retry(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK, known=True)
+    run_with_retry(options.uri, options.reconnect_timeout_s, send_request, Purpose.ASK, known=True)
 
 
 def abort(options: WriteOptions, sink: str, batch: int) -> None:
-    """Abort a staged batch, whichever writer staged it; otherwise it expires."""
+    """Abort a staged batch of any writer; if the request fails, the batch expires."""
 
-    def ask(connection: blocking.Connection) -> None:
+    def send_request(connection: blocking.Connection) -> None:
         Sink(connection, sink, requests=requests(connection)).abort(batch)
 
-    _try(options, ask, f"what is staged for batch {batch} of sink {sink!r} will expire")
+    _try_request(
+        options, send_request, f"what is staged for batch {batch} of sink {sink!r} will expire"
+    )
 
 
 def forget(options: WriteOptions, sink: str) -> None:
     """Delete a sink that had one batch."""
 
-    def ask(connection: blocking.Connection) -> None:
+    def send_request(connection: blocking.Connection) -> None:
         requests(connection).ask("sink.discard", sink=sink)
 
-    _try(options, ask, f"the broker remembers sink {sink!r}")
+    _try_request(options, send_request, f"the broker remembers sink {sink!r}")
 
 
-def _try(options: WriteOptions, ask: Callable[[blocking.Connection], None], otherwise: str) -> None:
-    """Try a request whose failure does no harm; log a failure as `otherwise`."""
+def _try_request(
+    options: WriteOptions, send_request: Callable[[blocking.Connection], None], consequence: str
+) -> None:
+    """Send a request without retries; if it fails, log the consequence."""
     try:
-        run_with_retry(options.uri, 0.0, ask, Purpose.ASK, known=True)
+        run_with_retry(options.uri, 0.0, send_request, Purpose.ASK, known=True)
     except ClientError as error:
-        log.info("%s: %s", otherwise, error)
+        log.info("%s: %s", consequence, error)
 
 
 class _ReplayableBatches:
-    """The batches of a partition, of which the first are kept to be read again."""
+    """The batches of a partition, which are kept in memory up to `REPLAY_BYTES_MAX`."""
 
-    def __init__(self, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> None:
-        self._kept: list[pa.RecordBatch] = [first]
-        self._rest = rest
-        self._octets = first.nbytes
-        self._whole: bool = self._octets <= KEPT_OCTETS_MAX  # All batches so far are kept.
+    def __init__(self, first_batch: pa.RecordBatch, remaining: Iterator[pa.RecordBatch]) -> None:
+        self._batches: list[pa.RecordBatch] = [first_batch]
+        self._remaining = remaining
+        self._size = first_batch.nbytes
+        self._is_complete: bool = self._size <= REPLAY_BYTES_MAX  # All batches so far are kept.
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        yield from list(self._kept)
-        if not self._whole:
-            self._kept.clear()
-        for batch in self._rest:
-            self._octets += batch.nbytes
-            if self._whole and self._octets <= KEPT_OCTETS_MAX:
-                self._kept.append(batch)
+        yield from list(self._batches)
+        if not self._is_complete:
+            self._batches.clear()
+        for batch in self._remaining:
+            self._size += batch.nbytes
+            if self._is_complete and self._size <= REPLAY_BYTES_MAX:
+                self._batches.append(batch)
             else:
-                self._whole = False
-                self._kept.clear()
+                self._is_complete = False
+                self._batches.clear()
             yield batch
 
     def can_replay(self) -> bool:
-        """Return True if the rows can be read again."""
-        return self._whole
+        """Return True if all batches so far are in memory."""
+        return self._is_complete
 
     def row_error(self, options: WriteOptions, row: int, reason: str) -> RowError:
-        """Return the row that the broker refused, if its batch is still in memory."""
-        from headrace.spark.write.rows import Row
-        from headrace.spark.write.rows import rows as rows_of
+        """Return the error of a refused row, with its keys if its batch is still in memory."""
+        from headrace.spark.write.rows import Row, make_rows
 
         first = 0
-        for batch in self._kept if self._whole else ():
+        for batch in self._batches if self._is_complete else ():
             if first <= row < first + batch.num_rows:
-                (refused_row,) = rows_of(options, batch.slice(row - first, 1))
+                (refused_row,) = make_rows(options, batch.slice(row - first, 1))
                 if isinstance(refused_row, Row):
-                    keys = (
+                    row_keys = (
                         refused_row.exchange,
                         refused_row.routing_key,
                         refused_row.message.message_id,
                     )
-                    return RowError(reason, *keys)
+                    return RowError(reason, *row_keys)
             first += batch.num_rows
         return RowError(reason)

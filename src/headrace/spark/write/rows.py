@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.client.message import Message, encode_header
 from headrace.columns.options.kinds import NAME_BYTES_MAX, OptionError
-from headrace.columns.schema.columns import OCTETS, PROPERTIES, STRINGS, SchemaError
+from headrace.columns.schema.columns import (
+    OCTET_PROPERTIES,
+    PROPERTIES,
+    STRING_PROPERTIES,
+    SchemaError,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,8 +23,8 @@ if TYPE_CHECKING:
     from headrace.columns.options.options import WriteOptions
     from headrace.untyped import Cell
 
-BODIES: Final = ("body", "value")
-WRITTEN: Final = {
+BODY_COLUMNS: Final = ("body", "value")
+COLUMN_TYPES: Final = {
     "body": ("binary", "string"),
     "value": ("binary", "string"),
     "exchange": ("string",),
@@ -27,7 +32,7 @@ WRITTEN: Final = {
     "properties": (),  # A struct, checked field by field.
     "headers": ("map<string,string>",),
 }
-INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
+INTEGER_TYPES: Final = ("tinyint", "smallint", "int", "bigint")
 EXPIRATION_DIGITS_MAX: Final = 18
 
 
@@ -55,14 +60,14 @@ class _MalformedRow(ValueError):
 
 
 def check_columns(options: WriteOptions, columns: list[tuple[str, str]]) -> None:
-    """Refuse a DataFrame with columns that a message does not have, or without a body."""
+    """Raise SchemaError or OptionError if rows with these columns cannot become messages."""
     names = [name for name, _ in columns]
     for name, sql_type in columns:
-        allowed = WRITTEN.get(name)
+        allowed = COLUMN_TYPES.get(name)
         if allowed is None:
             raise SchemaError(
                 f"format 'amqp' cannot publish a column {name!r}; the columns of a message are "
-                f"{', '.join(WRITTEN)}"
+                f"{', '.join(COLUMN_TYPES)}"
             )
         if name == "properties":
             _check_properties(sql_type)
@@ -70,7 +75,7 @@ def check_columns(options: WriteOptions, columns: list[tuple[str, str]]) -> None
             raise SchemaError(
                 f"column {name!r} must be of type {' or '.join(allowed)}, not {sql_type}"
             )
-    bodies = [name for name in BODIES if name in names]
+    bodies = [name for name in BODY_COLUMNS if name in names]
     if len(bodies) != 1:
         raise SchemaError("a message needs one column 'body' or 'value', of type binary or string")
     if options.exchange is None and "exchange" not in names:
@@ -98,17 +103,20 @@ def _check_properties(sql_type: str) -> None:
         if name == "timestamp":
             allowed: tuple[str, ...] = ("timestamp",)
         else:
-            allowed = INTEGERS if name in OCTETS else ("string",)
+            allowed = INTEGER_TYPES if name in OCTET_PROPERTIES else ("string",)
         if kind not in allowed:
             raise SchemaError(
                 f"property {name!r} must be of type {' or '.join(allowed)}, not {kind}"
             )
 
 
-def rows(
+def make_rows(
     options: WriteOptions, batch: pa.RecordBatch, header_max: int | None = None
 ) -> Iterator[Row | RowError]:
-    """The messages of a record batch, in its order; a header may have `header_max` octets."""
+    """Yield the message or the error of each row of a record batch, in order.
+
+    An encoded content header of more than `header_max` bytes is an error.
+    """
     # Arrow's values have no narrower type: each is checked where it is used.
     columns: dict[str, list[Cell]] = {
         name: batch.column(index).to_pylist() for index, name in enumerate(batch.schema.names)
@@ -116,7 +124,7 @@ def rows(
     for index in range(batch.num_rows):
         values = {name: column[index] for name, column in columns.items()}
         try:
-            yield _row(options, values, header_max)
+            yield _make_row(options, values, header_max)
         except (_MalformedRow, ValueError) as error:
             yield RowError(
                 str(error),
@@ -126,11 +134,11 @@ def rows(
             )
 
 
-def _row(options: WriteOptions, values: dict[str, Cell], header_max: int | None) -> Row:
+def _make_row(options: WriteOptions, values: dict[str, Cell], header_max: int | None) -> Row:
     body = values.get("body", values.get("value"))
     if body is None:
         raise _MalformedRow("the body is null")
-    fields = _fields(options, values.get("properties") or {})
+    fields = _message_fields(options, values.get("properties") or {})
     headers = values.get("headers")
     if headers is not None:
         fields["headers"] = dict(headers)
@@ -140,28 +148,28 @@ def _row(options: WriteOptions, values: dict[str, Cell], header_max: int | None)
         raise _MalformedRow("the properties do not fit into a frame")
     return Row(
         message,
-        _address(values.get("exchange"), options.exchange, "exchange"),
-        _address(values.get("routing_key"), options.routing_key, "routing key"),
+        _check_address(values.get("exchange"), options.exchange, "exchange"),
+        _check_address(values.get("routing_key"), options.routing_key, "routing key"),
     )
 
 
-def _address(value: str | None, default: str | None, what: str) -> str:
+def _check_address(value: str | None, default: str | None, subject: str) -> str:
     if value is None:
-        if default is None and what == "exchange":
+        if default is None and subject == "exchange":
             raise _MalformedRow("the exchange is null, and option 'exchange' is not set")
         return default or ""
     if len(value) > NAME_BYTES_MAX or len(value.encode()) > NAME_BYTES_MAX:
-        raise _MalformedRow(f"the {what} has more than {NAME_BYTES_MAX} bytes")
+        raise _MalformedRow(f"the {subject} has more than {NAME_BYTES_MAX} bytes")
     return value
 
 
-def _fields(options: WriteOptions, properties: dict[str, Cell]) -> dict[str, Cell]:
-    """The arguments of `Message` that say the same as a struct of properties."""
+def _message_fields(options: WriteOptions, properties: dict[str, Cell]) -> dict[str, Cell]:
+    """Return the arguments of `Message` for a struct of properties."""
     fields: dict[str, Cell] = {"persistent": options.persistent}
     for name, value in properties.items():
         if value is None:
             continue
-        if name in STRINGS and len(value.encode()) > NAME_BYTES_MAX:
+        if name in STRING_PROPERTIES and len(value.encode()) > NAME_BYTES_MAX:
             raise _MalformedRow(f"property {name!r} has more than {NAME_BYTES_MAX} bytes")
         if name == "delivery_mode":
             if value not in (1, 2):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes: each row becomes a message.
+"""Writers of batch and streaming queries: each row becomes a message.
 
-By default exactly once: tasks stage (`stage`) and the driver commits. On demand at least once:
-tasks publish (`publish`), again when Spark runs a task or a batch again.
+By default messages are written exactly once: tasks stage them and the driver commits the batch.
+With the option `deliveryGuarantee` they are written at least once: tasks publish them, again if
+Spark runs a task or a batch again.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ if TYPE_CHECKING:
     from headrace.spark.write.exactly_once import StagedPartition
 
 
-BATCHES: Final = "batch writes"  # The owner of the sinks of batch writes.
+BATCH_WRITES_OWNER: Final = "batch writes"  # The owner of the sinks of batch writes.
 
 
 @dataclass
-class Published(WriterCommitMessage):
-    """The number of messages of one task that the broker confirmed or staged, and their stage."""
+class TaskResult(WriterCommitMessage):
+    """The number of messages that one task published or staged, and the staged partition."""
 
     count: int
-    part: StagedPartition | None = None
+    staged: StagedPartition | None = None
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Publishes the rows of a DataFrame."""
+    """The writer of a batch query."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -53,34 +54,35 @@ class BatchWriter(DataSourceArrowWriter):
         self.encoder = _check_columns(self.options, schema)
         self.run = uuid.uuid4().hex
         self.batch = self.options.batch_id or 0
-        self.sink = self.options.sink_id or f"write-{self.run}"  # All of it or nothing.
+        # A sink of its own makes all messages of the write visible at once.
+        self.sink = self.options.sink_id or f"write-{self.run}"
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         """Publish or stage the rows of one partition."""
         task = Task.current()
         if self.encoder is not None:
-            iterator = self.encoder.batches(iterator)
+            iterator = self.encoder.encode_batches(iterator)
         if not self.options.exactly_once:
-            return Published(publish(self.options, iterator, task.partition))
+            return TaskResult(publish(self.options, iterator, task.partition))
         from headrace.spark.write.exactly_once import stage
 
-        part = stage(
+        staged = stage(
             self.options,
             iterator,
             sink=self.sink,
-            owner=BATCHES,
+            owner=BATCH_WRITES_OWNER,
             run=self.run,
             batch=self.batch,
             task=task,
         )
-        return Published(part.count, part)
+        return TaskResult(staged.count, staged)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make the staged messages of all tasks visible."""
-        if self.options.exactly_once and (parts := _parts(messages)):
+        if self.options.exactly_once and (staged_partitions := _staged_partitions(messages)):
             from headrace.spark.write.exactly_once import commit, forget
 
-            commit(self.options, parts, self.batch)
+            commit(self.options, staged_partitions, self.batch)
             if self.options.sink_id is None:
                 forget(self.options, self.sink)
 
@@ -96,45 +98,47 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Publishes the rows of every micro-batch."""
+    """The writer of a streaming query."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self.options = write_options(options, streaming=True)
         self.encoder = _check_columns(self.options, schema)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         """Publish or stage the rows of one partition."""
         task = Task.current()
         if self.encoder is not None:
-            iterator = self.encoder.batches(iterator)
+            iterator = self.encoder.encode_batches(iterator)
         if not self.options.exactly_once:
-            return Published(publish(self.options, iterator, task.partition, task.ids()))
+            return TaskResult(publish(self.options, iterator, task.partition, task.ids()))
         from headrace.spark.write.exactly_once import stage
 
-        part = stage(
+        staged = stage(
             self.options,
             iterator,
             sink=self.options.sink_id or task.query,
             owner=task.query,
-            run=task.run or task.query,  # Never empty: all tasks of a run are one.
+            run=task.run or task.query,  # All tasks of a run have the same value.
             batch=task.batch,
             task=task,
         )
-        return Published(part.count, part)
+        return TaskResult(staged.count, staged)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Make the staged messages of all tasks visible; a repeated call does nothing."""
-        if parts := _parts(messages):
+        if staged_partitions := _staged_partitions(messages):
             from headrace.spark.write.exactly_once import commit
 
-            commit(self.options, parts, batchId)
+            commit(self.options, staged_partitions, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Discard the staged messages of a failed batch; otherwise its commit discards them.
 
         After a failure all `messages` may be None, and then only the option names the sink.
         """
-        sinks = {part.sink for part in _parts(messages)} | {self.options.sink_id or ""}
+        sinks = {staged.sink for staged in _staged_partitions(messages)} | {
+            self.options.sink_id or ""
+        }
         if self.options.exactly_once:
             from headrace.spark.write.exactly_once import abort
 
@@ -142,17 +146,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 abort(self.options, sink, batchId)
 
 
-def _parts(messages: list[WriterCommitMessage | None]) -> list[StagedPartition]:
+def _staged_partitions(messages: list[WriterCommitMessage | None]) -> list[StagedPartition]:
     """Return the staged partitions; tasks without rows have none."""
     return [
-        message.part
+        message.staged
         for message in messages
-        if isinstance(message, Published) and message.part is not None and message.part.sink
+        if isinstance(message, TaskResult) and message.staged is not None and message.staged.sink
     ]
 
 
 def _check_columns(options: WriteOptions, schema: StructType) -> Encoder | None:
-    """Refuse columns that no message has; return the encoder of the column `value`."""
+    """Check the columns of the rows; return the encoder of `value`, None without an encoding."""
     from headrace.spark.write.rows import check_columns
 
     columns = {field.name: field.dataType.simpleString() for field in schema.fields}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages of a queue by leases, as Headrace gives them."""
+"""The lease of a queue's messages at a Headrace broker."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CLAIM_PAUSE_S: Final = 0.25
-DISK_PAUSE_S: Final = 5.0
-OWNER_GONE_S: Final = 30  # An owner stays the owner for this long without a connection.
+DISK_FULL_PAUSE_S: Final = 5.0
+OWNER_GONE_S: Final = 30  # The broker keeps the owner for this time without a connection.
 
 
-class Leased:
-    """The lease of one queue for one group; see `planner.QueueLease`."""
+class BrokerLease:
+    """A `planner.QueueLease` at the broker, of one queue for one group."""
 
     def __init__(
         self,
@@ -40,72 +40,72 @@ class Leased:
         self._clock = clock
         self._sleep = sleep
         self._stream = ""
-        self.rejects = 0  # Messages rejected in advance, in the broker's last answer.
+        self.rejects = 0  # The number of rejects in advance, from the broker's last answer.
 
     def stream(self) -> str:
-        """Return the stream that has the leased messages, with their numbers as offsets."""
-        if not self._stream and self.info() is None:
+        """Return the name of the stream of leased messages, whose offsets are their numbers."""
+        if not self._stream and self.state() is None:
             options = self.options
             raise DataLossError(
-                f"group {options.group!r} has no lease of queue {options.queue!r} any more"
+                f"group {options.group!r} no longer has a lease of queue {options.queue!r}"
             )
         return self._stream
 
     def claim(self, owner: str) -> LeaseState:
         """Become the owner; wait for another owner to leave, up to a GroupInUseError."""
         options = self.options
-        until = self._clock() + options.group_timeout_s
+        deadline_s = self._clock() + options.group_timeout_s
         while True:
             try:
-                return self._state(
+                return self._lease_state(
                     self._send("claim", owner=owner, timeout_s=OWNER_GONE_S, on_timeout="keep")
                 )
             except RequestRefused as refused:
                 if refused.code != "conflict":
-                    self._fail(refused)
-                if self._clock() >= until:
+                    self._raise_error(refused)
+                if self._clock() >= deadline_s:
                     raise GroupInUseError(
                         f"option 'group': {refused.text}; another query reads queue "
                         f"{options.queue!r} as group {options.group!r}"
                     ) from None
             self._sleep(CLAIM_PAUSE_S)
 
-    def leave(self, owner: str) -> None:
+    def release(self, owner: str) -> None:
         """Give up the ownership."""
-        self._ask("leave", owner=owner)
+        self._request("leave", owner=owner)
 
-    def info(self) -> LeaseState | None:
+    def state(self) -> LeaseState | None:
         """Return the state of the lease; None if there was never one."""
         try:
-            return self._state(self._send("info"))
+            return self._lease_state(self._send("info"))
         except RequestRefused as refused:
             if refused.code == "not-found" and "lease" in refused.text:
                 return None
-            self._fail(refused)
+            self._raise_error(refused)
 
-    def take(self, owner: str, first: int, records: int, octets: int) -> int:
+    def take(self, owner: str, first: int, records_max: int, bytes_max: int) -> int:
         """Lease messages, numbered from `first` on; return the number after the last.
 
-        While the broker's disk is full no message can be leased, and the call waits.
+        The call waits while the broker's disk is full, because then no message can be leased.
         """
         while True:
             try:
                 last: int = self._send(
-                    "take", owner=owner, first=first, messages=records, octets=octets
+                    "take", owner=owner, first=first, messages=records_max, octets=bytes_max
                 )["last"]
                 return last
             except RequestRefused as refused:
                 if refused.code != "limit":
-                    self._fail(refused)
+                    self._raise_error(refused)
                 log.warning("the query waits: %s", refused.text)
-            self._sleep(DISK_PAUSE_S)
+            self._sleep(DISK_FULL_PAUSE_S)
 
     def settle(self, owner: str, upto: int) -> int:
         """Settle the messages below `upto`; return the first number that is not settled."""
-        settled: int = self._ask("settle", owner=owner, upto=upto)["settled"]
+        settled: int = self._request("settle", owner=owner, upto=upto)["settled"]
         return settled
 
-    def _state(self, answer: JsonObject) -> LeaseState:
+    def _lease_state(self, answer: JsonObject) -> LeaseState:
         self._stream = answer["stream"]
         self.rejects = answer["rejects"]
         decoding = self.options.decoding
@@ -116,13 +116,13 @@ class Leased:
             )
         return LeaseState(*(answer[name] for name in LeaseState._fields))
 
-    def _ask(self, what: str, **fields: Json) -> JsonObject:
+    def _request(self, request: str, **fields: Json) -> JsonObject:
         try:
-            return self._send(what, **fields)
+            return self._send(request, **fields)
         except RequestRefused as refused:
-            self._fail(refused)
+            self._raise_error(refused)
 
-    def _send(self, what: str, **fields: Json) -> JsonObject:
+    def _send(self, request: str, **fields: Json) -> JsonObject:
         options = self.options
 
         def ask(connection: blocking.Connection) -> JsonObject:
@@ -132,12 +132,12 @@ class Leased:
                     "durable directory that the driver and all executors share"
                 )
             return requests(connection).ask(
-                f"lease.{what}", queue=options.queue, group=options.group, **fields
+                f"lease.{request}", queue=options.queue, group=options.group, **fields
             )
 
         return run_with_retry(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK)
 
-    def _fail(self, refused: RequestRefused) -> NoReturn:
+    def _raise_error(self, refused: RequestRefused) -> NoReturn:
         """Raise the query's error for a refusal."""
         if refused.code == "conflict":
             raise GroupInUseError(

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The streams of a read at their broker, for a planner.
+"""The streams of a read at their broker: names, bounds and offsets.
 
-Headrace answers for all streams in one request. For any other broker the client uses plain AMQP: it
-finds the end of a stream by consuming; streams have no identity, and cannot be measured or listed.
+Headrace returns the bounds of all streams in one answer. At other brokers the client uses plain
+AMQP. It finds the end of a stream by consuming. Streams have no id there, and cannot be measured or
+listed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from headrace.client.errors import NotFound, OffsetGone, PreconditionFailed
@@ -18,9 +20,9 @@ from headrace.client.message import decode_properties
 from headrace.client.requests import RequestRefused
 from headrace.columns.archive.split import split_ranges
 from headrace.columns.archived_broker import ArchivedBroker
-from headrace.columns.errors import missing
+from headrace.columns.errors import missing_stream_error
 from headrace.columns.options.kinds import NAMES_MAX, OptionError
-from headrace.columns.positions import OffsetLookup, RangeSize, StreamBounds, positions
+from headrace.columns.positions import OffsetLookup, RangeSize, StreamExtent, resolve_bound
 from headrace.columns.read.header_columns import ARRIVAL_HEADER
 from headrace.columns.runtime.connections import Purpose, requests, run_with_retry
 from headrace.columns.schema.offsets import Range
@@ -34,8 +36,8 @@ if TYPE_CHECKING:
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND: Final = timedelta(milliseconds=1)
-LISTED_MAX: Final = 1000  # Streams of one request.
-NAMES_S: Final = 1.0  # Lifetime of the cached names of a pattern or a super stream.
+REQUEST_STREAMS_MAX: Final = 1000  # Streams of one request.
+NAMES_LIFETIME_S: Final = 1.0  # Lifetime of the cached names of a pattern or a super stream.
 
 T = TypeVar("T")
 
@@ -43,28 +45,31 @@ T = TypeVar("T")
 def stream_ranges(options: ReadOptions, *, plain: bool = False) -> list[Range]:
     """Return the ranges that a batch read of streams covers now, without empty ones.
 
-    `plain` is as in `Survey`. OptionError when the bounds do not fit the streams.
+    `plain` is as in `BrokerStreams`. OptionError when the bounds do not fit the streams.
     """
-    broker = Survey(options, plain=plain)
-    return _ranges(options, broker, broker.places())
+    broker = BrokerStreams(options, plain=plain)
+    return _ranges(options, broker, broker.extents())
 
 
 def archived_ranges(options: ReadOptions, archive: Archive) -> tuple[list[Range], ArchiveSplit]:
-    """Return the ranges as if retention had dropped nothing, and their split with the archive."""
-    broker = ArchivedBroker(Survey(options), archive)
-    places = broker.places()
-    ranges = _ranges(options, broker, places)
-    oldest = {stream: place.first for stream, place in places.items()}
+    """Return the ranges of a batch read with an archive, and their split with the broker.
+
+    The ranges include the records that retention has dropped.
+    """
+    broker = ArchivedBroker(BrokerStreams(options), archive)
+    extents = broker.extents()
+    ranges = _ranges(options, broker, extents)
+    oldest = {stream: extent.first for stream, extent in extents.items()}
     return ranges, split_ranges(archive, oldest, ranges, fail=options.fail_on_data_loss)
 
 
 def _ranges(
-    options: ReadOptions, broker: OffsetLookup, places: Mapping[str, StreamBounds]
+    options: ReadOptions, broker: OffsetLookup, extents: Mapping[str, StreamExtent]
 ) -> list[Range]:
-    start = positions(broker, options.starting, places)
-    end = positions(broker, options.ending, places)
+    start = resolve_bound(broker, options.starting, extents)
+    end = resolve_bound(broker, options.ending, extents)
     ranges = []
-    for stream in sorted(places):
+    for stream in sorted(extents):
         if end[stream] < start[stream]:
             raise OptionError(
                 f"option {options.ending.option!r} gives offset {end[stream]} for stream "
@@ -75,8 +80,8 @@ def _ranges(
     return ranges
 
 
-class Survey:
-    """The streams of one read, at their broker."""
+class BrokerStreams:
+    """The broker of the streams of one read; it implements `positions.Broker`."""
 
     def __init__(
         self,
@@ -85,7 +90,7 @@ class Survey:
         *,
         plain: bool = False,
     ) -> None:
-        """`plain` sends no requests, which need the permission to write to amq.default."""
+        """With `plain` only AMQP is used: requests need the permission to write to amq.default."""
         assert options.streams is not None
         self._plain = plain
         self.options = options
@@ -93,141 +98,146 @@ class Survey:
         self._clock = clock
         self._identity = ""
         self._names: tuple[str, ...] = options.streams.names
-        self._names_at: float | None = None
+        self._names_read_at_s: float | None = None
 
     def identity(self) -> str:
         """Return the broker's identity in its last answer; "" if the broker has none."""
         if not self._identity and not self._plain:
-            headrace_id = self._do(
+            headrace_id = self._run(
                 lambda connection: connection.server_properties.get("headrace_id")
             )
             self._identity = headrace_id if isinstance(headrace_id, str) else ""
         return self._identity
 
-    def places(self) -> dict[str, StreamBounds]:
+    def extents(self) -> dict[str, StreamExtent]:
         """Return the streams to read now, with their bounds."""
-        names = self._current()
+        names = self._stream_names()
         if not self.identity():
-            return {name: StreamBounds(0, self._of(name, _last)) for name in names}
-        places: dict[str, StreamBounds] = {}
+            return {name: StreamExtent(0, self._query_stream(name, _last_offset)) for name in names}
+        extents: dict[str, StreamExtent] = {}
         for chunk in _chunks(names):
             try:
-                answer = self.ask("stream.list", streams=chunk)
+                answer = self.request("stream.list", streams=chunk)
             except RequestRefused as refused:
                 raise OptionError(f"option {self.streams.option!r}: {refused.text}") from None
             self._identity = answer["broker"]
             if answer["missing"] and self.streams.names:
-                raise missing(answer["missing"][0])
-            for info in answer["streams"]:
-                places[info["stream"]] = StreamBounds(info["first"], info["next"], info["id"])
-        return places
+                raise missing_stream_error(answer["missing"][0])
+            for entry in answer["streams"]:
+                extents[entry["stream"]] = StreamExtent(entry["first"], entry["next"], entry["id"])
+        return extents
 
     def offset_at(self, stream: str, moment: datetime) -> int:
         """Return the first offset that arrived at `moment` or later; the end if none did."""
         if not self.identity():
-            return self._do_of(stream, lambda link, asked: _offset_at(link, asked, moment))
+            return self._run_on_stream(stream, partial(_offset_at, moment))
         timestamp_ms = -((EPOCH - moment) // MILLISECOND)  # Rounded up.
-        return int(self._ask(stream, "stream.offset", timestamp_ms=max(0, timestamp_ms))["offset"])
+        answer = self._ask_about_stream(stream, "stream.offset", timestamp_ms=max(0, timestamp_ms))
+        return int(answer["offset"])
 
     def first_offset(self, stream: str) -> int:
         """Return the offset of the oldest record."""
         if not self.identity():
-            return self._of(stream, lambda asked: asked.first_offset())
-        return int(self._ask(stream, "stream.info")["first"])
+            return self._query_stream(stream, lambda stream_reader: stream_reader.first_offset())
+        return int(self._ask_about_stream(stream, "stream.info")["first"])
 
-    def measure(self, piece: Range, octets_max: int | None) -> RangeSize:
+    def measure(self, stream_range: Range, bytes_max: int | None) -> RangeSize:
         """Measure the first records of a range, up to a number of bytes, but at least one."""
         if not self.identity():
             raise OptionError("option 'maxBytesPerTrigger' needs Headrace as the broker")
-        limit = {} if octets_max is None else {"octets_max": octets_max}
-        answer = self.ask(
+        limit = {} if bytes_max is None else {"octets_max": bytes_max}
+        answer = self.request(
             "stream.measure",
-            stream=piece.stream,
-            **{"from": piece.first, "to": piece.last},
+            stream=stream_range.stream,
+            **{"from": stream_range.first, "to": stream_range.last},
             **limit,
         )
-        return RangeSize(answer["octets"], max(answer["next"], piece.first + 1))
+        return RangeSize(answer["octets"], max(answer["next"], stream_range.first + 1))
 
     def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
         """Return the number of lost records of each stream that tasks reported, above 0."""
         skipped: dict[str, int] = {}
         if self.identity():
             for chunk in _chunks(streams):
-                skipped |= self.ask("gap.count", reader=reader, streams=chunk)["records"]
+                skipped |= self.request("gap.count", reader=reader, streams=chunk)["records"]
         return skipped
 
-    def ask(self, what: str, **fields: Json) -> JsonObject:
+    def request(self, operation: str, **fields: Json) -> JsonObject:
         """Send a request to the broker; RequestRefused when it refuses."""
         return run_with_retry(
             self.options.uri,
             self.options.reconnect_timeout_s,
-            lambda connection: requests(connection).ask(what, **fields),
+            lambda connection: requests(connection).ask(operation, **fields),
             Purpose.ASK,
         )
 
-    def _ask(self, stream: str, what: str, **fields: Json) -> JsonObject:
+    def _ask_about_stream(self, stream: str, operation: str, **fields: Json) -> JsonObject:
         try:
-            return self.ask(what, stream=stream, **fields)
+            return self.request(operation, stream=stream, **fields)
         except RequestRefused as refused:
             if refused.code in ("not-found", "precondition"):
-                raise missing(stream) from None
+                raise missing_stream_error(stream) from None
             raise OptionError(f"option {self.streams.option!r}: {refused.text}") from None
 
-    def _current(self) -> tuple[str, ...]:
+    def _stream_names(self) -> tuple[str, ...]:
         """Return the names of the streams to read now."""
         streams = self.streams
         if streams.names:
             return streams.names
         now = self._clock()
-        if self._names_at is None or now - self._names_at >= NAMES_S:
+        if self._names_read_at_s is None or now - self._names_read_at_s >= NAMES_LIFETIME_S:
             if not self.identity():
                 raise OptionError(
                     f"option {streams.option!r} needs Headrace as the broker; give 'streams'"
                 )
-            self._names = tuple(self._matching() if streams.pattern else self._partitions())
-            self._names_at = now
+            self._names = tuple(
+                self._matching_names() if streams.pattern else self._partition_names()
+            )
+            self._names_read_at_s = now
         if len(self._names) > NAMES_MAX:
             raise OptionError(
-                f"option {streams.option!r} means {len(self._names)} streams; a query may read "
+                f"option {streams.option!r} selects {len(self._names)} streams; a query may read "
                 f"{NAMES_MAX} at most"
             )
         return self._names
 
-    def _matching(self) -> Iterator[str]:
+    def _matching_names(self) -> Iterator[str]:
         pattern = re.compile(self.streams.pattern)
-        after = ""
+        last_name = ""
         while True:
-            answer = self.ask("stream.list", after=after)
-            for info in answer["streams"]:
-                if pattern.fullmatch(info["stream"]):
-                    yield info["stream"]
-            after = answer["after"]
-            if not after:
+            answer = self.request("stream.list", after=last_name)
+            for entry in answer["streams"]:
+                if pattern.fullmatch(entry["stream"]):
+                    yield entry["stream"]
+            last_name = answer["after"]
+            if not last_name:
                 return
 
-    def _partitions(self) -> Iterator[str]:
+    def _partition_names(self) -> Iterator[str]:
         exchange = self.streams.super_stream
         try:
-            answer = self.ask("superstream.info", exchange=exchange)
+            answer = self.request("superstream.info", exchange=exchange)
         except RequestRefused as refused:
             raise OptionError(f"option 'superStream': {refused.text}") from None
         for partition in answer["partitions"]:
             yield partition["stream"]
 
-    def _of(self, stream: str, ask: Callable[[blocking.Stream], T]) -> T:
-        return self._do_of(stream, lambda _, asked: ask(asked))
+    def _query_stream(self, stream: str, query: Callable[[blocking.Stream], T]) -> T:
+        return self._run_on_stream(stream, lambda _, stream_reader: query(stream_reader))
 
-    def _do_of(self, stream: str, ask: Callable[[blocking.Connection, blocking.Stream], T]) -> T:
+    def _run_on_stream(
+        self, stream: str, query: Callable[[blocking.Connection, blocking.Stream], T]
+    ) -> T:
         try:
-            return self._do(lambda connection: ask(connection, connection.stream(stream)))
+            return self._run(lambda connection: query(connection, connection.stream(stream)))
         except (NotFound, PreconditionFailed):
-            raise missing(stream) from None
+            raise missing_stream_error(stream) from None
 
-    def _do(self, work: Callable[[blocking.Connection], T]) -> T:
-        return run_with_retry(self.options.uri, self.options.reconnect_timeout_s, work)
+    def _run(self, operation: Callable[[blocking.Connection], T]) -> T:
+        return run_with_retry(self.options.uri, self.options.reconnect_timeout_s, operation)
 
 
-def _offset_at(connection: blocking.Connection, stream: blocking.Stream, moment: datetime) -> int:
+def _offset_at(moment: datetime, connection: blocking.Connection, stream: blocking.Stream) -> int:
     """Return the first offset that arrived at `moment` or later, to the millisecond.
 
     AMQP's timestamps are in seconds, so the search reads Headrace's records of that second.
@@ -237,7 +247,7 @@ def _offset_at(connection: blocking.Connection, stream: blocking.Stream, moment:
     if second == moment or not isinstance(connection.server_properties.get("headrace_id"), str):
         return low
     high = stream.offset_at(second + timedelta(seconds=1))
-    wanted_ms = -((EPOCH - moment) // MILLISECOND)  # Rounded up.
+    moment_ms = -((EPOCH - moment) // MILLISECOND)  # Rounded up.
     while low < high:
         middle = (low + high) // 2
         try:
@@ -247,14 +257,14 @@ def _offset_at(connection: blocking.Connection, stream: blocking.Stream, moment:
             continue
         arrival_ms = (decode_properties(record.header).headers or {})[ARRIVAL_HEADER]
         assert isinstance(arrival_ms, int), arrival_ms
-        if arrival_ms < wanted_ms:
+        if arrival_ms < moment_ms:
             low = middle + 1
         else:
             high = middle
     return low
 
 
-def _last(stream: blocking.Stream) -> int:
+def _last_offset(stream: blocking.Stream) -> int:
     return stream.last_offset()
 
 
@@ -262,7 +272,7 @@ def _chunks(names: Iterable[str]) -> Iterator[list[str]]:
     chunk: list[str] = []
     for name in names:
         chunk.append(name)
-        if len(chunk) == LISTED_MAX:
+        if len(chunk) == REQUEST_STREAMS_MAX:
             yield chunk
             chunk = []
     if chunk:
