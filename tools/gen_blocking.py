@@ -37,7 +37,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Attribute:
-    """A plain attribute of the asyncio object, which is a property here."""
+    """A plain attribute of the asyncio object, which the blocking class has as a property."""
 
     name: str
     type: str
@@ -47,20 +47,20 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Twin:
-    """A blocking class: what it is called, whose twin it is, and what it has of that."""
+    """A blocking class: its name, the asyncio class that it wraps, and the members it generates."""
 
     name: str
     source: str  # Module and class.
     members: tuple[str | Attribute, ...]
-    # A complete class makes its asyncio object itself; a base leaves that to what is written by
-    # hand. `omit` names parameters that only the asyncio class has.
+    # A complete class has a constructor that makes its asyncio object; a base class has none.
+    # `omit` names the parameters of the asyncio constructor that the blocking one lacks.
     complete: bool = False
     omit: tuple[str, ...] = ()
-    enters: bool = False  # `with` does at its begin what `async with` does there,
-    leaves: bool = False  # and at its end.
-    shows_source: bool = False  # It has the asyncio object as `source`.
-    # By member: what of the asyncio object takes a result that an interrupted thread did not get.
-    unwanted: dict[str, str] = field(default_factory=dict)
+    enters: bool = False  # `__enter__` runs the `__aenter__` of the asyncio object.
+    leaves: bool = False  # `__exit__` runs its `__aexit__`.
+    shows_source: bool = False  # The property `source` is the asyncio object.
+    # By member: the method of the asyncio object that discards the result of an interrupted call.
+    discards: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ class Module:
 
 CALLS = Module(
     "src/headrace/client/blocking/calls.py",
-    '''"""Calls of the blocking client on the asyncio one.
+    '''"""Base classes of the blocking client, with its plain calls of the asyncio client.
 
 {note}
 
-Each class is the base of one that a program sees.
+Each class is the base of a public class, which adds the calls written by hand.
 """''',
     (
         Twin(
@@ -101,7 +101,7 @@ Each class is the base of one that a program sees.
             "ChannelCalls",
             "channel.channel.Channel",
             (
-                Attribute("number", "int", "Its number on the wire."),
+                Attribute("number", "int", "The channel number on the wire."),
                 "is_closed",
                 "close",
                 "declare_exchange",
@@ -126,7 +126,7 @@ Each class is the base of one that a program sees.
             "SubscriptionCalls",
             "session.subscription.Subscription",
             (
-                Attribute("destination", "str", "Its name within the session."),
+                Attribute("destination", "str", "The name of the destination within the session."),
                 "set_flow_mode",
                 "flow",
                 "flush",
@@ -137,11 +137,11 @@ Each class is the base of one that a program sees.
             "SessionCalls",
             "session.session.Session",
             (
-                Attribute("name", "bytes", "Its name, by which it can be attached again."),
+                Attribute("name", "bytes", "The session name, which attaches the session again."),
                 Attribute(
                     "timeout_s",
                     "int | None",
-                    "Seconds for which the broker keeps it detached; None for good.",
+                    "Seconds for which the broker keeps a detached session; None for good.",
                 ),
                 "is_attached",
                 "is_closed",
@@ -174,7 +174,7 @@ Each class is the base of one that a program sees.
                 "dtx_set_timeout",
                 "dtx_get_timeout",
             ),
-            unwanted={"acquire": "unacquire"},
+            discards={"acquire": "unacquire"},
         ),
         Twin(
             "StreamCalls",
@@ -207,7 +207,7 @@ BULK = Module(
                 Attribute(
                     "failures",
                     "dict[int, Failure]",
-                    "Publishes that the broker did not take, by their number in order of sending.",
+                    "The refused and returned publishes, by their number in order of sending.",
                 ),
                 Attribute(
                     "failed", "int", "The number of failures; the first 1000 are in `failures`."
@@ -228,7 +228,7 @@ PIPELINE = Module(
 
 {note}
 
-Each class is the blocking twin of the one of the same name in the asyncio client.
+Each class is the blocking version of the asyncio class of the same name.
 """''',
     (
         Twin(
@@ -242,7 +242,7 @@ Each class is the blocking twin of the one of the same name in the asyncio clien
             "Lease",
             "lease.Lease",
             (
-                Attribute("owner", "str", "The owner's word, which survives reconnections."),
+                Attribute("owner", "str", "The name of the owner, the same after a reconnection."),
                 "claim",
                 "take",
                 "read",
@@ -255,7 +255,7 @@ Each class is the blocking twin of the one of the same name in the asyncio clien
                 "close",
             ),
             complete=True,
-            unwanted={"take": "untake"},
+            discards={"take": "untake"},
         ),
         Twin(
             "Groups",
@@ -334,9 +334,9 @@ PUBLISHER = Module(
     ),
 )
 MODULES = (CALLS, BULK, PIPELINE, PUBLISHER)
-# What an asyncio class takes of a connection, and what its blocking twin takes instead.
-TWIN_OF_PORT = {"ChannelSource": "Connection", "SessionCarrier": "ConnectionCalls"}
-# Classes that a blocking class takes as arguments, and where its own twins of them are.
+# The type of a connection parameter of an asyncio class, and that of its blocking class.
+BLOCKING_TYPES = {"ChannelSource": "Connection", "SessionCarrier": "ConnectionCalls"}
+# Blocking classes that are arguments of others, and the module of each ("": the same module).
 ARGUMENT_TWINS = {"Connection": BLOCKING, "ConnectionCalls": "", "Requests": ""}
 
 
@@ -380,9 +380,9 @@ def method_of(kind: type, name: str) -> tuple[str, Function]:
         if name in vars(base):
             for node in tree_of(base.__module__).body:
                 if isinstance(node, ast.ClassDef) and node.name == base.__name__:
-                    found = function_in(node.body, name)
-                    assert found is not None, (kind, name)
-                    return base.__module__, found
+                    method = function_in(node.body, name)
+                    assert method is not None, (kind, name)
+                    return base.__module__, method
     raise LookupError(f"{kind.__name__} has no {name}")
 
 
@@ -403,11 +403,11 @@ def docstring(node: Function | ast.ClassDef, indent: str) -> list[str]:
     return [*(f"{indent}{line}" if line else "" for line in lines), f'{indent}"""']
 
 
-# -- What is written -------------------------------------------------------------------------------
+# -- The generated text ---------------------------------------------------------------------------
 
 
 class Writer:
-    """Collects the text of a module, and what it imports."""
+    """Collects the text of a module and its imports."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
@@ -427,47 +427,47 @@ class Writer:
                     self.typing.add((ARGUMENT_TWINS[name.id], name.id))
                 assert ARGUMENT_TWINS[name.id] or name.id in self.own, name.id
                 continue
-            known = homes_of(home)
-            assert name.id in known, (home, name.id)
-            (self.runtime if at_runtime else self.typing).add((known[name.id], name.id))
+            homes = homes_of(home)
+            assert name.id in homes, (home, name.id)
+            (self.runtime if at_runtime else self.typing).add((homes[name.id], name.id))
 
     def alias(self, home: str, *, at_runtime: bool) -> str:
-        """Import a module under a name of its own, and return that."""
+        """Import a module under a private alias; return the alias."""
         package, _, name = home.rpartition(".")
         (self.runtime if at_runtime else self.typing).add((package, f"{name} as _{name}"))
         return f"_{name}"
 
     def parameters(self, home: str, node: Function, omit: tuple[str, ...]) -> ast.arguments:
-        """The parameters that stay, with what they need imported."""
-        taken = node.args
-        kept = [
+        """Return the parameters without those of `omit`, and import the names in them."""
+        signature = node.args
+        keywords = [
             (arg, default)
-            for arg, default in zip(taken.kwonlyargs, taken.kw_defaults, strict=True)
+            for arg, default in zip(signature.kwonlyargs, signature.kw_defaults, strict=True)
             if arg.arg not in omit
         ]
         arguments = ast.arguments(
-            posonlyargs=taken.posonlyargs,
-            args=taken.args,
-            vararg=taken.vararg,
-            kwonlyargs=[arg for arg, _ in kept],
-            kw_defaults=[default for _, default in kept],
-            kwarg=taken.kwarg,
-            defaults=taken.defaults,
+            posonlyargs=signature.posonlyargs,
+            args=signature.args,
+            vararg=signature.vararg,
+            kwonlyargs=[arg for arg, _ in keywords],
+            kw_defaults=[default for _, default in keywords],
+            kwarg=signature.kwarg,
+            defaults=signature.defaults,
         )
-        for arg in [*taken.args, *arguments.kwonlyargs, taken.vararg, taken.kwarg]:
+        for arg in [*signature.args, *arguments.kwonlyargs, signature.vararg, signature.kwarg]:
             if arg is not None and arg.annotation is not None:
-                arg.annotation = twin_of_port(synchronous(arg.annotation))
+                arg.annotation = blocking_type(synchronous(arg.annotation))
                 self.hides_builtin = self.hides_builtin or hasattr(builtins, arg.arg)
                 self.uses(home, arg.annotation, at_runtime=False)
-        for default in [*taken.defaults, *arguments.kw_defaults]:
+        for default in [*signature.defaults, *arguments.kw_defaults]:
             if default is not None:
                 self.uses(home, default, at_runtime=True)
         return arguments
 
     def method(
-        self, home: str, node: Function, target: str, run: str, indent: str, unwanted: str = ""
+        self, home: str, node: Function, target: str, run: str, indent: str, discard: str = ""
     ) -> None:
-        """Write the twin of a coroutine or an asynchronous generator."""
+        """Write the blocking version of a coroutine or an asynchronous generator."""
         arguments = self.parameters(home, node, ())
         assert node.returns is not None, node.name
         returns, call = node.returns, f"{target}({forward_arguments(arguments)})"
@@ -478,19 +478,22 @@ class Writer:
             shown = ast.unparse(item)
             if kind == "AsyncGenerator":
                 self.typing.add(("collections.abc", "Iterator"))
-                made, statement = f"Iterator[{shown}]", f"return {run.format('each', call)}"
-            else:  # A short one: all of it at once.
-                made, statement = f"list[{shown}]", f"return {run.format('collect', call)}"
+                return_type, statement = (
+                    f"Iterator[{shown}]",
+                    f"return {run.format('iterate', call)}",
+                )
+            else:  # An AsyncIterator is short: the call returns all items in a list.
+                return_type, statement = f"list[{shown}]", f"return {run.format('collect', call)}"
         else:
             assert isinstance(node, ast.AsyncFunctionDef), node.name
             self.uses(home, returns, at_runtime=False)
-            made = ast.unparse(returns)
+            return_type = ast.unparse(returns)
             if node.name == "close":
-                call += ", lasting=True"
-            elif unwanted:
-                call += f", unwanted=self._source.{unwanted}"
-            statement = ("" if made == "None" else "return ") + run.format("run", call)
-        self.lines += [f"{indent}def {node.name}({ast.unparse(arguments)}) -> {made}:"]
+                call += ", must_finish=True"
+            elif discard:
+                call += f", discard=self._source.{discard}"
+            statement = ("" if return_type == "None" else "return ") + run.format("run", call)
+        self.lines += [f"{indent}def {node.name}({ast.unparse(arguments)}) -> {return_type}:"]
         self.lines += [*docstring(node, indent + "    "), f"{indent}    {statement}", ""]
 
     def property(self, home: str, node: Function) -> None:
@@ -513,21 +516,21 @@ class Writer:
         path, _, class_name = (CLIENT + twin.source).rpartition(".")
         kind: type = getattr(importlib.import_module(path), class_name)
         alias = self.alias(path, at_runtime=twin.complete)
-        self.runtime.add((RUNTIME, "Blocking"))
-        bases = "Blocking"
+        self.runtime.add((RUNTIME, "BlockingWrapper"))
+        bases = "BlockingWrapper"
         if twin.complete and "close" in twin.members:
             self.runtime.add(("headrace.client.channel.closing", "Closing"))
             bases += ", Closing"
         self.lines += [f"class {twin.name}({bases}):"]
         if twin.complete:
-            (node,) = (
-                one
-                for one in tree_of(path).body
-                if isinstance(one, ast.ClassDef) and one.name == class_name
+            (class_node,) = (
+                node
+                for node in tree_of(path).body
+                if isinstance(node, ast.ClassDef) and node.name == class_name
             )
-            self.lines += [*docstring(node, "    "), ""]
+            self.lines += [*docstring(class_node, "    "), ""]
         else:
-            self.lines += [f'    """The calls of `{path}.{class_name}`."""', ""]
+            self.lines += [f'    """The plain calls of `{path}.{class_name}`."""', ""]
         self.lines += [f"    _source: {alias}.{class_name}", ""]
         if twin.complete:
             self.constructor(twin, kind, f"{alias}.{class_name}")
@@ -541,33 +544,38 @@ class Writer:
             if isinstance(member, Attribute):
                 self.attribute(path, member)
                 continue
-            home, found = method_of(kind, member)
+            home, node = method_of(kind, member)
             if isinstance(inspect.getattr_static(kind, member), property):
-                self.property(home, found)
+                self.property(home, node)
             else:
-                target, unwanted = f"self._source.{member}", twin.unwanted.get(member, "")
-                self.method(home, found, target, "self._{}({})", "    ", unwanted)
+                target, discard = f"self._source.{member}", twin.discards.get(member, "")
+                self.method(home, node, target, "self._{}({})", "    ", discard)
 
-    def constructor(self, twin: Twin, kind: type, made: str) -> None:
-        home, found = method_of(kind, "__init__")
-        arguments = self.parameters(home, found, twin.omit)
+    def constructor(self, twin: Twin, kind: type, class_expression: str) -> None:
+        home, node = method_of(kind, "__init__")
+        arguments = self.parameters(home, node, twin.omit)
         self.lines += [f"    def __init__({ast.unparse(arguments)}) -> None:"]
-        self.lines += [*docstring(found, " " * 8)]
-        self.lines += [f"        self._source = {made}({forward_arguments(arguments)})", ""]
+        self.lines += [*docstring(node, " " * 8)]
+        self.lines += [
+            f"        self._source = {class_expression}({forward_arguments(arguments)})",
+            "",
+        ]
         if twin.enters:
             self.runtime.add(("typing", "Self"))
             _, enter = method_of(kind, "__aenter__")
             self.lines += ["    def __enter__(self) -> Self:", *docstring(enter, " " * 8)]
-            self.runtime.add((RUNTIME, "leave"))
-            self.lines += ["        self._run(self._source.__aenter__(), unwanted=leave)"]
+            self.runtime.add((RUNTIME, "leave_interrupted"))
+            self.lines += [
+                "        self._run(self._source.__aenter__(), discard=leave_interrupted)"
+            ]
             self.lines += ["        return self", ""]
         if twin.leaves:
             self.typing.add(("types", "TracebackType"))
             self.lines += [
                 "    def __exit__(self, kind: type[BaseException] | None,",
                 "        error: BaseException | None, traceback: TracebackType | None) -> None:",
-                "        leaving = self._source.__aexit__(kind, error, traceback)",
-                "        self._run(leaving, lasting=True)",
+                "        exiting = self._source.__aexit__(kind, error, traceback)",
+                "        self._run(exiting, must_finish=True)",
                 "",
             ]
 
@@ -575,7 +583,7 @@ class Writer:
         path, _, name = (CLIENT + source).rpartition(".")
         node = function_in(tree_of(path).body, name)
         assert node is not None, source
-        for helper in ("each", "collect"):
+        for helper in ("iterate", "collect"):
             self.runtime.add((RUNTIME, helper))
         self.runtime.add((RUNTIME, "LOOP"))
         self.method(path, node, f"{self.alias(path, at_runtime=True)}.{name}", "{}({})", "")
@@ -602,17 +610,17 @@ class Writer:
 
 
 def synchronous(annotation: ast.expr) -> ast.expr:
-    """Return a union without what only a program with asyncio can give."""
+    """Return a union without its asynchronous iterables."""
     if isinstance(annotation, ast.BinOp):
         right = ast.unparse(annotation.right)
         return annotation.left if right.startswith("Async") else annotation
     return annotation
 
 
-def twin_of_port(annotation: ast.expr) -> ast.expr:
-    """Return an annotation with the blocking twin of a port."""
-    if isinstance(annotation, ast.Name) and annotation.id in TWIN_OF_PORT:
-        return ast.Name(TWIN_OF_PORT[annotation.id])
+def blocking_type(annotation: ast.expr) -> ast.expr:
+    """Return the annotation for the blocking class."""
+    if isinstance(annotation, ast.Name) and annotation.id in BLOCKING_TYPES:
+        return ast.Name(BLOCKING_TYPES[annotation.id])
     return annotation
 
 

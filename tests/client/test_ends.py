@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each wait of the client, by each way in which the peer may end it: none lasts for ever."""
+"""Every wait of the client ends when the peer ends the connection, session or channel."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Tasks = dict[str, asyncio.Future[Any]]
 
 
 def deafen(connection: Connection) -> Any:
-    """Have a connection take nothing more from its broker; return its link."""
+    """Make a connection ignore all input from its broker; return its link."""
     link = connection._link
     assert link is not None
     link.data_received = lambda data: None  # type: ignore[method-assign]
@@ -48,12 +48,12 @@ async def hang_up(connection: Connection, link: Any) -> None:
 
 
 def lose_socket(link: Any) -> None:
-    """End the socket as the peer or the network does: `link.abort` is this program's end."""
+    """Close the socket as the peer or the network does, unlike `link.abort`."""
     link._transport.abort()
 
 
-async def begun(waits: dict[str, Awaitable[Any]]) -> Tasks:
-    """Begin all these waits; none of them ends by itself."""
+async def start_waits(waits: dict[str, Awaitable[Any]]) -> Tasks:
+    """Begin the waits, and check that none of them ends by itself."""
     tasks: Tasks = {name: asyncio.ensure_future(wait) for name, wait in waits.items()}
     for _ in range(5):
         await asyncio.sleep(0)
@@ -61,8 +61,8 @@ async def begun(waits: dict[str, Awaitable[Any]]) -> Tasks:
     return tasks
 
 
-async def all_failed(tasks: Tasks) -> None:
-    """Each wait ends, with an error of the client."""
+async def check_all_failed(tasks: Tasks) -> None:
+    """Check that each wait ends with a ClientError."""
     await asyncio.wait(tasks.values(), timeout=PATIENCE_S)
     assert [name for name, task in tasks.items() if not task.done()] == []
     errors = {name: task.exception() for name, task in tasks.items()}
@@ -74,7 +74,7 @@ async def all_failed(tasks: Tasks) -> None:
 
 async def session_waits(session: Session, subscription: Subscription, queue: str) -> Tasks:
     """Begin every wait that a session has."""
-    return await begun(
+    return await start_waits(
         {
             "call": session.call(ExecutionSync()),
             "sync": session.sync(),
@@ -111,7 +111,7 @@ def fail_command(session: Session, link: Any) -> None:
 @pytest.mark.parametrize("timeout_s", [0, 60])
 @pytest.mark.parametrize("end", [lose, close_connection, detach, fail_command])
 async def test_waits_of_a_session(url: str, name: Name, end: Any, timeout_s: int) -> None:
-    """A session that the broker keeps goes on at another connection; its controls do not."""
+    """A kept session continues on another connection; its pending controls fail."""
     connection = await connect(f"{url}?version=0-10", reconnect=None)
     queue = name("q")
     session = await connection.session(timeout_s=timeout_s)
@@ -121,10 +121,10 @@ async def test_waits_of_a_session(url: str, name: Name, end: Any, timeout_s: int
     tasks = await session_waits(session, subscription, queue)
     end(session, link)
     if timeout_s and end in (lose, close_connection):
-        await all_failed({each: tasks.pop(each) for each in list(tasks) if "timeout" in each})
+        await check_all_failed({each: tasks.pop(each) for each in list(tasks) if "timeout" in each})
         assert not session.is_closed
         await session.close()
-    await all_failed(tasks)
+    await check_all_failed(tasks)
     with pytest.raises(ClientError):
         await session.sync()
     await hang_up(connection, link)
@@ -135,12 +135,12 @@ async def test_detaching(url: str, end: Any) -> None:
     connection = await connect(f"{url}?version=0-10", reconnect=None)
     session = await connection.session(timeout_s=60)
     link = deafen(connection)
-    tasks = await begun({"detach": session.detach(), "again": session.detach()})
+    tasks = await start_waits({"detach": session.detach(), "again": session.detach()})
     end(session, link)
     if end is detach:
         await asyncio.gather(*tasks.values())
     else:
-        await all_failed(tasks)
+        await check_all_failed(tasks)
     await hang_up(connection, link)
 
 
@@ -152,9 +152,9 @@ async def test_attaching(url: str, end: Any) -> None:
         session = await other.session(timeout_s=60)
         await session.detach()
         link = deafen(connection)
-        tasks = await begun({"attach": session.attach(connection)})
+        tasks = await start_waits({"attach": session.attach(connection)})
         end(session, link)
-        await all_failed(tasks)
+        await check_all_failed(tasks)
         await hang_up(connection, link)
 
 
@@ -185,7 +185,7 @@ async def test_an_attach_ends_when_another_task_detaches(url: str) -> None:
         while not session.is_attached:
             await asyncio.sleep(0)
         await session.detach()
-        await all_failed({"attach": attaching})
+        await check_all_failed({"attach": attaching})
         await session.attach(connection)
         await session.sync()
         await session.close()
@@ -195,10 +195,10 @@ async def test_two_tasks_attach_a_session(url: str) -> None:
     async with connect(f"{url}?version=0-10", reconnect=None) as connection:
         session = await connection.session(timeout_s=60)
         await session.detach()
-        connection._settled.clear()  # Both wait for the connection.
+        connection._ready_event.clear()  # Both wait for the connection.
         one, two = (asyncio.create_task(session.attach(connection)) for _ in range(2))
         await asyncio.sleep(0)
-        connection._settled.set()
+        connection._ready_event.set()
         with pytest.raises(UsageError):
             await two
         await one
@@ -228,11 +228,11 @@ async def test_a_session_that_is_taken_by_force_ends_its_waits(url: str, name: N
         session = await one.session(name("s"), timeout_s=60)
         await session.call(QueueDeclare(queue=name("q")))
         subscription = await session.subscribe(name("q"))
-        tasks = await begun(
+        tasks = await start_waits(
             {"receive": subscription.receive(), "next_command": session.next_command()}
         )
         await two.session(name("s"), timeout_s=60, force=True)
-        await all_failed(tasks)
+        await check_all_failed(tasks)
 
 
 @pytest.mark.parametrize("orderly", [False, True], ids=["killed", "stopped"])
@@ -254,8 +254,8 @@ async def test_the_broker_is_restarted(
     subscription = await session.subscribe("q")
     await subscription.set_flow_mode(FlowMode.CREDIT)
     await subscription.flow(5)
-    seen = [await subscription.receive(PATIENCE_S) for _ in range(5)]
-    await session.accept(*seen[:-1])
+    transfers = [await subscription.receive(PATIENCE_S) for _ in range(5)]
+    await session.accept(*transfers[:-1])
     await session.tx_select()
     await session.tx_commit()
     tasks: Tasks = {"receive": asyncio.ensure_future(subscription.receive())}
@@ -280,9 +280,9 @@ async def test_the_broker_is_restarted(
         async with asyncio.timeout(PATIENCE_S):
             await session.attach(second)
             assert session.timeout_s == 600
-            await all_failed(tasks)
+            await check_all_failed(tasks)
             # The id and the destination may be another's now.
-            for call in (session.accept(seen[-1]), subscription.flow(1), subscription.stop()):
+            for call in (session.accept(transfers[-1]), subscription.flow(1), subscription.stop()):
                 with pytest.raises(ConnectionLost):
                     await call
             for _ in range(3):
@@ -306,7 +306,7 @@ async def channel_waits(channel: Channel, queue: str) -> Tasks:
     consumer = channel.consume(queue)
     await consumer.start()
     deafen(channel.connection)  # type: ignore[arg-type]
-    return await begun(
+    return await start_waits(
         {
             "get": channel.get(queue),
             "declare_queue": channel.declare_queue(queue),
@@ -347,7 +347,7 @@ def channel_closed(channel: Channel, connection: Connection, link: Any) -> None:
 async def test_waits_of_a_channel(
     url: str, name: Name, version: str, end: Any, reconnect: Reconnect | None
 ) -> None:
-    """A consumer goes on after a reconnection, all else fails."""
+    """A consumer continues after a reconnection; all other waits fail."""
     connection = await connect(f"{url}?version={version}", reconnect=reconnect)
     channel = await connection.channel()
     queue = name("q")
@@ -357,11 +357,11 @@ async def test_waits_of_a_channel(
     end(channel, connection, link)
     if reconnect is not None and end in (channel_lost, connection_closed):
         receiving = tasks.pop("receive")
-        await all_failed(tasks)
+        await check_all_failed(tasks)
         await channel.publish("b", queue)
         assert (await receiving).text() in "ab"
     else:
-        await all_failed(tasks)
+        await check_all_failed(tasks)
         if end is channel_closed:
             with pytest.raises(NotFound):
                 await channel.qos(1)
@@ -376,8 +376,8 @@ async def test_a_commit(url: str, name: Name, end: Any) -> None:
     channel = await connection.channel()
     transaction = await channel.transaction().__aenter__()
     link = deafen(connection)
-    tasks = await begun({"commit": transaction.__aexit__(None, None, None)})
+    tasks = await start_waits({"commit": transaction.__aexit__(None, None, None)})
     end(channel, connection, link)
-    await all_failed(tasks)
+    await check_all_failed(tasks)
     link.abort()
     await connection.close()

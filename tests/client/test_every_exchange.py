@@ -40,10 +40,10 @@ def test_each_message_goes_to_one_queue(
         message = said(word)
         message.correlation_id = word[0]
         channel.publish(message, word[0] if kind == "x-modulus-hash" else "same", name())
-    found = [taken(channel, name(queue)).split() for queue in "xyz"]
-    assert sorted(word for some in found for word in some) == sorted(words)
-    if "random" not in kind:  # What belongs together is together.
-        keys = ["".join(sorted({word[0] for word in some})) for some in found]
+    queue_words = [taken(channel, name(queue)).split() for queue in "xyz"]
+    assert sorted(word for some in queue_words for word in some) == sorted(words)
+    if "random" not in kind:  # Messages with one key are in one queue.
+        keys = ["".join(sorted({word[0] for word in some})) for some in queue_words]
         assert sorted("".join(keys)) == list("abcd")
 
 
@@ -188,7 +188,7 @@ def test_what_is_bound_is_told(
 def test_a_binding_between_exchanges_holds_for_publishers_of_every_version(
     headrace_broker: LocalBroker, channel: blocking.Channel, name: Name
 ) -> None:
-    with (  # Only this one has a method for it.
+    with (  # Other versions have no method for it.
         blocking.connect(f"{headrace_broker.url}?version=0-9-1") as connection,
         connection.channel() as other,
     ):
@@ -204,7 +204,7 @@ def test_a_binding_between_exchanges_holds_for_publishers_of_every_version(
 def test_further_routing_keys_count_in_every_exchange_that_is_passed(
     headrace_broker: LocalBroker, channel: blocking.Channel, name: Name
 ) -> None:
-    """Whichever key led there; and an alternate exchange has what none of them leads anywhere."""
+    """A message reaches each queue once, and unroutable messages the alternate exchange."""
     with channel_of(f"{headrace_broker.url}?version=0-9-1") as other:
         other.declare_exchange(
             name("outer"), "direct", arguments={"alternate-exchange": "amq.fanout"}

@@ -34,28 +34,28 @@ from support.timeouts import PATIENCE_S
 if TYPE_CHECKING:
     from headrace.testing.broker import LocalBroker
 
-Told = Callable[..., dict[str, Any]]
+WaitEvent = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def told(headrace_broker: LocalBroker, name: Name) -> Iterator[Told]:
-    """Waits for an event of some kind about queues of the test, and returns what it says."""
+def wait_event(headrace_broker: LocalBroker, name: Name) -> Iterator[WaitEvent]:
+    """Waits for an event of one kind about the test's queues, and returns its fields."""
     with channel_of(headrace_broker.url, reconnect=None) as channel:
         channel.declare_queue(name("events"), exclusive=True)
         channel.bind_queue(name("events"), "amq.rabbitmq.event", "queue.#")
         with channel.consume(name("events"), no_ack=True) as events:
 
-            def told(*kinds: str) -> dict[str, Any]:
+            def wait_event(*kinds: str) -> dict[str, Any]:
                 while True:
                     event = events.receive(PATIENCE_S)
                     if event.routing_key in kinds and event.headers["name"].startswith(name()):  # type: ignore[arg-type]
                         return dict(event.headers)
 
-            yield told
+            yield wait_event
 
 
 class Case(NamedTuple):
-    """A queue, what is published to it, and what it gives."""
+    """A queue's arguments, the messages published to it, and the messages expected from it."""
 
     arguments: dict[str, Any]
     sent: str
@@ -87,7 +87,7 @@ CASES = {
         {**GROUPS, "qpid.default-message-group": "d"}, "-1 d2 b1", "-1 b1", hold=True
     ),
     "x-deduplication-header": Case({**ONCE, IDS: "k"}, "a1 a2 b1", "a1 b1"),
-    "harmless": Case(  # Taken, and of no effect on one node.
+    "harmless": Case(  # Accepted without effect on one node.
         {
             "x-queue-type": "classic",
             "x-queue-mode": "lazy",
@@ -136,8 +136,8 @@ def test_the_dead_say_why(
     channel.bind_queue(queue, "amq.direct", queue)
     where = {"reason": reason, "queue": queue, "exchange": "amq.direct"}
     message = said("a1")
-    for count in (1, 2):  # It is sent again as it came.
-        with suppress(ClientError):  # Who confirms says that it was refused.
+    for count in (1, 2):  # The consumer publishes the message again, unchanged.
+        with suppress(ClientError):  # With confirms the refusal is an error.
             channel.publish(message, queue, "amq.direct")
         if reason in ("rejected", "delivery_limit"):
             delivery = channel.get(queue)
@@ -163,7 +163,7 @@ def test_a_queue_remembers_who_was_there(
     channel: blocking.Channel, name: Name, argument: str
 ) -> None:
     channel.declare_queue(name(), arguments={**ONCE, argument: 60_000})
-    for word in ("a1", "b1", "a2"):  # Each is taken before the next one comes.
+    for word in ("a1", "b1", "a2"):  # Each is received before the next is published.
         channel.publish(said(word, IDS), name())
         assert taken(channel, name()) == ("" if word == "a2" else word)
 
@@ -171,7 +171,7 @@ def test_a_queue_remembers_who_was_there(
 def test_a_dead_letter_without_a_target_stays_in_its_queue(
     headrace_broker: LocalBroker, name: Name
 ) -> None:
-    """x-dead-letter-strategy: in all versions at once, since it is tried again after a second."""
+    """Test x-dead-letter-strategy in all versions in parallel, because the retry takes a second."""
     waiting = []
     with ExitStack() as stack:
         for version in VERSIONS:
@@ -189,7 +189,7 @@ def test_a_dead_letter_without_a_target_stays_in_its_queue(
             delivery = channel.get(queue)
             assert delivery is not None
             delivery.reject()
-            channel.declare_queue(dead)  # Only now does the target exist.
+            channel.declare_queue(dead)  # The target of the dead letters, declared late.
             waiting.append((channel, dead, version))
         for channel, dead, version in waiting:
             letter = until(lambda: channel.get(dead, no_ack=True), "the letter")  # noqa: B023
@@ -197,9 +197,11 @@ def test_a_dead_letter_without_a_target_stays_in_its_queue(
 
 
 @every
-def test_an_unused_queue_expires(channel: blocking.Channel, name: Name, told: Told) -> None:
+def test_an_unused_queue_expires(
+    channel: blocking.Channel, name: Name, wait_event: WaitEvent
+) -> None:
     channel.declare_queue(name(), arguments={"x-expires": 1})
-    told("queue.deleted")
+    wait_event("queue.deleted")
 
 
 ALERTS = {
@@ -219,7 +221,9 @@ GAPS: dict[str, dict[str, Any]] = {
 
 
 @every
-def test_alerts_are_repeated_after_a_gap(channel: blocking.Channel, name: Name, told: Told) -> None:
+def test_alerts_are_repeated_after_a_gap(
+    channel: blocking.Channel, name: Name, wait_event: WaitEvent
+) -> None:
     for argument, reason in ALERTS.items():
         for gap, gaps in GAPS.items():
             queue = f"{name()}.{argument}.{gap}"
@@ -227,23 +231,23 @@ def test_alerts_are_repeated_after_a_gap(channel: blocking.Channel, name: Name, 
             channel.publish_many([b"12", b"34", b"56"], queue)
             channel.delete_queue(queue)
             values = []
-            while "value" in (event := told("queue.alert", "queue.deleted")):
+            while "value" in (event := wait_event("queue.alert", "queue.deleted")):
                 assert (event["name"], event["reason"], event["threshold"]) == (queue, reason, 2)
                 values.append(event["value"])
             assert len(values) == (1 if not gaps else 2 if "count" in argument else 3), queue
 
 
 def test_a_message_that_is_too_old_is_an_alert(
-    headrace_broker: LocalBroker, name: Name, told: Told
+    headrace_broker: LocalBroker, name: Name, wait_event: WaitEvent
 ) -> None:
-    """x-qpid-maximum-message-age: in all versions at once, since ages are looked at by seconds."""
+    """Test x-qpid-maximum-message-age in all versions in parallel: ages are checked each second."""
     for version in VERSIONS:
         url = f"{headrace_broker.url}?version={version}"
         with blocking.connect(url) as connection, connection.channel() as channel:
             queue = name() + version
             channel.declare_queue(queue, arguments={"x-qpid-maximum-message-age": 100})
             channel.publish(b"old", queue)
-    alerts = [told("queue.alert") for _ in VERSIONS]
+    alerts = [wait_event("queue.alert") for _ in VERSIONS]
     assert {alert["name"] for alert in alerts} == {name() + version for version in VERSIONS}
     assert all(alert["reason"] == "message-age" and alert["value"] >= 100 for alert in alerts)
 
@@ -277,7 +281,7 @@ def test_a_publisher_is_not_heard_until_there_is_room(
         until(lambda: other.declare_queue(name(), passive=True).message_count == 3, "its fill")
         asked = thread.submit(channel.declare_queue, name(), passive=True)
         for left in (3, 2) if "qpid.max_size" not in arguments else (3,):
-            for _ in range(5):  # Time enough to answer, if it were heard.
+            for _ in range(5):  # An answer would arrive in this time.
                 assert other.declare_queue(name(), passive=True).message_count == left
             assert not asked.done()
             other.get(name(), no_ack=True)
@@ -294,7 +298,7 @@ def test_a_consumer_hears_that_its_queue_is_gone(
         channel.consume(name()) as consumer,
     ):
         other.delete_queue(name())
-        with pytest.raises((ConsumerCancelled, ChannelClosed)):  # The session's end in 0-10.
+        with pytest.raises((ConsumerCancelled, ChannelClosed)):  # In 0-10 the session ends.
             consumer.receive(PATIENCE_S)
 
 
@@ -333,12 +337,13 @@ def test_where_a_reader_of_a_stream_begins(channel: blocking.Channel, name: Name
     assert everything.endswith(read(offset="last"))
     assert read(offset="first", filter="odd") == "1 3"
     assert read(offset="first", filter="odd", match_unfiltered=1) == everything
-    assert read(offset="first", filter={"1": "even", "2": "odd"}) == "1 3"  # For want of arrays.
+    # In place of an array, which 0-8 and 0-9 lack.
+    assert read(offset="first", filter={"1": "even", "2": "odd"}) == "1 3"
     assert read(offset="first", filter="even", match_unfiltered=1) == "0 2 4"
 
 
 def test_streams_forget_what_is_old(headrace_broker: LocalBroker, name: Name) -> None:
-    """x-max-age: in all versions at once, since a second is the least."""
+    """Test x-max-age in all versions in parallel, because its minimum is a second."""
     with ExitStack() as stack:
         channels = []
         for version in VERSIONS:

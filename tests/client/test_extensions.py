@@ -57,7 +57,7 @@ def test_a_single_active_consumer_and_who_comes_after_it(
     with contextlib.ExitStack() as stack, contextlib.ExitStack() as next_stack:
         active = stack.enter_context(second.consume(queue, prefetch=1))
         with first.consume(queue, prefetch=1) as waiting:
-            # Who has a higher priority comes next, and does not put the active one out.
+            # A higher priority is next in line; it does not replace the active consumer.
             favoured = third.consume(queue, prefetch=1, arguments={"x-priority": 5})
             next_stack.enter_context(favoured)
             first.publish_many([b"1", b"2"], queue)
@@ -80,7 +80,7 @@ def test_consumers_have_priorities(channels: Channels, name: Callable[[], str]) 
         second.consume(queue, prefetch=2, arguments=high) as before,
     ):
         first.publish_many([b"1", b"2", b"3"], queue)
-        assert bodies(after, 1) == [b"3"]  # The other one is busy with two.
+        assert bodies(after, 1) == [b"3"]  # The other consumer has two unacked messages.
         assert bodies(before, 2) == [b"1", b"2"]
 
 
@@ -103,7 +103,7 @@ def test_what_a_full_queue_does(
     channel.declare_queue(queue, durable=False, arguments=limit)
     held = None
     for number in range(3 if left is None else 4):
-        with contextlib.suppress(ClientError):  # Who hears of it, hears that it was refused.
+        with contextlib.suppress(ClientError):  # With confirms the refusal is an error.
             channel.publish(b"%d" % number, queue)
         if policy == "ring_strict" and held is None:
             held = other.get(queue)
@@ -146,7 +146,8 @@ def test_what_comes_back_waits(channels: Channels, name: Callable[[], str]) -> N
     assert delivery is not None
     started = time.monotonic()
     delivery.nack()
-    with other.consume(queue) as consumer:  # Of 0-8 and 0-9 another channel must get it.
+    # In 0-8 and 0-9 only another channel gets a rejected message.
+    with other.consume(queue) as consumer:
         assert bodies(consumer, 1) == [b"again"]
     assert time.monotonic() - started >= 0.055
 
@@ -163,7 +164,7 @@ def test_auto_delete_queues_may_linger(
                 channel.declare_queue(queue, auto_delete=True, arguments=linger)
                 with channel.consume(queue):
                     pass
-            channel.declare_queue(queue, passive=True)  # It is still there.
+            channel.declare_queue(queue, passive=True)  # The queue still exists.
             channel.delete_queue(queue)
     with blocking.connect(headrace_broker.url, reconnect=None) as connection:
 

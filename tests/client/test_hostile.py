@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker that breaks the rules ends the connection with a clear error, and nothing else."""
+"""A broker that violates the protocol ends the connection with a clear error."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ DELIVER = BasicDeliver(consumer_tag="ctag1.1", delivery_tag=1, routing_key="q")
 
 
 def deliver_frames(header: bytes, *bodies: bytes, channel: int = 1) -> bytes:
-    """A delivery with a header frame of any content."""
+    """Return the frames of a delivery with any payload in its header frame."""
     frames = [
         make_frame(1, channel, encode_method(V0_9_1, DELIVER)),
         make_frame(2, channel, header),
@@ -153,7 +153,7 @@ frames = st.one_of(
 @settings(max_examples=150, deadline=None)
 @given(chunks=st.lists(frames, max_size=8))
 def test_whatever_comes_every_call_ends(chunks: list[bytes]) -> None:
-    """With a result or a ClientError, once the broker hangs up at the latest."""
+    """Every call returns or raises ClientError, at the latest when the broker hangs up."""
 
     async def script(peer: Peer) -> None:
         await peer.greet()
@@ -188,17 +188,17 @@ def test_whatever_comes_every_call_ends(chunks: list[bytes]) -> None:
 
 
 async def test_the_broker_is_told_what_it_did_wrong() -> None:
-    told: asyncio.Future[ConnectionClose] = asyncio.get_running_loop().create_future()
+    close_received: asyncio.Future[ConnectionClose] = asyncio.get_running_loop().create_future()
 
     async def script(peer: Peer) -> None:
         await peer.handshake(frame_max=4096)
         await peer.open_channel()
         peer.send_raw(b"\x01\x00\x01" + struct.pack(">I", 4096 - 7))
-        told.set_result(await peer.expect(ConnectionClose))
+        close_received.set_result(await peer.expect(ConnectionClose))
 
     async with scripted(script) as broker, connect(broker.url) as connection:
         await connection.channel()
-        close = await told
+        close = await close_received
     assert close.reply_code == 501
     assert "FRAME_ERROR" in close.reply_text
 
@@ -234,7 +234,7 @@ async def test_a_body_larger_than_the_limit_closes_the_channel() -> None:
 
 
 async def test_a_flood_without_credit_is_bounded() -> None:
-    """A consumer that does not take stops the reading; a wait for an answer ends the connection."""
+    """A full buffer stops the reading; with a pending call it ends the connection."""
     sent = 0
 
     async def script(peer: Peer) -> None:
@@ -256,9 +256,9 @@ async def test_a_flood_without_credit_is_bounded() -> None:
         await consumer.start()
         while connection.backpressure.held <= 1 << 20:
             await asyncio.sleep(0)
-        seen = 0
-        while seen != sent:  # Until the sockets are full and nothing moves.
-            seen = sent
+        previous_sent = 0
+        while previous_sent != sent:  # Until the buffers of the sockets are full.
+            previous_sent = sent
             await asyncio.sleep(0.1)
         assert connection.backpressure.held < 3 << 20
         assert (await consumer.receive()).body == bytes(100_000)
@@ -271,7 +271,8 @@ async def test_a_flood_without_credit_is_bounded() -> None:
 async def test_closing_does_not_wait_for_unread_deliveries(
     first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_0_x, "CLOSE_TIMEOUT_S", 10 * PATIENCE_S)  # No answer comes by waiting.
+    # Longer than the test may take.
+    monkeypatch.setattr(link_0_x, "CLOSE_TIMEOUT_S", 10 * PATIENCE_S)
 
     async def script(peer: Peer) -> None:
         await peer.greet()
@@ -408,20 +409,20 @@ async def test_whatever_is_under_way_learns_of_the_end(
 
 
 async def test_a_given_up_call_does_not_confuse_the_next() -> None:
-    asked = asyncio.Event()
+    requested = asyncio.Event()
 
     async def script(peer: Peer) -> None:
         await peer.greet()
         for name in ("a", "b"):
             assert (await peer.expect(QueueDeclare)).queue == name
-            asked.set()
+            requested.set()
         for name in ("a", "b"):
             peer.send(1, QueueDeclareOk(queue=name))
 
     async with scripted(script) as broker, connect(broker.url) as connection:
         channel = await connection.channel()
         call = asyncio.create_task(channel.declare_queue("a"))
-        await asked.wait()
+        await requested.wait()
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call

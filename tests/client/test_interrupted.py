@@ -38,8 +38,8 @@ READY, DEAD, GONE, UNACKED = "ready", "dead letter", "gone", "unacked"
 # --- Blocks of asyncio ----------------------------------------------------------------------------
 
 
-async def with_dead_letters(channel: Channel, name: Name) -> tuple[str, str]:
-    """A queue with one message, and the queue of its dead letters."""
+async def declare_with_dead_letters(channel: Channel, name: Name) -> tuple[str, str]:
+    """Declare a queue with one message, and the queue of its dead letters."""
     queue, dead = name("q"), name("dead")
     arguments: dict[str, Any] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
     await channel.declare_queue(dead, durable=False)
@@ -48,8 +48,8 @@ async def with_dead_letters(channel: Channel, name: Name) -> tuple[str, str]:
     return queue, dead
 
 
-async def place(channel: Channel, queue: str, dead: str) -> str:
-    """Where the one message is, once the broker has seen all that the channel sent."""
+async def locate_message(channel: Channel, queue: str, dead: str) -> str:
+    """Return where the message is, after the broker has handled all methods of the channel."""
     await channel.qos(0)  # Behind an answer that is still on its way, and what is sent for it.
     if (await channel.declare_queue(queue, passive=True)).message_count:
         return READY
@@ -73,11 +73,11 @@ async def test_a_message_that_is_processed(
 ) -> None:
     async with connect(f"{url}?version={version}") as connection:
         async with connection.channel() as channel:
-            queue, dead = await with_dead_letters(channel, name)
+            queue, dead = await declare_with_dead_letters(channel, name)
             delivery = await channel.get(queue)
             assert delivery is not None
             await leave(end, delivery.process())
-            assert await place(channel, queue, dead) == expected
+            assert await locate_message(channel, queue, dead) == expected
 
 
 async def test_a_processed_message_of_a_closed_channel_raises_the_error_of_the_block(
@@ -86,7 +86,7 @@ async def test_a_processed_message_of_a_closed_channel_raises_the_error_of_the_b
     async with connect(url) as connection:
         for error in (ZeroDivisionError, KeyboardInterrupt):
             channel = await connection.channel()
-            queue, _ = await with_dead_letters(channel, name)
+            queue, _ = await declare_with_dead_letters(channel, name)
             delivery = await channel.get(queue)
             assert delivery is not None
             with pytest.raises(error):  # noqa: PT012
@@ -98,9 +98,9 @@ async def test_a_processed_message_of_a_closed_channel_raises_the_error_of_the_b
 
 
 async def test_a_worker_that_fails_leaves_the_messages_of_the_others(url: str, name: Name) -> None:
-    """In a TaskGroup the failure of one cancels all others."""
+    """In a TaskGroup the failure of one task cancels the others."""
     async with connect(url) as connection, connection.channel() as channel:
-        queue, dead = await with_dead_letters(channel, name)
+        queue, dead = await declare_with_dead_letters(channel, name)
         await channel.publish_many(["b", "c"], queue)
         deliveries = [await channel.get(queue) for _ in range(3)]
         at_work = asyncio.Barrier(3)
@@ -123,9 +123,9 @@ async def test_a_worker_that_fails_leaves_the_messages_of_the_others(url: str, n
 
 @pytest.mark.parametrize("end", ENDS)
 async def test_blocks_that_hold_messages(url: str, name: Name, end: str) -> None:
-    """Messages that were not handed out return at once, one in hand with its channel."""
+    """Buffered messages are requeued at once, received ones with the close of the channel."""
     async with connect(url) as connection, connection.channel() as observer:
-        queue, dead = await with_dead_letters(observer, name)
+        queue, dead = await declare_with_dead_letters(observer, name)
         await observer.publish_many(["b", "c"], queue)
         async with connection.channel() as channel:
             block = After(channel.consume(queue), lambda consumer: consumer.receive())
@@ -133,8 +133,12 @@ async def test_blocks_that_hold_messages(url: str, name: Name, end: str) -> None
             assert (await channel.declare_queue(queue, passive=True)).message_count == 2
         assert (await observer.declare_queue(queue, passive=True)).message_count == 3
 
-        async def get(opened: Any) -> None:
-            own = opened if isinstance(opened, Channel) else await opened.channel()
+        async def get(channel_with_message: Any) -> None:
+            own = (
+                channel_with_message
+                if isinstance(channel_with_message, Channel)
+                else await channel_with_message.channel()
+            )
             assert await own.get(queue) is not None
 
         for opening in (connection.channel(), connect(url)):
@@ -145,9 +149,9 @@ async def test_blocks_that_hold_messages(url: str, name: Name, end: str) -> None
 
 @pytest.mark.parametrize("end", ENDS)
 async def test_transactions(url: str, name: Name, end: str) -> None:
-    """Whatever leaves the block rolls back; the next transaction of the channel works."""
+    """Every exception rolls the transaction back; the next one of the channel works."""
     async with connect(url) as connection, connection.channel() as observer:
-        queue, _ = await with_dead_letters(observer, name)
+        queue, _ = await declare_with_dead_letters(observer, name)
         async with connection.channel() as channel:
             publish = lambda _: channel.publish("b", queue)  # noqa: E731
             await leave(end, After(channel.transaction(), publish))
@@ -160,7 +164,7 @@ async def test_transactions(url: str, name: Name, end: str) -> None:
 
 @pytest.mark.parametrize("end", ENDS)
 async def test_subscriptions_of_sessions(url: str, name: Name, end: str) -> None:
-    """Transfers that were not taken return at once, one in hand with its session."""
+    """Buffered transfers are released at once, received ones with the end of the session."""
     queue = name("q")
     async with connect(f"{url}?version=0-10") as connection, connection.session() as observer:
         await observer.call(QueueDeclare(queue=queue))
@@ -171,14 +175,14 @@ async def test_subscriptions_of_sessions(url: str, name: Name, end: str) -> None
 
             await subscription.flow(2)
             await leave(end, After(subscription, lambda _: subscription.receive()))
-            assert await ready(observer, queue) == 2
-        assert await ready(observer, queue) == 3
+            assert await count_ready(observer, queue) == 2
+        assert await count_ready(observer, queue) == 3
 
 
 @pytest.mark.parametrize("timeout_s", [0, 60])
 @pytest.mark.parametrize("end", ENDS)
 async def test_sessions_that_hold_messages(url: str, name: Name, end: str, timeout_s: int) -> None:
-    """A message in hand returns at once, also when the broker would have kept the session."""
+    """A received message is requeued at once, even if the broker would keep the session."""
     queue = name("q")
     async with connect(f"{url}?version=0-10") as connection, connection.session() as observer:
         await observer.call(QueueDeclare(queue=queue))
@@ -192,14 +196,14 @@ async def test_sessions_that_hold_messages(url: str, name: Name, end: str, timeo
             await session.transfer("b", queue)
 
         await leave(end, After(connection.session(timeout_s=timeout_s), receive))
-        assert await ready(observer, queue) == 1
+        assert await count_ready(observer, queue) == 1
 
 
 @pytest.mark.parametrize("end", ENDS)
 async def test_stages(url: str, name: Name, end: str) -> None:
-    """What is staged is seen once it is committed, however the stage was left."""
+    """Prepared messages are visible after the commit, however the stage ended."""
     async with connect(url) as connection, connection.channel() as channel:
-        queue, _ = await with_dead_letters(channel, name)
+        queue, _ = await declare_with_dead_letters(channel, name)
         sink = Sink(connection, name("sink"))
         await sink.begin("query")
         staged: list[Staged] = []
@@ -219,11 +223,14 @@ async def test_stages(url: str, name: Name, end: str) -> None:
 
 @pytest.mark.parametrize("end", ENDS)
 async def test_publishers(url: str, name: Name, end: str) -> None:
-    """What was confirmed is there, once, and the next publisher of the name goes on behind it."""
+    """Confirmed messages are in the queue once, and the next publisher continues after them."""
     async with connect(url) as connection, connection.channel() as channel:
-        queue, _ = await with_dead_letters(channel, name)
+        queue, _ = await declare_with_dead_letters(channel, name)
         publisher = Publisher(connection, name("p"))
-        await leave(end, After(publisher, lambda opened: opened.publish("b", queue)))
+        await leave(
+            end,
+            After(publisher, lambda channel_with_message: channel_with_message.publish("b", queue)),
+        )
         async with publisher:
             await cancel_once_asked(asyncio.create_task(publisher.publish("c", queue)))
             await publisher.publish("d", queue)
@@ -231,8 +238,8 @@ async def test_publishers(url: str, name: Name, end: str) -> None:
         assert (await channel.declare_queue(queue, passive=True)).message_count == 4
 
 
-async def ready(session: Session, queue: str) -> int:
-    """The number of ready messages in the queue."""
+async def count_ready(session: Session, queue: str) -> int:
+    """Return the number of ready messages in the queue."""
     state = await session.query_queue(queue)
     assert state is not None
     return state.message_count or 0
@@ -246,25 +253,25 @@ async def ready(session: Session, queue: str) -> int:
 async def test_get(
     url: str, name: Name, version: str, is_answered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A message that nobody waits for any more is requeued."""
+    """The message of a cancelled get is requeued."""
     async with connect(f"{url}?version={version}") as connection:
         async with connection.channel() as channel:
-            queue, dead = await with_dead_letters(channel, name)
+            queue, dead = await declare_with_dead_letters(channel, name)
             task = asyncio.create_task(channel.get(queue))
             if is_answered:  # In the turn of the loop in which it is cancelled.
-                replied = channel._calls.replied
+                handle_reply = channel._calls.handle_reply
 
                 def then_cancel(*answer: Any) -> None:
-                    replied(*answer)
+                    handle_reply(*answer)
                     task.cancel()
 
-                monkeypatch.setattr(channel._calls, "replied", then_cancel)
+                monkeypatch.setattr(channel._calls, "handle_reply", then_cancel)
                 with pytest.raises(asyncio.CancelledError):
                     await task
                 monkeypatch.undo()
             else:
                 await cancel_once_asked(task)
-            assert await place(channel, queue, dead) == READY
+            assert await locate_message(channel, queue, dead) == READY
             delivery = await channel.get(queue)
             assert delivery is not None
             assert await delivery.ack()
@@ -272,10 +279,10 @@ async def test_get(
 
 async def test_consuming(url: str, name: Name) -> None:
     async with connect(url) as connection, connection.channel() as channel:
-        queue, dead = await with_dead_letters(channel, name)
+        queue, dead = await declare_with_dead_letters(channel, name)
         starting = channel.consume(queue)
         await cancel_once_asked(asyncio.create_task(starting.__aenter__()))
-        assert await place(channel, queue, dead) == READY
+        assert await locate_message(channel, queue, dead) == READY
         async with channel.consume(queue) as consumer:
             assert await (await consumer.receive()).ack()
             await cancel_once_asked(asyncio.create_task(consumer.receive()))
@@ -284,9 +291,9 @@ async def test_consuming(url: str, name: Name) -> None:
 
 
 async def test_cancelling_a_consumer(url: str, name: Name) -> None:
-    """Deliveries that arrive after the wait was given up are requeued; the connection lives."""
+    """Deliveries that arrive after a cancelled wait are requeued, and the connection stays."""
     async with connect(url) as connection, connection.channel() as channel:
-        queue, _ = await with_dead_letters(channel, name)
+        queue, _ = await declare_with_dead_letters(channel, name)
         async with connection.channel() as publisher:
             consumer = channel.consume(queue, prefetch=0)
             await (await consumer.receive()).ack()
@@ -300,9 +307,9 @@ async def test_cancelling_a_consumer(url: str, name: Name) -> None:
 
 
 async def test_publishes(url: str, name: Name) -> None:
-    """A publish that was sent is in the queue, whoever waits; a commit that was sent is done."""
+    """A cancelled wait undoes neither a sent publish nor a sent commit."""
     async with connect(url) as connection, connection.channel() as channel:
-        queue, _ = await with_dead_letters(channel, name)
+        queue, _ = await declare_with_dead_letters(channel, name)
         await cancel_once_asked(asyncio.create_task(channel.publish("b", queue)))
         await channel.publish("c", queue)
         assert (await channel.declare_queue(queue, passive=True)).message_count == 3
@@ -323,15 +330,15 @@ async def test_sessions(url: str, name: Name) -> None:
             await session.call(QueueDeclare(queue=queue))
             await cancel_once_asked(asyncio.create_task(session.transfer("a", queue)))
             await session.transfer("b", queue)
-            assert await ready(observer, queue) == 2
+            assert await count_ready(observer, queue) == 2
             browser = await session.subscribe(queue, acquire=False)
             await browser.flow(2)
             await browser.flush()
-            seen = [await browser.receive(), await browser.receive()]
-            await cancel_once_asked(asyncio.create_task(session.acquire(*seen)))
+            transfers = [await browser.receive(), await browser.receive()]
+            await cancel_once_asked(asyncio.create_task(session.acquire(*transfers)))
             await session.sync()
             await session.sync()
-            assert await ready(observer, queue) == 2
+            assert await count_ready(observer, queue) == 2
             destination = name("d")
             subscribing = session.subscribe(queue, destination)
             await cancel_once_asked(asyncio.create_task(subscribing))
@@ -339,16 +346,16 @@ async def test_sessions(url: str, name: Name) -> None:
             await cancel_once_asked(asyncio.create_task(subscription.receive()))
             await subscription.flow(2)
             await subscription.flush()
-            assert await ready(observer, queue) == 0
+            assert await count_ready(observer, queue) == 0
             await cancel_once_asked(asyncio.create_task(subscription.cancel()))
             await session.sync()
             await session.sync()
-            assert await ready(observer, queue) == 2
+            assert await count_ready(observer, queue) == 2
 
 
 @pytest.mark.parametrize("timeout_s", [0, 60])
 async def test_closing_a_session(url: str, name: Name, timeout_s: int) -> None:
-    """It is closed, whoever waits: its messages return and its other waits end."""
+    """A cancelled close still closes: messages are requeued, and other waits end."""
     queue = name("q")
     async with connect(f"{url}?version=0-10") as connection, connection.session() as observer:
         await observer.call(QueueDeclare(queue=queue))
@@ -364,12 +371,12 @@ async def test_closing_a_session(url: str, name: Name, timeout_s: int) -> None:
         assert session.is_closed
         while session.is_attached:
             await asyncio.sleep(0)
-        assert await ready(observer, queue) == 1
+        assert await count_ready(observer, queue) == 1
 
 
 @pytest.mark.parametrize("version", ["0-8", "0-9", "0-9-1", "0-10"])
 async def test_opening_a_channel(url: str, version: str) -> None:
-    """The broker keeps no channel that nobody got."""
+    """The broker keeps no channel of a cancelled opening."""
     async with connect(f"{url}?version={version}") as connection:
         opening = connection.channel()
         await cancel_once_asked(asyncio.create_task(opening.__aenter__()))
@@ -380,7 +387,7 @@ async def test_opening_a_channel(url: str, version: str) -> None:
 
 
 async def test_attaching_a_session(url: str, name: Name) -> None:
-    """The broker keeps no session that nobody got."""
+    """The broker keeps no session of a cancelled opening."""
     async with connect(f"{url}?version=0-10") as connection:
         opening = connection.session(name("s"), timeout_s=60)
         await cancel_once_asked(asyncio.create_task(opening.__aenter__()))
@@ -391,8 +398,8 @@ async def test_attaching_a_session(url: str, name: Name) -> None:
 # --- The blocking client --------------------------------------------------------------------------
 
 
-def blocking_place(channel: blocking.Channel, queue: str, dead: str) -> str:
-    """Where the one message is, once the broker has seen all that the channel sent."""
+def locate_message_blocking(channel: blocking.Channel, queue: str, dead: str) -> str:
+    """Return where the message is, after the broker has handled all methods of the channel."""
     channel.qos(0)
     if channel.declare_queue(queue, passive=True).message_count:
         return READY
@@ -400,8 +407,8 @@ def blocking_place(channel: blocking.Channel, queue: str, dead: str) -> str:
 
 
 @pytest.fixture
-def opened(url: str, name: Name) -> Iterator[tuple[blocking.Channel, str, str]]:
-    """A channel, a queue with one message, and the queue of its dead letters."""
+def channel_with_message(url: str, name: Name) -> Iterator[tuple[blocking.Channel, str, str]]:
+    """Yield a channel, a queue with one message, and the queue of its dead letters."""
     queue, dead = name("q"), name("dead")
     arguments: dict[str, Any] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
     with blocking.connect(url, timeout_s=PATIENCE_S) as connection:
@@ -424,20 +431,20 @@ def opened(url: str, name: Name) -> Iterator[tuple[blocking.Channel, str, str]]:
     ],
 )
 def test_a_message_that_is_processed_without_asyncio(
-    opened: tuple[blocking.Channel, str, str], end: str, expected: str
+    channel_with_message: tuple[blocking.Channel, str, str], end: str, expected: str
 ) -> None:
-    channel, queue, dead = opened
+    channel, queue, dead = channel_with_message
     delivery = channel.get(queue)
     assert delivery is not None
     leave_blocking(end, delivery.process())
-    assert blocking_place(channel, queue, dead) == expected
+    assert locate_message_blocking(channel, queue, dead) == expected
 
 
 @pytest.mark.parametrize("end", ENDS)
 def test_blocks_without_asyncio(
-    url: str, opened: tuple[blocking.Channel, str, str], end: str
+    url: str, channel_with_message: tuple[blocking.Channel, str, str], end: str
 ) -> None:
-    channel, queue, _ = opened
+    channel, queue, _ = channel_with_message
     channel.publish_many(["b", "c"], queue)
 
     @contextmanager
@@ -487,9 +494,9 @@ def test_subscriptions_without_asyncio(url: str, name: Name, end: str) -> None:
 
 @pytest.mark.parametrize("end", ENDS)
 def test_sessions_without_asyncio(
-    url: str, opened: tuple[blocking.Channel, str, str], end: str
+    url: str, channel_with_message: tuple[blocking.Channel, str, str], end: str
 ) -> None:
-    channel, queue, _ = opened
+    channel, queue, _ = channel_with_message
     with blocking.connect(f"{url}?version=0-10") as connection:
 
         @contextmanager
@@ -506,9 +513,9 @@ def test_sessions_without_asyncio(
 
 @pytest.mark.parametrize("end", ENDS)
 def test_stages_and_publishers_without_asyncio(
-    url: str, name: Name, opened: tuple[blocking.Channel, str, str], end: str
+    url: str, name: Name, channel_with_message: tuple[blocking.Channel, str, str], end: str
 ) -> None:
-    channel, queue, _ = opened
+    channel, queue, _ = channel_with_message
 
     with blocking.connect(url) as connection, BlockingSink(connection, name("sink")) as sink:
         sink.begin("query")
@@ -535,18 +542,18 @@ def test_stages_and_publishers_without_asyncio(
 def test_interrupted_waits(
     url: str,
     name: Name,
-    opened: tuple[blocking.Channel, str, str],
+    channel_with_message: tuple[blocking.Channel, str, str],
     monkeypatch: pytest.MonkeyPatch,
     when: str,
 ) -> None:
-    channel, queue, dead = opened
+    channel, queue, dead = channel_with_message
     with interrupted(monkeypatch, when):
         channel.get(queue)
-    assert blocking_place(channel, queue, dead) == READY
+    assert locate_message_blocking(channel, queue, dead) == READY
     starting = channel.consume(queue)
     with interrupted(monkeypatch, when):
         starting.__enter__()
-    assert blocking_place(channel, queue, dead) == READY
+    assert locate_message_blocking(channel, queue, dead) == READY
     with channel.consume(queue) as consumer:
         with interrupted(monkeypatch, when):
             consumer.receive()
@@ -558,7 +565,7 @@ def test_interrupted_waits(
     with interrupted(monkeypatch, when):
         consumer.__exit__()
     channel.qos(0)
-    assert blocking_place(channel, queue, dead) == READY
+    assert locate_message_blocking(channel, queue, dead) == READY
     with blocking.connect(url) as connection, connection.channel() as other:
         transaction = other.transaction().__enter__()
         other.publish("c", queue)
@@ -581,10 +588,10 @@ def test_interrupted_waits(
 
 
 def test_a_thread_interrupted_in_a_handover_does_not_stop_the_next(
-    opened: tuple[blocking.Channel, str, str], monkeypatch: pytest.MonkeyPatch
+    channel_with_message: tuple[blocking.Channel, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    channel, queue, _ = opened
-    loop = loop_thread.LOOP.get()
+    channel, queue, _ = channel_with_message
+    loop = loop_thread.LOOP.start()
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -595,8 +602,8 @@ def test_a_thread_interrupted_in_a_handover_does_not_stop_the_next(
     delivery = channel.get(queue)
     assert delivery is not None
     with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patch:  # noqa: PT012
-        patch.setattr(loop_thread.LOOP, "get", Interrupting)
+        patch.setattr(loop_thread.LOOP, "start", Interrupting)
         delivery.ack()
-    assert loop_thread.LOOP.get() is loop
+    assert loop_thread.LOOP.start() is loop
     channel.publish("b", queue)
     assert channel.declare_queue(queue, passive=True).message_count == 1

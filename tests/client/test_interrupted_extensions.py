@@ -39,21 +39,21 @@ early = pytest.mark.parametrize("version", ["0-8", "0-9"])
 each_end = pytest.mark.parametrize("end", ENDS)
 
 
-async def with_messages(channel: Channel, queue: str, bodies: str) -> None:
+async def declare_with_messages(channel: Channel, queue: str, bodies: str) -> None:
     """Declare the queue, and publish a message for each letter."""
     await channel.declare_queue(queue, durable=True)
     if bodies:
         await channel.publish_many(list(bodies), queue)
 
 
-async def ready(channel: Channel, queue: str) -> int:
-    """The number of ready messages, once the broker has seen all that was sent."""
+async def count_ready(channel: Channel, queue: str) -> int:
+    """Return the number of ready messages, after the broker has handled all methods sent."""
     return (await channel.declare_queue(queue, passive=True)).message_count
 
 
-async def closed(connection: Connection, *, but: int = 1) -> None:
+async def check_channels_closed(connection: Connection, *, but: int = 1) -> None:
     """Check that the connection has no other channels open."""
-    async with connection.channel():  # Behind what is under way.
+    async with connection.channel():  # After all pending methods.
         pass
     assert len(connection.channel_numbers) == but  # type: ignore[arg-type]
 
@@ -69,16 +69,16 @@ async def bodies_of(lease: Lease, first: int, last: int) -> str:
 
 @each_end
 async def test_leases(url: str, name: Name, end: str) -> None:
-    """Messages that were taken stay leased; the group's next owner has them."""
+    """Taken messages stay leased, and belong to the group's next owner."""
     async with connect(url) as connection, connection.channel() as channel:
-        await with_messages(channel, name("q"), "abc")
+        await declare_with_messages(channel, name("q"), "abc")
 
         async def take(lease: Lease) -> None:
             await lease.claim()
             assert (await lease.take(messages=2)).last == 2
 
         await leave(end, After(Lease(connection, name("q"), "etl", owner="one"), take))
-        await closed(connection)
+        await check_channels_closed(connection)
         async with Lease(connection, name("q"), "etl", owner="two") as lease:
             state = await lease.claim(force=True)
             assert (state.settled, state.next, state.ready) == (0, 2, 1)
@@ -86,14 +86,14 @@ async def test_leases(url: str, name: Name, end: str) -> None:
             await leave(end, After(reading, anext))
             assert await bodies_of(lease, 0, 2) == "ab"
             assert await lease.release() == 2
-        assert await ready(channel, name("q")) == 3
+        assert await count_ready(channel, name("q")) == 3
 
 
 @pytest.mark.parametrize("turns", TURNS)
 async def test_calls_of_a_lease(url: str, name: Name, turns: int) -> None:
-    """A call that was cancelled and is repeated has the outcome of one."""
+    """A cancelled and repeated call has the outcome of one call."""
     async with connect(url) as connection, connection.channel() as channel:
-        await with_messages(channel, name("dead"), "")
+        await declare_with_messages(channel, name("dead"), "")
         arguments: dict[str, Any] = {
             "x-dead-letter-exchange": "",
             "x-dead-letter-routing-key": name("dead"),
@@ -107,8 +107,8 @@ async def test_calls_of_a_lease(url: str, name: Name, turns: int) -> None:
                 return await call()
 
             assert (await twice(lease.claim)).next == 0
-            taken = await twice(lambda: lease.take(messages=3))
-            assert (taken.first, taken.last) == (0, 3)
+            lease_range = await twice(lambda: lease.take(messages=3))
+            assert (lease_range.first, lease_range.last) == (0, 3)
             assert await bodies_of(lease, 0, 3) == "abc"
             await twice(lambda: lease.reject(0, 3, [1]))
             assert await twice(lambda: lease.rejected(0, 3)) == [(1, 2)]
@@ -117,9 +117,9 @@ async def test_calls_of_a_lease(url: str, name: Name, turns: int) -> None:
             await twice(lease.release)
             assert (await twice(lease.info)).leased == 0
             await twice(lease.leave)
-        assert await ready(channel, name("q")) == 2
-        assert await ready(channel, name("dead")) == 1
-        await closed(connection)
+        assert await count_ready(channel, name("q")) == 2
+        assert await count_ready(channel, name("dead")) == 1
+        await check_channels_closed(connection)
 
 
 @each_end
@@ -166,47 +166,47 @@ def frames(publisher: BulkPublisher | BlockingBulk, queue: str, bodies: str) -> 
     return octets
 
 
-async def all_of(channel: Channel, queue: str) -> str:
-    """Take the bodies of all messages."""
-    found = ""
+async def receive_all(channel: Channel, queue: str) -> str:
+    """Receive all messages; return their bodies."""
+    received = ""
     while (delivery := await channel.get(queue, no_ack=True)) is not None:
-        found += delivery.text()
-    return found
+        received += delivery.text()
+    return received
 
 
 @each_end
 async def test_publishes_in_bulk(url: str, name: Name, end: str) -> None:
-    """What was confirmed is in the queue, and the channel is closed."""
+    """Confirmed messages are in the queue, and the channel is closed."""
     async with connect(url) as connection, connection.channel() as channel:
-        await with_messages(channel, name("q"), "")
+        await declare_with_messages(channel, name("q"), "")
 
         async def publish(publisher: BulkPublisher) -> None:
             await publisher.send(frames(publisher, name("q"), "ab"), 2)
             await publisher.finish()
 
         await leave(end, After(BulkPublisher(connection), publish))
-        await closed(connection)
-        assert await all_of(channel, name("q")) == "ab"
+        await check_channels_closed(connection)
+        assert await receive_all(channel, name("q")) == "ab"
 
 
 @pytest.mark.parametrize("turns", TURNS)
 async def test_opening_a_publisher_in_bulk(url: str, turns: int) -> None:
-    """The broker keeps no channel that nobody got."""
+    """The broker keeps no channel of a cancelled opening."""
     async with connect(url) as connection:
         publisher = BulkPublisher(connection)
         await cancel_after(turns, publisher.__aenter__())
-        await closed(connection, but=0)
+        await check_channels_closed(connection, but=0)
 
 
 async def test_sending_in_bulk(url: str, name: Name) -> None:
     """Frames whose `send` was cancelled before they were sent are not counted."""
     async with connect(url) as connection, connection.channel() as channel:
-        await with_messages(channel, name("q"), "")
+        await declare_with_messages(channel, name("q"), "")
         async with BulkPublisher(connection) as publisher:
             await publisher.send(frames(publisher, name("q"), "a"), 1)
             await publisher.finish()
             flow = publisher._channel._flow  # type: ignore[union-attr]
-            flow.clear()  # As after channel.flow of the broker.
+            flow.clear()  # The state after channel.flow of the broker.
             sending = publisher.send(frames(publisher, name("q"), "b"), 1)
             await cancel_after(3, sending)
             flow.set()
@@ -216,18 +216,18 @@ async def test_sending_in_bulk(url: str, name: Name) -> None:
             assert list(publisher.failures) == [1]
             await publisher.send(frames(publisher, name("q"), "d"), 1)
             await publisher.finish()
-        assert await all_of(channel, name("q")) == "ad"
+        assert await receive_all(channel, name("q")) == "ad"
 
 
 async def test_sending_in_bulk_again(url: str, name: Name, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Frames that are sent again after a reconnection are, whoever waits for them."""
+    """A cancelled wait does not stop the resending of frames after a reconnection."""
     quick = Reconnect(delay_s=0.01)
     async with connect(url, reconnect=quick) as connection, connection.channel() as channel:
-        await with_messages(channel, name("q"), "")
+        await declare_with_messages(channel, name("q"), "")
         async with BulkPublisher(connection) as publisher:
             own: Any = publisher._channel
             old: Any = own._link
-            monkeypatch.setattr(old, "send_frames", lambda _: None)  # They are lost on the way.
+            monkeypatch.setattr(old, "send_frames", lambda _: None)  # The link drops the frames.
             for body in "abc":
                 await publisher.send(frames(publisher, name("q"), body), 1)
             old._transport.abort()
@@ -245,14 +245,14 @@ async def test_sending_in_bulk_again(url: str, name: Name, monkeypatch: pytest.M
             monkeypatch.setattr(link, "send_frames", sent)
             own._flow.set()
             await publisher.finish()
-        assert await all_of(channel, name("q")) == "abc"
+        assert await receive_all(channel, name("q")) == "abc"
 
 
 @each_end
 async def test_messages_in_bulk(url: str, name: Name, end: str) -> None:
-    """Those that are not acked return, in hand or not."""
+    """Unacked messages are requeued, received or not."""
     async with connect(url) as connection, connection.channel() as channel:
-        await with_messages(channel, name("q"), "abc")
+        await declare_with_messages(channel, name("q"), "abc")
 
         @asynccontextmanager
         async def consuming() -> AsyncIterator[BulkConsumer]:
@@ -269,19 +269,19 @@ async def test_messages_in_bulk(url: str, name: Name, end: str) -> None:
             assert len(await consumer.take(1, PATIENCE_S)) == 1
 
         await leave(end, After(consuming(), take))
-        await closed(connection)
-        assert await all_of(channel, name("q")) == "bc"
+        await check_channels_closed(connection)
+        assert await receive_all(channel, name("q")) == "bc"
 
 
 @pytest.mark.parametrize("turns", TURNS)
 async def test_waits_for_messages_in_bulk(url: str, name: Name, turns: int) -> None:
     async with connect(url) as connection, connection.channel() as channel:
-        await with_messages(channel, name("q"), "ab")
+        await declare_with_messages(channel, name("q"), "ab")
         cancelled = BulkConsumer(connection, name("q"), 2)
         await cancel_after(turns, cancelled.start())
         await cancelled.close()
-        await closed(connection)
-        assert await ready(channel, name("q")) == 2
+        await check_channels_closed(connection)
+        assert await count_ready(channel, name("q")) == 2
         consumer = BulkConsumer(connection, name("q"), 2)
         await consumer.start()
         (first,) = await consumer.take(1, PATIENCE_S)
@@ -293,8 +293,8 @@ async def test_waits_for_messages_in_bulk(url: str, name: Name, turns: int) -> N
         (third,) = await consumer.take(1, PATIENCE_S)
         assert (first.body, second.body, third.body) == (b"a", b"b", b"c")
         await cancel_after(max(1, turns), consumer.close())
-        await closed(connection)
-        assert await ready(channel, name("q")) == 1
+        await check_channels_closed(connection)
+        assert await count_ready(channel, name("q")) == 1
 
 
 # --- Files ----------------------------------------------------------------------------------------
@@ -303,10 +303,10 @@ async def test_waits_for_messages_in_bulk(url: str, name: Name, turns: int) -> N
 @early
 @each_end
 async def test_files(url: str, name: Name, version: str, end: str) -> None:
-    """A file that is not acked returns with its channel."""
+    """An unacked file is requeued when its channel closes."""
     async with connect(f"{url}?version={version}") as connection:
         async with connection.channel() as channel:
-            await with_messages(channel, name("q"), "")
+            await declare_with_messages(channel, name("q"), "")
             await Files(channel).publish(b"a", name("q"))
 
             async def receive(opened: Channel) -> None:
@@ -315,16 +315,16 @@ async def test_files(url: str, name: Name, version: str, end: str) -> None:
                 assert (await files.receive()).body == b"a"
 
             await leave(end, After(connection.channel(), receive))
-            assert await ready(channel, name("q")) == 1
+            assert await count_ready(channel, name("q")) == 1
 
 
 @early
 @pytest.mark.parametrize("turns", TURNS)
 async def test_calls_of_files(url: str, name: Name, version: str, turns: int) -> None:
-    """A publish that was cancelled goes on where it was; a file that came is received next."""
+    """A cancelled publish continues at its offset; an arrived file is received next."""
     async with connect(f"{url}?version={version}") as connection:
         async with connection.channel() as channel:
-            await with_messages(channel, name("q"), "")
+            await declare_with_messages(channel, name("q"), "")
             files = Files(channel)
             await cancel_after(turns, files.qos(5))
             await cancel_after(turns, files.consume(name("q"), "t"))
@@ -340,12 +340,12 @@ async def test_calls_of_files(url: str, name: Name, version: str, turns: int) ->
                 received.append(file or await files.receive())
                 await files.ack(received[-1])
             assert [one.body for one in received] in ([b"b"], [b"long file", b"b"])
-            await closed(connection)
+            await check_channels_closed(connection)
 
 
 @each_end
 async def test_files_of_sessions(url: str, name: Name, end: str) -> None:
-    """A file that is not acked returns with its session."""
+    """An unacked file is requeued when its session ends."""
     async with connect(f"{url}?version=0-10") as connection, connection.session() as observer:
         await observer.call(QueueDeclare(queue=name("q"), durable=True))
         await SessionFiles(observer).publish(b"a", name("q"))
@@ -363,7 +363,7 @@ async def test_files_of_sessions(url: str, name: Name, end: str) -> None:
 
 @pytest.mark.parametrize("turns", TURNS)
 async def test_calls_of_files_of_sessions(url: str, name: Name, turns: int) -> None:
-    """An answer to a call that was cancelled is none to the next."""
+    """The answer to a cancelled call does not answer the next call."""
     async with connect(f"{url}?version=0-10") as connection, connection.session() as session:
         await session.call(QueueDeclare(queue=name("q"), durable=True))
         files = SessionFiles(session)
@@ -373,7 +373,7 @@ async def test_calls_of_files_of_sessions(url: str, name: Name, turns: int) -> N
         assert await files.consume(name("q"), "two", no_ack=True) == "two"
         await session.sync()
         await files.cancel("one")
-        # The broker has the first three bytes of it: they are no part of another file.
+        # The broker has the first three bytes of this file, which are not part of another one.
         await cancel_after(turns, files.publish(b"long file", name("q"), identifier="i"))
         assert await files.publish(b"b", name("q")) == 0
         received = []
@@ -388,9 +388,9 @@ async def test_calls_of_files_of_sessions(url: str, name: Name, turns: int) -> N
 
 @each_end
 async def test_messages_of_0_9(url: str, name: Name, end: str) -> None:
-    """A transfer that is not answered returns with its channel."""
+    """An unanswered transfer is requeued when its channel closes."""
     async with connect(f"{url}?version=0-9") as connection, connection.channel() as channel:
-        await with_messages(channel, name("q"), "a")
+        await declare_with_messages(channel, name("q"), "a")
 
         async def receive(opened: Channel) -> None:
             messages = Messages(opened)
@@ -398,14 +398,14 @@ async def test_messages_of_0_9(url: str, name: Name, end: str) -> None:
             assert (await messages.receive()).body == b"a"
 
         await leave(end, After(connection.channel(), receive))
-        assert await ready(channel, name("q")) == 1
+        assert await count_ready(channel, name("q")) == 1
 
 
 @each_end
 async def test_references(url: str, name: Name, end: str) -> None:
-    """A body that no transfer names is dropped; a transfer that was sent has what was appended."""
+    """A body without a transfer is dropped; a sent transfer has all appended bytes."""
     async with connect(f"{url}?version=0-9") as connection, connection.channel() as channel:
-        await with_messages(channel, name("q"), "")
+        await declare_with_messages(channel, name("q"), "")
         messages = Messages(channel)
 
         async def append(reference: Reference) -> None:
@@ -416,15 +416,15 @@ async def test_references(url: str, name: Name, end: str) -> None:
             await messages.transfer("", name("q"), reference=reference)
 
         await leave(end, After(await messages.open(), append))
-        assert await ready(channel, name("q")) == 0
+        assert await count_ready(channel, name("q")) == 0
         await leave(end, After(await messages.open(), transfer))
-        assert await all_of(channel, name("q")) == "b"
+        assert await receive_all(channel, name("q")) == "b"
 
 
 @pytest.mark.parametrize("turns", TURNS)
 async def test_calls_of_messages_of_0_9(url: str, name: Name, turns: int) -> None:
     async with connect(f"{url}?version=0-9") as connection, connection.channel() as channel:
-        await with_messages(channel, name("q"), "")
+        await declare_with_messages(channel, name("q"), "")
         messages = Messages(channel)
         await cancel_after(turns, messages.qos(5))
         await cancel_after(turns, messages.transfer("a", name("q")))

@@ -26,16 +26,16 @@ SHARED: dict[str, Any] = {"qpid.group_header_key": "k", "qpid.shared_msg_group":
 FAIR = {"qpid.priorities": 10, "qpid.fairshare": 1}
 
 
-def said(body: str, priority: int | None = None, **headers: Any) -> Message:
+def make_message(body: str, priority: int | None = None, **headers: Any) -> Message:
     return Message(body.encode(), headers=headers, priority=priority)
 
 
 def bodies(channel: blocking.Channel, queue: str) -> list[str]:
-    found = []
+    received = []
     while (delivery := channel.get(queue)) is not None:
-        found.append(delivery.body.decode())
+        received.append(delivery.body.decode())
         delivery.ack()
-    return found
+    return received
 
 
 @every
@@ -48,10 +48,10 @@ def test_the_order_of_each_kind(
         channel.declare_queue(by_key, arguments=SORTED)
         channel.declare_queue(fair, arguments=FAIR)
         for body in ("b1", "a1", "c1", "a2"):
-            channel.publish(said(body, k=body[0]), lvq)
-            channel.publish(said(body, k=body[0]), by_key)
+            channel.publish(make_message(body, k=body[0]), lvq)
+            channel.publish(make_message(body, k=body[0]), by_key)
         for priority in (1, 1, 9, 9):
-            channel.publish(said(str(priority), priority), fair)
+            channel.publish(make_message(str(priority), priority), fair)
         assert bodies(channel, lvq) == ["b1", "c1", "a2"]
         assert bodies(channel, by_key) == ["a1", "a2", "b1", "c1"]
         assert bodies(channel, fair) == ["9", "1", "9", "1"]
@@ -65,7 +65,7 @@ def test_a_shared_group_is_with_one_consumer_at_a_time(
     with channel_of(f"{headrace_broker.url}?version={version}") as channel:
         channel.declare_queue(queue, arguments=SHARED)
         for body in ("a1", "a2", "b1"):
-            channel.publish(said(body, k=body[0]), queue)
+            channel.publish(make_message(body, k=body[0]), queue)
         first, second = channel.get(queue), channel.get(queue)
         assert first is not None
         assert second is not None
@@ -90,15 +90,15 @@ def test_an_exclusive_group_stays_with_its_consumer(
         channel.declare_queue(queue, arguments={"qpid.group_header_key": "k"})
         with channel.consume(queue, prefetch=1) as one, other.consume(queue, prefetch=1) as two:
             for body in ("a1", "b1", "a2", "b2"):
-                channel.publish(said(body, k=body[0]), queue)
-            got = {}
+                channel.publish(make_message(body, k=body[0]), queue)
+            received = {}
             for consumer in (one, two):
                 delivery = consumer.receive(PATIENCE_S)
                 delivery.ack()
                 after = consumer.receive(PATIENCE_S)
-                got[delivery.body] = after.body
+                received[delivery.body] = after.body
                 after.ack()
-            assert got == {b"a1": b"a2", b"b1": b"b2"}
+            assert received == {b"a1": b"a2", b"b1": b"b2"}
 
 
 @every
@@ -110,15 +110,15 @@ def test_a_message_waits_for_its_time_and_others_pass(
         channel.declare_queue(queue, arguments={"holdOnPublishEnabled": True})
         due_ms = int(time.time() * 1000) + 300
         for body, when_ms in (("never", due_ms + 3_600_000), ("later", due_ms)):
-            channel.publish(said(body, **{"x-qpid-not-valid-before": when_ms}), queue)
-        channel.publish(said("now"), queue)
+            channel.publish(make_message(body, **{"x-qpid-not-valid-before": when_ms}), queue)
+        channel.publish(make_message("now"), queue)
         with channel.consume(queue) as consumer:
-            found = {}
-            for _ in range(2):  # In this order, unless the machine is busy for so long.
+            received = {}
+            for _ in range(2):  # In this order, unless the machine is too busy.
                 delivery = consumer.receive(PATIENCE_S)
-                found[delivery.body] = int(time.time() * 1000)
-        assert found.keys() == {b"now", b"later"}
-        assert found[b"later"] >= due_ms
+                received[delivery.body] = int(time.time() * 1000)
+        assert received.keys() == {b"now", b"later"}
+        assert received[b"later"] >= due_ms
 
 
 @every
@@ -135,7 +135,7 @@ def test_what_contradicts_is_refused_and_both_are_named(
 TRANSIENT = ["plain", "large" * 50_000, "copied", "late", "dead", "traced"]
 
 
-def transient_ones(url: str) -> None:
+def publish_transient(url: str) -> None:
     """Put messages that are not persistent into a quorum queue, in every version and way."""
     for version in VERSIONS:
         with (
@@ -164,7 +164,7 @@ def transient_ones(url: str) -> None:
                     channel.publish(message, key, exchange)
             while channel.declare_queue("quorum", passive=True).message_count % 7:
                 time.sleep(0.01)
-            with channel.transaction():  # Behind it all that came before is on disk.
+            with channel.transaction():  # All earlier messages are on disk when it is committed.
                 channel.publish("", "brief")
 
 
@@ -178,18 +178,18 @@ def test_kinds_are_the_same_after_a_kill(tmp_path: Path) -> None:
             channel.declare_queue("later", arguments={"holdOnPublishEnabled": True})
             for body in ("b1", "a1", "a2"):
                 for queue in ("lvq", "sorted", "groups"):
-                    channel.publish(said(body, k=body[0]), queue)
-            channel.publish(said("later", **{"x-qpid-not-valid-before": due_ms}), "later")
-            channel.publish(said("now"), "later")
-        transient_ones(broker.url)
+                    channel.publish(make_message(body, k=body[0]), queue)
+            channel.publish(make_message("later", **{"x-qpid-not-valid-before": due_ms}), "later")
+            channel.publish(make_message("now"), "later")
+        publish_transient(broker.url)
         broker.kill()
         broker.start()
         with blocking.connect(broker.url) as connection, connection.channel() as channel:
             assert bodies(channel, "lvq") == ["b1", "a2"]
             assert bodies(channel, "sorted") == ["a1", "a2", "b1"]
             assert bodies(channel, "later") == ["now"]
-            held = channel.get("groups"), channel.get("groups")
-            assert [delivery and delivery.body for delivery in held] == [b"b1", b"a1"]
+            deliveries = channel.get("groups"), channel.get("groups")
+            assert [delivery and delivery.body for delivery in deliveries] == [b"b1", b"a1"]
             assert channel.get("groups") is None
             assert sorted(bodies(channel, "quorum")) == sorted(
                 [*TRANSIENT, "plain"] * len(VERSIONS)

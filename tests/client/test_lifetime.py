@@ -24,14 +24,14 @@ EXCLUSIVITY = "qpid.exclusivity_policy"
 
 
 @contextmanager
-def talk(broker: LocalBroker, version: str) -> Iterator[blocking.Channel]:
+def open_channel(broker: LocalBroker, version: str) -> Iterator[blocking.Channel]:
     with channel_of(f"{broker.url}?version={version}") as channel:
         yield channel
 
 
 def exists(broker: LocalBroker, queue: str) -> bool:
     try:
-        with talk(broker, "0-9-1") as channel:
+        with open_channel(broker, "0-9-1") as channel:
             channel.declare_queue(queue, passive=True)
     except NotFound:
         return False
@@ -44,9 +44,9 @@ def test_a_queue_goes_with_its_connection(
 ) -> None:
     queue = name()
     arguments = {LIFETIME: "DELETE_ON_CONNECTION_CLOSE"}
-    with talk(headrace_broker, version) as channel:
+    with open_channel(headrace_broker, version) as channel:
         channel.declare_queue(queue, arguments=arguments)
-        with talk(headrace_broker, version) as other:
+        with open_channel(headrace_broker, version) as other:
             other.declare_queue(queue, arguments=arguments)
             other.publish(b"1", queue)
         assert channel.get(queue, no_ack=True) is not None
@@ -86,13 +86,13 @@ def test_an_unused_queue_is_deleted(
     empty: bool,
 ) -> None:
     queue = name()
-    with talk(headrace_broker, version) as channel:
+    with open_channel(headrace_broker, version) as channel:
         channel.declare_queue(queue, arguments={argument: policy})
         channel.declare_queue(queue, arguments={argument: policy})
         channel.publish_many([b"1", b"2"], queue)
         with channel.consume(queue, prefetch=1) as consumer:
             consumer.receive(PATIENCE_S).ack()
-        if empty:  # It is not, yet.
+        if empty:  # The queue is not empty yet.
             assert exists(headrace_broker, queue)
             channel.purge_queue(queue)
         until(lambda: not exists(headrace_broker, queue), "the queue is gone")
@@ -103,7 +103,10 @@ def test_a_queue_of_one_consumer(
     headrace_broker: LocalBroker, version: str, name: Callable[..., str]
 ) -> None:
     queue = name()
-    with talk(headrace_broker, version) as channel, talk(headrace_broker, version) as other:
+    with (
+        open_channel(headrace_broker, version) as channel,
+        open_channel(headrace_broker, version) as other,
+    ):
         channel.declare_queue(queue, arguments={EXCLUSIVITY: "LINK"})
         with channel.consume(queue):
             channel.declare_queue(queue, passive=True)
@@ -125,9 +128,9 @@ def test_a_queue_of_one_connection(
             channel.declare_queue(queue, arguments=arguments)
             second.declare_queue(queue, arguments=arguments)
             second.purge_queue(queue)
-        with pytest.raises(Closed, match="locked"), talk(headrace_broker, version) as other:
+        with pytest.raises(Closed, match="locked"), open_channel(headrace_broker, version) as other:
             other.purge_queue(queue)
-    with talk(headrace_broker, version) as channel:
+    with open_channel(headrace_broker, version) as channel:
         until(lambda: channel.declare_queue(queue, passive=True), "it is free")
         channel.delete_queue(queue)
 
@@ -152,6 +155,6 @@ def test_policies_that_make_no_sense_here_are_refused(
 ) -> None:
     with (
         pytest.raises(Closed, match=text),
-        talk(headrace_broker, version) as channel,
+        open_channel(headrace_broker, version) as channel,
     ):
         channel.declare_queue(name(), auto_delete=True, arguments=arguments)

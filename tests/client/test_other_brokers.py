@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     Properties = dict[str, Value]
 
 PLAIN: Properties = {"product": "Plain"}
-RABBITMQ: Properties = {"product": "RabbitMQ", "capabilities": {}}  # As it says in 0-8.
+RABBITMQ: Properties = {"product": "RabbitMQ", "capabilities": {}}  # RabbitMQ's properties in 0-8.
 QPID: Properties = {"product": "qpid", "qpid.confirmed_publish_supported": "true"}
 ARGUMENTS_0_8 = r"takes no arguments of consumers in AMQP 0-8 \(x-priority\): use version=0-9-1"
 
 
 async def serve_consumer(peer: Peer, properties: Properties) -> BasicConsume:
-    """Let a client in, open a channel for it, and start its consumer."""
+    """Accept a client, open its channel, and start its consumer."""
     await peer.handshake(properties=properties)
     await peer.open_channel()
     await peer.expect(BasicQos)
@@ -72,17 +72,17 @@ async def test_arguments_of_a_consumer_in_0_8(properties: Properties) -> None:
 
 
 async def test_qpid_has_arguments_of_consumers_in_0_8() -> None:
-    taken = asyncio.Event()
+    received = asyncio.Event()
 
     async def script(peer: Peer) -> None:
         assert (await serve_consumer(peer, QPID)).arguments == {"x-priority": 1}
-        taken.set()
+        received.set()
 
     async with scripted(script) as broker:
         connection = await connect(f"{broker.url}?version=0-8", reconnect=None)
         channel = await connection.channel(confirm=False)
         await channel.consume("q", priority=1).start()
-        assert taken.is_set()
+        assert received.is_set()
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ async def test_qpid_has_arguments_of_consumers_in_0_8() -> None:
     [
         (PLAIN, b""),
         (RABBITMQ, b""),
-        (QPID, bytes(4)),  # Which is read even if there is nothing in it.
+        (QPID, bytes(4)),  # Qpid decodes a table, which may be empty.
         ({"product": "Apache Qpid Broker-J"}, bytes(4)),
     ],
     ids=["plain", "rabbitmq", "qpid", "broker-j"],
@@ -141,7 +141,7 @@ async def test_a_consumer_that_another_broker_cannot_have() -> None:
 @pytest.mark.parametrize("version", ["0-8", "0-9"])
 @pytest.mark.parametrize("properties", [PLAIN, RABBITMQ], ids=["plain", "rabbitmq"])
 async def test_what_early_brokers_are_told_of_us(version: str, properties: Properties) -> None:
-    """A broker without capabilities may read texts only, and none may send connection.blocked."""
+    """The client sends capabilities only to brokers that announce some."""
     told: list[Properties] = []
 
     async def script(peer: Peer) -> None:
@@ -212,7 +212,8 @@ async def test_qpid_confirms_publishes() -> None:
 
 def test_what_a_broker_announces() -> None:
     headrace: Properties = {"headrace_id": "1"}
-    assert announces(headrace, "basic.nack")  # In versions whose properties are texts.
+    # Versions whose properties are texts announce it by the id.
+    assert announces(headrace, "basic.nack")
     assert not announces({**headrace, "capabilities": {"basic.nack": False}}, "basic.nack")
     assert announces(QPID, "publisher_confirms")
     assert not announces({"qpid.confirmed_publish_supported": "false"}, "publisher_confirms")

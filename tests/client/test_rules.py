@@ -35,7 +35,7 @@ VERSIONS = ["0-9-1", "0-9"]
 @pytest.mark.rule("0-9-1/s005", "0-9/redelivered#hinting")
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_redelivered_is_a_hint_that_is_handed_on(url: str, name: Name, version: str) -> None:
-    """Whatever it says, the application gets each message once more, in order."""
+    """Whether `redelivered` is set or not, each message is received once more, in order."""
     queue = name("hint")
     bodies = [b"0", b"1", b"2", b"3"]
     async with connect(f"{url}?version={version}", reconnect=None) as connection:
@@ -48,23 +48,23 @@ async def test_redelivered_is_a_hint_that_is_handed_on(url: str, name: Name, ver
             assert [(one.body, one.redelivered) for one in first] == [(b, False) for b in bodies]
             for one in first[:2]:
                 await one.nack(requeue=True)
-            if version == "0-9":  # What it gave back does not come to its consumers again.
+            if version == "0-9":  # A channel's consumers do not receive its requeued messages.
                 fetched = [await channel.get(queue) for _ in range(2)]
-                again = [one for one in fetched if one is not None]
+                redelivered = [one for one in fetched if one is not None]
             else:
-                again = [await consumer.receive() for _ in range(2)]
-            assert sorted((one.body, one.redelivered) for one in again) == [
+                redelivered = [await consumer.receive() for _ in range(2)]
+            assert sorted((one.body, one.redelivered) for one in redelivered) == [
                 (b"0", True),
                 (b"1", True),
             ]
-            for one in [*first[2:], *again]:
+            for one in [*first[2:], *redelivered]:
                 assert await one.ack()
         await channel.delete_queue(queue)
 
 
 @pytest.mark.rule("0-9-1/basic.reject#03")
 async def test_consuming_never_selects_by_rejecting(url: str, name: Name) -> None:
-    """Released messages return all and in order; accepted ones stay accepted."""
+    """All released messages are requeued in order; accepted ones stay accepted."""
     queue = name("all")
     async with connect(url, reconnect=None) as connection:
         channel = await connection.channel()
@@ -85,7 +85,7 @@ async def test_consuming_never_selects_by_rejecting(url: str, name: Name) -> Non
 
 @pytest.mark.rule("0-9-1/s046", "0-9-1/s082")
 async def test_only_the_application_deletes_and_once() -> None:
-    """Coming back, the client neither declares nor deletes what was deleted."""
+    """After a reconnection the client does not declare or delete a deleted queue again."""
     answers = {
         ChannelOpen: ChannelOpenOk(),
         ExchangeDeclare: ExchangeDeclareOk(),

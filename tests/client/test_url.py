@@ -123,9 +123,9 @@ def test_an_unescaped_password_is_not_repeated(url: str) -> None:
     ],
 )
 def test_commas_separate_hosts(url: str, places: list[tuple[str, int]]) -> None:
-    found = parse_urls(url)
-    assert [(one.host, one.port) for one in found] == places
-    others = {replace(one, host="", port=0) for one in found}
+    settings = parse_urls(url)
+    assert [(one.host, one.port) for one in settings] == places
+    others = {replace(one, host="", port=0) for one in settings}
     assert len(others) == 1
 
 

@@ -34,7 +34,7 @@ from support.timeouts import PATIENCE_S
 
 Names: TypeAlias = Callable[[str], str]
 VERSIONS = [version.label for version in Version]
-REFUSED_FOR_GOOD = ("0-8", "0-9")  # What a channel rejects does not come back to its consumers.
+REFUSED_FOR_GOOD = ("0-8", "0-9")  # A channel's consumers do not receive its rejected messages.
 every = pytest.mark.parametrize("version", VERSIONS)
 
 
@@ -66,7 +66,7 @@ async def test_publish_get_consume(url: str, version: str, name: Names) -> None:
         type="kind",
         app_id="app",
     )
-    if version in ("0-8", "0-9"):  # Whose tables have numbers, texts and tables only.
+    if version in ("0-8", "0-9"):  # Their tables hold only numbers, texts and tables.
         message.headers = {"a": 1, "b": "x", "d": {"e": 5}}
     async with connect(in_version(url, version), reconnect=None) as connection:
         assert connection.version.label == version
@@ -110,15 +110,15 @@ async def test_prefetch_and_settling(url: str, version: str, name: Names) -> Non
                 third = await consumer.receive()
                 assert third.text() == "c"
                 await second.nack()
-                if version in REFUSED_FOR_GOOD:  # But who asks for it may have it.
+                if version in REFUSED_FOR_GOOD:  # A basic.get may return the message.
                     fetched = await channel.get(queue)
                     assert fetched is not None
-                    again = fetched
+                    redelivered = fetched
                 else:
-                    again = await consumer.receive()
-                assert (again.text(), again.redelivered) == ("b", True)
+                    redelivered = await consumer.receive()
+                assert (redelivered.text(), redelivered.redelivered) == ("b", True)
                 await third.ack()
-                await again.ack()
+                await redelivered.ack()
                 last = await consumer.receive()
                 await last.ack()
                 with pytest.raises(UsageError, match="settled already"):
@@ -149,7 +149,8 @@ async def test_exchanges_and_returns(url: str, version: str, name: Names) -> Non
             with pytest.raises(Returned, match="routing key") as returned:
                 await channel.publish("ice", "ice.cold", exchange, mandatory=True)
             assert returned.value.code == 312
-            await channel.publish("ice", "ice.cold", exchange)  # Without an error.
+            # Unroutable, and not mandatory: no error.
+            await channel.publish("ice", "ice.cold", exchange)
             await channel.unbind_queue(queue, exchange, "*.hot")
             if version != "0-9-1":
                 with pytest.raises(UsageError):
@@ -176,8 +177,8 @@ async def test_errors_close_the_channel(url: str, version: str, name: Names) -> 
             await channel.delete_queue(queue)
 
 
-async def undone(channel: Channel, queue: str) -> None:
-    """A transaction that an exception leaves."""
+async def roll_back_by_error(channel: Channel, queue: str) -> None:
+    """Roll a transaction back by an exception in its block."""
     async with channel.transaction():
         await channel.publish("dropped", queue)
         delivery = await channel.get(queue)
@@ -193,10 +194,10 @@ async def test_transactions(url: str, version: str, name: Names) -> None:
     async with connect(in_version(url, version), reconnect=None) as connection:
         async with connection.channel() as channel:
             await channel.declare_queue(queue)
-            async with channel.transaction():  # Selects, then commits: never one without.
+            async with channel.transaction():  # It sends tx.select before tx.commit.
                 await channel.publish("kept", queue)
             with pytest.raises(KeyError, match="out"):
-                await undone(channel, queue)
+                await roll_back_by_error(channel, queue)
             await channel.recover()
         async with connection.channel() as channel:
             delivery = await channel.get(queue, no_ack=True)
@@ -264,13 +265,13 @@ async def test_a_queue_that_the_broker_names(url: str, version: str) -> None:
                 delivery = await channel.get(state.name, no_ack=True)
                 assert (delivery.body if delivery else None) == wanted
             async with connection.channel() as other:
-                if version == "0-10":  # An exclusive queue is its session's.
+                if version == "0-10":  # In 0-10 an exclusive queue belongs to the session.
                     with pytest.raises(ChannelClosed):
                         await other.get(state.name)
 
 
 async def lose(connection: Connection) -> None:
-    """Break a connection, and wait until it knows."""
+    """Break a connection, and wait until the client has noticed."""
     assert connection._link is not None
     assert connection._link._transport is not None
     connection._link._transport.abort()
@@ -291,7 +292,7 @@ async def test_coming_back(headrace_broker: object, version: str, name: Names) -
         await channel.publish("after", queue)
         assert (await consumer.receive()).text() == "after"
         await consumer.cancel()
-        if version == "0-10":  # It belonged to a session that is no more.
+        if version == "0-10":  # It belonged to the lost session.
             with pytest.raises(NotFound):
                 await channel.get(private.name)
         else:
@@ -306,13 +307,13 @@ async def test_what_was_dealt_with_is_not_handed_out_again(
 ) -> None:
     queue = name("q")
     with contextlib.ExitStack() as stack:
-        if version == "0-9":  # Its lost channels wait for a resume.
+        if version == "0-9":  # In 0-9 lost channels wait for channel.resume.
             url = stack.enter_context(LocalBroker(channel_resume_s=0.1)).url
-        await deal_with_some(in_version(url, version), queue, transactional)
+        await receive_with_duplicates(in_version(url, version), queue, transactional)
 
 
-async def deal_with_some(url: str, queue: str, transactional: bool) -> None:
-    """Receive messages of which some come twice, and lose the connection meanwhile."""
+async def receive_with_duplicates(url: str, queue: str, transactional: bool) -> None:
+    """Receive messages with duplicates, and lose the connection between them."""
 
     def numbered(number: int) -> Message:
         return Message(b"%d" % number, message_id=f"00000000-0000-4000-8000-{number:012d}")
@@ -320,15 +321,15 @@ async def deal_with_some(url: str, queue: str, transactional: bool) -> None:
     async with connect(url) as connection:
         async with connection.channel() as channel:
             await channel.declare_queue(queue)
-            for number in (1, 2, 1, 3, 2, 4):  # Whether the flag says so or not.
+            for number in (1, 2, 1, 3, 2, 4):  # With and without the flag `redelivered`.
                 await channel.publish(numbered(number), queue)
             await channel.publish("without an id", queue)
         async with connection.channel() as channel, channel.consume(queue, distinct=10) as consumer:
             seen = []
             if transactional:
                 with pytest.raises(KeyError):
-                    await rolled_back(channel, consumer)
-                await lose(connection)  # It was not dealt with: it comes again.
+                    await ack_and_roll_back(channel, consumer)
+                await lose(connection)  # The message was not settled, so it is redelivered.
                 while len(seen) < 5:
                     async with channel.transaction():
                         delivery = await consumer.receive()
@@ -345,8 +346,8 @@ async def deal_with_some(url: str, queue: str, transactional: bool) -> None:
             await channel.delete_queue(queue)
 
 
-async def rolled_back(channel: Channel, consumer: Consumer) -> None:
-    """Ack a message, and take that back."""
+async def ack_and_roll_back(channel: Channel, consumer: Consumer) -> None:
+    """Ack a message in a transaction, and roll that back."""
     async with channel.transaction():
         delivery = await consumer.receive()
         await delivery.ack()
@@ -357,11 +358,11 @@ def test_few_ids_are_remembered() -> None:
     distinct = Deduplicator(2)
     for tag, message_id in enumerate("abc", 1):
         assert distinct.hand_out(tag, message_id, settled=False)
-        distinct.settle(tag, multiple=False, ack=True, decided=True)
-    assert distinct.hand_out(4, "a", settled=True)  # Forgotten.
+        distinct.settle(tag, multiple=False, ack=True, is_final=True)
+    assert distinct.hand_out(4, "a", settled=True)  # The oldest id was dropped.
     assert not distinct.hand_out(5, "a", settled=False)
     assert distinct.hand_out(6, "x", settled=False)
-    distinct.settle(6, multiple=False, ack=False, decided=True)
+    distinct.settle(6, multiple=False, ack=False, is_final=True)
     assert distinct.hand_out(7, "x", settled=False)
     distinct.lose()
     assert distinct.hand_out(8, "x", settled=False)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same conversation in every version leads to the same: answers, deliveries, what queues hold.
+"""The same operations have the same results in every version: answers, deliveries, queues.
 
-A conversation is a list of deeds made from a seed, which our client does over 0-8, 0-9, 0-9-1 and
-0-10, with a broker for each. HEADRACE_SEEDS=100 tries that many; `shrink` leaves out what is not
-needed for a difference.
+A conversation is a list of operations made from a seed. The client executes it over 0-8, 0-9, 0-9-1
+and 0-10, with a broker for each. HEADRACE_SEEDS=100 tries that many seeds; `shrink` removes the
+operations that are not needed for a difference.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ EXCHANGE_KINDS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-class Deed(NamedTuple):
+class Operation(NamedTuple):
     """One operation, with its arguments."""
 
     what: str
     more: Any = ()
 
 
-class Maker:
-    """Makes deeds."""
+class OperationGenerator:
+    """Generates random operations."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -82,28 +82,28 @@ class Maker:
     def maybe(self, chance: float) -> bool:
         return self.random.random() < chance
 
-    def deeds(self) -> list[Deed]:
+    def operations(self) -> list[Operation]:
         self.queues = {name: self.declare(name) for name in QUEUES}
         made = list(self.queues.values())
         self.kinds = {name: self.random.choice(EXCHANGE_KINDS) for name in EXCHANGES}
-        made += [Deed("exchange", (name, *kind)) for name, kind in self.kinds.items()]
+        made += [Operation("exchange", (name, *kind)) for name, kind in self.kinds.items()]
         made += [self.make_bind() for _ in range(4)]
         kinds = self.random.choices(list(WEIGHTS), list(WEIGHTS.values()), k=LENGTH)
         return made + [getattr(self, "make_" + kind)() for kind in kinds]
 
-    def declare(self, name: str) -> Deed:
+    def declare(self, name: str) -> Operation:
         arguments = dict(self.random.choice(KINDS))
         if self.maybe(0.6):
             arguments["x-dead-letter-exchange"] = self.random.choice(("", "", "x1", "amq.fanout"))
             arguments["x-dead-letter-routing-key"] = self.random.choice((*QUEUES, "a.b"))
         elif arguments.get("x-dead-letter-strategy"):
             arguments["x-dead-letter-exchange"] = "x2"
-        return Deed("declare", (name, arguments))
+        return Operation("declare", (name, arguments))
 
-    def make_declare(self) -> Deed:
+    def make_declare(self) -> Operation:
         return self.queues[self.random.choice(QUEUES)]
 
-    def make_bind(self) -> Deed:
+    def make_bind(self) -> Operation:
         arguments: dict[str, Any] = {}
         source = self.random.choice((*EXCHANGES, *STANDARD))
         key = self.random.choice(PATTERNS)
@@ -113,11 +113,13 @@ class Maker:
             arguments = {"x-match": self.random.choice(("all", "any")), **self.headers()}
         elif self.kinds.get(source, ("",))[0] == "x-consistent-hash":
             key = str(self.random.randrange(1, 4))  # A weight.
-        return Deed("bind", (self.random.choice(QUEUES), source, key, arguments))
+        return Operation("bind", (self.random.choice(QUEUES), source, key, arguments))
 
-    def make_unbind(self) -> Deed:
+    def make_unbind(self) -> Operation:
         source = self.random.choice((*EXCHANGES, *STANDARD))
-        return Deed("unbind", (self.random.choice(QUEUES), source, self.random.choice(PATTERNS)))
+        return Operation(
+            "unbind", (self.random.choice(QUEUES), source, self.random.choice(PATTERNS))
+        )
 
     def headers(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -151,35 +153,35 @@ class Maker:
         body = f"{self.number}" + "x" * self.random.randrange(3)
         return body, headers, more, exchange, key
 
-    def make_publish(self) -> Deed:
-        return Deed("publish", (*self.message(), self.maybe(0.3)))
+    def make_publish(self) -> Operation:
+        return Operation("publish", (*self.message(), self.maybe(0.3)))
 
-    def make_transaction(self) -> Deed:
+    def make_transaction(self) -> Operation:
         several = [self.message() for _ in range(self.random.randrange(1, 4))]
-        return Deed("transaction", (several, self.maybe(0.6), self.maybe(0.7)))
+        return Operation("transaction", (several, self.maybe(0.6), self.maybe(0.7)))
 
-    def make_get(self) -> Deed:
-        return Deed("get", (self.random.choice(QUEUES), self.maybe(0.2)))
+    def make_get(self) -> Operation:
+        return Operation("get", (self.random.choice(QUEUES), self.maybe(0.2)))
 
-    def make_settle(self) -> Deed:
-        # Before 0-9-1 what is given back does not come to the same channel again: see reopen.
+    def make_settle(self) -> Operation:
+        # Before 0-9-1 a channel does not receive its requeued messages: see reopen.
         how = self.random.choice(("ack", "nack", "reject"))
-        return Deed("settle", (self.random.random(), how))
+        return Operation("settle", (self.random.random(), how))
 
-    def make_drain(self) -> Deed:
-        return Deed("drain", (self.random.choice(QUEUES),))
+    def make_drain(self) -> Operation:
+        return Operation("drain", (self.random.choice(QUEUES),))
 
-    def make_purge(self) -> Deed:
-        return Deed("purge", (self.random.choice(QUEUES),))
+    def make_purge(self) -> Operation:
+        return Operation("purge", (self.random.choice(QUEUES),))
 
-    def make_delete(self) -> Deed:
-        return Deed("delete", (self.random.choice(QUEUES), self.maybe(0.5)))
+    def make_delete(self) -> Operation:
+        return Operation("delete", (self.random.choice(QUEUES), self.maybe(0.5)))
 
-    def make_delete_exchange(self) -> Deed:
-        return Deed("delete exchange", (self.random.choice(EXCHANGES), self.maybe(0.5)))
+    def make_delete_exchange(self) -> Operation:
+        return Operation("delete exchange", (self.random.choice(EXCHANGES), self.maybe(0.5)))
 
-    def make_reopen(self) -> Deed:
-        return Deed("reopen")
+    def make_reopen(self) -> Operation:
+        return Operation("reopen")
 
 
 WEIGHTS = {
@@ -197,8 +199,8 @@ WEIGHTS = {
 }
 
 
-class Voice:
-    """A client of one version, and what it sees."""
+class VersionClient:
+    """A client of one version, which records its results."""
 
     def __init__(self, version: str, url: str) -> None:
         self.early = version in ("0-8", "0-9")
@@ -213,13 +215,13 @@ class Voice:
         self.channel = self.connection.channel()
         self.held = []
 
-    def do(self, deed: Deed) -> Any:
+    def do(self, operation: Operation) -> Any:
         try:
-            found = getattr(self, "do_" + deed.what.replace(" ", "_"))(*deed.more)
+            found = getattr(self, "do_" + operation.what.replace(" ", "_"))(*operation.more)
         except Returned:
             found = "returned"
         except Nacked:
-            found = None  # Which 0-8 and 0-9 cannot say.
+            found = None  # 0-8 and 0-9 have no such answer.
         except ChannelClosed as error:
             found = type(error).__name__
             self.reopen()
@@ -238,7 +240,7 @@ class Voice:
         self.channel.unbind_queue(queue, source, key)
 
     def message(self, body: str, headers: dict[str, Any], more: dict[str, Any]) -> Message:
-        if self.early:  # There are no arrays.
+        if self.early:  # Tables of 0-8 and 0-9 have no arrays.
             headers = {
                 k: {str(n): each for n, each in enumerate(v, 1)} if isinstance(v, list) else v
                 for k, v in headers.items()
@@ -257,10 +259,10 @@ class Voice:
             for body, headers, more, exchange, key in several:
                 self.channel.publish(self.message(body, headers, more), key, exchange)
             if found is not None:
-                found.ack()  # What is given back is no part of a transaction in 0-10.
+                found.ack()  # In 0-10 a release is not part of the transaction.
             if not commits:
                 raise ZeroDivisionError
-        seen = None if found is None else shown(found)
+        seen = None if found is None else describe_delivery(found)
         self.reopen()
         return seen
 
@@ -276,7 +278,7 @@ class Voice:
             return None
         if not no_ack:
             self.held.append(found)
-        return shown(found)
+        return describe_delivery(found)
 
     def do_settle(self, pick: float, how: str) -> Any:
         if not self.held:
@@ -288,7 +290,7 @@ class Voice:
             one.reject()
         else:
             one.nack(requeue=False)
-        return shown(one)
+        return describe_delivery(one)
 
     def do_drain(self, queue: str) -> Any:
         ends = {"x-filter-auto-close": True}
@@ -296,7 +298,7 @@ class Voice:
         with self.channel.consume(queue, prefetch=3, arguments=ends) as consumer:
             with suppress(ConsumerCancelled):
                 for one in consumer:
-                    found.append(shown(one))
+                    found.append(describe_delivery(one))
                     one.ack()
         return found
 
@@ -325,14 +327,14 @@ class Voice:
         return found
 
     def contents(self) -> Any:
-        """Take all that is ready, at last."""
+        """Receive all ready messages at the end."""
         self.reopen()
         found = {}
         for queue in QUEUES:
             with suppress(ChannelClosed):
                 found[queue] = []
                 while (one := self.asking.get(queue, no_ack=True)) is not None:
-                    found[queue].append(shown(one))
+                    found[queue].append(describe_delivery(one))
                 continue
             self.asking = self.connection.channel()
         return found
@@ -357,90 +359,94 @@ class Voice:
         return True
 
 
-def plain(value: Any) -> Any:
-    """A value in the types that all versions have."""
+def plain_value(value: Any) -> Any:
+    """Return a value with the types that all versions have."""
     if isinstance(value, dict):
         if "1" in value and all(str(name).isdigit() for name in value):
-            return [plain(each) for each in value.values()]
-        return {name: plain(each) for name, each in value.items() if name != "time"}
+            return [plain_value(each) for each in value.values()]
+        return {name: plain_value(each) for name, each in value.items() if name != "time"}
     if isinstance(value, list):
-        return [plain(each) for each in value]
+        return [plain_value(each) for each in value]
     if isinstance(value, datetime):
         return int(value.timestamp())
     return int(value) if isinstance(value, bool) else value
 
 
-def shown(one: Any) -> Any:
-    """A delivery, in a form that all versions share; in 0-10 the broker sets timestamps."""
-    given = plain(one.timestamp)
+def describe_delivery(one: Any) -> Any:
+    """Return the fields of a delivery that all versions share (in 0-10 without timestamp)."""
+    given = plain_value(one.timestamp)
     return (
         one.body.decode(),
         bool(one.redelivered),
         one.exchange,
         one.routing_key,
-        plain(dict(one.headers)),
+        plain_value(dict(one.headers)),
         *(one.priority, one.persistent, one.content_type, one.correlation_id, one.app_id),
         *(given if given == 1_700_000_000 else None, one.expiration),
     )
 
 
-def different(voices: list[Voice], deeds: list[Deed]) -> tuple[int, Any] | None:
-    """After which deed the versions do not agree, and what each saw."""
-    for voice in voices:
-        voice.tidy()
-    for step, deed in enumerate(deeds):
-        seen = [voice.do(deed) for voice in voices]
+def find_difference(
+    clients: list[VersionClient], operations: list[Operation]
+) -> tuple[int, Any] | None:
+    """Return the first operation on which the versions differ, and the result of each."""
+    for client in clients:
+        client.tidy()
+    for step, operation in enumerate(operations):
+        seen = [client.do(operation) for client in clients]
         if any(other != seen[0] for other in seen[1:]):
             return step, seen
         until = time.monotonic() + AGREE_S_MAX
         while True:
-            counts = [voice.counts() for voice in voices]
+            counts = [client.counts() for client in clients]
             if all(other == counts[0] for other in counts[1:]):
                 break
             if time.monotonic() > until:
                 return step, counts
-    contents = [voice.contents() for voice in voices]
+    contents = [client.contents() for client in clients]
     if any(other != contents[0] for other in contents[1:]):
-        return len(deeds), contents
+        return len(operations), contents
     return None
 
 
-def shrink(voices: list[Voice], deeds: list[Deed]) -> list[Deed]:
-    """Leave out deeds without which they still do not agree."""
-    size = max(1, len(deeds) // 2)
+def shrink(clients: list[VersionClient], operations: list[Operation]) -> list[Operation]:
+    """Remove operations that are not needed for the difference."""
+    size = max(1, len(operations) // 2)
     while True:
         at = 0
-        while at < len(deeds):
-            fewer = deeds[:at] + deeds[at + size :]
-            found = different(voices, fewer)
+        while at < len(operations):
+            fewer = operations[:at] + operations[at + size :]
+            found = find_difference(clients, fewer)
             if found is not None:
-                deeds = fewer[: found[0] + 1]
+                operations = fewer[: found[0] + 1]
             else:
                 at += size
         if size == 1:
-            return deeds
+            return operations
         size //= 2
 
 
 @pytest.fixture(scope="module")
-def voices() -> Iterator[list[Voice]]:
+def clients() -> Iterator[list[VersionClient]]:
     with ExitStack() as stack:
         made = []
         for version in VERSIONS:
-            voice = Voice(version, stack.enter_context(LocalBroker()).url)
-            stack.callback(voice.connection.close)
-            made.append(voice)
+            client = VersionClient(version, stack.enter_context(LocalBroker()).url)
+            stack.callback(client.connection.close)
+            made.append(client)
         yield made
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_conversation_leads_to_the_same_in_every_version(voices: list[Voice], seed: int) -> None:
-    deeds = Maker(seed).deeds()
-    found = different(voices, deeds)
+def test_a_conversation_leads_to_the_same_in_every_version(
+    clients: list[VersionClient], seed: int
+) -> None:
+    operations = OperationGenerator(seed).operations()
+    found = find_difference(clients, operations)
     if found is None:
         return
-    least = shrink(voices, deeds[: found[0] + 1])
-    last = different(voices, least) or found
-    told = "\n".join(f"    {deed}" for deed in least)
+    least = shrink(clients, operations[: found[0] + 1])
+    last = find_difference(clients, least) or found
+    told = "\n".join(f"    {operation}" for operation in least)
     seen = "\n".join(f"{version}: {each}" for version, each in zip(VERSIONS, last[1], strict=True))
     pytest.fail(f"{seen}\nThe least that differs:\n{told}")

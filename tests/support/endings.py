@@ -121,15 +121,15 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, when: str) -> Iterator[None]:
     gate = threading.Event()
 
     class Call(loop_thread._Call[Any]):
-        def outcome(self) -> None:
+        def wait_result(self) -> None:
             if when == "answered":
-                super().outcome()
+                super().wait_result()
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patch:  # noqa: PT012
         patch.setattr(loop_thread, "_Call", Call)
         if when == "unbegun":
-            loop_thread.LOOP.get().call_soon_threadsafe(gate.wait)
+            loop_thread.LOOP.start().call_soon_threadsafe(gate.wait)
         try:
             yield
         finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from headrace.client import publisher as _publisher
-from headrace.client.blocking.loop_thread import Blocking, leave
+from headrace.client.blocking.loop_thread import BlockingWrapper, leave_interrupted
 from headrace.client.channel.closing import Closing
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from headrace.client.message import Content
 
 
-class Publisher(Blocking, Closing):
+class Publisher(BlockingWrapper, Closing):
     """Publishes under a name, each message once. Use it with `with`, one for each name.
 
-    Two publishers at a time under one name drop each other's messages: the ids of the slower one
-    are already taken.
+    Two publishers with one name at a time lose messages: the broker drops the ids of the slower
+    one as duplicates.
     """
 
     _source: _publisher.Publisher
@@ -32,8 +32,8 @@ class Publisher(Blocking, Closing):
         self._source = _publisher.Publisher(connection.source, name)
 
     def __enter__(self) -> Self:
-        """Open a channel, and ask for the last id."""
-        self._run(self._source.__aenter__(), unwanted=leave)
+        """Open a channel, and query the last id."""
+        self._run(self._source.__aenter__(), discard=leave_interrupted)
         return self
 
     @property
@@ -74,9 +74,9 @@ class Publisher(Blocking, Closing):
         *,
         mandatory: bool = False,
     ) -> int:
-        """Publish messages with up to 1000 in flight; return the last id (-1: none ever).
+        """Publish messages with up to 1000 in flight; return the last id, or -1 without any.
 
-        After a failure only the messages in flight follow it. The error says which message failed.
+        A failure stops the sending after the messages in flight. The error has the failed message.
         """
         return self._run(
             self._source.publish_many(messages, routing_key, exchange, mandatory=mandatory)
@@ -84,4 +84,4 @@ class Publisher(Blocking, Closing):
 
     def close(self) -> None:
         """Close the channel."""
-        self._run(self._source.close(), lasting=True)
+        self._run(self._source.close(), must_finish=True)

@@ -21,7 +21,7 @@ class ClientError(Exception):
 
 
 def fresh(error: ClientError) -> ClientError:
-    """Return a copy to raise: one reason may end many calls, each with a traceback of its own."""
+    """Return a copy of the error to raise, for one error that ends many calls."""
     return copy.copy(error).with_traceback(None)
 
 
@@ -37,7 +37,7 @@ class ConnectFailed(ClientError):
     """No connection could be made. `code` and `text` are the broker's, 0 and "" without a reply."""
 
     def __init__(self, message: str, code: int = 0, text: str = "") -> None:
-        super().__init__(message, code, text)  # The arguments, for pickle and copy.
+        super().__init__(message, code, text)  # All arguments, for pickle and copy.
         self.message = message
         self.code = code
         self.text = text
@@ -60,13 +60,13 @@ class ProtocolViolation(ConnectionLost):
 
 
 class BufferOverflow(ConnectionLost):
-    """The broker sent more than the client may hold, and the client closed the connection."""
+    """The broker sent more than the client may buffer, and the client closed the connection."""
 
 
 class Closed(ClientError):
     """Closed by the broker or by this program.
 
-    `code` and `text` say why; `method` is the id of the method at fault.
+    `code` and `text` are the reason; `method` is the id of the method that caused it.
     """
 
     def __init__(self, code: int, text: str, method: MethodId = (0, 0)) -> None:
@@ -105,7 +105,7 @@ class PreconditionFailed(ChannelClosed):
 
 
 class OffsetGone(NotFound):
-    """404: the stream no longer keeps the offset asked for."""
+    """404: the stream no longer has the requested offset."""
 
 
 class ConsumerCancelled(ClientError):

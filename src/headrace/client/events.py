@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """The broker stopped reading publishes, for lack of disk space or memory."""
+    """The broker stopped reading publishes, because disk space or memory is low."""
 
     reason: str
 

@@ -22,15 +22,15 @@ class GroupState:
     id: int  # The stream's id; a stream declared again has another.
     group: str
     initial: int | None  # Its first position; None if unknown.
-    committed: int | None  # Up to here, exclusively, it is done; None: nothing was committed.
-    committed_ms: int  # When that changed last, in milliseconds since 1970.
+    committed: int | None  # The offset after the last committed record; None before a commit.
+    committed_ms: int  # The time of the last commit, in milliseconds since 1970.
     position: int  # The next offset of its readers.
-    pin: bool  # Whether retention keeps its unread records.
+    pin: bool  # True if retention keeps its unread records.
     owner: str  # The last owner.
-    claimed: bool  # Whether the last claim is live.
-    lag: int  # Messages that the group has not read.
-    lag_octets: int  # Approximate bytes of these messages.
-    gone: int  # Messages that retention took before it read them.
+    claimed: bool  # True while the owner's claim is live.
+    lag: int  # The number of messages that the group has not read.
+    lag_octets: int  # The approximate bytes of these messages.
+    gone: int  # The number of messages that retention deleted before the group read them.
 
 
 class Groups:
@@ -50,7 +50,7 @@ class Groups:
         pin: bool | None = None,
         ids: Mapping[str, int] | None = None,
     ) -> dict[str, GroupState]:
-        """Set where the group begins in each stream, unless it has begun there.
+        """Set the group's first position in each stream where it has none.
 
         `pin` keeps unread records from retention (None: unchanged). With `ids`, streams that were
         recreated are refused with code `gone`, here and in `commit`.
@@ -95,23 +95,23 @@ class Groups:
         return await self._ask("group.claim", streams=list(streams), owner=owner, force=force)
 
     async def release(self, streams: Iterable[str], owner: str) -> None:
-        """Give up the claim; a claim of another owner stays."""
+        """End the claim of `owner`; a claim of another owner stays."""
         await self._ask("group.release", streams=list(streams), owner=owner)
 
     async def _ask(self, what: str, **fields: object) -> dict[str, GroupState]:
         if fields.get("ids", 0) is None:
             del fields["ids"]
         answer = await self._requests.ask(what, group=self.name, **fields)
-        return {state["stream"]: _state(state) for state in answer["groups"]}
+        return {state["stream"]: _parse_state(state) for state in answer["groups"]}
 
 
 async def list_groups(requests: Requests, stream: str = "") -> AsyncIterator[GroupState]:
-    """Give the groups of a stream, or of all streams that the user may read."""
+    """Yield the groups of a stream, or of all streams that the user may read."""
     fields: dict[str, object] = {"stream": stream} if stream else {}
     while True:
         answer = await requests.ask("group.list", **fields)
         for state in answer["groups"]:
-            yield _state(state)
+            yield _parse_state(state)
         if "next" not in answer:
             return
         fields["after"] = answer["next"]
@@ -130,5 +130,5 @@ def _encode_positions(positions: Mapping[str, Position]) -> dict[str, object]:
     return fields
 
 
-def _state(row: Answer) -> GroupState:
+def _parse_state(row: Answer) -> GroupState:
     return GroupState(**{name: row[name] for name in GroupState.__slots__})

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases: a group takes messages of a queue as numbers that can be read again.
+"""Leases: a group takes messages of a queue, by numbers, and can read them repeatedly.
 
-Taken messages leave the queue for a hidden stream, until they are settled or released
-(docs/guides/leases.md). A repeated call changes nothing more, so a lost answer is asked for again.
+Taken messages move from the queue to a hidden stream, until they are settled or released
+(docs/guides/leases.md). Calls are idempotent, so that a call with a lost answer can be repeated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.client.connection.connection import Connection
     from headrace.client.stream.reader import Record
 
-TIMEOUT_S = 30  # How long an owner whose connection is gone stays the owner.
+TIMEOUT_S = 30  # Seconds for which an owner without a connection stays the owner.
 CLAIM_PAUSE_S = 0.25  # The pause between two attempts to claim a lease that has an owner.
 KEEP = "keep"
 RELEASE = "release"
@@ -38,12 +38,12 @@ class LeaseState:
     group: str
     stream: str  # The hidden stream in which the numbers are read.
     id: int  # The stream's id, never reused, not even by a later lease of the same group.
-    settled: int  # Every number below it is settled or given back.
+    settled: int  # The lowest number that is neither settled nor released.
     next: int  # The number that the next message taken will have.
     ready: int  # Messages in the queue that could be taken.
-    owner: str  # Empty without an owner, or when its time is over.
+    owner: str  # Empty without an owner, or after its timeout.
     timeout_s: int
-    on_timeout: str  # "keep" or "release": what becomes of the messages when the owner is gone.
+    on_timeout: str  # "keep" or "release" the taken messages at the owner's timeout.
 
     @property
     def leased(self) -> int:
@@ -66,14 +66,15 @@ class LeaseSettled(NamedTuple):
 
     settled: int
     next: int
-    rejected: int  # How many messages became dead letters by it.
+    rejected: int  # The number of messages that became dead letters.
 
 
 class Lease(AsyncClosing):
     """The lease of a queue for a group, for one owner.
 
-    `owner` is a word of your choice. A process that keeps it stays the owner over reconnections and
-    restarts; without it the owner is new. A lease has one owner at a time: see `claim`.
+    `owner` is a name of your choice. A process that uses it again after a reconnection or a restart
+    is the same owner; the default is a new random name. A lease has one owner at a time: see
+    `claim`.
     """
 
     def __init__(
@@ -87,10 +88,10 @@ class Lease(AsyncClosing):
         on_timeout: str = KEEP,
         requests: Requests | None = None,
     ) -> None:
-        """Without `requests` the lease opens a channel of its own.
+        """Use `requests`, or a channel of its own without them.
 
-        When the owner's connection is gone for `timeout_s` seconds, others may claim the lease;
-        with `on_timeout="release"` its messages return to the queue then.
+        When the owner has had no connection for `timeout_s` seconds, others may claim the lease;
+        with `on_timeout="release"` its messages then return to the queue.
         """
         self.queue = queue
         self.group = group
@@ -99,7 +100,7 @@ class Lease(AsyncClosing):
         self.on_timeout = on_timeout
         self._connection = connection
         self._requests = requests or Requests(connection)
-        self._is_ours = requests is None
+        self._owns_requests = requests is None
         self._stream = ""
         self._next: int | None = None
 
@@ -129,7 +130,7 @@ class Lease(AsyncClosing):
                 if error.code != "conflict" or loop.time() >= deadline:
                     raise
             await asyncio.sleep(CLAIM_PAUSE_S)
-        state = _state(answer)
+        state = _parse_state(answer)
         self._stream = state.stream
         self._next = state.next
         return state
@@ -143,9 +144,9 @@ class Lease(AsyncClosing):
     ) -> LeaseRange:
         """Take up to `messages` messages and `octets` bytes, at least one message if any.
 
-        They get the numbers from `first` on; the default is `next`, as this object knows it. When
-        `first` is below the broker's `next`, an answer was lost: the answer is then the messages
-        from `first` on, within the same limits, and nothing more is taken. An empty queue gives an
+        They get the numbers from `first` on; the default is the end of the last range. If `first`
+        is below the broker's `next`, an earlier answer was lost: the call returns the taken
+        messages from `first` on, within the limits, and takes no more. An empty queue results in an
         empty range.
 
         Raises RequestRefused with code `gone` when `first` is settled, `precondition` when it is
@@ -160,21 +161,21 @@ class Lease(AsyncClosing):
             first=self._next if first is None else first,
             **{name: limit for name, limit in limits.items() if limit is not None},
         )
-        taken = LeaseRange(
+        lease_range = LeaseRange(
             answer["stream"], answer["first"], answer["last"], answer["octets"], answer["ready"]
         )
-        self._stream = taken.stream
-        self._next = taken.last
-        return taken
+        self._stream = lease_range.stream
+        self._next = lease_range.last
+        return lease_range
 
-    def untake(self, taken: LeaseRange) -> None:
-        """Make the next `take` return these messages again: the program did not receive them."""
-        self._next = taken.first
+    def untake(self, lease_range: LeaseRange) -> None:
+        """Make the next `take` return this range again: the program did not receive it."""
+        self._next = lease_range.first
 
     async def read(
         self, first: int, last: int, *, batch_max: int = BATCH_MAX, credit: int = CREDIT
     ) -> AsyncGenerator[list[Record], None]:
-        """Read the taken messages `[first, last)` in batches, as often as you like.
+        """Read the taken messages `[first, last)` in batches; any number of times.
 
         Any connection may read them, by `connection.stream(range.stream)`. A record's offset is its
         number, and its arrival time is that in the queue; it has the header `x-redelivered` if it
@@ -197,7 +198,10 @@ class Lease(AsyncClosing):
         skipped.
         """
         answer = await self._ask(
-            "settle", owner=self.owner, upto=upto, rejects=[_as_json(item) for item in rejects]
+            "settle",
+            owner=self.owner,
+            upto=upto,
+            rejects=[_encode_numbers(number_or_range) for number_or_range in rejects],
         )
         return LeaseSettled(answer["settled"], answer["next"], answer["rejected"])
 
@@ -213,7 +217,7 @@ class Lease(AsyncClosing):
             owner=self.owner,
             first=first,
             last=last,
-            numbers=[_as_json(item) for item in numbers],
+            numbers=[_encode_numbers(number_or_range) for number_or_range in numbers],
         )
 
     async def rejected(self, first: int, last: int) -> list[tuple[int, int]]:
@@ -232,16 +236,16 @@ class Lease(AsyncClosing):
         return int(answer["released"])
 
     async def leave(self) -> None:
-        """Give up the ownership; taken messages stay taken, for the group's next owner."""
+        """End the ownership; taken messages stay taken, for the group's next owner."""
         await self._ask("leave", owner=self.owner)
 
     async def info(self) -> LeaseState:
         """Return the lease's state; RequestRefused with code `not-found` if it does not exist."""
-        return _state(await self._ask("info"))
+        return _parse_state(await self._ask("info"))
 
     async def close(self) -> None:
         """Close the channel; the lease stays as it is."""
-        if self._is_ours:
+        if self._owns_requests:
             await self._requests.close()
 
     async def _ask(self, what: str, **fields: object) -> Answer:
@@ -254,12 +258,12 @@ async def list_leases(requests: Requests, queue: str = "") -> list[LeaseState]:
     """Return the leases of a queue, or of all queues that the user may read."""
     fields = {"queue": queue} if queue else {}
     answer = await requests.ask("lease.list", **fields)
-    return [_state(lease) for lease in answer["leases"]]
+    return [_parse_state(lease) for lease in answer["leases"]]
 
 
-def _as_json(item: int | tuple[int, int]) -> int | list[int]:
-    return list(item) if isinstance(item, tuple) else item
+def _encode_numbers(number_or_range: int | tuple[int, int]) -> int | list[int]:
+    return list(number_or_range) if isinstance(number_or_range, tuple) else number_or_range
 
 
-def _state(answer: Answer) -> LeaseState:
+def _parse_state(answer: Answer) -> LeaseState:
     return LeaseState(**{name: answer[name] for name in LeaseState.__slots__})

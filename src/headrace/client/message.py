@@ -2,8 +2,8 @@
 """Messages for programs: a body, typed properties and headers.
 
 `Message` is for publishing. `Received` is a message from a queue, with its exchange and routing
-key; both clients add how to settle it. `octets_of` says what a body may be, and every body that is
-sent passes through it.
+key; the subclasses of both clients add its settlement. `octets_of` converts every body that is
+sent to bytes.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-BASIC = BasicProperties.CLASS_ID
+BASIC_CLASS_ID = BasicProperties.CLASS_ID
 PERSISTENT = 2
 
-SHOWN_BYTES = 64  # Bytes of a body in the text of a message.
+REPR_BODY_BYTES = 64  # Bytes of a body in the text of a message.
 _MILLISECOND = timedelta(milliseconds=1)
 _EXPIRATION_MS_MAX = 3650 * 86_400_000  # Ten years; RabbitMQ accepts as much.
 
@@ -87,9 +87,9 @@ class Message:
             self.body = octets_of(self.body)
 
     def __repr__(self) -> str:
-        """Show the first `SHOWN_BYTES` of the body, and the properties that are not the default."""
-        body = repr(self.body[:SHOWN_BYTES])
-        if len(self.body) > SHOWN_BYTES:
+        """Show the first `REPR_BODY_BYTES` of the body, and the properties without defaults."""
+        body = repr(self.body[:REPR_BODY_BYTES])
+        if len(self.body) > REPR_BODY_BYTES:
             body += f"… {len(self.body)} bytes"
         properties = [
             f"{field.name}={getattr(self, field.name)!r}"
@@ -100,12 +100,12 @@ class Message:
 
     @classmethod
     def of(cls, content: Message | bytes | bytearray | memoryview | str) -> Message:
-        """Return a message as it is, or a message with the content as its body.
+        """Return `content` if it is a message, or a message with it as the body.
 
-        TypeError when it is neither a message nor a body.
+        Raises TypeError when it is neither a message nor a body.
         """
         if not isinstance(content, Message):
-            return Message(content)  # type: ignore[arg-type]  # It becomes bytes there.
+            return Message(content)  # type: ignore[arg-type]  # `__post_init__` converts it.
         if type(content.body) is not bytes:  # The program has changed the body.
             return replace(content, body=octets_of(content.body))
         return content
@@ -162,7 +162,7 @@ def octets_of(body: object) -> bytes:
         if body.format in ("B", "b", "c"):
             return body.tobytes()
         raise TypeError(
-            f"a body is a memoryview of octets, not of format {body.format!r}: "
+            f"a body is a memoryview of bytes, not of format {body.format!r}: "
             'use .cast("B") to send them in the order of this machine'
         )
     raise TypeError(
@@ -173,7 +173,7 @@ def octets_of(body: object) -> bytes:
 
 
 def several(messages: Iterable[Content]) -> Iterable[Content]:
-    """Return the messages; TypeError for a single one, or an iterable of something else."""
+    """Return the iterable; TypeError if it is a body or a mapping, not an iterable of messages."""
     if isinstance(messages, str | bytes | bytearray | memoryview | Mapping):
         kind = type(messages).__name__
         raise TypeError(f"many messages are a list of them, or another iterable, not {kind}")
@@ -198,13 +198,13 @@ def encode_header(message: Message) -> bytes:
         app_id=message.app_id,
         cluster_id=message.cluster_id,
     )
-    return encode_content_header(V0_9_1, BASIC, len(message.body), properties)
+    return encode_content_header(V0_9_1, BASIC_CLASS_ID, len(message.body), properties)
 
 
 def decode_properties(header: bytes) -> BasicProperties:
     """Return the properties of a content header's payload; AmqpError when it is malformed."""
     class_id, _, properties = decode_content_header(V0_9_1, header)
-    if class_id != BASIC or not isinstance(properties, BasicProperties):
+    if class_id != BASIC_CLASS_ID or not isinstance(properties, BasicProperties):
         raise AmqpError(ReplyCode.SYNTAX_ERROR, f"content of class {class_id} instead of basic")
     return properties
 
@@ -235,7 +235,7 @@ def message_fields(properties: BasicProperties) -> MessageFields:
 
 
 def milliseconds(expiration: timedelta) -> str:
-    """Return the time to live as the wire has it: milliseconds, rounded up."""
+    """Return a time to live as the text of its property: milliseconds, rounded up."""
     ms = -(-expiration // _MILLISECOND)
     if not 0 <= ms <= _EXPIRATION_MS_MAX:
         raise ValueError(f"an expiration must be from 0 to {_EXPIRATION_MS_MAX} ms, not {ms} ms")
@@ -243,12 +243,16 @@ def milliseconds(expiration: timedelta) -> str:
 
 
 def expiration_of(text: str | None) -> timedelta | None:
-    """Return the time to live; None for a text that is not a number."""
+    """Return the time to live of an expiration property; None if it is not a number."""
     if text is None or not (text.isascii() and text.isdecimal()) or len(text) > 12:
         return None
     return timedelta(milliseconds=int(text))
 
 
-def _default(one: Field[_T]) -> _T | object:
+def _default(dataclass_field: Field[_T]) -> _T | object:
     """Return the default of a field, `MISSING` of one that has none."""
-    return one.default if one.default_factory is MISSING else one.default_factory()
+    return (
+        dataclass_field.default
+        if dataclass_field.default_factory is MISSING
+        else dataclass_field.default_factory()
+    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishing once: messages are numbered, and the broker drops a number that it has.
+"""Publishing each message once: messages have ids, and the broker drops ids that it has.
 
 After a lost connection the client cannot know which unconfirmed messages the broker has. A
 `Publisher` sends them again in order, with the same ids, and the broker drops duplicates. A
@@ -13,7 +13,7 @@ from collections.abc import AsyncIterable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from headrace.client.channel.batch import each
+from headrace.client.channel.batch import iterate_messages
 from headrace.client.channel.closing import AsyncClosing
 from headrace.client.errors import ConfirmLost, ConnectionLost, UsageError
 from headrace.client.message import Content, Message
@@ -23,32 +23,32 @@ if TYPE_CHECKING:
     from headrace.client.channel.channel import Channel
     from headrace.client.connection.connection import Connection
 
-NAME_MAX = 255  # Octets of a publisher's name.
-ATTEMPTS_MAX = 100  # Times that one message is sent, when connection after connection breaks.
-WINDOW = 1000  # Messages of `publish_many` under way.
+NAME_MAX = 255  # The maximum bytes of a publisher's name.
+ATTEMPTS_MAX = 100  # The maximum number of times that one message is sent after lost connections.
+IN_FLIGHT_MAX = 1000  # The maximum number of messages of `publish_many` in flight.
 
 
 class Publisher(AsyncClosing):
     """Publishes under a name, each message once. Use it with `async with`, one for each name.
 
-    Two publishers at a time under one name drop each other's messages: the ids of the slower one
-    are already taken.
+    Two publishers with one name at a time lose messages: the broker drops the ids of the slower
+    one as duplicates.
     """
 
     def __init__(self, connection: Connection, name: str) -> None:
         if not 0 < len(name.encode()) <= NAME_MAX:
-            raise ValueError(f"a publisher's name has 1 to {NAME_MAX} octets: {name!r}")
+            raise ValueError(f"a publisher's name has 1 to {NAME_MAX} bytes: {name!r}")
         self.name = name
         self._connection = connection
         self._channel: Channel | None = None
         self._next = 0
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"<Publisher {self.name!r} of {self._connection!r}>"
 
     async def __aenter__(self) -> Self:
-        """Open a channel, and ask for the last id."""
+        """Open a channel, and query the last id."""
         self._channel = await self._connection.channel()
         try:
             self._next = await self.last() + 1
@@ -94,19 +94,19 @@ class Publisher(AsyncClosing):
         *,
         mandatory: bool = False,
     ) -> int:
-        """Publish messages with up to 1000 in flight; return the last id (-1: none ever).
+        """Publish messages with up to 1000 in flight; return the last id, or -1 without any.
 
-        After a failure only the messages in flight follow it. The error says which message failed.
+        A failure stops the sending after the messages in flight. The error has the failed message.
         """
         last = self._next - 1
-        waiting: list[Content] = []
-        async for message in each(messages):
-            waiting.append(message)
-            if len(waiting) == WINDOW:
-                last = await self._publish(waiting, routing_key, exchange, mandatory, None)
-                waiting = []
-        if waiting:
-            last = await self._publish(waiting, routing_key, exchange, mandatory, None)
+        batch: list[Content] = []
+        async for message in iterate_messages(messages):
+            batch.append(message)
+            if len(batch) == IN_FLIGHT_MAX:
+                last = await self._publish(batch, routing_key, exchange, mandatory, None)
+                batch = []
+        if batch:
+            last = await self._publish(batch, routing_key, exchange, mandatory, None)
         return last
 
     async def _publish(
@@ -117,16 +117,17 @@ class Publisher(AsyncClosing):
         mandatory: bool,
         ids: list[int] | None,
     ) -> int:
-        """Publish messages and wait; repeat the ones with lost confirms.
+        """Publish messages and wait for their confirms; send those with lost confirms again.
 
-        No other message is sent before these have an outcome, so ids arrive in order.
+        The lock is held until all of them have an outcome, so ids arrive in order.
         """
-        async with self._turn:
+        async with self._lock:
             if ids is None:
                 ids = list(range(self._next, self._next + len(messages)))
             self._next = max(self._next, ids[-1] + 1)
             numbered = [
-                self._with_number(one, number) for one, number in zip(messages, ids, strict=True)
+                self._with_publishing_id(message, number)
+                for message, number in zip(messages, ids, strict=True)
             ]
             failures: list[BaseException] = []
             for _ in range(ATTEMPTS_MAX):
@@ -148,7 +149,7 @@ class Publisher(AsyncClosing):
         mandatory: bool,
         failures: list[BaseException],
     ) -> list[Message]:
-        """Send messages; return the ones with unknown outcome, and record failures."""
+        """Send messages; return those with an unknown outcome, and append errors to `failures`."""
         channel = self._channel
         if channel is None:
             raise UsageError(f"publisher {self.name!r} is closed")
@@ -161,17 +162,17 @@ class Publisher(AsyncClosing):
             if self._connection.is_closed:
                 raise
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
-        unknown: list[Message] = []
+        unconfirmed: list[Message] = []
         for message, outcome in zip(messages, outcomes, strict=False):
             if isinstance(outcome, ConfirmLost | ConnectionLost):
                 if self._connection.is_closed:
                     raise outcome
-                unknown.append(message)
+                unconfirmed.append(message)
             elif outcome is not None:
                 failures.append(outcome)
-        return unknown + messages[len(futures) :]
+        return unconfirmed + messages[len(futures) :]
 
-    def _with_number(self, message: Content, number: int) -> Message:
-        made = Message.of(message)
-        headers = {**made.headers, "x-publisher-name": self.name, "x-publishing-id": number}
-        return replace(made, headers=headers)
+    def _with_publishing_id(self, message: Content, number: int) -> Message:
+        numbered = Message.of(message)
+        headers = {**numbered.headers, "x-publisher-name": self.name, "x-publishing-id": number}
+        return replace(numbered, headers=headers)

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 Answer = dict[str, Any]
 
 PIPELINE = "amq.headrace.pipeline"
-ANSWER_S = 30.0  # How long an answer may take.
-WAITING_MAX = 1000  # Requests of one `Requests` without an answer.
-LOST_MAX = 3  # Times that a request is sent again because the connection was lost.
+ANSWER_S = 30.0  # The default timeout of an answer.
+PENDING_MAX = 1000  # The maximum number of unanswered requests of one `Requests`.
+RETRIES_MAX = 3  # The maximum number of times that a request is sent again after a lost connection.
 
 _REPLY_TO = "amq.rabbitmq.reply-to"
 _TAG = "answers"
@@ -48,12 +48,12 @@ class RequestRefused(ClientError):
 
 
 class Requests(AsyncClosing):
-    """Sends requests to one queue of a broker; any number may be under way.
+    """Sends requests to one queue of a broker; up to 1000 may be unanswered at a time.
 
     The first request opens a channel; `async with`, or `close`, closes it. Requests are sent again
-    after a reconnection, so they must be idempotent. All requests of `amq.headrace.pipeline` are,
-    but to move or copy messages needs an `id`. Requests wait while the broker blocks the
-    connection.
+    after a reconnection, so they must be idempotent. The requests of `amq.headrace.pipeline` are
+    idempotent; those that move or copy messages need an `id` for it. Requests wait while the broker
+    blocks the connection.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Requests(AsyncClosing):
         self.queue = queue
         self.timeout_s = timeout_s
         self._connection = connection
-        self._answers: _Answers | None = None
+        self._answers: _AnswerConsumer | None = None
         self._opening = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -77,12 +77,12 @@ class Requests(AsyncClosing):
         """Send a request with its fields; return the answer.
 
         Raises RequestRefused when the broker refuses it, TimeoutError when no answer arrives within
-        `timeout_s` seconds, UsageError when the broker is no Headrace that serves such requests.
+        `timeout_s` seconds, UsageError when the broker is not a Headrace that serves requests.
         """
         return await self.send({"do": what, **fields})
 
     async def send(self, request: Mapping[str, object]) -> Answer:
-        """Send a request given as a whole object; else as `ask`."""
+        """Send a request as one object, with its name as `do`; otherwise the same as `ask`."""
         body = json.dumps(request, separators=(",", ":")).encode()
         name = str(request.get("do", ""))
         exchange = asyncio.ensure_future(self._exchange(body))
@@ -90,8 +90,8 @@ class Requests(AsyncClosing):
             while not exchange.done():
                 done, _ = await asyncio.wait([exchange], timeout=self.timeout_s)
                 if not done and self._connection.blocked is None:
-                    where = self._connection.address
-                    text = f"{where} did not answer {name!r} within {self.timeout_s} s"
+                    address = self._connection.address
+                    text = f"{address} did not answer {name!r} within {self.timeout_s} s"
                     raise TimeoutError(text)
         finally:
             exchange.cancel()
@@ -101,7 +101,7 @@ class Requests(AsyncClosing):
         return answer
 
     async def close(self) -> None:
-        """Close the channel; requests under way fail."""
+        """Close the channel; unanswered requests fail."""
         answers, self._answers = self._answers, None
         if answers is not None:
             answers.fail(UsageError("the requests were closed by this program"))
@@ -110,7 +110,7 @@ class Requests(AsyncClosing):
     # --- Inside -------------------------------------------------------------------------------
 
     async def _exchange(self, body: bytes) -> bytes:
-        for _ in range(LOST_MAX):
+        for _ in range(RETRIES_MAX):
             try:
                 return await self._exchange_once(body)
             except ConnectionLost:
@@ -121,21 +121,21 @@ class Requests(AsyncClosing):
 
     async def _exchange_once(self, body: bytes) -> bytes:
         answers = await self._open()
-        number, future = answers.expect()
-        question = Message(
+        correlation_id, future = answers.expect()
+        request_message = Message(
             body,
             content_type="application/json",
             reply_to=answers.reply_to,
-            correlation_id=number,
+            correlation_id=correlation_id,
             persistent=False,
         )
         try:
-            await answers.channel.publish_soon(question, self.queue)
+            await answers.channel.publish_soon(request_message, self.queue)
             return await future
         finally:
-            answers.forget(number)
+            answers.forget(correlation_id)
 
-    async def _open(self) -> _Answers:
+    async def _open(self) -> _AnswerConsumer:
         """Return the channel with a consumer for answers, opening it if necessary."""
         async with self._opening:
             if self._answers is not None:
@@ -146,9 +146,9 @@ class Requests(AsyncClosing):
             channel = await self._connection.channel(confirm=False)
             try:
                 if not is_headrace(self._connection.server_properties):
-                    where = self._connection.address
-                    raise UsageError(f"{where} is not a Headrace broker that serves requests")
-                answers = _Answers(channel, _REPLY_TO)
+                    address = self._connection.address
+                    raise UsageError(f"{address} is not a Headrace broker that serves requests")
+                answers = _AnswerConsumer(channel, _REPLY_TO)
                 request = BasicConsume(queue=_REPLY_TO, consumer_tag=_TAG, no_ack=True)
                 await channel.attach(_TAG, answers, [request])
             except BaseException:
@@ -158,34 +158,34 @@ class Requests(AsyncClosing):
             return answers
 
 
-class _Answers:
+class _AnswerConsumer:
     """Receives the answers to requests that were sent on one channel."""
 
     def __init__(self, channel: Channel, reply_to: str) -> None:
         self.channel = channel
         self.reply_to = reply_to
         self.error: ClientError | None = None  # The error that ends all answers.
-        self._waiting: dict[str, asyncio.Future[bytes]] = {}
-        self._number = 0
+        self._pending: dict[str, asyncio.Future[bytes]] = {}
+        self._last_id = 0
 
     def expect(self) -> tuple[str, asyncio.Future[bytes]]:
         """Return the correlation id of a new request, and a future of its answer."""
         if self.error is not None:
             raise fresh(self.error)
-        if len(self._waiting) >= WAITING_MAX:
-            raise UsageError(f"{WAITING_MAX} requests wait for an answer already")
-        self._number += 1
-        number = str(self._number)
-        future = self._waiting[number] = asyncio.get_running_loop().create_future()
-        return number, future
+        if len(self._pending) >= PENDING_MAX:
+            raise UsageError(f"{PENDING_MAX} requests wait for an answer already")
+        self._last_id += 1
+        correlation_id = str(self._last_id)
+        future = self._pending[correlation_id] = asyncio.get_running_loop().create_future()
+        return correlation_id, future
 
-    def forget(self, number: str) -> None:
-        """Drop the answer to a request when it arrives."""
-        self._waiting.pop(number, None)
+    def forget(self, correlation_id: str) -> None:
+        """Ignore the answer to a request, should it arrive."""
+        self._pending.pop(correlation_id, None)
 
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
-        """Take an answer."""
-        future = self._waiting.get(decode_properties(header).correlation_id or "")
+        """Set the answer of the request with the correlation id."""
+        future = self._pending.get(decode_properties(header).correlation_id or "")
         if future is not None and not future.done():
             future.set_result(body)
 
@@ -204,6 +204,6 @@ class _Answers:
     def fail(self, error: ClientError) -> None:
         """Fail all requests: no more answers will arrive."""
         self.error = self.error or error
-        for future in self._waiting.values():
+        for future in self._pending.values():
             if not future.done():
                 future.set_exception(fresh(error))

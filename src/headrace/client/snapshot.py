@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Browsing a queue in parallel by position, without consuming.
 
-A position is a message's place in its queue and never changes. A snapshot is the range of positions
-at one moment; each message in it is given once, if it is still ready when its part is read. Nothing
-is marked, acquired or moved.
+The position of a message in its queue never changes. A snapshot is the range of positions at one
+moment. A read of its parts returns each message once, if it is still ready when its part is read.
+Messages are not marked, acquired or moved.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Snapshot:
     queue: str
     id: int  # The queue's id, never reused.
     first: int  # The position of its first ready message.
-    last: int  # The position after its last message; later arrivals have higher ones.
-    bounds: tuple[int, ...]  # Positions that cut it into about equal parts.
-    messages: int  # Number of ready messages at that moment.
-    octets: int  # Bytes of the bodies of these messages.
+    last: int  # The position after its last message; later arrivals have higher positions.
+    bounds: tuple[int, ...]  # The positions between its parts, which are about equal in size.
+    messages: int  # The number of ready messages at that moment.
+    octets: int  # The bytes of the bodies of these messages.
 
     def ranges(self) -> list[tuple[int, int]]:
         """Return the parts as ranges of positions, to be read in parallel."""

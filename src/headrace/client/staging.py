@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Staged batches: many tasks publish, and one decision makes all of it visible, exactly once.
+"""Staged batches: many tasks publish, and one commit makes their messages visible exactly once.
 
 A `Stage` is one attempt of one task: it publishes into transaction branches of the broker, and
-prepares them. A `Sink` is the driver's side: it owns the batches of one name, and commits each by
-naming the attempts that count. docs/guides/staged-batches.md has the failure cases.
+prepares them. A `Sink`, in the driver, owns the batches of one name, and commits each batch with
+the list of its successful attempts. docs/guides/staged-batches.md has the failure cases.
 
-A stage has a connection of its own in AMQP 0-9, for its dtx class, in any version of the program's
-own connection; its messages are stored like publishes of 0-9-1.
+A stage opens a connection in AMQP 0-9, whose dtx class it uses, whatever the version of the
+program's connection; its messages are stored like publishes of 0-9-1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.client.bulk.encode import (
     MANDATORY,
-    OUTPUT,
+    OUTPUT_SIZE_MAX,
     Octets,
     RowError,
     encode_publishes,
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from headrace.client.connection.connection import Connection
 
 CHUNK_MESSAGES: Final = 16_384  # Maximum messages of a branch.
-CHUNK_OCTETS: Final = 16 << 20  # Maximum bytes of bodies of a branch.
-PREPARING_MAX: Final = 4  # Branches whose prepare is not answered.
+CHUNK_BYTES: Final = 16 << 20  # Maximum bytes of bodies of a branch.
+PREPARING_MAX: Final = 4  # The maximum number of branches with an unanswered prepare.
 FORMAT: Final = 0x48525342
-PREPARE_S: Final = 120.0  # How long a prepare or a decision may take.
+PREPARE_S: Final = 120.0  # The timeout of a prepare, commit or rollback.
 
 
 class StageError(ClientError):
@@ -60,9 +60,9 @@ class StageError(ClientError):
 class Staged:
     """The prepared branches of an attempt, for `Sink.commit`."""
 
-    branches: str  # The name of the work, and the number of its branches; "" when there is none.
+    branches: str  # The name of the attempt and the number of its branches; "" without branches.
     messages: int
-    already: bool = False  # The batch was committed before: nothing is staged.
+    already: bool = False  # True if the batch was committed before, so nothing is staged.
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,12 @@ class SinkState:
     owner: str
     epoch: int
     last: int | None  # The last committed batch.
-    at_ms: int  # When it was committed.
-    already: bool = False  # Whether the batch had been committed before.
-    messages: int = 0  # The messages that a commit made visible.
+    at_ms: int  # The time of that commit, in milliseconds since 1970.
+    already: bool = False  # True if the batch had been committed before.
+    messages: int = 0  # The number of messages that the commit made visible.
 
 
-def _state(answer: Answer) -> SinkState:
+def _parse_state(answer: Answer) -> SinkState:
     names = SinkState.__dataclass_fields__
     return SinkState(**{name: value for name, value in answer.items() if name in names})
 
@@ -86,8 +86,8 @@ def _state(answer: Answer) -> SinkState:
 class Sink:
     """The batches of one sink, for their owner.
 
-    A repeated call changes nothing more. RequestRefused with code `conflict` says that another
-    owner, or a later run of this one, has the sink.
+    All calls are idempotent. They raise RequestRefused with code `conflict` when another owner, or
+    a later run of this one, has the sink.
     """
 
     def __init__(
@@ -100,18 +100,18 @@ class Sink:
     async def begin(self, owner: str, run: str = "", *, force: bool = False) -> SinkState:
         """Become the sink's owner; undecided batches of earlier runs are rolled back.
 
-        `owner` is the program that counts the batches, such as a query; `run` is one life of it.
-        The same run keeps its epoch; an empty one is always new. `force` takes the sink from a live
-        owner.
+        `owner` is the program that numbers the batches, such as a query; `run` is one run of it. A
+        repeated run keeps its epoch; an empty `run` is always new. `force` takes the sink from a
+        live owner.
         """
         answer = await self._ask("batch.begin", owner=owner, run=run, force=force)
         self.epoch = int(answer["epoch"])
-        return _state(answer)
+        return _parse_state(answer)
 
     async def state(self) -> SinkState | None:
-        """Return the state of the sink; None when the broker has none of this name."""
+        """Return the state of the sink; None when it does not exist."""
         try:
-            return _state(await self._ask("batch.last"))
+            return _parse_state(await self._ask("batch.last"))
         except RequestRefused as error:
             if error.code == "not-found":
                 return None
@@ -125,22 +125,22 @@ class Sink:
     async def commit(self, batch: int, staged: Iterable[Staged | str]) -> SinkState:
         """Make these attempts visible together, and roll back all others of the batch.
 
-        Raises RequestRefused with code `not-found` or `precondition` when a part is gone: the batch
-        must be written again.
+        Raises RequestRefused with code `not-found` or `precondition` when an attempt is missing:
+        the batch must be written again.
         """
-        names = [work if isinstance(work, str) else work.branches for work in staged]
+        names = [attempt if isinstance(attempt, str) else attempt.branches for attempt in staged]
         names = [name for name in names if name]
-        return _state(
+        return _parse_state(
             await self._ask("batch.commit", epoch=self.epoch, batch=batch, branches=names)
         )
 
     async def abort(self, batch: int) -> int:
-        """Roll back all that is prepared for a batch; return the number of branches."""
+        """Roll back the prepared branches of a batch; return their number."""
         answer = await self._ask("batch.abort", epoch=self.epoch, batch=batch)
         return int(answer["branches"])
 
     async def release(self, owner: str) -> None:
-        """Give up the sink, so that another owner may have it at once."""
+        """End the ownership, so that another owner may begin at once."""
         await self._ask("batch.release", owner=owner)
 
     async def close(self) -> None:
@@ -167,25 +167,25 @@ class Stage(AsyncClosing):
         *,
         epoch: int = 0,
         chunk_messages: int = CHUNK_MESSAGES,
-        chunk_octets: int = CHUNK_OCTETS,
+        chunk_octets: int = CHUNK_BYTES,
     ) -> None:
-        """`epoch` is that of the sink's owner; with an earlier one `prepare` fails."""
+        """Use the `epoch` of the sink's owner; with an earlier one `prepare` fails."""
         self.sink = sink
         self.batch = batch
         self.name = f"{partition}.{attempt}.{secrets.token_hex(3)}"
         self.epoch = epoch
-        self.messages = 0  # Published so far.
+        self.messages = 0  # The number of messages published so far.
         self._source = connection
-        self._own: Connection | None = None
+        self._connection: Connection | None = None
         self._channel: Channel | None = None
         self._requests: Requests | None = None
-        self._chunk = -1  # The number of the open branch; -1 before the first.
-        self._count = 0  # Messages in the open branch.
-        self._octets = 0  # Bytes of bodies in the open branch.
+        self._branch_number = -1  # The number of the open branch; -1 before the first.
+        self._branch_messages = 0  # Messages in the open branch.
+        self._branch_bytes = 0  # Bytes of bodies in the open branch.
         self._chunk_messages = chunk_messages
         self._chunk_octets = chunk_octets
         self._preparing: deque[asyncio.Task[bool]] = deque()
-        self._already = False
+        self._is_committed = False
 
     async def publish_many(
         self,
@@ -197,7 +197,7 @@ class Stage(AsyncClosing):
     ) -> None:
         """Publish messages; without an exchange the routing key is the name of a queue.
 
-        With `mandatory`, a message that no queue gets makes the stage fail.
+        With `mandatory`, a message that the broker cannot route makes the stage fail.
         """
         batch = [Message.of(message) for message in several(messages)]
         await self.publish_columns(
@@ -221,17 +221,17 @@ class Stage(AsyncClosing):
     ) -> None:
         """Publish rows of columns (see `headrace.client.bulk.encode`).
 
-        Raises StageError for a row that cannot be encoded, or that the broker did not take; the
-        broker's refusal may only show at a later call.
+        Raises StageError for a row that cannot be encoded, or that the broker refused; a refusal
+        may be raised by a later call.
         """
         flags = MANDATORY if mandatory else 0
         row = 0
         while row < count:
             channel = await self._ready()
-            stop = min(count, row + self._chunk_messages - self._count)
-            room = min(OUTPUT, self._chunk_octets - self._octets)
+            row_end = min(count, row + self._chunk_messages - self._branch_messages)
+            bytes_max = min(OUTPUT_SIZE_MAX, self._chunk_octets - self._branch_bytes)
             try:
-                frames, after = encode_publishes(
+                frames, next_row = encode_publishes(
                     channel.number,
                     self._frame_max(),
                     exchange,
@@ -239,31 +239,31 @@ class Stage(AsyncClosing):
                     properties,
                     body,
                     row,
-                    stop,
+                    row_end,
                     flags,
-                    room,
+                    bytes_max,
                 )
             except RowError as error:
                 raise StageError(self.messages + error.row - row, error.reason) from None
             await channel.send_frames(frames)
-            self._count += after - row
-            self._octets += len(frames)
-            self.messages += after - row
-            row = after
+            self._branch_messages += next_row - row
+            self._branch_bytes += len(frames)
+            self.messages += next_row - row
+            row = next_row
 
     async def prepare(self) -> Staged:
-        """Prepare the messages: they survive a restart until they are decided. The stage is over.
+        """Prepare the messages, which ends the stage: they survive a restart until the decision.
 
         Raises StageError when a publish failed, RequestRefused when the stage is too late (code
         `conflict`: another run owns the sink) or cannot be prepared.
         """
-        if self._count:
+        if self._branch_messages:
             self._begin_prepare()
         while self._preparing:
             await self._await_prepare()
-        if self._already:
+        if self._is_committed:
             return Staged("", 0, already=True)
-        chunks = self._chunk + 1
+        chunks = self._branch_number + 1
         return Staged(f"{self.name}:{chunks}" if chunks else "", self.messages)
 
     async def close(self) -> None:
@@ -271,49 +271,52 @@ class Stage(AsyncClosing):
         for task in self._preparing:
             task.cancel()
         self._preparing.clear()
-        own, self._own = self._own, None
+        connection, self._connection = self._connection, None
         self._channel = None
-        if own is not None:
-            await own.close()
+        if connection is not None:
+            await connection.close()
 
     # --- Inside -------------------------------------------------------------------------------
 
     def _frame_max(self) -> int:
-        assert self._own is not None
-        return self._own.frame_max
+        assert self._connection is not None
+        return self._connection.frame_max
 
     async def _ready(self) -> Channel:
-        """Return the channel, in a branch that has room."""
-        if self._own is None:
-            self._own = await self._source.beside(V0_9)
-            self._requests = Requests(self._own, timeout_s=PREPARE_S)
-            self._channel = await self._own.channel(confirm=False)
+        """Return the channel, with an open branch that is not full."""
+        if self._connection is None:
+            self._connection = await self._source.beside(V0_9)
+            self._requests = Requests(self._connection, timeout_s=PREPARE_S)
+            self._channel = await self._connection.channel(confirm=False)
             await self._channel.call(DtxSelect())
         assert self._channel is not None
-        full = self._count >= self._chunk_messages or self._octets >= self._chunk_octets
-        if self._chunk < 0 or full:
-            if full:
+        is_full = (
+            self._branch_messages >= self._chunk_messages
+            or self._branch_bytes >= self._chunk_octets
+        )
+        if self._branch_number < 0 or is_full:
+            if is_full:
                 self._begin_prepare()
             while self._preparing and (
                 len(self._preparing) >= PREPARING_MAX or self._preparing[0].done()
             ):
                 await self._await_prepare()
-            self._chunk += 1
-            self._count = self._octets = 0
+            self._branch_number += 1
+            self._branch_messages = self._branch_bytes = 0
             await self._channel.call(DtxStart(dtx_identifier=self._identifier()))
         return self._channel
 
     def _identifier(self) -> str:
-        whole = f"{self.sink}\0{self.batch}".encode()
-        return f"{FORMAT:x}:{whole.hex()}:{self._branch().encode().hex()}"
+        global_id = f"{self.sink}\0{self.batch}".encode()
+        return f"{FORMAT:x}:{global_id.hex()}:{self._branch_name().encode().hex()}"
 
-    def _branch(self) -> str:
-        return f"{self.name}/{self._chunk}"
+    def _branch_name(self) -> str:
+        return f"{self.name}/{self._branch_number}"
 
     def _begin_prepare(self) -> None:
-        """Prepare the current branch; the next may begin meanwhile."""
-        first = self.messages - self._count
-        prepare = self._prepare(self._branch(), self._count, first)
+        """Begin to prepare the current branch; the next branch does not wait for it."""
+        first = self.messages - self._branch_messages
+        prepare = self._prepare(self._branch_name(), self._branch_messages, first)
         self._preparing.append(asyncio.create_task(prepare))
 
     async def _prepare(self, branch: str, count: int, first: int) -> bool:
@@ -328,13 +331,13 @@ class Stage(AsyncClosing):
                 count=count,
             )
         except RequestRefused as error:
-            place, _, reason = error.text.removeprefix("message ").partition(": ")
-            if error.code == "precondition" and place.isdigit():
-                raise StageError(first + int(place), reason) from None
+            index, _, reason = error.text.removeprefix("message ").partition(": ")
+            if error.code == "precondition" and index.isdigit():
+                raise StageError(first + int(index), reason) from None
             raise
         return bool(answer["already"])
 
     async def _await_prepare(self) -> None:
         """Wait for the oldest prepare."""
         if await self._preparing.popleft():
-            self._already = True
+            self._is_committed = True

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Partition:
     """One stream of a super stream."""
 
-    number: int  # Its place, from 0.
+    number: int  # The index of the partition, from 0.
     key: str  # The binding key.
     stream: str
     id: int  # The stream's id; a stream declared again has another.
@@ -36,7 +36,7 @@ class SuperStream:
 
 async def super_stream(requests: Requests, exchange: str) -> SuperStream:
     """Return the super stream of an exchange; RequestRefused if the exchange has none."""
-    return _read(await requests.ask("superstream.info", exchange=exchange))
+    return _parse_super_stream(await requests.ask("superstream.info", exchange=exchange))
 
 
 async def add_partition(requests: Requests, exchange: str, stream: str = "") -> SuperStream:
@@ -44,12 +44,14 @@ async def add_partition(requests: Requests, exchange: str, stream: str = "") -> 
 
     It is declared like the first partitions. When `stream` is a partition already, nothing changes.
     """
-    if not stream:  # The name is chosen here, for the request may be sent twice.
-        present = await super_stream(requests, exchange)
-        taken = {partition.stream for partition in present.partitions}
-        numbers = count(len(taken))
-        stream = next(name for n in numbers if (name := f"{exchange}-{n}") not in taken)
-    return _read(await requests.ask("superstream.add", exchange=exchange, stream=stream))
+    if not stream:  # Chosen here: a request that is sent twice must have the same name.
+        current = await super_stream(requests, exchange)
+        stream_names = {partition.stream for partition in current.partitions}
+        numbers = count(len(stream_names))
+        stream = next(name for n in numbers if (name := f"{exchange}-{n}") not in stream_names)
+    return _parse_super_stream(
+        await requests.ask("superstream.add", exchange=exchange, stream=stream)
+    )
 
 
 async def list_super_streams(requests: Requests) -> dict[str, int]:
@@ -58,7 +60,7 @@ async def list_super_streams(requests: Requests) -> dict[str, int]:
     return {row["exchange"]: row["partitions"] for row in answer["super_streams"]}
 
 
-def _read(answer: Answer) -> SuperStream:
+def _parse_super_stream(answer: Answer) -> SuperStream:
     partitions = tuple(
         Partition(**{name: row[name] for name in Partition.__slots__})
         for row in answer["partitions"]

@@ -16,11 +16,11 @@ from headrace.spec.tables import V0_9_1, Version
 
 PORT = 5672
 PORT_TLS = 5671
-FRAME_MIN_SIZE = 4096  # 0-9-1 section 4.2.3: what every peer must accept.
+FRAME_MIN_SIZE = 4096  # Every peer must accept frames of this size (0-9-1 section 4.2.3).
 FRAME_MAX = 131072
 CHANNEL_MAX = 2047
 HEARTBEAT_S = 60
-HOSTS_MAX = 32  # Hosts of one URL.
+HOSTS_MAX = 32  # The maximum number of hosts of one URL.
 MECHANISMS = (
     *("PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL", "ANONYMOUS"),
     *("XOAUTH2", "OAUTHBEARER"),  # The password of the URL is the token.
@@ -61,13 +61,13 @@ class Settings:
     retry_delay_s: float = 1.0
     connection_timeout_s: float = 10.0
     name: str = ""
-    mechanism: str = ""  # "" takes PLAIN when offered, else AMQPLAIN.
+    mechanism: str = ""  # The SASL mechanism; "" chooses one that the broker offers.
     version: Version = V0_9_1
-    insist: bool = False  # Whether to forbid the broker to redirect the client.
+    insist: bool = False  # True forbids the broker to redirect the client.
     cacertfile: str = ""
     certfile: str = ""
     keyfile: str = ""
-    verify: bool = True  # The broker's certificate and its name.
+    verify: bool = True  # Verify the broker's certificate and its name.
     server_name: str = ""
 
     @property
@@ -77,7 +77,7 @@ class Settings:
         return f"{'amqps' if self.tls else 'amqp'}://{host}:{self.port}/{self.vhost}"
 
     def ssl_context(self) -> ssl.SSLContext:
-        """Return a context that verifies certificate and host name, unless the URL says not to."""
+        """Return a context that verifies certificate and host name, unless `verify` is False."""
         context = ssl.create_default_context(cafile=self.cacertfile or None)
         if not self.verify:
             context.check_hostname = False
@@ -94,39 +94,39 @@ def parse_urls(url: str) -> list[Settings]:
     Raises:
         InvalidUrl: a part of it is malformed, or it names more than HOSTS_MAX brokers.
     """
-    places = one_by_one(url)
-    if len(places) > HOSTS_MAX:
-        raise InvalidUrl(f"the URL names {len(places)} brokers; at most {HOSTS_MAX} are allowed")
-    return [_parse(place) for place in places]
+    urls = one_by_one(url)
+    if len(urls) > HOSTS_MAX:
+        raise InvalidUrl(f"the URL names {len(urls)} brokers; at most {HOSTS_MAX} are allowed")
+    return [_parse(broker_url) for broker_url in urls]
 
 
 def parse_url(url: str) -> Settings:
-    """Parse the URL of one broker; parts left out have their defaults. Raises InvalidUrl."""
+    """Parse the URL of one broker; missing parts have their defaults. Raises InvalidUrl."""
     if len(one_by_one(url)) > 1:
         raise InvalidUrl("the URL names several brokers, where it must be one")
     return _parse(url)
 
 
 def one_by_one(url: str) -> list[str]:
-    """Return a URL with one host for each host of a URL, in order."""
-    scheme, separator, rest = url.partition("://")
-    end = _AUTHORITY_END.search(rest)
-    at = len(rest) if end is None else end.start()
-    login, sign, hosts = rest[:at].rpartition("@")
-    before, after = f"{scheme}{separator}{login}{sign}", rest[at:]
+    """Split a URL with several hosts into one URL for each host, in order."""
+    scheme, separator, remainder = url.partition("://")
+    match = _AUTHORITY_END.search(remainder)
+    authority_end = len(remainder) if match is None else match.start()
+    login, at_sign, hosts = remainder[:authority_end].rpartition("@")
+    prefix, suffix = f"{scheme}{separator}{login}{at_sign}", remainder[authority_end:]
     if not separator or "," not in hosts:
         return [url]
-    places = [place.strip() for place in hosts.split(",")]
-    if not all(places):
+    addresses = [address.strip() for address in hosts.split(",")]
+    if not all(addresses):
         raise InvalidUrl("a host between two commas of the URL is missing")
-    return [f"{before}{place}{after}" for place in places]
+    return [f"{prefix}{address}{suffix}" for address in addresses]
 
 
 def _parse(url: str) -> Settings:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
-    except ValueError:  # Its text may repeat a part of a password that was not percent-encoded.
+    except ValueError:  # The text of this error may contain a part of the password.
         raise InvalidUrl("malformed host or port in the URL of a broker") from None
     if parts.scheme not in ("amqp", "amqps"):
         raise InvalidUrl(f"the URL must start with amqp:// or amqps://, not {parts.scheme!r}")
@@ -221,21 +221,21 @@ def _boolean(values: dict[str, str], key: str) -> bool:
     return text in ("1", "true")
 
 
-def _decode(text: str, what: str) -> str:
+def _decode(text: str, part: str) -> str:
     if _BAD_ESCAPE.search(text):
-        raise InvalidUrl(f"the {what} has a '%' that starts no escape; write it as %25")
+        raise InvalidUrl(f"the {part} has a '%' without two hexadecimal digits; write it as %25")
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
-        raise InvalidUrl(f"the {what} is not UTF-8 after percent-decoding") from None
+        raise InvalidUrl(f"the {part} is not UTF-8 after percent-decoding") from None
 
 
-def _integer(values: dict[str, str], key: str, default: int, least: int, most: int) -> int:
+def _integer(values: dict[str, str], key: str, default: int, minimum: int, maximum: int) -> int:
     text = values.get(key)
     if text is None:
         return default
-    if not _INTEGER.fullmatch(text) or not least <= int(text) <= most:
-        raise InvalidUrl(f"{key}={text!r} is not a whole number from {least} to {most}")
+    if not _INTEGER.fullmatch(text) or not minimum <= int(text) <= maximum:
+        raise InvalidUrl(f"{key}={text!r} is not a whole number from {minimum} to {maximum}")
     return int(text)
 
 

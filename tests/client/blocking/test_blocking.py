@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The blocking twin."""
+"""The blocking client has the calls of the asyncio client, and works from threads."""
 
 from __future__ import annotations
 
@@ -78,14 +78,16 @@ DIFFERENT = {
 
 @pytest.mark.parametrize(("blocks", "awaits"), TWINS, ids=lambda one: str(one.__name__))
 def test_each_call_is_that_of_the_asyncio_client(blocks: type, awaits: type) -> None:
-    """Same names, order, kinds, defaults and types of parameters."""
+    """The parameters have the same names, order, kinds, defaults and types."""
     for name, twin in vars(blocks).items():
         other = getattr(awaits, name, None)
         if name.startswith("_") or not (inspect.isfunction(twin) and inspect.isfunction(other)):
             continue
-        mine = list(inspect.signature(twin).parameters.values())
-        its = list(inspect.signature(other).parameters.values())
-        assert (mine == its) is (f"{blocks.__name__}.{name}" not in DIFFERENT), (name, mine, its)
+        blocking_parameters = list(inspect.signature(twin).parameters.values())
+        asyncio_parameters = list(inspect.signature(other).parameters.values())
+        assert (blocking_parameters == asyncio_parameters) is (
+            f"{blocks.__name__}.{name}" not in DIFFERENT
+        ), (name, blocking_parameters, asyncio_parameters)
 
 
 def test_publish_get_and_settle(url: str, name: Name) -> None:
@@ -160,19 +162,19 @@ def test_consume(url: str, name: Name) -> None:
     with connect(url) as connection, connection.channel() as channel:
         channel.declare_queue(queue, exclusive=True, durable=False)
         channel.publish_many((f"{n}" for n in range(1000)), queue)
-        seen = []
+        numbers = []
         with channel.consume(queue, prefetch=50) as consumer:
             assert consumer.queue == queue
             for delivery in consumer:
-                seen.append(int(delivery.text()))
+                numbers.append(int(delivery.text()))
                 assert delivery.ack()
-                if len(seen) == 990:
+                if len(numbers) == 990:
                     break
-        assert seen == list(range(990))
+        assert numbers == list(range(990))
         assert list(consumer) == []
         with pytest.raises(UsageError):
             consumer.receive()
-        # What had been received and was not handed out is back, in its place.
+        # Buffered messages were requeued, at their positions.
         with channel.consume(queue, prefetch=50) as consumer:
             rest = [consumer.receive(PATIENCE_S).text() for _ in range(10)]
             assert rest == [f"{n}" for n in range(990, 1000)]
@@ -276,18 +278,18 @@ def test_many_threads_share_a_connection(url: str, name: Name) -> None:
 
 def test_a_callback_must_not_block(headrace_broker: LocalBroker) -> None:
     caught: list[BaseException] = []
-    told = threading.Event()
+    called = threading.Event()
 
     def on_event(event: Event) -> None:
         try:
             connection.channel()  # type: ignore[attr-defined]
         except UsageError as error:
             caught.append(error)
-        told.set()
+        called.set()
 
     connection = connect(headrace_broker.url, on_event=on_event, reconnect=None)
     headrace_broker.stop()
-    assert told.wait(PATIENCE_S)
+    assert called.wait(PATIENCE_S)
     assert "callback" in str(caught[0])
     with pytest.raises(ConnectionClosed, match="320"):
         connection.channel()
@@ -318,9 +320,9 @@ def test_reconnection(headrace_durable_broker: LocalBroker) -> None:
             assert recovered.wait(PATIENCE_S)
             connection.wait_ready()
             assert not stale.ack()
-            again = [consumer.receive(PATIENCE_S), consumer.receive(PATIENCE_S)]
-            assert [delivery.text() for delivery in again] == ["b", "c"]
-            assert all(delivery.ack() for delivery in again)
+            redelivered = [consumer.receive(PATIENCE_S), consumer.receive(PATIENCE_S)]
+            assert [delivery.text() for delivery in redelivered] == ["b", "c"]
+            assert all(delivery.ack() for delivery in redelivered)
             channel.publish("d", "q")
             assert consumer.receive(PATIENCE_S).text() == "d"
     assert isinstance(events[0], Lost)
@@ -332,10 +334,10 @@ def test_a_forked_child_has_a_client_of_its_own(url: str, name: Name) -> None:
     with connect(url) as connection, connection.channel() as channel:
         channel.declare_queue(queue, durable=False)
         child = os.fork()
-        if child == 0:  # What happens here is seen by its exit status only.
+        if child == 0:  # The exit status is the result of the child.
             status = 1
             try:
-                with connect(url, timeout_s=PATIENCE_S) as mine, mine.channel() as other:
+                with connect(url, timeout_s=PATIENCE_S) as own, own.channel() as other:
                     other.publish("from the child", queue)
                 status = 0
             finally:

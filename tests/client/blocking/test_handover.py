@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`publish_soon` of the blocking client: handed over together, in order, bounded."""
+"""`publish_soon` of the blocking client passes publishes in batches, in order and bounded."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def test_calls_keep_their_order(url: str, name: Callable[..., str]) -> None:
     queue = name("order")
     with connect(url, reconnect=None) as connection, connection.channel() as channel:
         channel.declare_queue(queue, durable=False, exclusive=True)
-        for wanted in (0, 1, 700):
-            confirmations = [channel.publish_soon(str(n), queue) for n in range(wanted)]
-            assert channel.purge_queue(queue) == wanted
+        for count in (0, 1, 700):
+            confirmations = [channel.publish_soon(str(n), queue) for n in range(count)]
+            assert channel.purge_queue(queue) == count
             for confirmation in confirmations:
                 confirmation.wait()
         for number in range(300):
@@ -76,8 +76,8 @@ def test_no_more_are_under_way_than_a_channel_may_have(url: str, name: Callable[
 
 
 def test_a_thread_waits_for_room_and_gives_up_in_time() -> None:
-    backlog = Backlog(unconfirmed_max=10, octets_max=100)
-    backlog.add(1000, None)  # A single one may be larger than all.
+    backlog = Backlog(unconfirmed_max=10, bytes_max=100)
+    backlog.add(1000, None)  # One body may exceed the limit of an empty backlog.
     with pytest.raises(TimeoutError, match=r"no answer within 0\.01 s"):
         backlog.add(1, 0.01)
     large = Confirmation(backlog, 1000, None)
@@ -97,10 +97,10 @@ def test_a_thread_waits_for_room_and_gives_up_in_time() -> None:
 def test_outcomes(url: str, name: Callable[..., str]) -> None:
     with connect(url, reconnect=None) as connection, connection.channel() as channel:
         channel.publish("first", name("nowhere"))
-        taken = channel.publish_soon("a", name("nowhere"))
+        confirmed = channel.publish_soon("a", name("nowhere"))
         returned = channel.publish_soon("b", name("nowhere"), mandatory=True)
-        taken.wait()
-        for _ in range(2):  # As often as it is asked.
+        confirmed.wait()
+        for _ in range(2):  # Each call raises the error.
             with pytest.raises(Returned):
                 returned.wait()
         closes = channel.publish_soon("c", "", name("no exchange"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C in a call that opens or closes: nothing stays open at the broker that no program has."""
+"""Ctrl-C in a call that opens or closes leaves no open channel or session at the broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ each_moment = pytest.mark.parametrize("when", ["unbegun", "waiting", "answered"]
 
 
 def channels_of(connection: blocking.Connection) -> set[int]:
-    """The numbers of the channels and sessions that the broker has of this connection."""
+    """Return the numbers of channels and sessions of this connection at the broker."""
     link: Any = connection.source._link
     if link is None:
         return set()
@@ -48,19 +48,19 @@ def connection_0_10(url: str) -> Iterator[blocking.Connection]:
         yield opened
 
 
-def asked(connection: blocking.Connection) -> Requests:
+def open_requests(connection: blocking.Connection) -> Requests:
     requests = Requests(connection)
     requests.ask("lease.list")
     return requests
 
 
-def claimed(connection: blocking.Connection, queue: str) -> Lease:
+def claim_lease(connection: blocking.Connection, queue: str) -> Lease:
     lease = Lease(connection, queue, "etl")
     lease.claim()
     return lease
 
 
-def begun(connection: blocking.Connection, name: str) -> Sink:
+def begin_sink(connection: blocking.Connection, name: str) -> Sink:
     sink = Sink(connection, name)
     sink.begin("query")
     return sink
@@ -69,9 +69,9 @@ def begun(connection: blocking.Connection, name: str) -> Sink:
 # What `with` or `close` closes, opened on a channel of the connection.
 CLOSED: dict[str, Callable[[blocking.Connection, str], Any]] = {
     "channel": lambda connection, _: connection.channel(),
-    "requests": lambda connection, _: asked(connection),
-    "lease": claimed,
-    "sink": begun,
+    "requests": lambda connection, _: open_requests(connection),
+    "lease": claim_lease,
+    "sink": begin_sink,
     "publisher": lambda connection, name: Publisher(connection, name).__enter__(),
     "bulk publisher": lambda connection, _: BulkPublisher(connection).__enter__(),
 }
@@ -97,18 +97,18 @@ def test_closing(
 
 
 def test_closing_a_channel_whose_publishes_cannot_be_sent(url: str, name: Name) -> None:
-    """The call takes too long, and the channel is closed all the same."""
+    """A close that times out still closes the channel."""
     with blocking.connect(url, timeout_s=0.2) as connection:
         channel = connection.channel()
         channel.declare_queue(name("q"))
         channel.publish("a", name("q"))
-        channel.source._flow.clear()  # As after channel.flow of the broker.
-        held = channel.publish_soon("b", name("q"))
+        channel.source._flow.clear()  # The state after channel.flow of the broker.
+        confirmation = channel.publish_soon("b", name("q"))
         with pytest.raises(TimeoutError):
             channel.close()
         until(lambda: not channels_of(connection), "closed")
         with pytest.raises(ChannelClosed):
-            held.wait()
+            confirmation.wait()
 
 
 @each_moment
@@ -128,7 +128,7 @@ def test_closing_a_session(
     timeout_s: int,
     when: str,
 ) -> None:
-    """Its messages return, and the broker keeps nothing of it."""
+    """An interrupted close still closes the session, and requeues its messages."""
     with connection_0_10.session() as observer:
         observer.call(QueueDeclare(queue=name("q")))
         observer.transfer("a", name("q"))
@@ -150,13 +150,13 @@ def test_closing_a_session(
 def test_closing_a_stage(
     connection: blocking.Connection, name: Name, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """Its connection is closed."""
+    """An interrupted close of a stage closes its connection."""
     with connection.channel() as channel, Sink(connection, name("sink")) as sink:
         channel.declare_queue(name("q"))
         sink.begin("query")
         stage = Stage(connection, name("sink"), 0, 0, 0, epoch=sink.epoch)
         stage.publish_many(["a"], name("q"))
-        own: Any = stage._source._own
+        own: Any = stage._source._connection
         with interrupted(monkeypatch, when):
             stage.close()
         until(lambda: own.is_closed, "closed")
@@ -166,7 +166,7 @@ def test_closing_a_stage(
 def test_ending_a_read(
     connection: blocking.Connection, name: Name, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """Its channel is closed."""
+    """An interrupted close closes the channel for requests."""
     with connection.channel() as channel:
         channel.declare_queue(name("s"), durable=True, arguments={"x-queue-type": "stream"})
         channel.publish_many(["a", "b"], name("s"))
@@ -205,7 +205,7 @@ def test_opening_a_connection(url: str, monkeypatch: pytest.MonkeyPatch, when: s
     with interrupted(monkeypatch, when):
         blocking.connect(url)
     with blocking.connect(url):
-        pass  # Behind what the interrupted call did.
+        pass  # Runs after the work of the interrupted call.
     until(lambda: all(connection.is_closed for connection in opened), "closed")
 
 
@@ -227,7 +227,7 @@ def test_opening_a_session(
 def test_beginning_a_transaction(
     connection: blocking.Connection, name: Name, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """The channel can begin another."""
+    """The channel can begin another transaction after an interrupted one."""
     with connection.channel() as channel:
         channel.declare_queue(name("q"))
         with interrupted(monkeypatch, when):
@@ -244,7 +244,7 @@ def test_subscribing(
     monkeypatch: pytest.MonkeyPatch,
     when: str,
 ) -> None:
-    """The destination is free, and the queue has no consumer."""
+    """An interrupted subscribe frees the destination, and leaves no consumer."""
     with connection_0_10.session() as session:
         session.call(QueueDeclare(queue=name("q")))
         with interrupted(monkeypatch, when):
@@ -281,12 +281,12 @@ def test_acquiring(
 def test_taking_from_a_lease(
     connection: blocking.Connection, name: Name, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """The next take has the messages that the interrupted one had."""
+    """The next take returns the messages of the interrupted one."""
     with connection.channel() as channel, Lease(connection, name("q"), "etl") as lease:
         channel.declare_queue(name("q"), durable=True)
         channel.publish_many(["a", "b", "c"], name("q"))
         lease.claim()
         with interrupted(monkeypatch, when):
             lease.take(messages=2)
-        taken = lease.take(messages=2)
-        assert (taken.first, taken.last, taken.ready) == (0, 2, 1)
+        lease_range = lease.take(messages=2)
+        assert (lease_range.first, lease_range.last, lease_range.ready) == (0, 2, 1)

@@ -31,7 +31,7 @@ MAIN = threading.main_thread()
 
 @contextlib.contextmanager
 def unnoticed_interrupt() -> Iterator[None]:
-    """Mark SIGINT as arrived once this thread waits, without waking it."""
+    """Mark SIGINT as arrived while this thread waits, without waking it."""
     assert threading.current_thread() is MAIN
 
     def waits() -> bool:
@@ -75,14 +75,14 @@ def test_a_wait_without_end() -> None:
 
 
 def is_waiting(step: Interrupted) -> bool:
-    return step.where.startswith("wait") and "acquire" in step.where
+    return step.where.startswith("wait:") and "acquire" in step.where
 
 
 # A coroutine that exists when the call begins, and does not when it has begun.
 @pytest.mark.filterwarnings("ignore:Exception ignored in. <coroutine object")
 @pytest.mark.parametrize("call", ["consume", "publish"])
 def test_an_interrupt_at_each_step(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wakeup, "SIGNAL_S", 0.001)
+    monkeypatch.setattr(wakeup, "SIGNAL_DELAY_MAX_S", 0.001)
     with (
         LocalBroker() as broker,
         blocking.connect(broker.url) as connection,
@@ -95,11 +95,11 @@ def test_an_interrupt_at_each_step(call: str, monkeypatch: pytest.MonkeyPatch) -
             for number in itertools.count():
                 with pytest.raises(KeyboardInterrupt), Interrupted(number) as step:
                     next(consumer) if call == "consume" else channel.publish(b"may be lost", "q")
-                wanted = str(number).encode()
-                channel.publish(wanted, "q")
+                body = str(number).encode()
+                channel.publish(body, "q")
                 while (delivery := consumer.receive(PATIENCE_S)).body == b"may be lost":
                     delivery.ack()
-                assert delivery.body == wanted, step.where
+                assert delivery.body == body, step.where
                 delivery.ack()
                 if is_waiting(step):
                     break
@@ -107,7 +107,7 @@ def test_an_interrupt_at_each_step(call: str, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_message_that_comes_with_the_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: type[Any] = loop_thread._Call
-    taken, asked = threading.Event(), threading.Event()
+    fetched, repeated = threading.Event(), threading.Event()
     with (
         LocalBroker() as broker,
         blocking.connect(broker.url) as connection,
@@ -120,25 +120,25 @@ def test_a_message_that_comes_with_the_interrupt(monkeypatch: pytest.MonkeyPatch
 
             async def take(most: int) -> list[Delivery]:
                 deliveries = await type(source).take(source, most)
-                taken.set()
-                assert asked.wait(PATIENCE_S)
+                fetched.set()
+                assert repeated.wait(PATIENCE_S)
                 return deliveries
 
             def interrupted(_: object) -> None:
-                assert taken.wait(PATIENCE_S)
+                assert fetched.wait(PATIENCE_S)
                 raise KeyboardInterrupt
 
             def asks_again(
-                call: object, wait: Callable[[object], object] = calls.outcome
+                call: object, wait: Callable[[object], object] = calls.wait_result
             ) -> object:
-                asked.set()
+                repeated.set()
                 return wait(call)
 
             patched.setattr(source, "take", take)
-            patched.setattr(calls, "outcome", interrupted)
+            patched.setattr(calls, "wait_result", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 next(consumer)
-            patched.setattr(calls, "outcome", asks_again)
+            patched.setattr(calls, "wait_result", asks_again)
             assert consumer.receive(PATIENCE_S).body == b"only one"
 
 

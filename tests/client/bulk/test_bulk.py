@@ -96,7 +96,7 @@ async def test_what_was_not_confirmed_is_sent_again_after_a_reconnection(
                     await asyncio.to_thread(broker.restart)
             await publisher.finish()
         async with connection.channel() as channel:
-            found = set()
+            received = set()
             while (delivery := await channel.get("again", no_ack=True)) is not None:
-                found.add(delivery.body)
-    assert found == set(bodies)
+                received.add(delivery.body)
+    assert received == set(bodies)

@@ -76,8 +76,8 @@ def test_arrow_columns_are_read_where_they_are(kind: str) -> None:
         octets, _ = encode_publishes(
             7, FRAME_MAX, Octets(b""), Octets(b"q"), Octets(PLAIN), Octets.arrow(part), 0, len(part)
         )
-        wanted = [one_by_one("", "q", Message(text.encode())) for text in expected]
-        assert bytes(octets) == b"".join(wanted)
+        expected_publishes = [one_by_one("", "q", Message(text.encode())) for text in expected]
+        assert bytes(octets) == b"".join(expected_publishes)
     assert Octets.arrow(column.slice(0, 0)).rows == 0
     with pytest.raises(ValueError, match="nulls"):
         Octets.arrow(pa.array(["a", None]))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 VERSIONS = [version.label for version in Version]
 TIMEOUT_MS = 80
-PATIENT = {"x-consumer-timeout": 0}  # However busy the machine is, none is taken back.
+PATIENT = {"x-consumer-timeout": 0}  # Without a timeout, however busy the machine is.
 every = pytest.mark.parametrize("version", VERSIONS)
 
 

@@ -18,7 +18,7 @@ from headrace.client import ConnectionLost, Message, ProtocolViolation, connect
 from headrace.client.channel.arrivals import Arrivals, Inbox
 from headrace.client.channel.confirms import ConfirmWindow
 from headrace.client.channel.delivery import Delivery, read_delivery
-from headrace.client.channel.outgoing import Publication, header_of
+from headrace.client.channel.outgoing import Publication, encode_message_header
 from headrace.client.message import encode_header
 from headrace.protocol.codec_0_x import BasicDeliver, BasicPublish, ConnectionTuneOk, encode_method
 from headrace.protocol.v0_x.connection import Connection as Machine
@@ -60,8 +60,8 @@ def test_a_publish_is_encoded_as_by_the_codec(
 ) -> None:
     publication = Publication(message, exchange, key, mandatory, ticket)
     method = BasicPublish(ticket=ticket, exchange=exchange, routing_key=key, mandatory=mandatory)
-    assert publication.address == encode_method(V0_9_1, method)
-    assert publication.header == header_of(message) == encode_header(message)
+    assert publication.method_payload == encode_method(V0_9_1, method)
+    assert publication.header == encode_message_header(message) == encode_header(message)
     plain = Publication(message.body, exchange, key, mandatory, ticket)
     assert plain.header == encode_header(Message(message.body))
     assert plain.message == Message(message.body)
@@ -78,10 +78,10 @@ def test_what_is_too_long_is_refused_as_by_the_codec(
         Publication(message, exchange, key, False, 0)
 
 
-class Heard:
-    """A channel and a consumer that hear what a collector tells."""
+class RecordingChannel:
+    """A channel and a consumer that record the calls of `Arrivals`."""
 
-    kind = Delivery
+    delivery_class = Delivery
 
     def __init__(self) -> None:
         self.settled: list[tuple[int, bool]] = []
@@ -95,7 +95,7 @@ class Heard:
 
 
 def machine_with(collector: Arrivals | None) -> Machine:
-    """A client's machine with channel 1 open."""
+    """Return a client's protocol machine with channel 1 open."""
     machine = Machine(Role.CLIENT, V0_9_1, frame_max=4096)
     machine.state_number = State.OPEN.value
     machine.tune(ConnectionTuneOk(frame_max=4096))
@@ -106,8 +106,8 @@ def machine_with(collector: Arrivals | None) -> Machine:
     return machine
 
 
-def octets_of_delivery(method: BasicDeliver, message: Message, parts: list[int]) -> bytes:
-    """Its frames, the body cut at the places given."""
+def delivery_frames(method: BasicDeliver, message: Message, parts: list[int]) -> bytes:
+    """Return the frames of a delivery, with the body split at these positions."""
     cuts = [0, *sorted(min(part, len(message.body)) for part in parts), len(message.body)]
     pieces = [message.body[lo:hi] for lo, hi in pairwise(cuts)]
     frames = [
@@ -127,14 +127,14 @@ def octets_of_delivery(method: BasicDeliver, message: Message, parts: list[int])
 def test_what_arrives_is_read_as_by_the_ordinary_way(
     sent: list[tuple[Message, str, str, bool]], parts: list[int], step: int, no_ack: bool
 ) -> None:
-    heard: Any = Heard()
+    recording: Any = RecordingChannel()
     due: list[Notifier] = []
-    arrivals = Arrivals(heard, 7, Delivery, due)
-    inbox = Inbox(heard, "tag", no_ack)
+    arrivals = Arrivals(recording, 7, Delivery, due)
+    inbox = Inbox(recording, "tag", no_ack)
     inbox.is_open = True
     arrivals.inboxes[b"tag"] = inbox
     data = b"".join(
-        octets_of_delivery(
+        delivery_frames(
             BasicDeliver(
                 consumer_tag="tag",
                 delivery_tag=number,
@@ -153,31 +153,31 @@ def test_what_arrives_is_read_as_by_the_ordinary_way(
         assert short_way.receive(data[at : at + step]) == []
         events += ordinary.receive(data[at : at + step])
     expected = [
-        read_delivery(heard, 7, event.method, event.header, event.body, no_ack)
+        read_delivery(recording, 7, event.method, event.header, event.body, no_ack)
         for event in events
         if isinstance(event, ContentReceived) and isinstance(event.method, BasicDeliver)
     ]
-    found = list(inbox.deliveries)
-    assert len(expected) == len(found) == len(sent)
-    for one, other in zip(found, expected, strict=True):
+    deliveries = list(inbox.deliveries)
+    assert len(expected) == len(deliveries) == len(sent)
+    for one, other in zip(deliveries, expected, strict=True):
         for each in fields(Delivery):
             assert getattr(one, each.name) == getattr(other, each.name), each.name
     assert due == [arrivals]
     arrivals.after_read()
-    assert heard.counts == [(len(sent), sum(len(message.body) for message, *_ in sent))]
+    assert recording.counts == [(len(sent), sum(len(message.body) for message, *_ in sent))]
 
 
 def test_confirms_are_told_once_a_read_and_what_follows_an_event_is_one() -> None:
-    heard: Any = Heard()
+    recording: Any = RecordingChannel()
     due: list[Notifier] = []
-    arrivals = Arrivals(heard, 1, Delivery, due)
+    arrivals = Arrivals(recording, 1, Delivery, due)
     machine = machine_with(arrivals)
     ack = [make_frame(1, 1, b"\0\x3c\0\x50" + tag.to_bytes(8, "big") + b"\1") for tag in (5, 9)]
-    other = octets_of_delivery(BasicDeliver(consumer_tag="none"), Message(b"x"), [])
+    other = delivery_frames(BasicDeliver(consumer_tag="none"), Message(b"x"), [])
     assert machine.receive(b"".join(ack)) == []
-    assert (heard.settled, due) == ([], [arrivals])
+    assert (recording.settled, due) == ([], [arrivals])
     due.pop().after_read()
-    assert heard.settled == [(5, True), (9, True)]
+    assert recording.settled == [(5, True), (9, True)]
     assert len(machine.receive(other + ack[0])) == 2
     assert due == []
 
@@ -199,8 +199,8 @@ async def test_a_confirm_of_what_was_not_published_ends_the_connection(
 
 async def test_places_are_given_in_order_and_never_lost() -> None:
     room = ConfirmWindow(1)
-    assert room.take()
-    assert not room.take()
+    assert room.try_acquire()
+    assert not room.try_acquire()
     order: list[int] = []
 
     async def wait(number: int) -> None:
@@ -215,9 +215,9 @@ async def test_places_are_given_in_order_and_never_lost() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert order == [2]
-    assert not room.take()  # The fourth is next.
+    assert not room.try_acquire()  # The slot belongs to the fourth waiter.
     room.release()
     await waiting[3]
     room.release()
     assert order == [2, 3]
-    assert room.take()
+    assert room.try_acquire()

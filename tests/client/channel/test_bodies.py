@@ -48,7 +48,7 @@ def test_a_numpy_array_is_no_body_and_its_octets_are() -> None:
     numbers = numpy.array([1, 2], dtype="<u4")
     with pytest.raises(TypeError, match=SAYS.format("ndarray")):
         Message(numbers)
-    with pytest.raises(TypeError, match=r"memoryview of octets, not of format 'I': use .cast"):
+    with pytest.raises(TypeError, match=r"memoryview of bytes, not of format 'I': use .cast"):
         Message(memoryview(numbers))  # type: ignore[arg-type]  # It becomes bytes.
     assert Message(numbers.tobytes()).body == b"\1\0\0\0\2\0\0\0"
     assert octets_of(memoryview(numbers).cast("B")) == b"\1\0\0\0\2\0\0\0"
@@ -84,7 +84,7 @@ async def test_one_message_is_not_many(url: str, name: Callable[[], str], one: A
 
 
 def no_body(publish: Callable[..., object], wrong: Any) -> None:
-    """It is refused, and nothing is sent."""
+    """A body of a wrong type raises TypeError, and no frame is sent."""
     with pytest.raises(TypeError, match=SAYS.format(type(wrong).__name__)):
         publish(wrong)
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def on_queue(url: str, queue: str) -> AsyncIterator[tuple[Channel, str]]:
-    """A channel, and a queue that its connection has to itself."""
+    """Yield a channel, and an exclusive queue of its connection."""
     async with connect(url) as connection, connection.channel() as channel:
         await channel.declare_queue(queue, exclusive=True, durable=False)
         yield channel, queue
@@ -163,7 +163,7 @@ async def test_a_message_that_no_queue_gets_is_returned(url: str, name: Name) ->
         assert (caught.value.code, caught.value.text) == (312, "NO_ROUTE")
         assert caught.value.message.text() == "hello"
         assert caught.value.routing_key == name("nowhere")
-        await channel.publish("hello", name("nowhere"))  # Not mandatory.
+        await channel.publish("hello", name("nowhere"))  # Unroutable, and not mandatory: no error.
 
 
 async def test_returns_find_their_messages_among_many(url: str, name: Name) -> None:
@@ -256,15 +256,15 @@ async def test_a_consumer_tag_is_used_once(url: str, name: Name) -> None:
 async def test_consume(url: str, name: Name) -> None:
     async with on_queue(url, name("q")) as (channel, queue):
         await channel.publish_many((f"{n}" for n in range(500)), queue)
-        seen = []
+        bodies = []
         async with channel.consume(queue, prefetch=30) as consumer:
             async for delivery in consumer:
-                seen.append(int(delivery.text()))
+                bodies.append(int(delivery.text()))
                 assert delivery.consumer_tag == consumer.tag
                 await delivery.ack()
-                if len(seen) == 500:
+                if len(bodies) == 500:
                     break
-        assert seen == list(range(500))
+        assert bodies == list(range(500))
         assert (await channel.declare_queue(queue, passive=True)).consumer_count == 0
 
 
@@ -272,11 +272,11 @@ async def test_prefetch_bounds_what_is_unsettled(url: str, name: Name) -> None:
     async with on_queue(url, name("q")) as (channel, queue):
         await channel.publish_many((f"{n}" for n in range(10)), queue)
         async with channel.consume(queue, prefetch=3) as consumer:
-            held = [await consumer.receive() for _ in range(3)]
+            deliveries = [await consumer.receive() for _ in range(3)]
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.1):
                     await consumer.receive()
-            await held[2].ack(multiple=True)
+            await deliveries[2].ack(multiple=True)
             assert (await consumer.receive()).text() == "3"
 
 
@@ -455,15 +455,15 @@ async def test_many_consumers_and_publishers_at_once(url: str, name: Name) -> No
     async with connect(url) as connection:
         publisher = await connection.channel()
         await publisher.declare_queue(queue, exclusive=True, durable=False)
-        seen: set[str] = set()
+        bodies: set[str] = set()
         complete = asyncio.Event()
 
         async def work() -> None:
             async with connection.channel() as channel:
                 async for delivery in channel.consume(queue, prefetch=5):
                     async with delivery.process():
-                        seen.add(delivery.text())
-                    if len(seen) == 400:
+                        bodies.add(delivery.text())
+                    if len(bodies) == 400:
                         complete.set()
 
         workers = [asyncio.create_task(work()) for _ in range(4)]
@@ -473,4 +473,4 @@ async def test_many_consumers_and_publishers_at_once(url: str, name: Name) -> No
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
-        assert len(seen) == 400
+        assert len(bodies) == 400

@@ -18,8 +18,8 @@ LIMIT = {"x-delivery-limit": 5}
 every = pytest.mark.parametrize("version", VERSIONS)
 
 
-async def come_back(url: str, queue: str) -> Delivery:
-    """Take the first message of a queue and give it back; return what it said."""
+async def requeue_first(url: str, queue: str) -> Delivery:
+    """Receive the first message of a queue and requeue it; return the delivery."""
     async with connect(url, reconnect=None) as connection, connection.channel() as channel:
         delivery = await channel.get(queue)
         assert delivery is not None
@@ -37,6 +37,6 @@ async def test_the_count_is_told_in_every_version(
             await channel.declare_queue(queue, arguments=LIMIT)
             await channel.publish(Message(b"body", headers={"mine": 1}), queue)
     for count, other in enumerate(VERSIONS):
-        delivery = await come_back(f"{url}?version={other}", queue)
-        told = {"x-delivery-count": count} if count else {}
-        assert (delivery.body, delivery.headers) == (b"body", {"mine": 1, **told})
+        delivery = await requeue_first(f"{url}?version={other}", queue)
+        expected_headers = {"x-delivery-count": count} if count else {}
+        assert (delivery.body, delivery.headers) == (b"body", {"mine": 1, **expected_headers})

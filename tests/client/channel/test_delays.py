@@ -37,17 +37,17 @@ async def test_a_delay_on_any_publish(url: str, version: str, name: Callable[...
             await channel.publish(Message(b"by topic", headers=delayed), "a.b", exchange=exchange)
             await channel.publish(Message(b"elsewhere", headers=delayed), "b", exchange=exchange)
             await channel.publish(Message(b"now"), queue)
-            found = {}
+            received = {}
             async with channel.consume(queue) as consumer:
                 async for delivery in consumer:
                     late = time.time() - start >= DELAY_MS / 1000 - 0.002  # Clocks of ms.
-                    found[delivery.body] = late, dict(delivery.headers or {})
+                    received[delivery.body] = late, dict(delivery.headers or {})
                     await delivery.ack()
-                    if len(found) == 3:
+                    if len(received) == 3:
                         break
             waited = (True, {"x-delay": -DELAY_MS})
-            now = (found[b"now"][0], {})
-            assert found == {b"now": now, b"by name": waited, b"by topic": waited}
+            now = (received[b"now"][0], {})
+            assert received == {b"now": now, b"by name": waited, b"by topic": waited}
 
 
 @every
@@ -75,14 +75,14 @@ async def test_delayed_messages_survive_kill_9(tmp_path: Path) -> None:
     broker.start()
     async with connect(broker.url, reconnect=None) as connection:
         async with connection.channel() as channel:
-            found = []
+            received = []
             async with channel.consume("q") as consumer:
                 async for delivery in consumer:
-                    found.append(delivery.body.decode())
+                    received.append(delivery.body.decode())
                     await delivery.ack()
-                    if len(found) == len(VERSIONS):
+                    if len(received) == len(VERSIONS):
                         break
-            assert sorted(found) == sorted(VERSIONS)
+            assert sorted(received) == sorted(VERSIONS)
     assert broker.stop() == 0  # An ack is not confirmed, so a kill may undo it.
     broker.start()
     async with connect(broker.url, reconnect=None) as connection:

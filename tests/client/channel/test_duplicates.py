@@ -26,18 +26,18 @@ def test_a_duplicate_is_known_by_its_id_and_says_redelivered(version: str) -> No
         assert delivery is not None
         assert not delivery.redelivered
         seen[delivery.message_id] = 1
-        connection.close()  # Before the transaction was committed.
+        connection.close()  # The transaction is not committed.
         with (
             connect(url, reconnect=None) as connection,
             connection.channel(confirm=False) as channel,
         ):
-            again = 0
+            duplicates = 0
             with channel.transaction():
                 for _ in range(3):
                     delivery = channel.get("q")
                     assert delivery is not None
                     assert delivery.redelivered == (delivery.message_id in seen)
-                    again += delivery.message_id in seen
+                    duplicates += delivery.message_id in seen
                     delivery.ack()
-            assert again == 1
+            assert duplicates == 1
             assert channel.get("q") is None

@@ -37,7 +37,7 @@ async def fill(channel: Channel, queues: list[str], count: int = 2) -> None:
 
 
 def consume(channel: Channel, queues: list[str], version: str, **options: Any) -> Consumer:
-    early = version in ("0-8", "0-9")  # Whose tables have no arrays.
+    early = version in ("0-8", "0-9")  # Their tables have no arrays.
     listed: Any = ",".join(queues) if early else queues
     return channel.consume("", arguments={"x-multiqueue": listed}, **options)
 
@@ -58,22 +58,22 @@ async def test_one_prefetch_and_every_ack_finds_its_queue(
     async with channel_of(url, version) as channel, channel_of(url, "0-9-1") as other:
         await fill(other, queues)
         async with consume(channel, queues, version, prefetch=3) as consumer:
-            held = await take(consumer, 3)
+            deliveries = await take(consumer, 3)
             assert sum(await ready(other, queues)) == 3, "each queue has a prefetch of its own"
             for _ in range(3):
-                await held.pop(0).ack()
-                held += await take(consumer, 1)
-            seen = {delivery.body.decode() for delivery in held}
+                await deliveries.pop(0).ack()
+                deliveries += await take(consumer, 1)
+            seen = {delivery.body.decode() for delivery in deliveries}
             assert len(seen) == 3
             assert sum(await ready(other, queues)) == 0
-        for delivery in held:
+        for delivery in deliveries:
             await delivery.nack(requeue=True)
-        for queue in queues:  # The cancel was for all of them, and all is where it came from.
+        for queue in queues:  # The cancel ended all consumers and requeued their messages.
             left = [body for body in seen if body.startswith(queue)]
-            found = []
+            received = []
             while (got := await other.get(queue)) is not None:
-                found.append(got.body.decode())
-            assert sorted(found) == sorted(left)
+                received.append(got.body.decode())
+            assert sorted(received) == sorted(left)
 
 
 @every
@@ -100,13 +100,13 @@ async def test_what_is_held_for_too_long_returns_to_its_queues(
         await fill(other, queues[1:], count=1)
         await other.publish(Message(b"first"), queues[0])
         async with consume(channel, queues, version, prefetch=2) as consumer:
-            held = await take(consumer, 2)
+            deliveries = await take(consumer, 2)
             while await ready(other, queues) != [1, 1]:
                 await asyncio.sleep(0.01)
-            for delivery in held:
-                await delivery.ack()  # Too late; it gives credit.
-            again = await take(consumer, 2) if version not in ("0-8", "0-9") else []
-            assert all(delivery.redelivered for delivery in again)
+            for delivery in deliveries:
+                await delivery.ack()  # Too late, but it returns the credit.
+            redelivered = await take(consumer, 2) if version not in ("0-8", "0-9") else []
+            assert all(delivery.redelivered for delivery in redelivered)
 
 
 @every
@@ -122,12 +122,12 @@ async def test_a_selector_holds_for_every_queue(
         listed = ",".join(queues)
         arguments = {"x-multiqueue": listed, "x-filter-jms-selector": "k > 1"}
         async with channel.consume("", prefetch=1, arguments=arguments) as consumer:
-            found = []
+            received = []
             for _ in range(4):
                 (delivery,) = await take(consumer, 1)
-                found.append(delivery.body)
+                received.append(delivery.body)
                 await delivery.ack()
-        assert sorted(found) == [b"2", b"2", b"3", b"3"]
+        assert sorted(received) == [b"2", b"2", b"3", b"3"]
         assert await ready(other, queues) == [2, 2]
 
 
@@ -151,7 +151,7 @@ async def test_a_deleted_queue_leaves_and_the_last_one_ends_the_consumer(
                 await anext(consumer)
         else:
             await consumer.cancel()
-            with pytest.raises(ClientError):  # It went with its last consumer.
+            with pytest.raises(ClientError):  # The queue was deleted with its last consumer.
                 await other.declare_queue(queues[1], passive=True)
 
 

@@ -35,16 +35,16 @@ async def test_an_answer_finds_who_asked(
             for n in range(2):
                 question = Message(b"%d?" % n, reply_to=REPLY_TO, correlation_id=str(n))
                 await asker.publish(question, queue)
-                asked = await expert.get(queue)
-                assert asked is not None
-                assert asked.reply_to is not None
-                assert asked.reply_to.startswith(REPLY_TO + ".")
-                await asked.ack()
-                answer = Message(b"%d!" % n, correlation_id=asked.correlation_id)
-                await expert.publish(answer, asked.reply_to)
+                request = await expert.get(queue)
+                assert request is not None
+                assert request.reply_to is not None
+                assert request.reply_to.startswith(REPLY_TO + ".")
+                await request.ack()
+                answer = Message(b"%d!" % n, correlation_id=request.correlation_id)
+                await expert.publish(answer, request.reply_to)
                 heard = await anext(aiter(answers))
                 assert (heard.body, heard.correlation_id) == (b"%d!" % n, str(n))
-        gone = asked.reply_to  # The name goes with the consumer.
+        gone = request.reply_to  # The name is valid as long as its consumer.
         with pytest.raises(ClientError):
             await expert.publish(Message(b"too late"), gone, mandatory=True)  # type: ignore[arg-type]
 

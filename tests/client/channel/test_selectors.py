@@ -20,20 +20,22 @@ SELECTOR = "x-filter-jms-selector"
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[LocalBroker]:
+def shared_broker() -> Iterator[LocalBroker]:
     with LocalBroker() as broker:
         yield broker
 
 
 @pytest.fixture(params=VERSIONS)
-def channel(shared: LocalBroker, request: pytest.FixtureRequest) -> Iterator[blocking.Channel]:
-    with channel_of(f"{shared.url}?version={request.param}") as channel:
+def channel(
+    shared_broker: LocalBroker, request: pytest.FixtureRequest
+) -> Iterator[blocking.Channel]:
+    with channel_of(f"{shared_broker.url}?version={request.param}") as channel:
         yield channel
 
 
 @pytest.fixture
-def other(shared: LocalBroker) -> Iterator[blocking.Channel]:
-    with blocking.connect(shared.url) as connection, connection.channel() as channel:
+def other(shared_broker: LocalBroker) -> Iterator[blocking.Channel]:
+    with blocking.connect(shared_broker.url) as connection, connection.channel() as channel:
         yield channel
 
 
@@ -51,36 +53,36 @@ def fill(channel: blocking.Channel, queue: str, count: int, start: int = 0) -> N
     channel.publish(b"", "nowhere")
 
 
-def seen(consumer: blocking.Consumer, count: int, *, ack: bool = True) -> list[int]:
-    found = []
+def receive_bodies(consumer: blocking.Consumer, count: int, *, ack: bool = True) -> list[int]:
+    received = []
     for _ in range(count):
         delivery = consumer.receive(PATIENCE_S)
         assert not delivery.redelivered
-        found.append(int(delivery.body))
+        received.append(int(delivery.body))
         if ack:
             delivery.ack()
-    return found
+    return received
 
 
-def all_of(consumer: blocking.Consumer) -> list[int]:
+def receive_all(consumer: blocking.Consumer) -> list[int]:
     """Return the messages until the broker ends the consumer."""
-    found = []
+    received = []
     try:
         for delivery in consumer:
             assert not delivery.redelivered
-            found.append(int(delivery.body))
+            received.append(int(delivery.body))
             delivery.ack()
     except ConsumerCancelled:
         pass
-    return found
+    return received
 
 
-def left(channel: blocking.Channel, queue: str) -> list[int]:
-    found = []
+def remaining_bodies(channel: blocking.Channel, queue: str) -> list[int]:
+    received = []
     while (message := channel.get(queue, no_ack=True)) is not None:
         assert not message.redelivered
-        found.append(int(message.body))
-    return found
+        received.append(int(message.body))
+    return received
 
 
 @pytest.mark.parametrize("argument", [SELECTOR, "x-apache-selector"])
@@ -89,10 +91,10 @@ def test_a_consumer_with_a_selector(
 ) -> None:
     fill(other, queue, 9)
     with channel.consume(queue, arguments={argument: "colour = 'red' AND n < 100"}) as consumer:
-        assert seen(consumer, 3) == [0, 3, 6]
+        assert receive_bodies(consumer, 3) == [0, 3, 6]
         fill(other, queue, 6, start=9)
-        assert seen(consumer, 2) == [9, 12]
-    assert left(other, queue) == [n for n in range(15) if n % 3]
+        assert receive_bodies(consumer, 2) == [9, 12]
+    assert remaining_bodies(other, queue) == [n for n in range(15) if n % 3]
 
 
 def test_a_selector_sees_all_properties_in_every_version(
@@ -126,21 +128,22 @@ def test_a_selector_sees_all_properties_in_every_version(
         if term.startswith("JMSMessageID"):
             continue  # A name that is no UUID is another in 0-10.
         with other.consume(queue, arguments={SELECTOR: term, "x-filter-no-consume": True}) as look:
-            assert seen(look, 1) == [1], term
+            assert receive_bodies(look, 1) == [1], term
     other.purge_queue(queue)
     other.publish(message, queue)  # and the other way round.
     with channel.consume(queue, arguments={SELECTOR: text}) as consumer:
-        assert seen(consumer, 1) == [1]
+        assert receive_bodies(consumer, 1) == [1]
     other.publish(Message(b"2", persistent=False), queue)
     bare = "JMSPriority = 4 AND JMSDeliveryMode = 'NON_PERSISTENT' AND JMSType IS NULL"
     with channel.consume(queue, arguments={SELECTOR: bare}) as consumer:
-        assert seen(consumer, 1) == [2]
+        assert receive_bodies(consumer, 1) == [2]
 
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ({"x-stream-offset": "first"}, "of queue type rabbit_classic_queue"),  # It would take.
+        # The consumer would acquire messages.
+        ({"x-stream-offset": "first"}, "of queue type rabbit_classic_queue"),
         ({"x-stream-filter": "a"}, "of queue type rabbit_classic_queue"),
         ({SELECTOR: "colour = 'red' AND"}, "it ends too early at position 19"),
         ({SELECTOR: "colour ~ 'red'"}, "unexpected '~' at position 8"),
@@ -165,15 +168,15 @@ def test_a_bad_selector_is_refused_and_nothing_changed(
     if isinstance(caught.value, ChannelClosed):
         assert caught.value.code in (406, 530, 542)
     assert other.declare_queue(queue, passive=True).consumer_count == 0
-    assert left(other, queue) == [0, 1]
+    assert remaining_bodies(other, queue) == [0, 1]
 
 
 def test_no_local(channel: blocking.Channel, other: blocking.Channel, queue: str) -> None:
     with channel.consume(queue, arguments={"x-qpid-no-local": True}) as consumer:
         fill(channel, queue, 3)
         fill(other, queue, 3, start=3)
-        assert seen(consumer, 3) == [3, 4, 5]
-    assert left(other, queue) == [0, 1, 2]
+        assert receive_bodies(consumer, 3) == [3, 4, 5]
+    assert remaining_bodies(other, queue) == [0, 1, 2]
 
 
 def test_a_browsing_consumer_takes_nothing(
@@ -181,11 +184,11 @@ def test_a_browsing_consumer_takes_nothing(
 ) -> None:
     fill(other, queue, 5)
     with channel.consume(queue, prefetch=2, arguments={"x-filter-no-consume": True}) as browser:
-        assert seen(browser, 5) == [0, 1, 2, 3, 4]
+        assert receive_bodies(browser, 5) == [0, 1, 2, 3, 4]
         fill(other, queue, 2, start=5)
-        assert seen(browser, 2, ack=False) == [5, 6]
+        assert receive_bodies(browser, 2, ack=False) == [5, 6]
         assert other.declare_queue(queue, passive=True).message_count == 7
-    assert left(other, queue) == list(range(7))
+    assert remaining_bodies(other, queue) == list(range(7))
 
 
 def test_a_browser_gives_nothing_back_that_it_does_not_have(
@@ -196,7 +199,7 @@ def test_a_browser_gives_nothing_back_that_it_does_not_have(
         deliveries = [browser.receive(PATIENCE_S) for _ in range(3)]
         deliveries[0].reject(requeue=True)
         deliveries[1].reject(requeue=False)
-    assert left(other, queue) == [0, 1, 2]
+    assert remaining_bodies(other, queue) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("look", ["x-browse", "x-filter-no-consume"])
@@ -209,10 +212,10 @@ def test_browsing_by_property_until_there_is_no_more(
         "x-filter-auto-close": True,
         SELECTOR: "colour = 'blue' AND n > 700",
     }
-    wanted = [n for n in range(1500) if n % 3 == 2 and n > 700]
+    expected = [n for n in range(1500) if n % 3 == 2 and n > 700]
     for _ in range(2):
         with channel.consume(queue, prefetch=50, arguments=arguments) as browser:
-            assert all_of(browser) == wanted
+            assert receive_all(browser) == expected
     assert other.declare_queue(queue, passive=True).message_count == 1500
     first = other.get(queue)
     assert first is not None
@@ -234,7 +237,7 @@ def test_browsing_from_a_position(
         "x-stream-offset": positions[6],
     }
     with channel.consume(queue, arguments=arguments) as browser:
-        assert all_of(browser) == [6, 7, 8, 9]
+        assert receive_all(browser) == [6, 7, 8, 9]
 
 
 def until_end(consumer: blocking.Consumer) -> Iterator[blocking.Delivery]:
@@ -252,10 +255,10 @@ def test_a_consumer_that_closes_itself_has_taken_all(
     fill(other, queue, 30)
     arguments: dict[str, Any] = {SELECTOR: "n >= 10", "x-filter-auto-close": True}
     with channel.consume(queue, prefetch=7, arguments=arguments) as consumer:
-        assert all_of(consumer) == list(range(10, 30))
-        with pytest.raises(ClientError, match="has had all there was for it"):
+        assert receive_all(consumer) == list(range(10, 30))
+        with pytest.raises(ClientError, match="has received all its messages"):
             consumer.receive()
-    assert left(other, queue) == list(range(10))
+    assert remaining_bodies(other, queue) == list(range(10))
 
 
 @pytest.mark.parametrize("kind", ["priority", "stream"])
@@ -263,8 +266,8 @@ def test_other_queues_are_browsed_as_well(
     channel: blocking.Channel, other: blocking.Channel, name: Callable[..., str], kind: str
 ) -> None:
     queue = name(kind)
-    made = {"x-queue-type": "stream"} if kind == "stream" else {"x-max-priority": 9}
-    other.declare_queue(queue, durable=kind == "stream", arguments=made)
+    queue_arguments = {"x-queue-type": "stream"} if kind == "stream" else {"x-max-priority": 9}
+    other.declare_queue(queue, durable=kind == "stream", arguments=queue_arguments)
     for n in range(12):
         other.publish(Message(b"%d" % n, priority=n % 3, headers={"n": n}), queue)
     arguments: dict[str, Any] = {
@@ -273,11 +276,11 @@ def test_other_queues_are_browsed_as_well(
         SELECTOR: "n > 2",
     }
     with channel.consume(queue, prefetch=5, arguments=arguments) as browser:
-        found = all_of(browser)
+        received = receive_all(browser)
     priority = [5, 8, 11, 4, 7, 10, 3, 6, 9]
-    assert found == (list(range(3, 12)) if kind == "stream" else priority)
+    assert received == (list(range(3, 12)) if kind == "stream" else priority)
     with channel.consume(queue, prefetch=5, arguments={"x-browse": True}) as browser:
-        assert all_of(browser) == list(range(12))
+        assert receive_all(browser) == list(range(12))
 
 
 def test_a_selector_on_a_stream(
@@ -288,10 +291,10 @@ def test_a_selector_on_a_stream(
     fill(other, queue, 60)
     arguments: dict[str, Any] = {"x-stream-offset": 5, SELECTOR: "colour = 'green' OR n = 59"}
     with channel.consume(queue, prefetch=10, arguments=arguments) as reader:
-        wanted = [n for n in range(5, 60) if n % 3 == 1 or n == 59]
-        assert seen(reader, len(wanted)) == wanted
+        expected = [n for n in range(5, 60) if n % 3 == 1 or n == 59]
+        assert receive_bodies(reader, len(expected)) == expected
         fill(other, queue, 3, start=60)
-        assert seen(reader, 1) == [61]
+        assert receive_bodies(reader, 1) == [61]
 
 
 @pytest.mark.parametrize("kind", ["direct", "fanout", "topic", "headers"])
@@ -307,17 +310,17 @@ def test_a_selector_on_a_binding(
     channel.bind_queue(plain, exchange, "b", also)
     channel.bind_queue(plain, exchange, key, also)
     channel.bind_queue(chosen, exchange, key, {SELECTOR: "n % 2 = 0 AND JMSPriority > 4", **also})
-    for _ in range(2):  # The second time with remembered routes.
+    for _ in range(2):  # The second publish uses cached routes.
         for publisher in (channel, other):
             for n in range(4):
                 message = Message(b"%d" % n, priority=7, headers={"n": n, "colour": "red"})
                 publisher.publish(message, exchange=exchange, routing_key="a.b.c")
-        assert left(other, plain) == [0, 1, 2, 3] * 2
-        assert left(other, chosen) == [0, 2] * 2
+        assert remaining_bodies(other, plain) == [0, 1, 2, 3] * 2
+        assert remaining_bodies(other, chosen) == [0, 2] * 2
     other.publish(Message(b"9", headers={"n": 8, "colour": "red"}), "b", exchange=exchange)
     channel.unbind_queue(chosen, exchange, key, {SELECTOR: "n % 2 = 0 AND JMSPriority > 4", **also})
     other.publish(Message(b"4", priority=7, headers={"n": 4, "colour": "red"}), "a.b.c", exchange)
-    assert left(other, chosen) == []
+    assert remaining_bodies(other, chosen) == []
 
 
 def test_a_bad_selector_on_a_binding(
@@ -333,19 +336,19 @@ def test_a_bad_selector_on_a_binding(
 
 
 def test_a_flush_of_0_10_waits_until_all_was_looked_at(
-    shared: LocalBroker, other: blocking.Channel, queue: str
+    shared_broker: LocalBroker, other: blocking.Channel, queue: str
 ) -> None:
     fill(other, queue, 2000)
     with (
-        blocking.connect(f"{shared.url}?version=0-10") as connection,
+        blocking.connect(f"{shared_broker.url}?version=0-10") as connection,
         connection.session() as session,
     ):
         arguments: dict[str, Any] = {SELECTOR: "n >= 1998"}
         with session.subscribe(queue, arguments=arguments) as chosen:
             chosen.flow(10)
             chosen.flush()
-            found = [chosen.receive_nowait() for _ in range(3)]
-        assert [None if each is None else int(each.body) for each in found] == [1998, 1999, None]
+            received = [chosen.receive_nowait() for _ in range(3)]
+        assert [None if each is None else int(each.body) for each in received] == [1998, 1999, None]
         look = {SELECTOR: "n = 1997"}
         with session.subscribe(queue, acquire=False, arguments=look) as browser:
             browser.flow(10)
@@ -358,11 +361,11 @@ def test_a_flush_of_0_10_waits_until_all_was_looked_at(
 
 
 def test_a_flush_ends_when_the_credit_does(
-    shared: LocalBroker, other: blocking.Channel, queue: str
+    shared_broker: LocalBroker, other: blocking.Channel, queue: str
 ) -> None:
     fill(other, queue, 1600)
     with (
-        blocking.connect(f"{shared.url}?version=0-10") as connection,
+        blocking.connect(f"{shared_broker.url}?version=0-10") as connection,
         connection.session() as session,
     ):
         choices: tuple[dict[str, str | bool], ...] = (
@@ -379,6 +382,6 @@ def test_a_flush_ends_when_the_credit_does(
                     assert chosen.receive_nowait() is None
 
 
-def test_clients_of_qpid_learn_that_the_broker_selects(shared: LocalBroker) -> None:
-    with blocking.connect(f"{shared.url}?version=0-10") as connection:
+def test_clients_of_qpid_learn_that_the_broker_selects(shared_broker: LocalBroker) -> None:
+    with blocking.connect(f"{shared_broker.url}?version=0-10") as connection:
         assert connection.server_properties["qpid.features"] == ["qpid.jms-selector"]

@@ -81,7 +81,7 @@ SOON = Reconnect(delay_s=0.001, delay_max_s=0.05)
 
 
 class Events:
-    """The events of a connection, to wait for."""
+    """Records the events of a connection, and waits for them."""
 
     def __init__(self) -> None:
         self.seen: list[Event] = []
@@ -338,7 +338,7 @@ async def test_confirms_of_every_kind() -> None:
         peer.send(1, BasicAck(delivery_tag=2))
         peer.send(1, BasicAck(delivery_tag=3, multiple=True))
         peer.send(1, BasicNack(delivery_tag=4))
-        peer.send(1, BasicAck(delivery_tag=4))  # Twice: settled is settled.
+        peer.send(1, BasicAck(delivery_tag=4))  # A second ack of a settled tag has no effect.
         peer.send(1, BasicAck(delivery_tag=0, multiple=True))
 
     async with scripted(script) as broker, connect(broker.url) as connection:
@@ -374,7 +374,7 @@ async def test_the_number_of_unconfirmed_publishes_is_bounded() -> None:
 
 
 async def answer_topology(peer: Peer) -> list[object]:
-    """Take declarations until something else comes; return them all and that last."""
+    """Receive declarations up to another method; return the declarations and that method."""
     seen: list[object] = []
     replies = {
         ExchangeDeclare: ExchangeDeclareOk(),
@@ -401,7 +401,8 @@ async def answer_topology(peer: Peer) -> list[object]:
             peer.send(event.channel, BasicConsumeOk(consumer_tag=method.consumer_tag))  # type: ignore[attr-defined]
         elif type(method) in replies:
             peer.send(event.channel, replies[type(method)])  # type: ignore[attr-defined]
-        elif not isinstance(method, ChannelClose):  # Which the machine answers itself.
+        elif not isinstance(method, ChannelClose):
+            # The protocol machine answers channel.close by itself.
             return seen
 
 
@@ -601,7 +602,7 @@ async def test_a_transaction_does_not_survive_its_connection() -> None:
         await peer.greet()
         await peer.expect(TxSelect)
         peer.send(1, TxSelectOk())
-        await peer.expect(ConnectionClose)  # No publish, no commit.
+        await peer.expect(ConnectionClose)  # Neither a publish nor a commit was sent.
 
     events = Events()
     async with (
@@ -654,7 +655,7 @@ async def test_deliveries_of_a_lost_connection_cannot_be_acked() -> None:
             await events.next(Lost)
             await events.next(Recovered)
             assert not await stale.ack()
-            fresh = await consumer.receive()  # Not the third of the old ones.
+            fresh = await consumer.receive()  # Not the third of the messages before the loss.
             assert (fresh.body, fresh.redelivered) == (b"new", True)
             assert await fresh.ack()
 
@@ -662,7 +663,7 @@ async def test_deliveries_of_a_lost_connection_cannot_be_acked() -> None:
 async def test_a_queue_that_cannot_be_put_back_does_not_stop_the_rest(
     url: str, name: Name, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another program has declared it differently in the meantime."""
+    """Another program has declared the queue with other properties during the loss."""
     taken, kept = name("taken"), name("kept")
     events = Events()
     reachable = asyncio.Event()
@@ -771,7 +772,7 @@ async def test_tls_is_verified(authority: trustme.CA, tmp_path: Path, name: Name
 
 
 async def test_a_broker_that_restarts(headrace_process: ChildBroker, name: Name) -> None:
-    """Publisher and consumer go on through a clean stop and a kill; nothing confirmed is lost."""
+    """Publisher and consumer survive a clean stop and a kill; no confirmed message is lost."""
     queue = name("q")
     url = headrace_process.url
     loop = asyncio.get_running_loop()
@@ -799,7 +800,8 @@ async def test_a_broker_that_restarts(headrace_process: ChildBroker, name: Name)
                     confirmed.add(f"{number}")
 
             publishing = asyncio.create_task(publish())
-            while len(confirmed) < n * 300 + 50 or not seen:  # The consumer is there, too.
+            # And the consumer has received a message.
+            while len(confirmed) < n * 300 + 50 or not seen:
                 await asyncio.sleep(0)
             await loop.run_in_executor(None, how)
             await loop.run_in_executor(None, headrace_process.start)

@@ -15,7 +15,7 @@ OPEN_OK = b"\x00\x0a\x00\x29"  # Class and method of connection.open-ok.
 
 
 def test_a_connection_that_opens_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program is told that there is none, so the broker must not have one."""
+    """The call raised an error, so the broker must not keep the connection."""
     limits: list[asyncio.Timeout] = []
     links: list[Link] = []
     timeout, received = asyncio.timeout, Link.data_received
@@ -27,7 +27,7 @@ def test_a_connection_that_opens_when_the_time_is_over(monkeypatch: pytest.Monke
     def late(link: Link, data: bytes) -> None:
         if OPEN_OK in data:
             links.append(link)
-            limits[-1].reschedule(0.0)  # It ends before the one who waits is woken.
+            limits[-1].reschedule(0.0)  # The timeout ends before the waiting task is woken.
         received(link, data)
 
     monkeypatch.setattr(Link, "data_received", late)

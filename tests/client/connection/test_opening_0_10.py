@@ -17,8 +17,8 @@ from headrace.spec.tables import V0_9_1, V0_10
 from support.brokers.scripted_broker_0_10 import HungUp, Peer, scripted
 
 
-async def stay(peer: Peer) -> None:
-    """Let the client in, and answer until it goes."""
+async def serve_until_closed(peer: Peer) -> None:
+    """Accept the client, and answer until it closes the connection."""
     await peer.handshake()
     await peer.control(ConnectionClose)
 
@@ -49,7 +49,7 @@ async def test_another_version_ends_the_connection() -> None:
         await peer.reader.readexactly(8)
         peer.writer.write(V0_9_1.header)
         await peer.writer.drain()
-        ends.append(await peer.reader.read())  # Nothing more but the end.
+        ends.append(await peer.reader.read())  # Only the end of the stream.
 
     async with scripted(script) as url:
         with pytest.raises(ConnectFailed, match="does not speak AMQP 0-10"):
@@ -214,7 +214,7 @@ async def test_a_silent_broker_is_given_up_after_two_heartbeats() -> None:
             channel_max=10, max_frame_size=65535, heartbeat_min=0, heartbeat_max=1
         )
         await peer.handshake(tune=tune)
-        while await peer.reader.read(4096):  # Its heartbeats.
+        while await peer.reader.read(4096):  # The client's heartbeats.
             peer.heartbeats += 1
         assert peer.heartbeats
 

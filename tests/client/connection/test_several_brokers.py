@@ -40,8 +40,8 @@ EARLY = ("0-8", "0-9", "0-10")  # The versions in which brokers name others.
 every = pytest.mark.parametrize("version", [version.label for version in Version])
 
 
-class Seen(asyncio.Queue["Event"]):
-    """The events of a connection."""
+class EventLog(asyncio.Queue["Event"]):
+    """Records the events of a connection."""
 
     async def next(self, kind: type) -> Event:
         event = await self.get()
@@ -72,9 +72,9 @@ def unanswered() -> Iterator[str]:
 async def test_a_publisher_and_a_consumer_follow_the_broker_that_takes_over(
     tmp_path: Path, version: str
 ) -> None:
-    """Every message arrives once, in order, over three moves."""
+    """Every message arrives once and in order, over three changes of the broker."""
     with BrokerPair(tmp_path / "data") as pair:
-        seen = Seen()
+        seen = EventLog()
         async with connect(in_version(pair.url, version), on_event=seen.put_nowait) as connection:
             first = connection.address
             channel = await connection.channel()
@@ -114,7 +114,7 @@ async def test_a_reader_of_a_stream_goes_on_at_the_broker_that_takes_over(
 
 
 def test_publishes_of_the_blocking_client_survive_the_kill_of_a_broker(tmp_path: Path) -> None:
-    """A publish waits while no broker serves, and every number is in the stream once."""
+    """A publish waits while no broker accepts, and the stream has every number once."""
     with (
         BrokerPair(tmp_path / "data", processes=True) as pair,
         blocking.connect(pair.url) as connection,
@@ -136,9 +136,9 @@ def test_publishes_of_the_blocking_client_survive_the_kill_of_a_broker(tmp_path:
 
 
 async def test_a_broker_that_does_not_answer_delays_nothing(unanswered: str) -> None:
-    """Neither the first connection nor the next, though its time limit is far away."""
+    """A silent broker delays neither the first connection nor a reconnection."""
     queue = "?connection_timeout=400"
-    seen = Seen()
+    seen = EventLog()
     async with scripted(accept) as broker:
         url = f"amqp://{unanswered},127.0.0.1:{broker.port}/{queue}"
         async with connect(url, on_event=seen.put_nowait) as connection:
@@ -166,8 +166,8 @@ async def test_the_slower_of_two_brokers_is_given_up() -> None:
 
 
 async def test_two_brokers_that_answer_at_once_leave_one_connection() -> None:
-    """After a loss both are asked: the one that is not needed is hung up."""
-    seen = Seen()
+    """After a loss both brokers are tried; the slower connection is closed."""
+    seen = EventLog()
     both = asyncio.Barrier(2)
     gone = asyncio.Event()
 
@@ -195,7 +195,7 @@ async def test_a_broker_that_is_blocked_when_it_takes_over_says_so() -> None:
         await peer.handshake()
         peer.send(0, ConnectionBlocked(reason="low on disk"))
 
-    seen = Seen()
+    seen = EventLog()
     async with scripted(accept, refuse) as first, scripted(blocked) as second:
         url = f"amqp://127.0.0.1:{first.port},127.0.0.1:{second.port}"
         async with connect(url, on_event=seen.put_nowait) as connection:
@@ -218,7 +218,7 @@ async def test_the_error_names_every_broker() -> None:
 
 
 async def test_attempts_are_counted_at_each_broker() -> None:
-    seen = Seen()
+    seen = EventLog()
     async with scripted(accept, refuse) as first, scripted(refuse) as second:
         url = f"amqp://127.0.0.1:{first.port},127.0.0.1:{second.port}"
         few = Reconnect(delay_s=0.001, attempts=3)
@@ -243,8 +243,8 @@ async def test_a_refused_login_ends_the_search(headrace_broker: LocalBroker) -> 
 async def test_a_redirection_is_followed_to_the_broker_that_takes_over(
     tmp_path: Path, version: str
 ) -> None:
-    """A third broker, the only one that the client knows, says which one serves."""
-    seen = Seen()
+    """The configured broker redirects the client to the serving broker."""
+    seen = EventLog()
     with BrokerPair(tmp_path / "data") as pair:
         both = f"{pair.serving.host}:{pair.serving.port},{pair.other.host}:{pair.other.port}"
         with LocalBroker(redirect=f"/={both}") as third:
@@ -262,13 +262,13 @@ async def test_a_redirection_is_followed_to_the_broker_that_takes_over(
 
 @pytest.mark.parametrize("version", EARLY)
 async def test_known_hosts_are_tried_when_the_broker_is_gone(version: str) -> None:
-    seen = Seen()
+    seen = EventLog()
     with LocalBroker() as second:
         with LocalBroker(known_hosts=f"/=127.0.0.1:{second.port}") as first:
             connection = await connect(in_version(first.url, version), on_event=seen.put_nowait)
             assert f":{first.port}/" in connection.address
             stubborn = await connect(in_version(first.url, version) + "&insist=1", reconnect=None)
-            assert stubborn._brokers.known == []
+            assert stubborn._brokers.advertised == []
             await stubborn.close()
         await seen.next(Lost)
         await seen.next(Recovered)
@@ -280,7 +280,7 @@ def test_no_delay_between_several_brokers_is_long_in_the_first_minute() -> None:
     plain = Reconnect(jitter=0, attempts=12)
     one, several = list(plain.delays()), list(plain.delays(several=True))
     assert max(one) == 30
-    assert sum(several) == pytest.approx(sum(one))  # It does not give up sooner.
+    assert sum(several) == pytest.approx(sum(one))  # The total time is the same.
     first: list[float] = []
     while sum(first) < 60:
         first.append(several[len(first)])

@@ -120,7 +120,7 @@ ANSWERS: list[tuple[type[MethodBase], MethodBase | None]] = [
 
 
 class TicketCollector(EventCollector):
-    """Collects the tickets of publishes beside the events."""
+    """Records the tickets of publishes along with the events."""
 
     def __init__(self, version: Version) -> None:
         EventCollector.__init__(self, version, True)
@@ -397,7 +397,7 @@ async def test_the_client_says_who_it_is(version: str) -> None:
 async def test_ends_without_an_answer_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def script(peer: Peer) -> None:
         await peer.greet()
-        await peer.reader.read(1)  # Of channel.close; the machine would answer it.
+        await peer.reader.read(1)  # Read as bytes: the machine would answer channel.close.
         peer.hang_up()
 
     async with scripted_broker.scripted(script) as server:

@@ -246,7 +246,7 @@ def test_the_command(headrace_broker: LocalBroker, name: Callable[..., str]) -> 
 
 
 def test_a_commit_that_was_answered_survives_kill_9(tmp_path: Path) -> None:
-    """Commits go on while the broker is killed; each life begins with what was answered before."""
+    """Commits continue while the broker is killed; each restart has all answered commits."""
     answered = 0
 
     async def commit_until_killed(broker: ChildBroker, kill_after: int) -> int:

@@ -55,8 +55,8 @@ async def test_the_life_of_a_lease(
             letter = await channel.get(dead)
             assert letter is not None
             assert letter.body == b"1"
-            given = [await channel.get(queue) for _ in range(3)]
-            assert [(m.body, m.redelivered) for m in given if m is not None] == [
+            deliveries = [await channel.get(queue) for _ in range(3)]
+            assert [(m.body, m.redelivered) for m in deliveries if m is not None] == [
                 (b"3", True),
                 (b"4", True),
                 (b"5", False),
@@ -139,7 +139,7 @@ def test_leases_without_asyncio(headrace_broker: LocalBroker, name: Callable[...
 
 @pytest.mark.parametrize("durable", [False, True])
 async def test_what_is_leased_is_read_in_blocks(durable: bool, tmp_path: Path) -> None:
-    """Messages of any version, fresh and delivered before, whole and in parts."""
+    """Leased messages of every version, new and redelivered, read at once and in ranges."""
     with LocalBroker(tmp_path / "data" if durable else None) as broker:
         async with connect(broker.url) as connection, connection.channel() as channel:
             await channel.declare_queue("work")

@@ -27,7 +27,7 @@ VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
 async def fill(channel: Channel, queue: str, numbers: range, **properties: object) -> None:
     for n in numbers:
         await channel.publish_soon(Message(b"%d" % n, **properties), queue)  # type: ignore[arg-type]
-    await channel.publish(b"last", "nowhere")  # Confirmed behind all of them.
+    await channel.publish(b"last", "nowhere")  # Confirmed after all earlier messages.
 
 
 async def look(connection: Connection, queue: str, first: int, last: int) -> list[int]:
@@ -69,15 +69,15 @@ async def test_what_others_hold_is_not_shown(
         await fill(channel, queue, range(10))
         for n in range(10, 13):
             await fill(channel, queue, range(n, n + 1), priority=n - 9)
-        taken = [await channel.get(queue) for _ in range(4)]
-        assert [int(m.body) for m in taken if m is not None] == [12, 11, 10, 0]
-        assert taken[0] is not None
-        await taken[0].nack()
+        deliveries = [await channel.get(queue) for _ in range(4)]
+        assert [int(m.body) for m in deliveries if m is not None] == [12, 11, 10, 0]
+        assert deliveries[0] is not None
+        await deliveries[0].nack()
         async with Requests(connection) as requests:
             snapshot = await take_snapshot(requests, queue, parts=3)
             assert snapshot.messages == 10
-            found = [n for r in snapshot.ranges() for n in await look(connection, queue, *r)]
-            assert found == [*range(1, 10), 12]  # By position, whatever the priority.
+            positions = [n for r in snapshot.ranges() for n in await look(connection, queue, *r)]
+            assert positions == [*range(1, 10), 12]  # In order of position, not of priority.
             with pytest.raises(RequestRefused, match="no queue"):
                 await take_snapshot(requests, "nowhere")
 

@@ -70,8 +70,8 @@ def test_a_batch_becomes_visible_with_its_commit_once(connection: Connection) ->
         expected = [f"{part}.{n}" for part in range(3) for n in range(50)]
         assert bodies(connection, name) == expected
 
-        again = sink.commit(0, parts)
-        assert (again.last, again.already) == (0, True)
+        repeated = sink.commit(0, parts)
+        assert (repeated.last, repeated.already) == (0, True)
         assert bodies(connection, name) == []
     stream = connection.stream(log)
     read = [r.message().text() for batch in stream.read(0, 150) for r in batch]
@@ -147,11 +147,11 @@ def test_a_message_that_cannot_be_taken_is_named(connection: Connection) -> None
             with pytest.raises(StageError, match="routing key") as failed:
                 work.publish_many([b"a", long], "k" * 256)
             assert failed.value.index == 0
-        held = stage(connection, sink, 0, ["1", "2", "3"], full)
-        assert fails([full]).index == 0  # There is room, but it is promised.
+        reserving_stage = stage(connection, sink, 0, ["1", "2", "3"], full)
+        assert fails([full]).index == 0  # The free space is reserved by the prepared messages.
         with connection.channel() as channel:
             channel.publish("a guest", full)
-        sink.commit(0, [held])
+        sink.commit(0, [reserving_stage])
         assert bodies(connection, full) == ["1", "2", "3", "a guest"]
     with connection.channel() as channel:
         assert channel.declare_queue(name).message_count == 0
@@ -178,14 +178,14 @@ def test_an_owner_is_fenced_by_the_next(connection: Connection) -> None:
             stage(connection, old, 0, ["more"], name)
         assert refused.value.code == "conflict"
         with pytest.raises(RequestRefused) as refused:
-            new.commit(0, [zombie])  # It was rolled back.
+            new.commit(0, [zombie])  # The attempt was rolled back.
         assert refused.value.code == "not-found"
         new.commit(0, [stage(connection, new, 0, ["real"], name)])
         assert bodies(connection, name) == ["real"]
 
         new.release("query")
         with Sink(connection, "fenced") as other:
-            assert other.begin("another").last is None  # Its batches are its own.
+            assert other.begin("another").last is None  # Each owner has its own batch numbers.
             assert other.begin("query", force=True).epoch == other.epoch
 
 

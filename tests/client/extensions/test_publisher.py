@@ -77,7 +77,7 @@ async def test_what_comes_twice_is_taken_once(url: str, version: str, name: Name
 
 @every
 async def test_a_consumer_may_publish_what_it_got(url: str, version: str, name: Name) -> None:
-    """The id is taken out; the name and all other headers stay."""
+    """The broker removes the header with the id; the name and other headers stay."""
     async with connect(in_version(url, version)) as connection, connection.channel() as channel:
         await channel.declare_queue(name("q"))
         await channel.publish(numbered(3, name("p")), name("q"))
@@ -117,7 +117,7 @@ async def test_ids_count_with_the_commit(url: str, version: str, name: Name) -> 
 
 @pytest.mark.parametrize("version", ["0-9-1", "0-10"])
 async def test_what_was_refused_may_come_again(url: str, version: str, name: Name) -> None:
-    """Under its own id, also behind a higher one; and no queue has it before all have it."""
+    """A refused message may be published again with its id; no queue gets it before all can."""
     async with connect(in_version(url, version)) as connection, connection.channel() as channel:
         limits: dict[str, Any] = {"x-max-length": 1, "x-overflow": "reject-publish"}
         await channel.declare_queue(name("narrow"), arguments=limits)

@@ -50,7 +50,7 @@ Names: TypeAlias = Callable[[str], str]
 
 @asynccontextmanager
 async def session_on(url: str, **options: Any) -> AsyncIterator[Session]:
-    """A session on a connection of its own."""
+    """Yield a session on a connection of its own."""
     async with connect(f"{url}?version=0-10", reconnect=None) as connection:
         async with connection.session(**options) as session:
             yield session
@@ -88,25 +88,25 @@ async def test_browse_acquire_release_reject(url: str, name: Names) -> None:
         async with await session.subscribe(queue, acquire=False) as browser:
             await browser.flow(10)
             await browser.flush()
-            seen = [await browser.receive(PATIENCE_S) for _ in range(3)]
-            assert [each.text() for each in seen] == ["a", "b", "c"]
-            assert not any(each.acquired for each in seen)
+            transfers = [await browser.receive(PATIENCE_S) for _ in range(3)]
+            assert [each.text() for each in transfers] == ["a", "b", "c"]
+            assert not any(each.acquired for each in transfers)
             for settle in (session.accept, session.reject):
                 with pytest.raises(UsageError, match="acquired first"):
-                    await settle(seen[0])
+                    await settle(transfers[0])
             async with session_on(url) as other:
                 for settle in (other.accept, other.reject, other.release, other.acquire):  # type: ignore[assignment]
                     with pytest.raises(UsageError, match="another session"):
-                        await settle(seen[0])
-            had = await session.acquire(*seen[:2])
-            assert had == seen[:2]
-            async with session_on(url) as other:  # It cannot have what is taken.
+                        await settle(transfers[0])
+            had = await session.acquire(*transfers[:2])
+            assert had == transfers[:2]
+            async with session_on(url) as other:  # Acquired messages are not available to it.
                 async with await other.subscribe(queue, acquire=False) as second:
                     await second.flow(10)
                     await second.flush()
                     assert (await second.receive(PATIENCE_S)).text() == "c"
-            await session.accept(seen[0])
-            await session.release(seen[1], set_redelivered=True)
+            await session.accept(transfers[0])
+            await session.release(transfers[1], set_redelivered=True)
         async with await session.subscribe(queue) as subscription:
             await subscription.flow(2)
             first = await subscription.receive(PATIENCE_S)
@@ -129,7 +129,7 @@ async def test_credit_and_window(url: str, name: Names) -> None:
             await subscription.set_flow_mode(FlowMode.CREDIT)
             await subscription.flow(2)
             assert [(await subscription.receive(PATIENCE_S)).text() for _ in range(2)] == ["0", "1"]
-            await subscription.flush()  # Credit does not come back.
+            await subscription.flush()  # In credit mode an accept returns no credit.
             assert subscription.receive_nowait() is None
             await subscription.flow(1)
             assert (await subscription.receive(PATIENCE_S)).text() == "2"
@@ -139,7 +139,7 @@ async def test_credit_and_window(url: str, name: Names) -> None:
             one = await subscription.receive(PATIENCE_S)
             await session.sync()
             assert subscription.receive_nowait() is None
-            await session.accept(one)  # In window mode it does.
+            await session.accept(one)  # In window mode an accept returns credit.
             assert (await subscription.receive(PATIENCE_S)).text() == "4"
         await session.call(QueueDelete(queue=queue))
 
@@ -345,7 +345,7 @@ async def test_files(url: str, name: Names) -> None:
         delivery = await files.receive()
         assert (delivery.body, delivery.routing_key) == (body, queue)
         assert delivery.properties == properties
-        await files.publish(b"", queue)  # While others come.
+        await files.publish(b"", queue)  # While other files arrive.
         await files.reject(delivery, requeue=False)
         empty = await files.receive()
         assert empty.body == b""
@@ -381,9 +381,9 @@ def test_blocking_sessions(url: str, name: Names) -> None:
                 subscription.flow(1)
                 first = subscription.receive(PATIENCE_S)
                 session.release(first)
-                again = subscription.receive(PATIENCE_S)
-                assert {first.text(), again.text()} <= {"one", "two"}
-                session.accept(again)
+                redelivery = subscription.receive(PATIENCE_S)
+                assert {first.text(), redelivery.text()} <= {"one", "two"}
+                session.accept(redelivery)
                 subscription.stop()
                 while subscription.receive_nowait() is not None:
                     pass

@@ -24,7 +24,7 @@ Seen = list[tuple[int, bytes, bytes, str, str]]
 
 
 def messages() -> list[Message]:
-    """All kinds of headers and sizes; among them one that came out of another stream."""
+    """Return messages with headers and bodies of all kinds, one of them from another stream."""
     moment = datetime(2026, 1, 31, tzinfo=UTC)
     found = [
         Message(b"", persistent=False),
@@ -138,6 +138,6 @@ async def test_records_that_come_with_an_answer_do_not_slow_the_rest(
         async with connection.channel() as channel:
             await channel.declare_queue(name("s"), arguments=STREAM)
             await channel.publish_many((bytes(200) for _ in range(count)), name("s"))
-        seen = [block.count async for block in connection.stream(name("s")).read_blocks(0, count)]
-    assert sum(seen) == count
+        counts = [block.count async for block in connection.stream(name("s")).read_blocks(0, count)]
+    assert sum(counts) == count
     assert one_by_one < count // 4

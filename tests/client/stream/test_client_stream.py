@@ -56,7 +56,7 @@ async def test_offsets_and_ranges(url: str, name: Name) -> None:
         assert {record.exchange for record in records} == {""}
         part = await read_all(stream, 100, 110, batch_max=3, credit=4)
         assert part == records[100:110]
-        assert part == await read_all(stream, 100, 110)  # The same octets, again.
+        assert part == await read_all(stream, 100, 110)  # The same bytes as in the first read.
         assert await read_all(stream, 7, 7) == []
         assert records[3].message().body == b"3"
 
@@ -221,7 +221,8 @@ async def test_a_reader_is_remembered_by_its_tag(
         assert await read(3, **first) == [b"0", b"1", b"2"]
         assert await read(2) == [b"3", b"4"]
         assert await read(1, tag="other", **{"x-stream-offset": -2}) == [b"8"]
-        assert await read(1, **first) == [b"0"]  # Asked for; it is no step back.
+        # An explicit offset may be lower than the stored one.
+        assert await read(1, **first) == [b"0"]
         assert await read(1) == [b"5"]
         async with connection.channel() as channel:
             await channel.delete_queue(stream)

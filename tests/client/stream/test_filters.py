@@ -70,7 +70,7 @@ async def test_a_filter_gives_exactly_the_records_that_match(
 
 @every
 async def test_a_range_ends_by_itself(url: str, version: str, name: Name) -> None:
-    """A program's own consumer ends where it said, and its channel goes on."""
+    """A consumer of a range ends at its last offset, and its channel stays open."""
     async with connect(in_version(url, version)) as connection:
         await fill(connection, name("s"), 30)
         async with connection.channel() as channel:
@@ -127,7 +127,7 @@ async def test_a_deleted_stream_is_not_the_end_of_a_range(
 async def test_a_filtered_range_says_when_retention_overtook_it(
     url: str, version: str, name: Name
 ) -> None:
-    """Also in the middle, when the reader is slow: a gap is never passed over."""
+    """A slow reader gets an error when retention deletes records before it has read them."""
     limits: dict[str, Any] = {**STREAM, "x-max-length-bytes": 500_000}
     async with connect(in_version(url, version)) as connection:
         async with connection.channel() as channel:

@@ -33,13 +33,13 @@ async def test_a_key_goes_to_one_partition(
             await channel.declare_exchange(exchange, KIND, durable=True, arguments=arguments)
             for number in range(60):
                 await channel.publish(str(number).encode(), f"key-{number % 20}", exchange)
-            found = await super_stream(requests, exchange)
-            assert (found.type, found.by) == (KIND, "hash")
-            assert [p.stream for p in found.partitions] == [f"{exchange}-{k}" for k in range(3)]
-            assert [(p.number, p.key) for p in found.partitions] == [(0, "0"), (1, "1"), (2, "2")]
-            assert sum(p.next for p in found.partitions) == 60
+            state = await super_stream(requests, exchange)
+            assert (state.type, state.by) == (KIND, "hash")
+            assert [p.stream for p in state.partitions] == [f"{exchange}-{k}" for k in range(3)]
+            assert [(p.number, p.key) for p in state.partitions] == [(0, "0"), (1, "1"), (2, "2")]
+            assert sum(p.next for p in state.partitions) == 60
             homes: dict[str, str] = {}
-            for partition in found.partitions:
+            for partition in state.partitions:
                 stream = connection.stream(partition.stream)
                 async for batch in stream.read(0, partition.next):
                     for record in batch:
@@ -49,8 +49,8 @@ async def test_a_key_goes_to_one_partition(
             assert len(homes) == 20
             more = await add_partition(requests, exchange)
             assert [p.stream for p in more.partitions] == [f"{exchange}-{k}" for k in range(4)]
-            again = await add_partition(requests, exchange, f"{exchange}-3")
-            assert again == more
+            unchanged = await add_partition(requests, exchange, f"{exchange}-3")
+            assert unchanged == more
             await channel.declare_queue(
                 f"{exchange}-x", durable=True, arguments={"x-queue-type": "stream"}
             )
@@ -79,9 +79,9 @@ async def test_the_layout_of_rabbitmq(
                 await channel.declare_queue(stream, durable=True, arguments=arguments)
                 order = {"x-stream-partition-order": number}
                 await channel.bind_queue(stream, exchange, str(number), arguments=order)
-        found = await super_stream(requests, exchange)
-        assert (found.type, found.by) == ("direct", "key")
-        assert [p.stream for p in found.partitions] == [f"{exchange}-0", f"{exchange}-1"]
+        state = await super_stream(requests, exchange)
+        assert (state.type, state.by) == ("direct", "key")
+        assert [p.stream for p in state.partitions] == [f"{exchange}-0", f"{exchange}-1"]
         with pytest.raises(RequestRefused, match="not of type x-super-stream"):
             await add_partition(requests, exchange)
         with pytest.raises(RequestRefused, match="of no super stream"):
@@ -97,8 +97,8 @@ def test_it_survives_a_restart(tmp_path: Path) -> None:
         with blocking.connect(broker.url) as connection, connection.channel() as channel:
             channel.publish_many([b"x"] * 50, "one key", "s")
             with BlockingRequests(connection) as requests:
-                found = blocking_super_stream(requests, "s")
-            assert sorted(p.next for p in found.partitions) == [0, 0, 0, 100]
+                state = blocking_super_stream(requests, "s")
+            assert sorted(p.next for p in state.partitions) == [0, 0, 0, 100]
 
 
 def test_the_command(headrace_broker: LocalBroker, name: Callable[..., str]) -> None:
@@ -115,8 +115,8 @@ def test_the_command(headrace_broker: LocalBroker, name: Callable[..., str]) -> 
     assert run("show", exchange)[2].startswith(f"1\t{exchange}-1\t1\t0\t0\t")
     listed = [json.loads(line) for line in run("list", "--format", "json")]
     assert {"name": exchange, "partitions": 2} in listed
-    told = json.loads(run("show", "--format", "json", exchange)[1])
-    assert (told["number"], told["stream"], told["key"]) == (1, f"{exchange}-1", "1")
+    shown = json.loads(run("show", "--format", "json", exchange)[1])
+    assert (shown["number"], shown["stream"], shown["key"]) == (1, f"{exchange}-1", "1")
     assert len(run("add", "--no-header", exchange)) == 3
     assert len(run("add", "--no-header", exchange, f"{exchange}-more")) == 4
     run("create", "--partitions", "3", exchange, fails=True)

@@ -79,7 +79,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self.got: deque[Any] = deque()
-        self._columns = 0
+        self._wanted = 0
         self._resume: Callable[[], None] | None = None
 
     def __call__(self, *answer: object) -> None:
@@ -88,13 +88,13 @@ class Waiting:
 
     def count(self, wanted: int) -> Callable[[Callable[[], None]], None]:
         def wait(resume: Callable[[], None]) -> None:
-            self._columns, self._resume = wanted, resume
+            self._wanted, self._resume = wanted, resume
             self._check()
 
         return wait
 
     def _check(self) -> None:
-        if self._resume and len(self.got) >= self._columns:
+        if self._resume and len(self.got) >= self._wanted:
             resume, self._resume = self._resume, None
             resume()
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.client.stream.blocks import BLOCK_OCTETS_MAX, Block
+from headrace.client.stream.blocks import BLOCK_BYTES_MAX, Block
 from headrace.columns.read.arrow import RecordError
 from headrace.columns.read.arrow import batches as batches_of
 from headrace.columns.read.header_columns import ARRIVAL_HEADER
@@ -169,7 +169,7 @@ def test_a_moment_after_the_calendar_is_null() -> None:
 def test_batches_are_bounded_in_records_and_octets() -> None:
     small = [record(offset) for offset in range(25_000)]
     assert [b.num_rows for b in batches("s", ("offset",), small)] == [10_000, 10_000, 5_000]
-    body = bytes(BLOCK_OCTETS_MAX // 2)
+    body = bytes(BLOCK_BYTES_MAX // 2)
     large = [record(offset, body=body) for offset in range(5)]
     assert [b.num_rows for b in batches("s", ("offset", "body"), large)] == [2, 2, 1]
 

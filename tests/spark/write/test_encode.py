@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.client.bulk.publisher import publishes_in
+from headrace.client.bulk.publisher import parse_publishes
 from headrace.client.message import decode_properties, encode_header
 from headrace.client.url import Secret
 from headrace.columns.options.options import WriteOptions
@@ -39,7 +39,7 @@ def published(batch: pa.RecordBatch, asked: WriteOptions) -> tuple[list[Any], di
     encoded = encode(asked, batch, None, FRAME_MAX)
     actual: list[Any] = []
     for octets, count in encoded.frames(1, FRAME_MAX, 5000):
-        publishes = publishes_in(octets)
+        publishes = parse_publishes(octets)
         assert len(publishes) == count
         actual += [
             (exchange.decode(), key.decode(), decode_properties(header), body)
@@ -120,7 +120,7 @@ def test_columns_say_what_rows_say(seed: int, asked: WriteOptions) -> None:
 def test_what_is_not_given_costs_no_column() -> None:
     batch = pa.RecordBatch.from_pydict({"value": ["a", "b"]})
     encoded = encode(options(exchange="", routing_key="q"), batch, None, FRAME_MAX)
-    assert encoded.properties.one
+    assert encoded.properties.is_constant
     good, bad = published(batch, options(exchange="", routing_key="q", persistent=False))
     assert [(key, body) for _, key, _, body in good] == [("q", b"a"), ("q", b"b")]
     assert good[0][2].delivery_mode is None
@@ -142,7 +142,7 @@ def test_rows_without_message_id_get_one_by_their_number() -> None:
     )
     encoded = encode(options(exchange="x"), batch, ("q:7:0:", 100), FRAME_MAX)
     ((octets, _),) = encoded.frames(1, FRAME_MAX)
-    actual = [decode_properties(header).message_id for _, _, header, _ in publishes_in(octets)]
+    actual = [decode_properties(header).message_id for _, _, header, _ in parse_publishes(octets)]
     assert actual == ["q:7:0:100", "mine", "q:7:0:103"]
     assert [encoded.row_of(index) for index in range(3)] == [0, 2, 3]
     assert encoded.errors[1].reason == "the body is null"

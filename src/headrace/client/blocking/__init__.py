@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client for programs without asyncio: the same calls, which block.
+"""The client for programs without asyncio: the calls of the asyncio client, which block.
 
-The asyncio client runs on one thread for all connections of the process. So heartbeats are sent
-while the program computes, and a consumer's messages have arrived when it asks for the next.
-Everything may be used from any thread. `timeout_s` of `connect` bounds every call, in seconds.
+One background thread runs the asyncio client for all connections of the process. So heartbeats are
+sent while the program computes, and messages are prefetched. All objects may be used from any
+thread. `timeout_s` of `connect` bounds every call, in seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.client.blocking.backlog import Confirmation
 from headrace.client.blocking.calls import ConnectionCalls
 from headrace.client.blocking.channel import Channel, Consumer, Delivery, Transaction
-from headrace.client.blocking.loop_thread import LOOP, leave
+from headrace.client.blocking.loop_thread import LOOP, leave_interrupted
 from headrace.client.blocking.session import Session, Subscription
 from headrace.client.blocking.stream import Stream
 from headrace.client.channel.closing import Closing
@@ -77,7 +77,7 @@ class Connection(ConnectionCalls, Closing):
                 on_return=on_return,
             )
 
-        return Channel(self._run(open_channel(), unwanted=leave), self._timeout_s)
+        return Channel(self._run(open_channel(), discard=leave_interrupted), self._timeout_s)
 
     def session(
         self, name: str | bytes = "", *, timeout_s: int | None = 0, force: bool = False
@@ -91,19 +91,19 @@ class Connection(ConnectionCalls, Closing):
         async def open_session() -> _session.Session:
             return await self._source.session(name, timeout_s=timeout_s, force=force)
 
-        return Session(self._run(open_session(), unwanted=leave), self._timeout_s)
+        return Session(self._run(open_session(), discard=leave_interrupted), self._timeout_s)
 
     def stream(self, name: str) -> Stream:
         """Return a stream, to be read by offset."""
         return Stream(self._source.stream(name), self._timeout_s)
 
     def wait_ready(self) -> None:
-        """Wait until the connection is usable, or closed for good."""
+        """Wait until the connection is ready, or closed for good; raises TimeoutError."""
         LOOP.run(self._source.ready(), self._timeout_s)
 
     def close(self) -> None:
         """Close the connection. Unconfirmed publishes fail, unacked messages are requeued."""
-        LOOP.run(self._source.close(), lasting=True)
+        LOOP.run(self._source.close(), must_finish=True)
 
 
 def connect(
@@ -119,8 +119,9 @@ def connect(
 ) -> Connection:
     """Connect to a broker; `with` closes the connection.
 
-    `timeout_s` bounds every call on the connection, in seconds: TimeoutError. Callbacks run on the
-    client's own thread and must not block. All else is as for the asyncio `connect`.
+    A call that takes more than `timeout_s` seconds raises TimeoutError (None: no limit). Callbacks
+    run on the client's own thread and must not block. The other arguments are those of
+    `headrace.client.connect`.
     """
 
     async def open_connection() -> _connection.Connection:
@@ -134,4 +135,4 @@ def connect(
             held_max=held_max,
         )
 
-    return Connection(LOOP.run(open_connection(), timeout_s, unwanted=leave), timeout_s)
+    return Connection(LOOP.run(open_connection(), timeout_s, discard=leave_interrupted), timeout_s)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishes of programs without asyncio: their way to the loop, and the way of their outcomes back.
+"""The unconfirmed publishes of a blocking channel, and the queue of what it could not send at once.
 
-A publishing thread encodes the message and appends it to a list. The loop's thread wakes once for
-all waiting messages and sends them; it reports their outcomes in groups as well. `Backlog` bounds
-the unconfirmed publishes; `OutgoingQueue` keeps the order of publishes and settlements that cannot
-be sent at once.
+A publishing thread encodes the message and appends it to a list (`loop_thread.Handover`). The
+loop's thread wakes once for all messages of the list and sends them. It notifies the waiting
+threads once for all outcomes of one turn of the loop. `Backlog` bounds the unconfirmed publishes.
+`ChannelOutbox` keeps the order of publishes and settlements that cannot be sent at once.
 """
 
 from __future__ import annotations
@@ -28,30 +28,33 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-UNCONFIRMED_OCTETS_MAX = 16 << 20  # Bodies of unconfirmed publishes of one channel.
-ROOM_AGAIN = 3 / 4  # Waiting threads continue when the backlog is below this share of a limit.
+UNCONFIRMED_BYTES_MAX = 16 << 20  # The maximum bytes of bodies unconfirmed on one channel.
+RESUME_FRACTION = 3 / 4  # Blocked publishers resume when the backlog is below this part of a limit.
 
 
 class Confirmation:
-    """The outcome of a publish in flight."""
+    """The outcome of one publish, which any thread can wait for.
 
-    __slots__ = ("_backlog", "_error", "_known", "_octets", "_timeout_s")
+    `ChannelOutbox` sets it on the loop's thread, as it would set a future.
+    """
 
-    def __init__(self, backlog: Backlog, octets: int, timeout_s: float | None) -> None:
+    __slots__ = ("_backlog", "_error", "_is_known", "_size", "_timeout_s")
+
+    def __init__(self, backlog: Backlog, size: int, timeout_s: float | None) -> None:
         self._backlog = backlog
-        self._octets = octets
+        self._size = size
         self._timeout_s = timeout_s
-        self._known = False
+        self._is_known = False
         self._error: BaseException | None = None
 
     @property
     def is_known(self) -> bool:
-        """True if the broker has answered."""
-        return self._known
+        """True if the publish has an outcome: confirmed, refused, returned or lost."""
+        return self._is_known
 
     def wait(self) -> None:
-        """Wait for the broker's confirm; raise what `publish` would raise."""
-        if not self._known:
+        """Wait for the broker's confirm; raises the errors of `publish`, and TimeoutError."""
+        if not self._is_known:
             self._backlog.wait_for(self, self._timeout_s)
         if self._error is not None:
             raise self._error
@@ -59,144 +62,149 @@ class Confirmation:
     # --- For the loop's thread ----------------------------------------------------------------
 
     def done(self) -> bool:
-        """Return True if the outcome is known."""
-        return self._known
+        """Return True if the publish has an outcome."""
+        return self._is_known
 
     def abandon(self) -> None:
-        """The publish was not sent."""
-        if not self._known:
+        """Remove a publish that was not sent from the backlog."""
+        if not self._is_known:
             self.set_result(None)
 
     def set_result(self, result: None, /) -> None:
-        """The broker has confirmed the message."""
-        self._known = True
-        self._backlog.count_out(self._octets)
+        """Record that the broker has confirmed the message."""
+        self._is_known = True
+        self._backlog.remove(self._size)
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """The broker has not taken the message, or its confirm is lost."""
+        """Record that the broker refused or returned the message, or that its confirm is lost."""
         self._error = exception
         self.set_result(None)
 
 
 class Backlog:
-    """The publishes of one channel without an outcome, bounded by number and bytes."""
+    """The number and bytes of one channel's publishes without an outcome, with a limit for each."""
 
-    def __init__(self, unconfirmed_max: int, octets_max: int = UNCONFIRMED_OCTETS_MAX) -> None:
-        self._max = unconfirmed_max
-        self._octets_max = octets_max
+    def __init__(self, unconfirmed_max: int, bytes_max: int = UNCONFIRMED_BYTES_MAX) -> None:
+        self._count_max = unconfirmed_max
+        self._bytes_max = bytes_max
         self._lock = threading.Lock()
-        self._for_room: list[Wakeup] = []  # The threads that wait until the backlog has room.
-        self._for_outcomes: list[Wakeup] = []  # The threads that wait for an outcome.
-        self._count = self._octets = 0
-        self._settled = self._settled_octets = 0  # Outcomes not yet reported.
+        self._capacity_waiters: list[Wakeup] = []  # Threads blocked in `add`.
+        self._outcome_waiters: list[Wakeup] = []  # Threads blocked in `wait_for`.
+        self._count = self._bytes = 0
+        # Publishes settled in this turn of the loop, still part of the count and bytes.
+        self._settled_count = self._settled_bytes = 0
 
-    def add(self, octets: int, timeout_s: float | None) -> None:
-        """Count a publish in; wait while the backlog has too many publishes or bytes."""
-        if not self._try_count_in(octets):
-            counted_in = partial(self._try_count_in, octets)
-            self._wait(self._for_room, counted_in, timeout_s)
+    def add(self, size: int, timeout_s: float | None) -> None:
+        """Add a publish with a body of `size` bytes; wait while the backlog is full.
+
+        A body larger than the limit is added when the backlog is empty. Raises TimeoutError.
+        """
+        if not self._try_add(size):
+            try_add = partial(self._try_add, size)
+            self._wait(self._capacity_waiters, try_add, timeout_s)
 
     def wait_for(self, confirmation: Confirmation, timeout_s: float | None) -> None:
-        """Wait until an outcome is known."""
-        self._wait(self._for_outcomes, confirmation.done, timeout_s)
+        """Wait until a publish has its outcome; raises TimeoutError."""
+        self._wait(self._outcome_waiters, confirmation.done, timeout_s)
 
-    def count_out(self, octets: int) -> None:
-        """Count a publish out; threads are notified once in the next turn of the loop."""
-        if not self._settled:
-            asyncio.get_running_loop().call_soon(self._tell)
-        self._settled += 1
-        self._settled_octets += octets
+    def remove(self, size: int) -> None:
+        """Remove a settled publish; threads are notified once in the next turn of the loop."""
+        if not self._settled_count:
+            asyncio.get_running_loop().call_soon(self._notify_waiters)
+        self._settled_count += 1
+        self._settled_bytes += size
 
-    def _tell(self) -> None:
+    def _notify_waiters(self) -> None:
         with self._lock:
-            self._count -= self._settled
-            self._octets -= self._settled_octets
-            self._settled = self._settled_octets = 0
-            is_low = self._is_low()
-        _wake(self._for_outcomes)
-        if is_low:
-            _wake(self._for_room)
+            self._count -= self._settled_count
+            self._bytes -= self._settled_bytes
+            self._settled_count = self._settled_bytes = 0
+            has_capacity = self._has_capacity()
+        _wake_all(self._outcome_waiters)
+        if has_capacity:
+            _wake_all(self._capacity_waiters)
 
-    def _is_low(self) -> bool:
+    def _has_capacity(self) -> bool:
         return (
-            self._count <= self._max * ROOM_AGAIN and self._octets <= self._octets_max * ROOM_AGAIN
+            self._count <= self._count_max * RESUME_FRACTION
+            and self._bytes <= self._bytes_max * RESUME_FRACTION
         )
 
-    def _try_count_in(self, octets: int) -> bool:
+    def _try_add(self, size: int) -> bool:
         with self._lock:
             if self._count and (
-                self._count >= self._max or self._octets + octets > self._octets_max
+                self._count >= self._count_max or self._bytes + size > self._bytes_max
             ):
                 return False
             self._count += 1
-            self._octets += octets
+            self._bytes += size
             return True
 
     def _wait(
-        self, waiting: list[Wakeup], met: Callable[[], bool], timeout_s: float | None
+        self, waiters: list[Wakeup], condition: Callable[[], bool], timeout_s: float | None
     ) -> None:
         wakeup = Wakeup()
-        waiting.append(wakeup)
+        waiters.append(wakeup)
         try:
-            if not wakeup.wait(met, timeout_s):
+            if not wakeup.wait(condition, timeout_s):
                 raise TimeoutError(f"no answer within {timeout_s} s")
         finally:
-            waiting.remove(wakeup)
+            waiters.remove(wakeup)
 
 
-def _wake(waiting: list[Wakeup]) -> None:
-    for wakeup in waiting.copy():
+def _wake_all(waiters: list[Wakeup]) -> None:
+    for wakeup in waiters.copy():
         wakeup.wake()
 
 
-class OutgoingQueue:
-    """The publishes and settlements of one channel, in the program's order.
+class ChannelOutbox:
+    """Sends the publishes and settlements of one channel in the program's order.
 
-    Used on the loop's thread alone. The backlog and the prefetch bound its length.
+    All calls are on the loop's thread. The backlog and the prefetch bound the pending items.
     """
 
     def __init__(self, source: Channel) -> None:
         self._source = source
-        self._held: deque[Publication | Settlement] = deque()
-        self._sending: asyncio.Task[None] | None = None
+        self._pending: deque[Publication | Settlement] = deque()
+        self._sender: asyncio.Task[None] | None = None
 
-    def take(self, outgoing: Publication | Settlement) -> None:
+    def submit(self, item: Publication | Settlement) -> None:
         """Send an item now, or queue it after earlier ones."""
-        if self._held or not self._send_now(outgoing):
-            self._held.append(outgoing)
-            if self._sending is None:
-                self._sending = asyncio.get_running_loop().create_task(self._send_held())
+        if self._pending or not self._send_now(item):
+            self._pending.append(item)
+            if self._sender is None:
+                self._sender = asyncio.get_running_loop().create_task(self._send_pending())
 
     async def drain(self) -> None:
-        """Wait until everything taken so far is sent."""
-        if self._sending is not None:
-            await asyncio.shield(self._sending)
+        """Wait until all items submitted so far are sent."""
+        if self._sender is not None:
+            await asyncio.shield(self._sender)
 
-    def _send_now(self, outgoing: Publication | Settlement) -> bool:
-        if isinstance(outgoing, Publication):
+    def _send_now(self, item: Publication | Settlement) -> bool:
+        if isinstance(item, Publication):
             try:
-                return self._source.send_now(outgoing)
-            except Exception as error:  # noqa: BLE001 - The program hears of it.
-                outgoing.settle(error)
+                return self._source.send_now(item)
+            except Exception as error:  # noqa: BLE001 - The confirmation raises it.
+                item.settle(error)
                 return True
-        delivery, ack, multiple, requeue = outgoing
+        delivery, ack, multiple, requeue = item
         try:
             self._source.settle_now(delivery, ack=ack, multiple=multiple, requeue=requeue)
         except ClientError as error:
             log.warning("delivery %d was not settled: %s", delivery.delivery_tag, error)
         return True
 
-    async def _send_held(self) -> None:
+    async def _send_pending(self) -> None:
         try:
-            while self._held:
-                outgoing = self._held[0]
-                if isinstance(outgoing, Publication):
+            while self._pending:
+                item = self._pending[0]
+                if isinstance(item, Publication):
                     try:
-                        await self._source.send_publication(outgoing)
-                    except Exception as error:  # noqa: BLE001 - The program hears of it.
-                        outgoing.settle(error)
+                        await self._source.send_publication(item)
+                    except Exception as error:  # noqa: BLE001 - The confirmation raises it.
+                        item.settle(error)
                 else:
-                    self._send_now(outgoing)
-                self._held.popleft()
+                    self._send_now(item)
+                self._pending.popleft()
         finally:
-            self._sending = None
+            self._sender = None

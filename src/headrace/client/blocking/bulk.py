@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from headrace.client.blocking.loop_thread import Blocking, leave
+from headrace.client.blocking.loop_thread import BlockingWrapper, leave_interrupted
 from headrace.client.bulk import publisher as _publisher
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.client.bulk.publisher import Failure
 
 
-class BulkPublisher(Blocking):
+class BulkPublisher(BlockingWrapper):
     """Sends frames of `client.bulk.encode` and counts their confirms.
 
     `with` opens and closes its channel. Made for AMQP 0-9-1: other versions have no confirms,
@@ -31,7 +31,7 @@ class BulkPublisher(Blocking):
         self._source = _publisher.BulkPublisher(connection.source)
 
     def __enter__(self) -> Self:
-        self._run(self._source.__aenter__(), unwanted=leave)
+        self._run(self._source.__aenter__(), discard=leave_interrupted)
         return self
 
     def __exit__(
@@ -40,8 +40,8 @@ class BulkPublisher(Blocking):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        leaving = self._source.__aexit__(kind, error, traceback)
-        self._run(leaving, lasting=True)
+        exiting = self._source.__aexit__(kind, error, traceback)
+        self._run(exiting, must_finish=True)
 
     @property
     def number(self) -> int:
@@ -50,12 +50,12 @@ class BulkPublisher(Blocking):
 
     @property
     def frame_max(self) -> int:
-        """The maximum size of a frame in bytes."""
+        """The negotiated maximum size of a frame in bytes."""
         return self._source.frame_max
 
     @property
     def failures(self) -> dict[int, Failure]:
-        """Publishes that the broker did not take, by their number in order of sending."""
+        """The refused and returned publishes, by their number in order of sending."""
         return self._source.failures
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A channel for programs without asyncio, its consumers and deliveries."""
+"""Channels, consumers, deliveries and transactions for programs without asyncio."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
-from headrace.client.blocking.backlog import Backlog, Confirmation, OutgoingQueue
+from headrace.client.blocking.backlog import Backlog, ChannelOutbox, Confirmation
 from headrace.client.blocking.calls import ChannelCalls
-from headrace.client.blocking.loop_thread import HANDOVER, LOOP, Result, leave
+from headrace.client.blocking.loop_thread import HANDOVER, LOOP, Result, leave_interrupted
 from headrace.client.channel import batch as _batch
 from headrace.client.channel import channel as _channel
 from headrace.client.channel import consumer as _consumer
@@ -28,16 +28,16 @@ from headrace.client.message import Content, several
 if TYPE_CHECKING:
     from headrace.client.channel.declarations import Arguments
 
-_CHUNK = 500  # Messages of publish_many handed to the loop at once.
-_TAKE = 500  # Deliveries fetched from the loop at once.
+_CHUNK_MESSAGES = 500  # Messages of publish_many handed to the loop at once.
+_FETCH_MAX = 500  # Deliveries fetched from the loop at once.
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Delivery(_delivery.Delivered):
+class Delivery(_delivery.DeliveryBase):
     """A received message. Settle it with `ack`, `nack` or `reject`, unless consumed with `no_ack`.
 
-    Each returns False when the connection of the delivery is lost: the broker delivers the message
-    again. A second settlement raises UsageError.
+    A settlement returns False when the connection of the delivery is lost; the broker redelivers
+    the message. A second settlement raises UsageError.
     """
 
     def ack(self, *, multiple: bool = False) -> bool:
@@ -54,9 +54,10 @@ class Delivery(_delivery.Delivered):
 
     @contextmanager
     def process(self, *, requeue: bool = False) -> Iterator[Self]:
-        """Ack at the end of the block; reject when an error leaves it, and raise that.
+        """Ack at the end of the block; reject when the block raises an Exception.
 
-        KeyboardInterrupt and SystemExit say nothing about the message: it is requeued.
+        The error of the block is raised. KeyboardInterrupt and SystemExit are not caused by the
+        message, so they requeue it.
         """
         try:
             yield self
@@ -83,8 +84,8 @@ class Delivery(_delivery.Delivered):
         return True
 
 
-# The asyncio channel makes deliveries of this class for its blocking twin.
-_KIND = cast("type[_delivery.Delivery]", Delivery)
+# The asyncio channel makes deliveries of this class for a blocking channel.
+_DELIVERY_CLASS = cast("type[_delivery.Delivery]", Delivery)
 
 
 class Consumer:
@@ -96,10 +97,10 @@ class Consumer:
 
     def __init__(self, source: _consumer.Consumer) -> None:
         self._source = source
-        self._here: deque[_delivery.Delivery] = deque()
+        self._fetched: deque[_delivery.Delivery] = deque()
 
     def __enter__(self) -> Self:
-        LOOP.run(self._source.__aenter__(), unwanted=_consumer.Consumer.abandon)
+        LOOP.run(self._source.__aenter__(), discard=_consumer.Consumer.abandon)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -113,12 +114,12 @@ class Consumer:
 
     @property
     def queue(self) -> str:
-        """The queue it consumes from."""
+        """The name of the queue that the consumer was opened with."""
         return self._source.queue
 
     @property
     def tag(self) -> str:
-        """Its consumer tag."""
+        """The consumer tag."""
         return self._source.tag
 
     def receive(self, timeout_s: float | None = None) -> Delivery:
@@ -129,47 +130,47 @@ class Consumer:
             raise UsageError(self._source.why_over()) from None
 
     def cancel(self) -> None:
-        """Stop consuming; messages that were not handed out are requeued. Iteration ends."""
+        """Stop consuming, which ends iteration; messages not yet received are requeued."""
 
         async def cancel() -> None:
-            unwanted = list(self._here)
-            self._here.clear()
-            self._source.channel.put_back(unwanted)
+            undelivered = list(self._fetched)
+            self._fetched.clear()
+            self._source.channel.put_back(undelivered)
             await self._source.cancel()
 
-        LOOP.run(cancel(), lasting=True)
+        LOOP.run(cancel(), must_finish=True)
 
     def _next(self, timeout_s: float | None) -> Delivery:
         while True:
-            while self._here:
-                source = self._here.popleft()
-                # After a lost connection the broker redelivers it, but not without acks.
+            while self._fetched:
+                source = self._fetched.popleft()
+                # A stale delivery will be redelivered, except with no_ack: then it is settled.
                 if source.is_current() or source.settled:
                     return cast("Delivery", source)
-            if not LOOP.run(self._take(timeout_s)):
+            if not LOOP.run(self._fetch(timeout_s)):
                 raise StopIteration
 
-    async def _take(self, timeout_s: float | None) -> bool:
-        """Take deliveries to `_here`; return False at the end.
+    async def _fetch(self, timeout_s: float | None) -> bool:
+        """Fetch deliveries into `_fetched`; return False at the end of iteration.
 
-        They are there even if the thread that wanted them was interrupted.
+        If the calling thread is interrupted, the next call returns them.
         """
         try:
-            if not self._here:  # A call whose thread was interrupted may have filled it just now.
+            if not self._fetched:  # An interrupted call may have fetched deliveries just now.
                 async with asyncio.timeout(timeout_s):
-                    self._here.extend(await self._source.take(_TAKE))
+                    self._fetched.extend(await self._source.take(_FETCH_MAX))
             return True
-        except StopAsyncIteration:  # It cannot cross threads.
+        except StopAsyncIteration:  # A future cannot raise it in another thread.
             return False
         except TimeoutError:
             raise TimeoutError(f"no message within {timeout_s} s") from None
 
 
 class Transaction:
-    """`with channel.transaction():` commits at the end, rolls back when an exception leaves.
+    """A transaction: commits at the end of a `with` block, rolls back when the block raises.
 
-    When mandatory messages were returned, the commit has taken effect for the others; then the
-    first Returned is raised. `returned` holds them all.
+    If mandatory messages were returned, the first Returned is raised after the commit, which has
+    taken effect for the other messages. `returned` lists them all.
     """
 
     def __init__(self, source: _batch.Transaction, timeout_s: float | None) -> None:
@@ -182,7 +183,7 @@ class Transaction:
         return self._source.returned
 
     def __enter__(self) -> Self:
-        LOOP.run(self._source.__aenter__(), self._timeout_s, unwanted=leave)
+        LOOP.run(self._source.__aenter__(), self._timeout_s, discard=leave_interrupted)
         return self
 
     def __exit__(
@@ -191,8 +192,8 @@ class Transaction:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        ending = self._source.__aexit__(kind, error, traceback)
-        LOOP.run(ending, self._timeout_s, lasting=True)
+        exiting = self._source.__aexit__(kind, error, traceback)
+        LOOP.run(exiting, self._timeout_s, must_finish=True)
 
 
 class Channel(ChannelCalls, Closing):
@@ -201,18 +202,20 @@ class Channel(ChannelCalls, Closing):
     def __init__(self, source: _channel.Channel, timeout_s: float | None) -> None:
         self._source = source
         self._timeout_s = timeout_s
-        source.deliver_as(_KIND)
-        self._outbox = source.outbox = OutgoingQueue(source)
+        source.deliver_as(_DELIVERY_CLASS)
+        self._outbox = source.outbox = ChannelOutbox(source)
         self._backlog = Backlog(source.unconfirmed_max)
 
     def _run(
         self,
         work: Coroutine[object, None, Result],
         *,
-        lasting: bool = False,
-        unwanted: Callable[[Result], object] | None = None,
+        must_finish: bool = False,
+        discard: Callable[[Result], object] | None = None,
     ) -> Result:
-        return LOOP.run(work, self._timeout_s, self._outbox, lasting=lasting, unwanted=unwanted)
+        return LOOP.run(
+            work, self._timeout_s, self._outbox, must_finish=must_finish, discard=discard
+        )
 
     # --- Publishing ---------------------------------------------------------------------------
 
@@ -243,22 +246,22 @@ class Channel(ChannelCalls, Closing):
     ) -> Confirmation:
         """Publish a message and return its confirmation, to have many in flight.
 
-        It waits only while `unconfirmed_max` messages, or bodies of 16 MiB, are unconfirmed.
+        The call waits only while `unconfirmed_max` messages, or bodies of 16 MiB, are unconfirmed.
         """
-        LOOP.check()
+        LOOP.check_other_thread()
         source = self._source
         publication = Publication(message, exchange, routing_key, mandatory, source.ticket)
-        octets = len(publication.body)
-        self._backlog.add(octets, self._timeout_s)
-        confirmation = Confirmation(self._backlog, octets, self._timeout_s)
-        publication.confirmed = confirmation
+        size = len(publication.body)
+        self._backlog.add(size, self._timeout_s)
+        confirmation = Confirmation(self._backlog, size, self._timeout_s)
+        publication.outcome = confirmation
         try:
             if source.may_hand_over:
                 HANDOVER.add(self._outbox, publication)
-            else:  # The first of a channel, or one in a transaction.
+            else:  # The channel must select a mode first, or is in a transaction.
                 self._run(source.send_publication(publication))
         except BaseException:
-            LOOP.get().call_soon_threadsafe(confirmation.abandon)
+            LOOP.start().call_soon_threadsafe(confirmation.abandon)
             raise
         return confirmation
 
@@ -272,26 +275,26 @@ class Channel(ChannelCalls, Closing):
     ) -> int:
         """Publish messages, many in flight, and wait for all confirms; return their number.
 
-        After a failure no more are sent. It is raised once every message sent has its outcome.
+        The first failure stops the sending. It is raised once every message sent has its outcome.
         """
 
-        async def begin() -> _batch.Batch:
+        async def open_batch() -> _batch.Batch:
             return _batch.Batch(self._source, routing_key, exchange, mandatory=mandatory)
 
-        async def add(batch: _batch.Batch, chunk: list[Content]) -> None:
+        async def add_chunk(batch: _batch.Batch, chunk: list[Content]) -> None:
             for message in chunk:
                 await batch.add(message)
 
-        batch = self._run(begin())
-        rest = iter(several(messages))
-        while batch.failure is None and (chunk := list(islice(rest, _CHUNK))):
-            self._run(add(batch, chunk))
+        batch = self._run(open_batch())
+        remaining = iter(several(messages))
+        while batch.failure is None and (chunk := list(islice(remaining, _CHUNK_MESSAGES))):
+            self._run(add_chunk(batch, chunk))
         return self._run(batch.finish())
 
     def transaction(self) -> Transaction:
-        """Return a block whose publishes and acks take effect together at its end, or not at all.
+        """Return a context manager whose publishes and acks take effect together, or not at all.
 
-        Entering it raises UsageError on a channel that has published with confirms.
+        Entering raises UsageError on a channel that has published with confirms.
         """
         return Transaction(self._source.transaction(), self._timeout_s)
 
@@ -310,7 +313,7 @@ class Channel(ChannelCalls, Closing):
             if delivery is not None:
                 channel.put_back([delivery])
 
-        source = self._run(channel.get(queue, no_ack=no_ack), unwanted=put_back)
+        source = self._run(channel.get(queue, no_ack=no_ack), discard=put_back)
         return cast("Delivery | None", source)
 
     def consume(

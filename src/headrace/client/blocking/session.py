@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 
 class Subscription(SubscriptionCalls):
-    """Messages of one destination of a session. Iterate over it; `with` cancels it."""
+    """The messages of one destination of a session.
+
+    Iterate over it to receive them; `with` cancels the subscription at the end of the block.
+    """
 
     def __init__(self, source: _subscription.Subscription, timeout_s: float | None) -> None:
         self._source = source
         self._timeout_s = timeout_s
-        self._here: deque[Transfer] = deque()  # Taken from the loop by an interrupted thread.
+        self._fetched: deque[Transfer] = deque()  # Transfers fetched from the loop's thread.
 
     def __enter__(self) -> Self:
         return self
@@ -42,35 +45,35 @@ class Subscription(SubscriptionCalls):
 
     def receive(self, timeout_s: float | None = None) -> Transfer:
         """Wait for the next message; TimeoutError after `timeout_s` seconds."""
-        if not self._here:
-            LOOP.run(self._take(timeout_s))
-        return self._here.popleft()
+        if not self._fetched:
+            LOOP.run(self._fetch(timeout_s))
+        return self._fetched.popleft()
 
     def receive_nowait(self) -> Transfer | None:
         """Return the next message that has arrived, or None."""
 
-        async def take() -> None:
-            transfer = None if self._here else self._source.receive_nowait()
+        async def fetch() -> None:
+            transfer = None if self._fetched else self._source.receive_nowait()
             if transfer is not None:
-                self._here.append(transfer)
+                self._fetched.append(transfer)
 
-        if not self._here:
-            LOOP.run(take())
-        return self._here.popleft() if self._here else None
+        if not self._fetched:
+            LOOP.run(fetch())
+        return self._fetched.popleft() if self._fetched else None
 
     def cancel(self) -> None:
-        """Cancel the subscription. Messages that arrived and were not taken are released."""
+        """Cancel the subscription; messages that the program has not received are released."""
 
         async def cancel() -> None:
-            self._source.put_back(self._here)
-            self._here.clear()
+            self._source.put_back(self._fetched)
+            self._fetched.clear()
             await self._source.cancel()
 
-        LOOP.run(cancel(), self._timeout_s, lasting=True)
+        LOOP.run(cancel(), self._timeout_s, must_finish=True)
 
-    async def _take(self, timeout_s: float | None) -> None:
-        if not self._here:  # A call whose thread was interrupted may have filled it just now.
-            self._here.append(await self._source.receive(timeout_s))
+    async def _fetch(self, timeout_s: float | None) -> None:
+        if not self._fetched:  # An interrupted call may have fetched a transfer just now.
+            self._fetched.append(await self._source.receive(timeout_s))
 
 
 class Session(SessionCalls, Closing):
@@ -106,6 +109,6 @@ class Session(SessionCalls, Closing):
                 arguments=arguments,
                 window=window,
             ),
-            unwanted=self._source.give_up,
+            discard=self._source.give_up,
         )
         return Subscription(source, self._timeout_s)

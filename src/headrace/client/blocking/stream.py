@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Stream(StreamCalls):
     """A stream of a connection; get one with `connection.stream(name)`.
 
-    A read waits for records that have not arrived, for each batch or block up to the `timeout_s`
-    of the connection.
+    A read waits for records that have not arrived; each batch or block may take the `timeout_s` of
+    the connection.
     """
 
     def __init__(self, source: _stream.Stream, timeout_s: float | None) -> None:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits of a thread that a signal can interrupt.
+"""A blocking wait that Ctrl-C can always interrupt.
 
-Python handles a signal between two steps of a program, or when the signal interrupts a wait. A
-signal between the last step and the wait does neither: Ctrl-C would have no effect until the wait
-ends. So no wait is longer than SIGNAL_S, and a long wait consists of many short ones.
+Python runs a signal handler between two bytecodes, or when the signal interrupts a wait. A signal
+that arrives after the last bytecode and before the wait is handled after the wait only. So a long
+wait is split into waits of at most SIGNAL_DELAY_MAX_S seconds.
 
-A thread waits for a lock, which it acquires in one step. Conditions, and the events, queues and
-futures built on them, take several steps: a thread that is interrupted between two steps keeps
-their lock, and then both threads wait forever.
+The wait acquires a plain lock, which is one step. `threading.Condition`, and the events, queues
+and futures built on it, take several steps: an exception between two of them leaves their lock
+acquired, and both threads wait forever.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SIGNAL_S: Final = 0.5  # The longest delay of such a signal.
+SIGNAL_DELAY_MAX_S: Final = 0.5  # The maximum delay of a signal that arrives just before a wait.
 
 
 class Wakeup:
@@ -30,16 +30,18 @@ class Wakeup:
         self._lock.acquire()
 
     def wake(self) -> None:
-        """Wake the thread, now or at its next wait. Only one thread may call this."""
+        """Wake the thread, or end its next wait at once. Only one thread may call this."""
         if self._lock.locked():
             self._lock.release()
 
-    def wait(self, met: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Wait until `met` returns True, or for the timeout; return the last value of `met`."""
+    def wait(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Wait at most `timeout_s` seconds until `condition` is True; return its last value."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while not met():
-            left = SIGNAL_S if deadline is None else min(SIGNAL_S, deadline - time.monotonic())
-            if left <= 0:
+        while not condition():
+            wait_s = SIGNAL_DELAY_MAX_S
+            if deadline is not None:
+                wait_s = min(wait_s, deadline - time.monotonic())
+            if wait_s <= 0:
                 return False
-            self._lock.acquire(timeout=left)
+            self._lock.acquire(timeout=wait_s)
         return True

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of a queue in wire form, taken many at a time and acked in order.
+"""A consumer that returns undecoded messages in batches, and acks up to a delivery tag.
 
-This consumer is for programs that store messages elsewhere before they ack them. It does not
-reconnect: the broker redelivers unacked messages to the next consumer.
+It is for programs that store messages elsewhere before they ack them. It does not reconnect: the
+broker redelivers unacked messages to the next consumer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TAG: Final = "drain"
 
 
 class DrainedMessage(NamedTuple):
-    """A message as received."""
+    """A message as received, with its properties still encoded."""
 
     tag: int
     redelivered: bool
@@ -36,17 +36,17 @@ class BulkConsumer:
     """A consumer of one queue on a channel of its own."""
 
     def __init__(self, connection: Connection, queue: str, prefetch: int) -> None:
-        """At most `prefetch` messages are unacked at a time."""
+        """Consume from `queue` once started; at most `prefetch` messages are unacked at a time."""
         self._connection = connection
         self._queue = queue
         self._prefetch = prefetch
         self._channel: Channel | None = None
-        self._waiting: list[DrainedMessage] = []
+        self._messages: list[DrainedMessage] = []
         self._changed = asyncio.Event()
         self._error: ClientError | None = None
 
     async def start(self) -> None:
-        """Begin to consume."""
+        """Open the channel and begin to consume."""
         self._channel = await self._connection.channel(confirm=False)
         requests = (
             BasicQos(prefetch_count=self._prefetch),
@@ -59,28 +59,31 @@ class BulkConsumer:
             raise
 
     async def ready(self) -> int:
-        """Return the number of ready messages in the queue, plus those received and not taken."""
+        """Return the number of messages to take: ready in the queue, or received and not taken."""
         assert self._channel is not None, "it is not started"
         state = await self._channel.declare_queue(self._queue, passive=True)
-        return state.message_count + len(self._waiting)
+        return state.message_count + len(self._messages)
 
-    async def take(self, most: int, wait_s: float) -> list[DrainedMessage]:
-        """Return up to `most` messages; none when none arrives within `wait_s` seconds."""
-        if not self._waiting:
+    async def take(self, count_max: int, wait_s: float) -> list[DrainedMessage]:
+        """Return up to `count_max` messages; an empty list when `wait_s` seconds pass without one.
+
+        Raises ClientError when no more messages will arrive.
+        """
+        if not self._messages:
             try:
                 async with asyncio.timeout(wait_s):
-                    while not self._waiting:
+                    while not self._messages:
                         if self._error is not None:
                             raise fresh(self._error)
                         self._changed.clear()
                         await self._changed.wait()
             except TimeoutError:
                 return []
-        taken, self._waiting = self._waiting[:most], self._waiting[most:]
+        messages, self._messages = self._messages[:count_max], self._messages[count_max:]
         assert self._channel is not None
-        for each in taken:
-            self._channel.backpressure.release(len(each.body))
-        return taken
+        for message in messages:
+            self._channel.backpressure.release(len(message.body))
+        return messages
 
     def ack_up_to(self, tag: int) -> None:
         """Ack all messages up to a tag, unless the connection is lost."""
@@ -96,7 +99,7 @@ class BulkConsumer:
 
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
         """Take a message."""
-        self._waiting.append(
+        self._messages.append(
             DrainedMessage(
                 method.delivery_tag,
                 method.redelivered,
@@ -123,6 +126,6 @@ class BulkConsumer:
         self.fail(ConnectionLost("the connection was lost while a queue was read"))
 
     def fail(self, error: ClientError) -> None:
-        """No more messages will arrive."""
+        """Make later calls of `take` raise `error`, once the received messages are taken."""
         self._error = self._error or error
         self._changed.set()

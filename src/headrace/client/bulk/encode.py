@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many publishes of AMQP 0-8, 0-9 or 0-9-1, encoded at once into the frames of one channel.
 
-The parts of publishes are columns (:class:`Octets`): a value for each row, or one for all rows. A
-column may be the buffers of an Arrow array of type binary or string, which are read in place: no
-object is made for a row. The frames of one publish are::
+The fields of the publishes are columns (:class:`Octets`): a value for each row, or one for all
+rows. A column may be the buffers of an Arrow array of type binary or string. They are read in
+place, without an object for each row. The frames of one publish are::
 
     method   class 60, method 40, ticket, exchange, routing key, flags
     header   class 60, weight 0, size of the body, properties
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
         def buffers(self) -> list[ReadableBuffer | None]: ...
 
 
-SHORT_MAX = 255  # Octets of an exchange's name and of a routing key.
-FRAME_ROOM = 8  # Octets of a frame beside its payload.
-MANDATORY = 1  # A message that no queue gets is refused.
-OUTPUT = 1 << 18  # Octets that one call encodes, unless a single publish has more.
+SHORTSTR_SIZE_MAX = 255  # The maximum bytes of an exchange's name and of a routing key.
+FRAME_OVERHEAD = 8  # The bytes of a frame without its payload.
+MANDATORY = 1  # The flag of basic.publish: the broker returns a message that it cannot route.
+OUTPUT_SIZE_MAX = 1 << 18  # The maximum bytes of one call's frames, unless one publish has more.
 
 
 class RowError(ValueError):
-    """A row that cannot be published; ``row`` says which."""
+    """A row that cannot be published; ``row`` is its index, ``reason`` the cause."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(f"row {row}: {reason}")
@@ -58,7 +58,7 @@ class RowError(ValueError):
 
 
 class Octets:
-    """A column of octet strings."""
+    """A column of byte strings."""
 
     def __init__(
         self,
@@ -71,13 +71,14 @@ class Octets:
     ) -> None:
         """Without ``offsets``, ``data`` is the value of every row.
 
-        Else row i is ``data`` from the number ``first + i`` of ``offsets`` up to the next one;
-        these are signed, of ``width`` (4 or 8) octets each in the machine's order, as Arrow has
-        them. Both may be anything with a buffer; it must not change while the column is used.
+        Otherwise row i is ``data`` from the number ``first + i`` of ``offsets`` up to the next
+        number. The numbers are signed, of ``width`` (4 or 8) bytes in the machine's byte order, as
+        in Arrow. Both arguments are any object with a buffer, which must not change while the
+        column is used.
 
         Raises:
-            ValueError: the width is neither 4 nor 8, or ``offsets`` are too short, or they are
-                not in order, or go beyond ``data``.
+            ValueError: the width is neither 4 nor 8, or ``offsets`` are too few, not in order or
+                beyond the end of ``data``.
         """
         self.data = memoryview(data).cast("B")
         self.size = len(self.data)
@@ -86,12 +87,12 @@ class Octets:
         self.rows = rows
         if offsets is None:
             self.offsets = memoryview(b"")
-            self.one = True
+            self.is_constant = True
             return
-        self.one = False
+        self.is_constant = False
         self.offsets = memoryview(offsets).cast("B")
         if width not in (4, 8):
-            raise ValueError(f"offsets have 4 or 8 octets each, not {width}")
+            raise ValueError(f"offsets have 4 or 8 bytes each, not {width}")
         available = len(self.offsets) // width - 1 - first
         if rows < 0:
             self.rows = max(available, 0)
@@ -101,7 +102,7 @@ class Octets:
 
     @classmethod
     def of(cls, values: Iterable[bytes]) -> Octets:
-        """Return the column of some octet strings."""
+        """Return a column of these byte strings."""
         values = list(values)
         ends = array("q", accumulate(map(len, values), initial=0))
         return cls(b"".join(values), ends)
@@ -114,7 +115,7 @@ class Octets:
             ValueError: it has nulls.
         """
         if column.null_count:
-            raise ValueError("a column with nulls has no octets for every row")
+            raise ValueError("a column with nulls has no bytes for every row")
         _, offsets, data = column.buffers()
         width = 8 if str(column.type).startswith("large_") else 4
         if not len(column):
@@ -128,20 +129,22 @@ class Octets:
         )
 
     def check(self) -> None:
-        """Make sure that every row lies within the data."""
+        """Check that every row lies within the data; raises ValueError."""
         offsets = start(self.offsets)
-        i = self.first
-        stop = i + self.rows
-        before = native(offsets, i, self.width) if stop >= i and len(self.offsets) else 0
-        if before < 0:
+        index = self.first
+        stop = index + self.rows
+        previous_end = (
+            native(offsets, index, self.width) if stop >= index and len(self.offsets) else 0
+        )
+        if previous_end < 0:
             raise ValueError("an offset of a column is negative")
-        while i < stop:
-            i += 1
-            end = native(offsets, i, self.width)
-            if end < before:
-                raise ValueError(f"offset {i} of a column is less than the one before")
-            before = end
-        if before > self.size:
+        while index < stop:
+            index += 1
+            end = native(offsets, index, self.width)
+            if end < previous_end:
+                raise ValueError(f"offset {index} of a column is less than the one before")
+            previous_end = end
+        if previous_end > self.size:
             raise ValueError("the offsets of a column go beyond its data")
 
 
@@ -164,33 +167,35 @@ def encode_publishes(
     first: int,
     stop: int,
     flags: int = MANDATORY,
-    octets_max: int = OUTPUT,
+    octets_max: int = OUTPUT_SIZE_MAX,
 ) -> tuple[bytearray, int]:
     """Return the frames of publishes on channel ``number``, and the next row.
 
     Rows are encoded from ``first`` on, up to ``stop`` exclusive or until the frames have
-    ``octets_max`` octets; at least one row is. ``properties`` are as :func:`properties_of` makes
-    them. No frame is larger than ``frame_max``.
+    ``octets_max`` bytes; at least one row is. Each row of ``properties`` is a result of
+    :func:`properties_of`. No frame is larger than ``frame_max``.
 
     Raises:
-        RowError: an exchange or a routing key has more than ``SHORT_MAX`` octets, or the
+        RowError: an exchange or a routing key has more than ``SHORTSTR_SIZE_MAX`` bytes, or the
             properties of a row do not fit into a frame.
         ValueError: a column has fewer rows than ``stop``.
     """
     for column in (exchange, routing_key, properties, body):
-        if not column.one and column.rows < stop:
+        if not column.is_constant and column.rows < stop:
             raise ValueError(f"a column has {column.rows} rows, fewer than {stop}")
-    limit = frame_max - FRAME_ROOM
-    following, total = measure(
-        limit, exchange, routing_key, properties, body, first, stop, octets_max
+    payload_max = frame_max - FRAME_OVERHEAD
+    next_row, total_size = measure_frames(
+        payload_max, exchange, routing_key, properties, body, first, stop, octets_max
     )
-    out = bytearray(total)
-    fill(out, number, limit, exchange, routing_key, properties, body, first, following, flags)
-    return out, following
+    frames = bytearray(total_size)
+    write_frames(
+        frames, number, payload_max, exchange, routing_key, properties, body, first, next_row, flags
+    )
+    return frames, next_row
 
 
-def measure(
-    limit: int,
+def measure_frames(
+    payload_max: int,
     exchange: Octets,
     routing_key: Octets,
     properties: Octets,
@@ -199,52 +204,52 @@ def measure(
     stop: int,
     octets_max: int,
 ) -> tuple[int, int]:
-    """Return the row before which the frames have enough octets, and how many these are."""
-    total = 0
+    """Return the row after the last one to encode, and the size of all frames in bytes."""
+    total_size = 0
     row = first
     exchange_len = exchange.size
     key_len = routing_key.size
     properties_len = properties.size
     body_len = body.size
-    while row < stop and total < octets_max:
-        if not exchange.one:
-            exchange_len = length(exchange, row)
-        if not routing_key.one:
-            key_len = length(routing_key, row)
-        if not properties.one:
-            properties_len = length(properties, row)
-        if not body.one:
-            body_len = length(body, row)
-        if exchange_len > SHORT_MAX:
-            raise RowError(row, f"the exchange's name has more than {SHORT_MAX} octets")
-        if key_len > SHORT_MAX:
-            raise RowError(row, f"the routing key has more than {SHORT_MAX} octets")
-        if properties_len < 2 or properties_len + 12 > limit:
+    while row < stop and total_size < octets_max:
+        if not exchange.is_constant:
+            exchange_len = row_size(exchange, row)
+        if not routing_key.is_constant:
+            key_len = row_size(routing_key, row)
+        if not properties.is_constant:
+            properties_len = row_size(properties, row)
+        if not body.is_constant:
+            body_len = row_size(body, row)
+        if exchange_len > SHORTSTR_SIZE_MAX:
+            raise RowError(row, f"the exchange's name has more than {SHORTSTR_SIZE_MAX} bytes")
+        if key_len > SHORTSTR_SIZE_MAX:
+            raise RowError(row, f"the routing key has more than {SHORTSTR_SIZE_MAX} bytes")
+        if properties_len < 2 or properties_len + 12 > payload_max:
             raise RowError(row, "the properties do not fit into a frame")
-        total += 37 + exchange_len + key_len + properties_len + body_len
-        total += (body_len + limit - 1) // limit * 8
+        total_size += 37 + exchange_len + key_len + properties_len + body_len
+        total_size += (body_len + payload_max - 1) // payload_max * 8
         row += 1
-    return row, total
+    return row, total_size
 
 
-def length(column: Octets, row: int) -> int:
-    """Return how many octets a row of a column with offsets has."""
+def row_size(column: Octets, row: int) -> int:
+    """Return the size of a row in bytes; the column must have offsets."""
     offsets = start(column.offsets)
-    i = column.first + row
-    return native(offsets, i + 1, column.width) - native(offsets, i, column.width)
+    index = column.first + row
+    return native(offsets, index + 1, column.width) - native(offsets, index, column.width)
 
 
-def place(column: Octets, row: int) -> int:
-    """Return where in its column's data a row begins."""
-    if column.one:
+def row_start(column: Octets, row: int) -> int:
+    """Return the position of a row in its column's data."""
+    if column.is_constant:
         return 0
     return native(start(column.offsets), column.first + row, column.width)
 
 
-def fill(
-    out: bytearray,
+def write_frames(
+    frames: bytearray,
     number: int,
-    limit: int,
+    payload_max: int,
     exchange: Octets,
     routing_key: Octets,
     properties: Octets,
@@ -253,10 +258,10 @@ def fill(
     stop: int,
     flags: int,
 ) -> None:
-    """Write the frames of rows that :func:`measure` has looked at; ``out`` is as large as they."""
-    # One function, because each step moves the write position, which is a C local.
-    b = out
-    at = 0
+    """Write the frames of rows that :func:`measure_frames` has checked; they fill ``frames``."""
+    # One function, because each step moves the write position, a local variable in C.
+    buffer = frames
+    position = 0
     row = first
     exchanges = start(exchange.data)
     keys = start(routing_key.data)
@@ -267,51 +272,51 @@ def fill(
     properties_len = properties.size
     body_len = body.size
     while row < stop:
-        if not exchange.one:
-            exchange_len = length(exchange, row)
-        if not routing_key.one:
-            key_len = length(routing_key, row)
-        if not properties.one:
-            properties_len = length(properties, row)
-        if not body.one:
-            body_len = length(body, row)
-        b[at] = 1
-        put16(b, at + 1, number)
-        put32(b, at + 3, 9 + exchange_len + key_len)
-        put32(b, at + 7, BASIC_PUBLISH)
-        put16(b, at + 11, 0)
-        at += 13
-        b[at] = exchange_len
-        lo = place(exchange, row)
-        copy(b, at + 1, exchanges, lo, lo + exchange_len)
-        at += 1 + exchange_len
-        b[at] = key_len
-        lo = place(routing_key, row)
-        copy(b, at + 1, keys, lo, lo + key_len)
-        at += 1 + key_len
-        b[at] = flags
-        b[at + 1] = 0xCE
-        b[at + 2] = 2
-        put16(b, at + 3, number)
-        put32(b, at + 5, 12 + properties_len)
-        put32(b, at + 9, BASIC_HEADER)
-        put64(b, at + 13, body_len)
-        at += 21
-        lo = place(properties, row)
-        copy(b, at, headers, lo, lo + properties_len)
-        at += properties_len
-        b[at] = 0xCE
-        at += 1
-        lo = place(body, row)
-        hi = lo + body_len
-        while lo < hi:
-            end = min(hi, lo + limit)
-            b[at] = 3
-            put16(b, at + 1, number)
-            put32(b, at + 3, end - lo)
-            copy(b, at + 7, bodies, lo, end)
-            at += 7 + end - lo
-            b[at] = 0xCE
-            at += 1
-            lo = end
+        if not exchange.is_constant:
+            exchange_len = row_size(exchange, row)
+        if not routing_key.is_constant:
+            key_len = row_size(routing_key, row)
+        if not properties.is_constant:
+            properties_len = row_size(properties, row)
+        if not body.is_constant:
+            body_len = row_size(body, row)
+        buffer[position] = 1
+        put16(buffer, position + 1, number)
+        put32(buffer, position + 3, 9 + exchange_len + key_len)
+        put32(buffer, position + 7, BASIC_PUBLISH)
+        put16(buffer, position + 11, 0)
+        position += 13
+        buffer[position] = exchange_len
+        begin = row_start(exchange, row)
+        copy(buffer, position + 1, exchanges, begin, begin + exchange_len)
+        position += 1 + exchange_len
+        buffer[position] = key_len
+        begin = row_start(routing_key, row)
+        copy(buffer, position + 1, keys, begin, begin + key_len)
+        position += 1 + key_len
+        buffer[position] = flags
+        buffer[position + 1] = 0xCE
+        buffer[position + 2] = 2
+        put16(buffer, position + 3, number)
+        put32(buffer, position + 5, 12 + properties_len)
+        put32(buffer, position + 9, BASIC_HEADER)
+        put64(buffer, position + 13, body_len)
+        position += 21
+        begin = row_start(properties, row)
+        copy(buffer, position, headers, begin, begin + properties_len)
+        position += properties_len
+        buffer[position] = 0xCE
+        position += 1
+        begin = row_start(body, row)
+        body_end = begin + body_len
+        while begin < body_end:
+            end = min(body_end, begin + payload_max)
+            buffer[position] = 3
+            put16(buffer, position + 1, number)
+            put32(buffer, position + 3, end - begin)
+            copy(buffer, position + 7, bodies, begin, end)
+            position += 7 + end - begin
+            buffer[position] = 0xCE
+            position += 1
+            begin = end
         row += 1

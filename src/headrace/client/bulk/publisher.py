@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishing by the thousand on a channel of its own: encoded elsewhere, confirmed in order.
+"""Publishing of encoded frames, thousands of publishes at a time, on a channel of its own.
 
-Frames are kept until they are confirmed, and sent again after a reconnection: at least once. A
-publish that was refused or returned is found again in these frames, so that the program learns
-which one it was.
+Unconfirmed frames are kept, and sent again after a reconnection, so each message is published at
+least once. When the broker refuses or returns a publish, the frames are parsed to find its number.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ if TYPE_CHECKING:
     from headrace.client.message import Message
     from headrace.protocol.codec_0_x import BasicReturn
 
-UNCONFIRMED_OCTETS_MAX: Final = 8 << 20  # Sent and not confirmed.
-FAILURES_MAX: Final = 1000  # Failures that are reported one by one.
+UNCONFIRMED_BYTES_MAX: Final = 8 << 20  # The maximum bytes of frames that are not confirmed.
+FAILURES_MAX: Final = 1000  # The maximum number of failures that are recorded, not only counted.
 
-_HEAD: Final = Struct(">BHL")
+_FRAME_HEAD: Final = Struct(">BHL")
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One publish that the broker did not take; `number` counts publishes from 0."""
+    """A publish that the broker refused or returned; `number` counts publishes from 0."""
 
     number: int
     exchange: str
@@ -47,18 +46,18 @@ class Failure:
 
 
 @dataclass(slots=True)
-class _Chunk:
-    """Publishes that were sent together."""
+class _FrameBatch:
+    """The frames of one `send`, kept until all of its publishes have an outcome."""
 
     first: int
     count: int
     octets: bytes | bytearray
     publishes: list[tuple[bytes, bytes, bytes, bytes]] | None = None
 
-    def each(self) -> Iterable[tuple[int, tuple[bytes, bytes, bytes, bytes]]]:
-        """Give numbers and publishes; parses the frames, for when one of them failed."""
+    def numbered_publishes(self) -> Iterable[tuple[int, tuple[bytes, bytes, bytes, bytes]]]:
+        """Yield the number of each publish with its fields; the first call parses the frames."""
         if self.publishes is None:
-            self.publishes = publishes_in(self.octets)
+            self.publishes = parse_publishes(self.octets)
         return enumerate(self.publishes, self.first)
 
 
@@ -69,20 +68,20 @@ class BulkPublisher:
     or other frames.
     """
 
-    def __init__(self, connection: Connection, *, octets_max: int = UNCONFIRMED_OCTETS_MAX) -> None:
+    def __init__(self, connection: Connection, *, octets_max: int = UNCONFIRMED_BYTES_MAX) -> None:
         self.failures: dict[int, Failure] = {}  # The failures by message number.
-        self.failed = 0  # All of them; beyond `FAILURES_MAX` they are only counted.
+        self.failed = 0  # The number of all failures, also those that `failures` lacks.
         self._connection = connection
-        self._octets_max = octets_max
+        self._unconfirmed_bytes_max = octets_max
         self._channel: Channel | None = None
-        self._chunks: deque[_Chunk] = deque()
-        self._octets = 0
-        self._next = 0  # Number of the next publish.
-        self._done = 0  # All before it have an outcome.
-        self._base = 0  # The number of delivery tag 1.
-        self._beyond: set[int] = set()  # Numbers above `_done` with an outcome.
-        self._returned_to = 0  # Returns come in order: the next is not before this number.
-        self._must_resend = False  # Whether all chunks must be sent again.
+        self._batches: deque[_FrameBatch] = deque()
+        self._unconfirmed_bytes = 0
+        self._next = 0  # The number of the next publish.
+        self._settled_up_to = 0  # All publishes with a lower number have an outcome.
+        self._first_tag_number = 0  # The number of the publish with delivery tag 1.
+        self._settled_beyond: set[int] = set()  # Numbers above `_settled_up_to` with an outcome.
+        self._next_returned = 0  # Returns arrive in order: the lowest number of the next one.
+        self._must_resend = False  # True after a reconnection, until all batches are sent again.
         self._changed = asyncio.Event()
         self._error: ClientError | None = None
 
@@ -91,7 +90,7 @@ class BulkPublisher:
             raise UsageError("publishing in bulk needs AMQP 0-9-1")
         self._channel = await self._connection.channel(retry_lost=True)
         try:
-            await self._channel.confirm_by(_Outcomes(self))
+            await self._channel.confirm_by(_BulkConfirms(self))
         except BaseException:
             await self._channel.close()
             raise
@@ -109,26 +108,29 @@ class BulkPublisher:
 
     @property
     def frame_max(self) -> int:
-        """The maximum size of a frame in bytes."""
+        """The negotiated maximum size of a frame in bytes."""
         return self._connection.frame_max
 
     async def send(self, octets: bytes | bytearray, count: int) -> None:
         """Send frames with `count` publishes; wait while too many bytes are unconfirmed."""
-        while self._octets and self._octets + len(octets) > self._octets_max:
+        while (
+            self._unconfirmed_bytes
+            and self._unconfirmed_bytes + len(octets) > self._unconfirmed_bytes_max
+        ):
             await self._wait()
         if self._must_resend:
             await self._send_again()
         link = await self._writable()
-        # No await from here on: counted frames are sent, or sent again.
-        self._chunks.append(_Chunk(self._next, count, octets))
+        # Without an await from here on, every counted batch is sent, now or after a reconnection.
+        self._batches.append(_FrameBatch(self._next, count, octets))
         self._next += count
-        self._octets += len(octets)
+        self._unconfirmed_bytes += len(octets)
         if not self._must_resend:
             self._write(link, octets)
 
     async def finish(self) -> None:
         """Wait until every publish has its outcome."""
-        while self._done < self._next:
+        while self._settled_up_to < self._next:
             await self._wait()
 
     async def _wait(self) -> None:
@@ -148,47 +150,56 @@ class BulkPublisher:
         try:
             link.send_frames(octets)
         except ConnectionLost:
-            pass  # The chunk is sent with the others, or the channel reports its end.
+            pass  # The batch is sent again after a reconnection, or the channel calls `fail`.
 
     async def _send_again(self) -> None:
-        """Send all unconfirmed frames on a reopened channel: `octets_max` bound them."""
+        """Send all unconfirmed frames on the reopened channel, at most `octets_max` bytes."""
         link = await self._writable()
         if not self._must_resend:
-            return  # Another task has.
+            return  # Another task has sent them.
         self._must_resend = False
-        if self._chunks:
-            self._base = self._done = self._returned_to = self._chunks[0].first
-        self._beyond.clear()
-        for chunk in self._chunks:
-            self._write(link, chunk.octets)
+        if self._batches:
+            first = self._batches[0].first
+            self._first_tag_number = self._settled_up_to = self._next_returned = first
+        self._settled_beyond.clear()
+        for batch in self._batches:
+            self._write(link, batch.octets)
 
-    # --- What the broker says -----------------------------------------------------------------
+    # --- For the channel's confirms -----------------------------------------------------------
 
     def settle(self, tag: int, multiple: bool, *, acked: bool) -> None:
-        """Take a confirm."""
+        """Settle a delivery tag, with `multiple` all up to it, and free confirmed batches."""
         if self._must_resend:
             return
-        number = self._base + tag - 1
+        number = self._first_tag_number + tag - 1
         if not acked:
-            numbers = range(self._done, number + 1) if multiple else range(number, number + 1)
-            for each in numbers:
-                self._fail(each, "the broker refused the message (basic.nack)")
+            numbers = (
+                range(self._settled_up_to, number + 1) if multiple else range(number, number + 1)
+            )
+            for publish_number in numbers:
+                self._record_failure(publish_number, "the broker refused the message (basic.nack)")
         if multiple:
-            self._done = max(self._done, number + 1 if tag else self._next)
+            self._settled_up_to = max(self._settled_up_to, number + 1 if tag else self._next)
         else:
-            self._beyond.add(number)
-        while self._done in self._beyond:
-            self._beyond.discard(self._done)
-            self._done += 1
-        if multiple and self._beyond:
-            self._beyond = {each for each in self._beyond if each > self._done}
-        while self._chunks and self._chunks[0].first + self._chunks[0].count <= self._done:
-            self._octets -= len(self._chunks.popleft().octets)
+            self._settled_beyond.add(number)
+        while self._settled_up_to in self._settled_beyond:
+            self._settled_beyond.discard(self._settled_up_to)
+            self._settled_up_to += 1
+        if multiple and self._settled_beyond:
+            self._settled_beyond = {
+                publish_number
+                for publish_number in self._settled_beyond
+                if publish_number > self._settled_up_to
+            }
+        while (
+            self._batches and self._batches[0].first + self._batches[0].count <= self._settled_up_to
+        ):
+            self._unconfirmed_bytes -= len(self._batches.popleft().octets)
         self._changed.set()
 
     def returned(self, method: BasicReturn, message: Message) -> None:
-        """Take a returned message; its confirm follows."""
-        exchange, key = method.exchange.encode(), method.routing_key.encode()
+        """Record a returned message as a failure; its confirm follows."""
+        exchange, routing_key = method.exchange.encode(), method.routing_key.encode()
         reason = (
             f"{method.reply_code} {method.reply_text}: exchange {method.exchange!r}, "
             f"routing key {method.routing_key!r}"
@@ -196,51 +207,51 @@ class BulkPublisher:
         self.failed += 1
         if self.failed > FAILURES_MAX:
             return
-        for chunk in self._chunks:
-            if chunk.first + chunk.count <= self._returned_to:
+        for batch in self._batches:
+            if batch.first + batch.count <= self._next_returned:
                 continue
-            for number, publish in chunk.each():
-                if number < self._returned_to or publish[:2] != (exchange, key):
+            for number, publish in batch.numbered_publishes():
+                if number < self._next_returned or publish[:2] != (exchange, routing_key):
                     continue
                 if publish[3] == message.body:
-                    self._returned_to = number + 1
+                    self._next_returned = number + 1
                     self.failures[number] = Failure(
                         number, method.exchange, method.routing_key, message.message_id, reason
                     )
                     return
 
     def lost(self) -> None:
-        """The channel is open on another link: earlier frames will not be confirmed."""
+        """Resend all frames: the channel is open on another link, where no confirm arrives."""
         self._must_resend = True
         self._changed.set()
 
     def fail(self, error: ClientError) -> None:
-        """Fail with an error: the channel is closed for good."""
+        """End with an error: the channel is closed for good."""
         self._error = error
         self._must_resend = False
         self._changed.set()
 
-    def _fail(self, number: int, reason: str) -> None:
+    def _record_failure(self, number: int, reason: str) -> None:
         self.failed += 1
         if self.failed > FAILURES_MAX or number in self.failures:
             return
-        for chunk in self._chunks:
-            if chunk.first <= number < chunk.first + chunk.count:
-                for at, publish in chunk.each():
-                    if at == number:
-                        exchange, key, header, _ = publish
+        for batch in self._batches:
+            if batch.first <= number < batch.first + batch.count:
+                for publish_number, publish in batch.numbered_publishes():
+                    if publish_number == number:
+                        exchange, routing_key, header, _ = publish
                         self.failures[number] = Failure(
                             number,
                             exchange.decode(errors="replace"),
-                            key.decode(errors="replace"),
+                            routing_key.decode(errors="replace"),
                             decode_properties(header).message_id,
                             reason,
                         )
                         return
 
 
-class _Outcomes(Confirms):
-    """Gives a channel's confirms to a bulk publisher."""
+class _BulkConfirms(Confirms):
+    """Passes the confirms and returns of a channel to a bulk publisher."""
 
     def __init__(self, publisher: BulkPublisher) -> None:
         super().__init__(1)
@@ -261,27 +272,27 @@ class _Outcomes(Confirms):
         self._publisher.fail(error)
 
 
-def publishes_in(octets: bytes | bytearray) -> list[tuple[bytes, bytes, bytes, bytes]]:
-    """Give exchange, routing key, header and body of each publish in encoded frames."""
+def parse_publishes(octets: bytes | bytearray) -> list[tuple[bytes, bytes, bytes, bytes]]:
+    """Return exchange, routing key, header payload and body of each publish in encoded frames."""
     publishes: list[tuple[bytes, bytes, bytes, bytes]] = []
-    exchange = key = header = b""
-    pieces: list[bytes] = []
-    missing = 0
-    at = 0
-    while at < len(octets):
-        kind, _, size = _HEAD.unpack_from(octets, at)
-        payload = bytes(octets[at + 7 : at + 7 + size])
-        at += size + 8
+    exchange = routing_key = header = b""
+    chunks: list[bytes] = []
+    missing_bytes = 0
+    position = 0
+    while position < len(octets):
+        kind, _, size = _FRAME_HEAD.unpack_from(octets, position)
+        payload = bytes(octets[position + 7 : position + 7 + size])
+        position += size + 8
         if kind == 1:
             end = 7 + payload[6]
-            exchange, key = payload[7:end], payload[end + 1 : end + 1 + payload[end]]
+            exchange, routing_key = payload[7:end], payload[end + 1 : end + 1 + payload[end]]
             continue
         if kind == 2:
-            header, pieces = payload, []
-            missing = int.from_bytes(payload[4:12], "big")
+            header, chunks = payload, []
+            missing_bytes = int.from_bytes(payload[4:12], "big")
         else:
-            pieces.append(payload)
-            missing -= size
-        if not missing:
-            publishes.append((exchange, key, header, b"".join(pieces)))
+            chunks.append(payload)
+            missing_bytes -= size
+        if not missing_bytes:
+            publishes.append((exchange, routing_key, header, b"".join(chunks)))
     return publishes

@@ -12,7 +12,7 @@ from headrace.wire.property_bits cimport (
 @cython.final
 cdef class Inbox:
     cdef readonly object deliveries
-    cdef readonly object taker
+    cdef readonly object consumer
     cdef readonly object tag
     cdef readonly bint no_ack
     cdef public bint is_open
@@ -22,12 +22,12 @@ cdef class Inbox:
 cdef class Arrivals(DeliveryCollector):
     cdef object channel
     cdef object epoch
-    cdef public object kind
-    cdef list due
+    cdef public object delivery_class
+    cdef list notifiers
     cdef readonly dict inboxes
-    cdef list filled
+    cdef list filled_inboxes
     cdef list confirms
-    cdef bint is_due
+    cdef bint is_scheduled
     cdef BasicScan scan
     cdef object exchange
     cdef bytes exchange_octets
@@ -35,21 +35,22 @@ cdef class Arrivals(DeliveryCollector):
     cdef bytes routing_key_octets
 
     @cython.locals(
-        at=Py_ssize_t, exchange=Py_ssize_t, routing_key=Py_ssize_t, inbox=Inbox, scan=BasicScan,
+        tag_position=Py_ssize_t, exchange=Py_ssize_t, routing_key=Py_ssize_t, inbox=Inbox,
+        scan=BasicScan,
     )
     cdef int put(
         self, const unsigned char* d, Py_ssize_t args, Py_ssize_t args_end, Py_ssize_t header,
         Py_ssize_t header_end, Py_ssize_t end, unsigned long long body_size,
     ) except -1
-    cdef object read(self, const unsigned char* d, BasicScan scan)
+    cdef object make_delivery(self, const unsigned char* d, BasicScan scan)
     cdef int confirm(self, unsigned long long delivery_tag, int multiple) except -1
-    cdef become_due(self)
-    @cython.locals(filled=list, confirms=list, inbox=Inbox)
+    cdef schedule(self)
+    @cython.locals(filled_inboxes=list, confirms=list, inbox=Inbox)
     cpdef after_read(self)
 
-cdef object text(const unsigned char* d, Py_ssize_t at, Py_ssize_t size)
+cdef object decode_shortstr(const unsigned char* d, Py_ssize_t position, Py_ssize_t size)
 
-@cython.locals(length=Py_ssize_t, pieces=list)
-cdef bytes body_of(
-    const unsigned char* d, Py_ssize_t at, Py_ssize_t end, unsigned long long size
+@cython.locals(length=Py_ssize_t, chunks=list)
+cdef bytes join_body(
+    const unsigned char* d, Py_ssize_t position, Py_ssize_t end, unsigned long long size
 )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deliveries and confirms of one channel in AMQP 0-9-1, taken from the read buffer.
+"""Deliveries and confirms of one channel in AMQP 0-9-1, decoded straight from the read buffer.
 
-The protocol's machine adds them here while it walks the frames of one read. Then `after_read`
-notifies consumers and publishers once. Unusual frames take the ordinary path, which reports their
-errors.
+The protocol machine calls `put` and `confirm` while it parses the frames of one read. Then
+`after_read` notifies consumers and publishers once. `put` returns 0 for unusual frames, which the
+machine then handles as events, with their errors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class InboxConsumer(Protocol):
     """A consumer, as its inbox uses it."""
 
     def arrived(self, count: int, octets: int) -> None:
-        """Take notice of new deliveries in the inbox, by number and bytes of bodies."""
+        """Handle `count` new deliveries in the inbox, with bodies of `octets` bytes."""
 
 
 class ConfirmedChannel(ChannelPort, Protocol):
@@ -45,35 +45,43 @@ class ConfirmedChannel(ChannelPort, Protocol):
 
 
 class Inbox:
-    """Deliveries of one consumer that were not handed out."""
+    """The deliveries of one consumer that the program has not received."""
 
-    def __init__(self, taker: InboxConsumer, tag: str, no_ack: bool) -> None:
+    def __init__(self, consumer: InboxConsumer, tag: str, no_ack: bool) -> None:
         self.deliveries: deque[Delivery] = deque()
-        self.taker = taker
+        self.consumer = consumer
         self.tag = tag
         self.no_ack = no_ack
-        self.is_open = False  # Whether it takes deliveries without a call to its consumer.
-        self.count = 0  # Deliveries not reported to the taker yet.
-        self.octets = 0  # Bytes of the bodies of these deliveries.
+        self.is_open = False  # True while `Arrivals.put` may append deliveries.
+        self.count = 0  # The number of deliveries not yet reported to the consumer.
+        self.octets = 0  # The bytes of the bodies of these deliveries.
 
 
 class Arrivals(DeliveryCollector):
     """Deliveries and confirms of one opening of a channel."""
 
     def __init__(
-        self, channel: ConfirmedChannel, epoch: int, kind: type[Delivery], due: list[Notifier]
+        self,
+        channel: ConfirmedChannel,
+        epoch: int,
+        delivery_class: type[Delivery],
+        notifiers: list[Notifier],
     ) -> None:
-        """`due` is a list that it joins when `after_read` is to be called."""
+        """Collect for the opening `epoch` of a channel.
+
+        `notifiers` is the link's list of objects whose `after_read` it calls after this read.
+        """
         self.channel = channel
         self.epoch = epoch
-        self.kind = kind
-        self.due = due
+        self.delivery_class = delivery_class
+        self.notifiers = notifiers
         self.inboxes: dict[bytes, Inbox] = {}  # The inboxes by consumer tag.
-        self.filled: list[Inbox] = []
+        self.filled_inboxes: list[Inbox] = []
         self.confirms: list[tuple[int, bool]] = []
-        self.is_due = False
+        self.is_scheduled = False
         self.scan = BasicScan()
-        self.exchange = ""  # The last delivery's, which the next one often repeats.
+        # The exchange and routing key of the last delivery, which the next one often repeats.
+        self.exchange = ""
         self.exchange_octets = b""
         self.routing_key = ""
         self.routing_key_octets = b""
@@ -88,14 +96,14 @@ class Arrivals(DeliveryCollector):
         end: int,
         body_size: int,
     ) -> int:
-        at = args + 1 + d[args]
-        exchange = at + 10
+        tag_position = args + 1 + d[args]
+        exchange = tag_position + 10
         if exchange >= args_end:
             return 0
-        routing_key = exchange + 1 + d[at + 9]
+        routing_key = exchange + 1 + d[tag_position + 9]
         if routing_key > args_end or routing_key + d[routing_key - 1] != args_end:
             return 0
-        inbox = self.inboxes.get(cut(d, args + 1, at))
+        inbox = self.inboxes.get(cut(d, args + 1, tag_position))
         scan = self.scan
         if inbox is None or not inbox.is_open or not scan_basic(d, header, header_end, scan):
             return 0
@@ -109,28 +117,28 @@ class Arrivals(DeliveryCollector):
                 return 0
             self.routing_key_octets = cut(d, routing_key, args_end)
             self.routing_key = self.routing_key_octets.decode()
-        delivery = self.read(d, scan)
-        delivery.body = body_of(d, header_end + 1, end, body_size)
+        delivery = self.make_delivery(d, scan)
+        delivery.body = join_body(d, header_end + 1, end, body_size)
         delivery.exchange = self.exchange
         delivery.routing_key = self.routing_key
-        delivery.delivery_tag = get64(d, at)
-        delivery.redelivered = (d[at + 8] & 1) != 0
+        delivery.delivery_tag = get64(d, tag_position)
+        delivery.redelivered = (d[tag_position + 8] & 1) != 0
         delivery.consumer_tag = inbox.tag
         delivery.message_count = 0
         delivery.channel = self.channel
         delivery.epoch = self.epoch
         delivery.settled = inbox.no_ack
         if not inbox.count:
-            self.filled.append(inbox)
-            self.become_due()
+            self.filled_inboxes.append(inbox)
+            self.schedule()
         inbox.count += 1
         inbox.octets += body_size
         inbox.deliveries.append(delivery)
         return 1
 
-    def read(self, d: bytes | bytearray, scan: BasicScan) -> Delivery:
-        """A delivery with the properties that were found."""
-        delivery = self.kind.__new__(self.kind)
+    def make_delivery(self, d: bytes | bytearray, scan: BasicScan) -> Delivery:
+        """Return a delivery with the properties at the positions in `scan`."""
+        delivery = self.delivery_class.__new__(self.delivery_class)
         delivery.headers = (
             decode_table(cut(d, scan.headers_at, scan.headers_end))[0]
             if scan.headers_at >= 0
@@ -141,32 +149,36 @@ class Arrivals(DeliveryCollector):
         delivery.timestamp = (
             decode_timestamp(scan.timestamp) if scan.flags & HAS_TIMESTAMP else None
         )
-        delivery.content_type = text(d, scan.content_type_at, scan.content_type_len)
-        delivery.content_encoding = text(d, scan.content_encoding_at, scan.content_encoding_len)
-        delivery.correlation_id = text(d, scan.correlation_id_at, scan.correlation_id_len)
-        delivery.reply_to = text(d, scan.reply_to_at, scan.reply_to_len)
+        delivery.content_type = decode_shortstr(d, scan.content_type_at, scan.content_type_len)
+        delivery.content_encoding = decode_shortstr(
+            d, scan.content_encoding_at, scan.content_encoding_len
+        )
+        delivery.correlation_id = decode_shortstr(
+            d, scan.correlation_id_at, scan.correlation_id_len
+        )
+        delivery.reply_to = decode_shortstr(d, scan.reply_to_at, scan.reply_to_len)
         delivery.expiration = (
-            expiration_of(text(d, scan.expiration_at, scan.expiration_len))
+            expiration_of(decode_shortstr(d, scan.expiration_at, scan.expiration_len))
             if scan.expiration_at >= 0
             else None
         )
-        delivery.message_id = text(d, scan.message_id_at, scan.message_id_len)
-        delivery.type = text(d, scan.type_at, scan.type_len)
-        delivery.user_id = text(d, scan.user_id_at, scan.user_id_len)
-        delivery.app_id = text(d, scan.app_id_at, scan.app_id_len)
-        delivery.cluster_id = text(d, scan.cluster_id_at, scan.cluster_id_len)
+        delivery.message_id = decode_shortstr(d, scan.message_id_at, scan.message_id_len)
+        delivery.type = decode_shortstr(d, scan.type_at, scan.type_len)
+        delivery.user_id = decode_shortstr(d, scan.user_id_at, scan.user_id_len)
+        delivery.app_id = decode_shortstr(d, scan.app_id_at, scan.app_id_len)
+        delivery.cluster_id = decode_shortstr(d, scan.cluster_id_at, scan.cluster_id_len)
         return delivery
 
     def confirm(self, delivery_tag: int, multiple: int) -> int:
         self.confirms.append((delivery_tag, multiple != 0))
-        self.become_due()
+        self.schedule()
         return 1
 
-    def become_due(self) -> None:
+    def schedule(self) -> None:
         """Request a call of `after_read` after this read."""
-        if not self.is_due:
-            self.is_due = True
-            self.due.append(self)
+        if not self.is_scheduled:
+            self.is_scheduled = True
+            self.notifiers.append(self)
 
     def after_read(self) -> None:
         """Notify consumers and publishers of this read's deliveries and confirms.
@@ -175,31 +187,35 @@ class Arrivals(DeliveryCollector):
             AmqpError: the broker confirmed a tag that was not published.
             BufferOverflow: the connection holds more messages than allowed.
         """
-        self.is_due = False
-        filled, self.filled = self.filled, []
+        self.is_scheduled = False
+        filled_inboxes, self.filled_inboxes = self.filled_inboxes, []
         confirms, self.confirms = self.confirms, []
-        for inbox in filled:
+        for inbox in filled_inboxes:
             count, octets = inbox.count, inbox.octets
             inbox.count = inbox.octets = 0
-            inbox.taker.arrived(count, octets)
+            inbox.consumer.arrived(count, octets)
         for tag, multiple in confirms:
             self.channel.confirmed(tag, multiple)
 
 
-def text(d: bytes | bytearray, at: int, size: int) -> str | None:
-    """A property that is a short string; None when it is absent."""
-    return None if at < 0 else cut(d, at, at + size).decode("utf-8", "surrogateescape")
+def decode_shortstr(d: bytes | bytearray, position: int, size: int) -> str | None:
+    """Return a property that is a short string; None if `position` is negative: it is absent."""
+    return (
+        None
+        if position < 0
+        else cut(d, position, position + size).decode("utf-8", "surrogateescape")
+    )
 
 
-def body_of(d: bytes | bytearray, at: int, end: int, size: int) -> bytes:
-    """The body in the body frames ``d[at:end]``."""
+def join_body(d: bytes | bytearray, position: int, end: int, size: int) -> bytes:
+    """Return the body, of `size` bytes, in the body frames ``d[position:end]``."""
     if not size:
         return b""
-    if at + 8 + size == end:  # One frame, the usual case.
-        return cut(d, at + 7, end - 1)
-    pieces = []
-    while at < end:
-        length = get32(d, at + 3)
-        pieces.append(cut(d, at + 7, at + 7 + length))
-        at += 8 + length
-    return b"".join(pieces)
+    if position + 8 + size == end:  # One frame, the usual case.
+        return cut(d, position + 7, end - 1)
+    chunks = []
+    while position < end:
+        length = get32(d, position + 3)
+        chunks.append(cut(d, position + 7, position + 7 + length))
+        position += 8 + length
+    return b"".join(chunks)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishes that belong together: many with one outcome, or a transaction."""
+"""Groups of publishes: batches with one outcome, and transactions."""
 
 from __future__ import annotations
 
@@ -40,52 +40,53 @@ class Batch:
     def __init__(
         self, channel: BatchPort, routing_key: str, exchange: str, *, mandatory: bool
     ) -> None:
-        self.failure: BaseException | None = None  # The first.
+        self.failure: BaseException | None = None  # The first failure.
         self._channel = channel
         self._routing_key = routing_key
         self._exchange = exchange
         self._mandatory = mandatory
         self._count = 0
         self._outstanding = 0
-        self._settled = asyncio.Event()
+        self._all_settled = asyncio.Event()
 
     async def add(self, message: Content) -> None:
-        """Publish one more."""
-        confirmed = await self._channel.publish_soon(
+        """Publish a message, waiting only while too many are unconfirmed."""
+        outcome = await self._channel.publish_soon(
             message, self._routing_key, self._exchange, mandatory=self._mandatory
         )
         self._count += 1
         self._outstanding += 1
-        confirmed.add_done_callback(self._note)
+        outcome.add_done_callback(self._publish_done)
 
     async def finish(self) -> int:
         """Wait for every outcome; raise the first failure, or return the number of messages."""
         while self._outstanding:
-            self._settled.clear()
-            await self._settled.wait()
+            self._all_settled.clear()
+            await self._all_settled.wait()
         if self.failure is not None:
             raise self.failure
         return self._count
 
-    def _note(self, confirmed: asyncio.Future[None]) -> None:
+    def _publish_done(self, outcome: asyncio.Future[None]) -> None:
         self._outstanding -= 1
-        failure = None if confirmed.cancelled() else confirmed.exception()
+        failure = None if outcome.cancelled() else outcome.exception()
         self.failure = self.failure or failure
         if not self._outstanding:
-            self._settled.set()
+            self._all_settled.set()
 
 
 class Transaction:
-    """`async with channel.transaction():` commits at the end, rolls back when an exception leaves.
+    """A transaction: commits at the end of an `async with` block, rolls back when it raises.
 
-    When mandatory messages were returned, the commit has taken effect for the others; then the
-    first Returned is raised. `returned` holds them all.
+    If mandatory messages were returned, the first Returned is raised after the commit, which has
+    taken effect for the other messages. `returned` lists them all.
     """
 
     def __init__(self, channel: TransactionPort) -> None:
         self.returned: list[Returned] = []
-        self.broken: ClientError | None = None  # Why it can no longer be committed.
-        self.over: asyncio.Event | None = None  # Set once it has ended; None before its end begins.
+        self.error: ClientError | None = None  # The error that makes a commit impossible.
+        # Set after the commit or rollback; None until that begins.
+        self.ended: asyncio.Event | None = None
         self._channel = channel
 
     async def __aenter__(self) -> Self:
@@ -101,8 +102,10 @@ class Transaction:
         await self._channel.end(self, commit=error is None)
 
 
-async def each(messages: Iterable[Content] | AsyncIterable[Content]) -> AsyncIterator[Content]:
-    """Give messages of an iterable or an asynchronous one."""
+async def iterate_messages(
+    messages: Iterable[Content] | AsyncIterable[Content],
+) -> AsyncIterator[Content]:
+    """Yield the messages of an iterable or an asynchronous iterable."""
     if isinstance(messages, AsyncIterable):
         async for message in messages:
             yield message

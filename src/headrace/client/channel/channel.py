@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A channel: consumers, settlements, and how it opens, breaks and closes.
+"""A channel: its opening and closing, its consumers and their settlements.
 
-Its other parts are mixins beside each other, all on `Linked`, which waits for a link:
-`Declarations` for the topology, `Publishing` for publishes, `Native` for a version's own methods.
+`Channel` inherits the rest from three mixins: `Declarations` for the topology, `Publishing` for
+publishes and transactions, and `NativeMethods` for the methods of one version. Each is based on
+`ChannelBase`, which waits for the link.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from headrace.client.channel.arrivals import Arrivals
 from headrace.client.channel.closing import AsyncClosing
 from headrace.client.channel.consumer import Consumer
 from headrace.client.channel.declarations import DECLARED, Arguments, Declarations
-from headrace.client.channel.delivery import Delivered, Delivery, read_delivery
-from headrace.client.channel.native_methods import Native
+from headrace.client.channel.delivery import Delivery, DeliveryBase, read_delivery
+from headrace.client.channel.native_methods import NativeMethods
 from headrace.client.channel.publishing import UNCONFIRMED_MAX, Mode, Publishing
 from headrace.client.errors import (
     ChannelClosed,
@@ -64,9 +65,9 @@ from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
+    from headrace.client.channel.channel_base import ConnectionPort
     from headrace.client.channel.deduplicate import Deduplicator
     from headrace.client.channel.pending_calls import Answer, PendingCall
-    from headrace.client.channel.reconnecting import ConnectionPort
     from headrace.client.link.link_0_x import Link
     from headrace.protocol.v0_x.channel import DeliveryCollector
 
@@ -75,17 +76,17 @@ log = logging.getLogger(__name__)
 PREFETCH = 100
 
 
-class Sink(Protocol):
-    """Receives the deliveries with one consumer tag."""
+class DeliverySink(Protocol):
+    """The upcalls of a channel for the deliveries with one consumer tag."""
 
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
-        """Take a message."""
+        """A message was delivered."""
 
     def cancelled(self) -> None:
         """The broker cancelled the consumer."""
 
     def ended(self) -> None:
-        """The broker has sent everything that the consumer asked for."""
+        """The broker has sent the last message of the consumer's range."""
 
     def fail(self, error: ClientError) -> None:
         """The channel is closed for good."""
@@ -95,7 +96,7 @@ class Sink(Protocol):
         """The connection was lost."""
 
 
-class Channel(Declarations, Publishing, Native, AsyncClosing):
+class Channel(Declarations, Publishing, NativeMethods, AsyncClosing):
     """One channel of a connection. After a reconnection it is open again, as it was.
 
     A channel error of the broker raises ChannelClosed and closes the channel for good: open
@@ -123,15 +124,17 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
             on_return=on_return,
         )
         self._qos: list[BasicQos] = []
-        self._sinks: dict[str, Sink] = {}
-        self.kind = Delivery  # The class of deliveries.
+        self._sinks: dict[str, DeliverySink] = {}
+        self.delivery_class = Delivery  # The class of deliveries.
         self._arrivals: Arrivals | None = None  # The deliveries of this opening.
-        self._remembers = False  # Whether a consumer is `distinct`.
-        self._tags = 0
-        self.channel_id = resume  # In 0-9: the id to resume a lost channel.
+        self._has_distinct = False  # True if a consumer was started with `distinct`.
+        self._tag_count = 0
+        self.channel_id = resume  # The id that resumes a lost channel in 0-9.
         self._resume = bool(resume)
         self.resumed = {
-            tag: self._adopt(queue, tag) for tag, queue in (consumers or {}).items() if resume
+            tag: self._restore_consumer(queue, tag)
+            for tag, queue in (consumers or {}).items()
+            if resume
         }
 
     async def close(self) -> None:
@@ -159,7 +162,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         """
         link = await self._ready()
         request = BasicGet(ticket=self.ticket, queue=self._name(queue), no_ack=no_ack)
-        call = self._calls.ask(link, request, BasicGetOk, BasicGetEmpty)
+        call = self._calls.send_request(link, request, BasicGetOk, BasicGetEmpty)
         epoch = self._epoch
 
         def put_back(answer: Answer) -> None:
@@ -167,8 +170,8 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
             if isinstance(method, BasicGetOk):
                 self.put_back([read_delivery(self, epoch, method, header, body, no_ack)])
 
-        call.unwanted = put_back
-        method, header, body = await self._calls.answer(call)
+        call.discard = put_back
+        method, header, body = await self._calls.wait_reply(call)
         if not isinstance(method, BasicGetOk):
             return None
         return read_delivery(self, epoch, method, header, body, no_ack)
@@ -196,8 +199,8 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         if priority is not None:
             arguments["x-priority"] = priority
         if not tag:
-            self._tags += 1
-            tag = f"ctag{self.number}.{self._tags}"
+            self._tag_count += 1
+            tag = f"ctag{self.number}.{self._tag_count}"
         return Consumer(
             self,
             queue,
@@ -224,10 +227,10 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
 
     async def settle(self, delivery: Delivery, *, ack: bool, multiple: bool, requeue: bool) -> bool:
         """Ack or refuse a delivery; return False when its connection is lost."""
-        sent = self.settle_soon(delivery, ack=ack, multiple=multiple, requeue=requeue)
+        is_sent = self.settle_soon(delivery, ack=ack, multiple=multiple, requeue=requeue)
         if self.must_wait():
             await self.can_write()
-        return sent
+        return is_sent
 
     def must_wait(self) -> bool:
         """Return True while the broker does not read as fast as this channel writes."""
@@ -238,11 +241,11 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         if self._link is not None:
             await self._link.can_write.wait()
 
-    def deliver_as(self, kind: type[Delivery]) -> None:
-        """Make later messages instances of `kind`."""
-        self.kind = kind
+    def deliver_as(self, delivery_class: type[Delivery]) -> None:
+        """Make later messages instances of `delivery_class`."""
+        self.delivery_class = delivery_class
         if self._arrivals is not None:
-            self._arrivals.kind = kind
+            self._arrivals.delivery_class = delivery_class
 
     def settle_soon(self, delivery: Delivery, *, ack: bool, multiple: bool, requeue: bool) -> bool:
         """Ack or refuse a delivery without waiting for a broker that does not read."""
@@ -250,7 +253,9 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
             raise UsageError(f"delivery {delivery.delivery_tag} is settled already, or no_ack")
         return self.settle_now(delivery, ack=ack, multiple=multiple, requeue=requeue)
 
-    def settle_now(self, delivery: Delivered, *, ack: bool, multiple: bool, requeue: bool) -> bool:
+    def settle_now(
+        self, delivery: DeliveryBase, *, ack: bool, multiple: bool, requeue: bool
+    ) -> bool:
         """Ack or refuse a delivery even if its program has marked it settled."""
         if self._error is not None:
             raise fresh(self._error)
@@ -267,13 +272,15 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         else:
             link.send(self.number, BasicReject(delivery_tag=tag, requeue=requeue))
         delivery.settled = True
-        if not self._remembers:
+        if not self._has_distinct:
             return True
-        for consumer in self._distinct() if multiple else self._distinct(delivery.consumer_tag):
-            consumer.settle(tag, multiple=multiple, ack=ack, decided=self._mode is not Mode.TX)
+        for consumer in (
+            self._deduplicators() if multiple else self._deduplicators(delivery.consumer_tag)
+        ):
+            consumer.settle(tag, multiple=multiple, ack=ack, is_final=self._mode is not Mode.TX)
         return True
 
-    def _distinct(self, tag: str | None = None) -> list[Deduplicator]:
+    def _deduplicators(self, tag: str | None = None) -> list[Deduplicator]:
         """Return the deduplication of the consumer with this tag, or of all consumers."""
         sinks = self._sinks.values() if tag is None else (self._sinks.get(tag),)
         return [
@@ -289,29 +296,31 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         link = await self._ready()
         if consumer.tag in self._sinks:
             raise UsageError(f"consumer tag {consumer.tag!r} is in use on this channel")
-        calls = self._ask_for_messages(link, consumer)
+        calls = self._send_consume(link, consumer)
         self._sinks[consumer.tag] = consumer
-        self._remembers = self._remembers or consumer.distinct is not None
+        self._has_distinct = self._has_distinct or consumer.distinct is not None
         consumer.started = True
         try:
             for call in calls:
-                await self._calls.answer(call)
+                await self._calls.wait_reply(call)
         except ClientError:
-            self._drop(consumer.tag)
+            self._forget_consumer(consumer.tag)
             consumer.started = False
             raise
 
     def begin_cancel(self, consumer: Consumer) -> asyncio.Future[Answer] | None:
         """Send basic.cancel; the future is done when no more deliveries can arrive."""
         if self._link is None or not self._link.is_open:
-            self._cancelled(consumer)
+            self._consumer_cancelled(consumer)
             return None
-        call = self._calls.ask(self._link, BasicCancel(consumer_tag=consumer.tag), BasicCancelOk)
+        call = self._calls.send_request(
+            self._link, BasicCancel(consumer_tag=consumer.tag), BasicCancelOk
+        )
         self.backpressure.wait_begins()
 
         def ended(_: asyncio.Future[Answer]) -> None:
             self.backpressure.wait_ends()
-            self._cancelled(consumer)
+            self._consumer_cancelled(consumer)
 
         call.future.add_done_callback(ended)
         return call.future
@@ -324,7 +333,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
                 reject = BasicReject(delivery_tag=delivery.delivery_tag, requeue=True)
                 self._link.send(self.number, reject)
 
-    def give_back(self, delivery: Delivered) -> None:
+    def give_back(self, delivery: DeliveryBase) -> None:
         """Requeue a delivery that the program has in hand, unless it is settled."""
         if not delivery.settled:
             with suppress(ClientError):  # The end of the channel requeues the message.
@@ -333,30 +342,34 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
     async def attach(
         self,
         tag: str,
-        sink: Sink,
+        sink: DeliverySink,
         requests: Iterable[MethodBase],
         collector: DeliveryCollector | None = None,
         after_read: Callable[[], None] | None = None,
     ) -> None:
         """Send the `requests` (a qos and a consume) of a consumer that is not a `Consumer`.
 
-        In 0-9-1 a `collector` takes the deliveries and `after_read` is called once after each read;
-        other versions deliver to the sink. The channel can have no other consumer then.
+        In 0-9-1 the deliveries go to the `collector`, and `after_read` is called once after each
+        read; in other versions they go to the sink. With a collector, this must be the only
+        consumer of the channel.
         """
         link = await self._ready()
-        calls = [self._calls.ask(link, request, BasicQosOk, BasicConsumeOk) for request in requests]
+        calls = [
+            self._calls.send_request(link, request, BasicQosOk, BasicConsumeOk)
+            for request in requests
+        ]
         self._sinks[tag] = sink
         if collector is not None and after_read is not None:
-            link.gather(self.number, collector, after_read)
+            link.start_gathering(self.number, collector, after_read)
         try:
             for call in calls:
-                await self._calls.answer(call)
+                await self._calls.wait_reply(call)
         except BaseException:
             self._sinks.pop(tag, None)
             raise
 
     def stop_gathering(self) -> None:
-        """Stop giving deliveries to the collector of `attach`."""
+        """Stop passing deliveries to the collector of `attach`."""
         if self._link is not None:
             self._link.stop_gathering(self.number)
 
@@ -379,10 +392,10 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         self._link = link
         self._epoch += 1
         self._flow.set()
-        self.ticket = 0  # The old ticket was the lost channel's.
+        self.ticket = 0  # A ticket is valid on the channel that requested it only.
         try:
             if self._resume:
-                self._resume = False  # Once: the next time it is another channel.
+                self._resume = False  # A later reconnection opens a new channel.
                 resume = ChannelResume(channel_id=self.channel_id)
                 await self._calls.exchange(link, resume, ChannelOk)
             else:
@@ -397,12 +410,12 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         except BaseException:
             self._link = None
             raise
-        self._arrivals = Arrivals(self, self._epoch, self.kind, link.due)
+        self._arrivals = Arrivals(self, self._epoch, self.delivery_class, link.notifiers)
         link.deliver(self.number, self._arrivals)
 
     async def redo(self, link: Link, method: MethodBase) -> str:
         """Send a declaration or binding again; return the queue's name if it has one."""
-        reply = await self._calls.answer(self._calls.ask(link, method, *DECLARED))
+        reply = await self._calls.wait_reply(self._calls.send_request(link, method, *DECLARED))
         return reply[0].queue if isinstance(reply[0], QueueDeclareOk) else ""
 
     async def shut(self, link: Link) -> None:
@@ -411,13 +424,14 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         self.connection.forget(self)
 
     def give_up(self, link: Link) -> None:
-        """Close a channel that no program has: its opening was cancelled."""
+        """Close the channel after its opening was cancelled, without waiting for the broker."""
         if not link.is_open:
             self.connection.forget(self)
             return
-        self._fail(ChannelClosed(200, "its opening was cancelled"))  # open-ok no longer arrives.
+        # This forgets the pending channel.open, so close-ok is the next reply.
+        self._fail(ChannelClosed(200, "its opening was cancelled"))
         close = ChannelClose(reply_code=200, reply_text="Goodbye")
-        closing = self._calls.ask(link, close, ChannelCloseOk)
+        closing = self._calls.send_request(link, close, ChannelCloseOk)
         closing.future.add_done_callback(lambda _: self.connection.forget(self))
 
     async def resume(self, link: Link) -> None:
@@ -426,16 +440,16 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         consumers = [sink for sink in self._sinks.values() if isinstance(sink, Consumer)]
         for consumer in consumers:
             try:
-                for call in self._ask_for_messages(link, consumer):
-                    await self._calls.answer(call)
+                for call in self._send_consume(link, consumer):
+                    await self._calls.wait_reply(call)
             except ChannelClosed:
-                return  # All consumers of the channel were notified.
-            except UsageError as error:  # This broker cannot, perhaps another than before.
-                self._drop(consumer.tag)
+                return  # `_fail` has notified all consumers of the channel.
+            except UsageError as error:  # The new broker does not support the consumer's arguments.
+                self._forget_consumer(consumer.tag)
                 consumer.fail(error)
 
     def lost(self, error: ClientError, *, final: bool) -> None:
-        """The connection was lost: no request under way will be answered."""
+        """Fail the pending requests: the connection was lost, for good if `final`."""
         self._link = None
         self._break_transaction(error)
         self._flow.set()
@@ -459,7 +473,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
             case BasicNack():
                 self._confirms.settle(method.delivery_tag, method.multiple, acked=False)
             case BasicCancel():
-                sink = self._drop(method.consumer_tag)
+                sink = self._forget_consumer(method.consumer_tag)
                 if sink is not None and method.no_wait:
                     sink.cancelled()
                 elif sink is not None:  # Headrace cancels the consumer at the end of a range.
@@ -467,7 +481,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
                 if not method.no_wait and self._link is not None:
                     self._link.send(self.number, BasicCancelOk(consumer_tag=method.consumer_tag))
             case ChannelClose():
-                if self._error is None:  # Else both sides closed, and close-ok is still to come.
+                if self._error is None:  # Otherwise both sides closed, and close-ok will follow.
                     where = (method.class_id, method.method_id)
                     self._fail(channel_closed(method.reply_code, method.reply_text, where))
                     self.connection.forget(self)
@@ -479,8 +493,8 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
                 if self._link is not None:
                     self._link.send(self.number, ChannelFlowOk(active=method.active))
             case _:
-                if self._calls.answers(method) or not self.arrive(method, b"", b""):
-                    self._calls.replied(method, b"", b"")
+                if self._calls.is_reply(method) or not self.arrive(method, b"", b""):
+                    self._calls.handle_reply(method, b"", b"")
 
     def content_received(self, method: MethodBase, header: bytes, body: bytes) -> None:
         """The broker sent a method with content."""
@@ -496,53 +510,53 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
             case BasicReturn():
                 self._returned(method, header, body)
             case _:
-                if self._calls.answers(method) or not self.arrive(method, header, body):
-                    self._calls.replied(method, header, body)
+                if self._calls.is_reply(method) or not self.arrive(method, header, body):
+                    self._calls.handle_reply(method, header, body)
 
     def confirmed(self, tag: int, multiple: bool) -> None:
         """The broker acked a publish, with `multiple` all up to its tag."""
         self._confirms.settle(tag, multiple, acked=True)
 
     def failed(self, error: AmqpError) -> None:
-        """The broker broke a rule on this channel, which is being closed for it."""
+        """Close the channel for good: the broker violated the protocol on it."""
         self._fail(ChannelClosed(error.code.number, error.reply_text, error.method))
         self.connection.forget(self)
 
     # --- Inside -------------------------------------------------------------------------------
 
     def _decide(self, *, commit: bool) -> None:
-        for distinct in self._distinct():
+        for distinct in self._deduplicators():
             distinct.decide(commit=commit)
 
-    def _adopt(self, queue: str, tag: str) -> Consumer:
-        """Return a consumer that the broker has kept with a resumed channel."""
+    def _restore_consumer(self, queue: str, tag: str) -> Consumer:
+        """Return a started consumer that the broker has kept with a resumed channel."""
         consumer = self.consume(queue, tag=tag)
         consumer.started = True
         self._sinks[tag] = consumer
         return consumer
 
-    def _ask_for_messages(self, link: Link, consumer: Consumer) -> list[PendingCall]:
+    def _send_consume(self, link: Link, consumer: Consumer) -> list[PendingCall]:
         """Send qos and consume together, so that the qos applies to this consumer alone."""
         calls: list[PendingCall] = []
         if consumer.prefetch and not consumer.no_ack:
             qos = BasicQos(prefetch_count=consumer.prefetch)
-            calls.append(self._calls.ask(link, qos, BasicQosOk))
+            calls.append(self._calls.send_request(link, qos, BasicQosOk))
         request = consumer.request(self._name(consumer.queue))
         self.stamp(request)
         if self._arrivals is not None:
             self._arrivals.inboxes[consumer.tag.encode()] = consumer.inbox
-        calls.append(self._calls.ask(link, request, BasicConsumeOk))
+        calls.append(self._calls.send_request(link, request, BasicConsumeOk))
         return calls
 
-    def _drop(self, tag: str) -> Sink | None:
+    def _forget_consumer(self, tag: str) -> DeliverySink | None:
         """Forget a consumer."""
         if self._arrivals is not None:
             self._arrivals.inboxes.pop(tag.encode(), None)
         return self._sinks.pop(tag, None)
 
-    def _cancelled(self, consumer: Consumer) -> None:
+    def _consumer_cancelled(self, consumer: Consumer) -> None:
         """Forget a cancelled consumer, and its auto-delete queue if it was the last consumer."""
-        self._drop(consumer.tag)
+        self._forget_consumer(consumer.tag)
         queue = self._name(consumer.queue)
         topology = self.topology
         if topology.is_auto_delete(queue) and not self.connection.consumes(queue):
@@ -554,7 +568,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
             return
         self._error = error
         self._link = None
-        self._arriving.set()
+        self._method_arrived.set()
         self._break_transaction(error)
         self._flow.set()
         self._calls.fail(error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base classes of objects that `with` and `async with` close."""
+"""Base classes of context managers that call `close` at the end of the block."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 
 class Closing(ABC):
-    """`with` closes it at the end of the block."""
+    """An object that `with` closes at the end of the block."""
 
     def __enter__(self) -> Self:
         return self
@@ -22,7 +22,7 @@ class Closing(ABC):
 
 
 class AsyncClosing(ABC):
-    """`async with` closes it at the end of the block."""
+    """An object that `async with` closes at the end of the block."""
 
     __slots__ = ()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publisher confirms of one channel: the message of each ack, nack and return."""
+"""Publisher confirms of one channel: they match acks, nacks and returns with publications."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ if TYPE_CHECKING:
 
 
 class ConfirmWindow:
-    """A semaphore for unconfirmed publications that can be tried without waiting."""
+    """A first-come, first-served semaphore that bounds the unconfirmed publications."""
 
-    def __init__(self, places: int) -> None:
-        self._free = places
-        self._waiting: deque[asyncio.Future[None]] = deque()
+    def __init__(self, size: int) -> None:
+        self._free = size
+        self._waiters: deque[asyncio.Future[None]] = deque()
 
-    def take(self) -> bool:
-        """Reserve a place and return True; return False if none is free or others wait for one."""
-        if self._free <= 0 or self._waiting:
+    def try_acquire(self) -> bool:
+        """Take a slot and return True; return False if none is free or others wait for one."""
+        if self._free <= 0 or self._waiters:
             return False
         self._free -= 1
         return True
 
     async def acquire(self) -> None:
-        """Wait for a place in order of arrival, and take it."""
-        if self.take():
+        """Wait for a slot in order of arrival, and take it."""
+        if self.try_acquire():
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
         try:
-            await turn  # `release` has passed its place on to this waiter.
+            await waiter  # `release` passes its slot to this waiter.
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if waiter.done() and not waiter.cancelled():
                 self.release()
             raise
 
     def release(self) -> None:
-        """Give a place back."""
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+        """Give a slot to the first waiter, or free it."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
                 return
         self._free += 1
 
@@ -59,8 +59,8 @@ class Confirms:
     """Unconfirmed publications by delivery tag, which counts from 1 on each opened channel."""
 
     def __init__(self, unconfirmed_max: int, backpressure: Backpressure | None = None) -> None:
-        self.room = ConfirmWindow(unconfirmed_max)
-        self._backpressure = backpressure  # It must know that a caller waits for confirms.
+        self.window = ConfirmWindow(unconfirmed_max)
+        self._backpressure = backpressure  # It counts each pending publication as a waiting call.
         self.pending: dict[int, Publication] = {}
         self._last_tag = 0
 
@@ -81,19 +81,19 @@ class Confirms:
                 self._settle(publication, acked)
             return
         tag = tag or self._last_tag
-        covered: list[int] = []
+        settled_tags: list[int] = []
         for pending in self.pending:
             if pending > tag:
                 break
-            covered.append(pending)
-        for each in covered:
-            self._settle(self.pending.pop(each), acked)
+            settled_tags.append(pending)
+        for settled_tag in settled_tags:
+            self._settle(self.pending.pop(settled_tag), acked)
 
     def returned(self, method: BasicReturn, message: Message) -> bool:
         """Record that the broker returned a message; return False if no publication matches.
 
-        A basic.return does not identify its publication. It arrives before the confirm, so the
-        oldest equal publication is meant; the broker routes equal ones alike.
+        A basic.return does not identify its publication, but it arrives before the confirm. The
+        broker routes equal publications alike, so the oldest equal one is marked.
         """
         for publication in self.pending.values():
             if (
@@ -129,10 +129,10 @@ class Confirms:
         """Fail all unconfirmed publications with `error`."""
         for publication in self.take_all():
             publication.settle(fresh(error))
-            self.room.release()
+            self.window.release()
 
     def _settle(self, publication: Publication, acked: bool) -> None:
-        self.room.release()
+        self.window.release()
         if self._backpressure is not None:
             self._backpressure.wait_ends()
         if not acked:

@@ -59,13 +59,13 @@ class Consumer:
         self._buffer = self.inbox.deliveries
         self._changed = asyncio.Event()
         self._starting = asyncio.Lock()
-        self.started = False  # Set by the channel once the broker was asked.
+        self.started = False  # Set by the channel when it sends basic.consume.
         self._error: ClientError | None = None
         self._stopped = False
-        self._ended = False  # The broker ended it after the last message.
-        self._is_held = True  # Whether the connection counts the buffered bytes.
+        self._ended = False  # True if the broker has sent the last message of a range.
+        self._is_counted = True  # True while backpressure counts the buffered messages.
         self.distinct = Deduplicator(distinct) if distinct else None
-        self._offset: int | None = None  # Of a stream: the last offset yielded.
+        self._offset: int | None = None  # The last offset received; None for a queue.
 
     async def __aenter__(self) -> Self:
         try:
@@ -84,14 +84,14 @@ class Consumer:
     async def __anext__(self) -> Delivery:
         if self._buffer and self.distinct is None and self.started:
             delivery = self._buffer.popleft()
-            if self._is_held:
+            if self._is_counted:
                 self.channel.backpressure.release(len(delivery.body))
             self._offset = delivery.offset
             return delivery
         return (await self.take(1))[0]
 
     async def start(self) -> None:
-        """Begin to consume; the first iteration does it too."""
+        """Begin to consume, unless the first iteration or `receive` has begun."""
         async with self._starting:
             if not self.started and not self._stopped:
                 await self.channel.start_consumer(self)
@@ -108,22 +108,22 @@ class Consumer:
             raise UsageError(self.why_over()) from None
 
     def why_over(self) -> str:
-        """Return why no more messages will arrive, when iteration would end without an error."""
-        how = "has had all there was for it" if self._ended else "was cancelled by this program"
-        return f"consumer {self.tag!r} {how}"
+        """Return the reason for an end of the iteration without an error, as text."""
+        reason = "has received all its messages" if self._ended else "was cancelled by this program"
+        return f"consumer {self.tag!r} {reason}"
 
-    async def take(self, most: int) -> list[Delivery]:
-        """Wait for a message, return up to `most`; StopAsyncIteration at the end."""
+    async def take(self, count_max: int) -> list[Delivery]:
+        """Wait for a message, return up to `count_max`; StopAsyncIteration at the end."""
         if not self.started:
             await self.start()
         while True:
-            taken = await self._take(most)
+            deliveries = await self._take(count_max)
             if self.distinct is not None:
-                taken = self._new(taken, self.distinct)
-            if taken:
-                return taken
+                deliveries = self._drop_duplicates(deliveries, self.distinct)
+            if deliveries:
+                return deliveries
 
-    async def _take(self, most: int) -> list[Delivery]:
+    async def _take(self, count_max: int) -> list[Delivery]:
         while not self._buffer:
             if self._error is not None:
                 raise fresh(self._error)
@@ -131,34 +131,37 @@ class Consumer:
                 raise StopAsyncIteration
             self._changed.clear()
             await self._changed.wait()
-        taken: list[Delivery] = []
-        while self._buffer and len(taken) < most:
-            taken.append(self._buffer.popleft())
-        self._release(taken)
-        if taken[-1].offset is not None:
-            self._offset = taken[-1].offset
-        return taken
+        deliveries: list[Delivery] = []
+        while self._buffer and len(deliveries) < count_max:
+            deliveries.append(self._buffer.popleft())
+        self._release(deliveries)
+        if deliveries[-1].offset is not None:
+            self._offset = deliveries[-1].offset
+        return deliveries
 
-    def _new(self, taken: list[Delivery], distinct: Deduplicator) -> list[Delivery]:
+    def _drop_duplicates(
+        self, deliveries: list[Delivery], distinct: Deduplicator
+    ) -> list[Delivery]:
         """Return the deliveries that are not duplicates; ack the duplicates."""
-        new: list[Delivery] = []
-        for delivery in taken:
+        unique: list[Delivery] = []
+        for delivery in deliveries:
             if distinct.hand_out(
                 delivery.delivery_tag, delivery.message_id, settled=delivery.settled
             ):
-                new.append(delivery)
+                unique.append(delivery)
             elif not delivery.settled and delivery.is_current():
                 self.channel.settle_soon(delivery, ack=True, multiple=False, requeue=False)
-        return new
+        return unique
 
     async def cancel(self) -> None:
-        """Stop consuming; messages that were not handed out are requeued. Iteration ends."""
-        done = self._stop()
-        if done is not None:
+        """Stop consuming, which ends iteration; messages not yet received are requeued."""
+        cancelling = self._stop()
+        if cancelling is not None:
             try:
-                await asyncio.shield(done)  # Deliveries arrive until it is done, even if we leave.
+                # Shielded: deliveries arrive until cancel-ok, also when this wait is cancelled.
+                await asyncio.shield(cancelling)
             except ClientError:
-                pass  # No consumer outlives its channel or its connection.
+                pass  # The consumer has ended with its channel or connection.
 
     def abandon(self) -> None:
         """Stop consuming as `cancel` does, without waiting for the broker."""
@@ -169,18 +172,18 @@ class Consumer:
             return None
         self._stopped = True
         self.inbox.is_open = False
-        unwanted = self._clear()
+        unreceived = self._clear()
         self._changed.set()
         if not self.started or self._error is not None:
             return None
-        done = self.channel.begin_cancel(self)
-        self.channel.put_back(unwanted)
-        return done
+        cancelling = self.channel.begin_cancel(self)
+        self.channel.put_back(unreceived)
+        return cancelling
 
     # --- For the channel ----------------------------------------------------------------------
 
     def request(self, queue: str) -> BasicConsume:
-        """Return the basic.consume; for a stream, from the record after the last one received."""
+        """Return the basic.consume to send, which continues a stream after the last record."""
         arguments = dict(self._arguments)
         if self._offset is not None:
             arguments["x-stream-offset"] = self._offset + 1
@@ -194,7 +197,7 @@ class Consumer:
         )
 
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
-        """Take a message."""
+        """Buffer a delivered message."""
         delivery = read_delivery(self.channel, epoch, method, header, body, self.no_ack)
         if self._stopped:
             self.channel.put_back([delivery])
@@ -209,7 +212,7 @@ class Consumer:
         self.channel.backpressure.hold(octets, count)
 
     def lost(self) -> None:
-        """The connection was lost: unacked messages will be delivered again."""
+        """Discard buffered messages: the connection was lost, and the broker redelivers them."""
         if self.distinct is not None:
             self.distinct.lose()
         if not self.no_ack:
@@ -220,29 +223,29 @@ class Consumer:
         self.fail(ConsumerCancelled(self.queue, self.tag))
 
     def ended(self) -> None:
-        """The broker has sent everything that was asked for: iteration ends after it."""
+        """End the iteration after the buffered messages: the broker has sent the whole range."""
         self._stopped = self._ended = True
         self.inbox.is_open = False
         self._changed.set()
 
     def fail(self, error: ClientError) -> None:
-        """End the consumer. Buffered messages that will not be redelivered can still be taken."""
+        """End the consumer with an error, raised after the messages that are not redelivered."""
         self._error = self._error or error
         self.inbox.is_open = False
         if not isinstance(error, ConsumerCancelled):
             self.lost()
         self._release(self._buffer)
-        self._is_held = False
+        self._is_counted = False
         self._changed.set()
 
     def _clear(self) -> list[Delivery]:
-        cleared = list(self._buffer)
+        buffered = list(self._buffer)
         self._buffer.clear()
-        self._release(cleared)
-        return cleared
+        self._release(buffered)
+        return buffered
 
     def _release(self, deliveries: Iterable[Delivery]) -> None:
-        """Deliveries no longer count towards the connection's buffer."""
-        if self._is_held:
+        """Subtract deliveries from the buffered messages of the connection."""
+        if self._is_counted:
             for delivery in deliveries:
                 self.channel.backpressure.release(len(delivery.body))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exchanges, queues and bindings: the part of a channel that changes the topology."""
+"""The calls of a channel that declare, bind, purge and delete exchanges and queues."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.client.channel.reconnecting import Linked
+from headrace.client.channel.channel_base import ChannelBase
 from headrace.protocol.codec_0_x import (
     ExchangeBind,
     ExchangeBindOk,
@@ -53,13 +53,13 @@ class QueueState:
         return self.name
 
 
-class Declarations(Linked):
+class Declarations(ChannelBase):
     """Declares, binds, purges and deletes exchanges and queues.
 
     Every call waits for the broker's answer. It raises ChannelClosed, which closes the channel,
-    when the broker refuses: NotFound, AccessRefused, PreconditionFailed (another declaration has
-    other properties) or ResourceLocked (an exclusive queue of another connection). A reconnection
-    declares again what was declared and not deleted.
+    when the broker refuses: NotFound, AccessRefused, PreconditionFailed (it exists with other
+    properties) or ResourceLocked (an exclusive queue of another connection). A reconnection repeats
+    the declarations and bindings that the connection has not deleted.
     """
 
     async def declare_exchange(
@@ -194,7 +194,7 @@ class Declarations(Linked):
         )
 
     def _name(self, queue: str) -> str:
-        return self.topology.name(queue)
+        return self.topology.current_name(queue)
 
 
 def _exchange_binding(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A received message, and what it needs of the channel that delivered it."""
+"""A received message with its settlement, and the protocol of the channel that it uses."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class Outbox(Protocol):
-    """Methods that threads send on a channel, in the program's order."""
+    """The queue of publishes and settlements that threads send on a channel, in order."""
 
-    def take(self, outgoing: Publication | Settlement) -> None:
+    def submit(self, item: Publication | Settlement) -> None:
         """Send an item now, or queue it after earlier ones."""
 
     async def drain(self) -> None:
-        """Wait until everything taken so far is sent."""
+        """Wait until all items submitted so far are sent."""
 
 
 class ChannelPort(Protocol):
     """The members of a channel that deliveries and consumers use."""
 
-    kind: type[Delivery]  # The class of deliveries.
+    delivery_class: type[Delivery]  # The class of deliveries.
     outbox: Outbox | None  # Only programs without asyncio have one.
     backpressure: Backpressure
 
@@ -52,18 +52,18 @@ class ChannelPort(Protocol):
     def put_back(self, deliveries: Iterable[Delivery]) -> None:
         """Requeue deliveries that were not handed to the program."""
 
-    def give_back(self, delivery: Delivered) -> None:
+    def give_back(self, delivery: DeliveryBase) -> None:
         """Requeue a delivery that the program has in hand, unless it is settled."""
 
 
 # Keeps 0-9-1/s005, 0-9/redelivered#hinting.
 @dataclass(slots=True, eq=False, repr=False)
-class Delivered(Received):
-    """A received message, with the opening of the channel that delivered it."""
+class DeliveryBase(Received):
+    """The base of deliveries: a received message and the channel that delivered it."""
 
     channel: ChannelPort = field(kw_only=True, repr=False)
-    epoch: int = field(kw_only=True, repr=False)  # The opening of the channel.
-    settled: bool = field(default=False, kw_only=True)  # Or consumed with `no_ack`.
+    epoch: int = field(kw_only=True, repr=False)  # The number of the channel's opening.
+    settled: bool = field(default=False, kw_only=True)  # True from the start with `no_ack`.
 
     def is_current(self) -> bool:
         """Return True if the delivery can still be settled; else it is redelivered."""
@@ -71,20 +71,20 @@ class Delivered(Received):
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Delivery(Delivered):
+class Delivery(DeliveryBase):
     """A received message. Settle it with `ack`, `nack` or `reject`, unless consumed with `no_ack`.
 
-    Each returns False when the connection of the delivery is lost: the broker delivers the message
-    again. A second settlement raises UsageError.
+    A settlement returns False when the connection of the delivery is lost; the broker redelivers
+    the message. A second settlement raises UsageError.
     """
 
     async def ack(self, *, multiple: bool = False) -> bool:
         """Ack the message; with `multiple`, also all earlier deliveries of this channel."""
         channel = self.channel
-        sent = channel.settle_soon(self, ack=True, multiple=multiple, requeue=False)
+        is_sent = channel.settle_soon(self, ack=True, multiple=multiple, requeue=False)
         if channel.must_wait():
             await channel.can_write()
-        return sent
+        return is_sent
 
     async def nack(self, *, requeue: bool = True, multiple: bool = False) -> bool:
         """Refuse the message: requeue it, or without `requeue` dead-letter or drop it."""
@@ -97,9 +97,10 @@ class Delivery(Delivered):
 
     @asynccontextmanager
     async def process(self, *, requeue: bool = False) -> AsyncIterator[Self]:
-        """Ack at the end of the block; reject when an error leaves it, and raise that.
+        """Ack at the end of the block; reject when the block raises an Exception.
 
-        Cancellation and KeyboardInterrupt say nothing about the message: it is requeued.
+        The error of the block is raised. Cancellation and KeyboardInterrupt are not caused by the
+        message, so they requeue it.
         """
         try:
             yield self
@@ -115,8 +116,8 @@ class Delivery(Delivered):
             await self.ack()
 
 
-# A delivery, and ack, multiple, requeue.
-Settlement = tuple[Delivered, bool, bool, bool]
+# The delivery, and the flags ack, multiple and requeue.
+Settlement = tuple[DeliveryBase, bool, bool, bool]
 
 
 def read_delivery(
@@ -128,7 +129,7 @@ def read_delivery(
     no_ack: bool,
 ) -> Delivery:
     """Return a delivery, of the class that the program uses, from its frames."""
-    return channel.kind(
+    return channel.delivery_class(
         body,
         exchange=method.exchange,
         routing_key=method.routing_key,

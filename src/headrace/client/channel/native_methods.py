@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods that only one version has, by their own classes.
+"""Any method of the version in use, sent and received as the codec's classes.
 
-For AMQP 0-8 and 0-9, whose classes access, file, stream, message, dtx, tunnel and test have no
-counterpart in the calls of a channel. (In 0-10 a `Session` does the same with commands.)
+The classes access, file, stream, message, dtx, tunnel and test of AMQP 0-8 and 0-9 have no calls of
+their own on a channel. In 0-10, `Session` sends any command.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.client.channel.reconnecting import ConnectionPort, Linked
+from headrace.client.channel.channel_base import ChannelBase, ConnectionPort
 from headrace.client.errors import BufferOverflow, ConnectionLost, UsageError, fresh
 from headrace.client.message import octets_of
 from headrace.protocol import codec_0_x
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from headrace.client.channel.pending_calls import PendingCall
     from headrace.client.link.link_0_x import Link
 
-WAITING_MAX = 65536  # Methods that were not taken.
-OWN_CLASSES = frozenset({"file", "stream", "message", "tunnel", "test"})
+ARRIVED_MAX = 65536  # The maximum number of received methods that `next_method` has not returned.
+NATIVE_CLASSES = frozenset({"file", "stream", "message", "tunnel", "test"})
 
 Reply = TypeVar("Reply", bound=MethodBase)
 
-_BY_NAME: dict[str, type[MethodBase]] = {
+_METHODS_BY_NAME: dict[str, type[MethodBase]] = {
     kind.NAME: kind
     for kind in vars(codec_0_x).values()
     if isinstance(kind, type) and issubclass(kind, MethodBase) and kind.NAME
@@ -51,14 +51,14 @@ class Arrived:
     body: bytes = b""
 
 
-class Native(Linked):
+class NativeMethods(ChannelBase):
     """Sends any method of the version, and keeps methods of the broker that answer no request."""
 
     def __init__(self, connection: ConnectionPort, number: int) -> None:
         super().__init__(connection, number)
         self._arrived: deque[Arrived] = deque()
-        self._arriving = asyncio.Event()
-        self._losses = 0  # Losses of the connection.
+        self._method_arrived = asyncio.Event()
+        self._loss_count = 0  # The number of times that the connection was lost.
 
     async def call(
         self,
@@ -81,7 +81,7 @@ class Native(Linked):
         body: bytes = b"",
     ) -> PendingCall:
         """Send a method of this version; `answer` waits for the broker's answer."""
-        replies = [_BY_NAME[name] for name in method.REPLIES]
+        replies = [_METHODS_BY_NAME[name] for name in method.REPLIES]
         if not replies:
             raise UsageError(f"{method.NAME} has no answer; use send")
         link = await self._ready()
@@ -96,7 +96,7 @@ class Native(Linked):
 
     async def answer(self, call: PendingCall) -> MethodBase:
         """Wait for the answer to a method sent with `ask`."""
-        answer, _, _ = await self._calls.answer(call)
+        answer, _, _ = await self._calls.wait_reply(call)
         return answer
 
     async def send(
@@ -118,15 +118,15 @@ class Native(Linked):
         Methods that answer a request are not returned. Raises ConnectionLost when the connection is
         lost during the wait: consumers of these classes end with the connection.
         """
-        losses = self._losses
+        loss_count = self._loss_count
         while not self._arrived:
             if self._error is not None:
                 raise fresh(self._error)
-            if self._losses != losses:
+            if self._loss_count != loss_count:
                 raise ConnectionLost("the connection was lost while a method was waited for")
             await self._ready()
-            self._arriving.clear()
-            await self._arriving.wait()
+            self._method_arrived.clear()
+            await self._method_arrived.wait()
         arrived = self._arrived.popleft()
         self.backpressure.release(len(arrived.body))
         return arrived
@@ -157,21 +157,21 @@ class Native(Linked):
         return answer.ticket
 
     def arrive(self, method: MethodBase, header: bytes, body: bytes) -> bool:
-        """Queue an unrequested method of `OWN_CLASSES`; return False for other classes."""
-        if method.NAME.split(".")[0] not in OWN_CLASSES:
+        """Queue an unrequested method of `NATIVE_CLASSES`; return False for other classes."""
+        if method.NAME.split(".")[0] not in NATIVE_CLASSES:
             return False
-        if len(self._arrived) >= WAITING_MAX:
-            raise BufferOverflow(f"more than {WAITING_MAX} methods were not taken")
+        if len(self._arrived) >= ARRIVED_MAX:
+            raise BufferOverflow(f"more than {ARRIVED_MAX} methods were not taken")
         properties = decode_content_header(self._version(), header)[2] if header else None
         self.backpressure.hold(len(body))
         self._arrived.append(Arrived(method, properties, body))
-        self._arriving.set()
+        self._method_arrived.set()
         return True
 
     def _lose_methods(self) -> None:
-        """The connection is lost: the broker's next method will not arrive."""
-        self._losses += 1
-        self._arriving.set()
+        """Wake `next_method`: the connection is lost, and no method will arrive."""
+        self._loss_count += 1
+        self._method_arrived.set()
 
     def _version(self) -> Version:
         return self.connection.version

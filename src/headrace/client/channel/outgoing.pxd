@@ -9,33 +9,33 @@ from headrace.wire.property_bits cimport (
     HAS_MESSAGE_ID, HAS_REPLY_TO, HAS_TYPE,
 )
 
-cdef Py_ssize_t SHORT_MAX
+cdef Py_ssize_t SHORTSTR_SIZE_MAX
 cdef unsigned char MANDATORY
 
 @cython.final
 cdef class Publication:
-    cdef object known
+    cdef object _message
     cdef readonly bytes body
     cdef readonly bytes header
     cdef readonly object exchange
     cdef readonly object routing_key
     cdef readonly bint mandatory
     cdef readonly unsigned int ticket
-    cdef readonly bytes address
-    cdef public object confirmed
+    cdef readonly bytes method_payload
+    cdef public object outcome
     cdef public object returned
 
-    @cython.locals(confirmed=object)
+    @cython.locals(outcome=object)
     cpdef settle(self, object error)
 
-@cython.locals(first=bytes, second=bytes, head=bytearray, end=bytearray)
-cpdef bytes address_of(object exchange, object routing_key, bint mandatory, unsigned int ticket)
+@cython.locals(exchange_bytes=bytes, key_bytes=bytes, prefix=bytearray, flags_byte=bytearray)
+cpdef bytes encode_publish(object exchange, object routing_key, bint mandatory, unsigned int ticket)
 
 @cython.locals(header=bytearray)
-cpdef bytes plain_header(unsigned long long body_size)
+cpdef bytes encode_default_header(unsigned long long body_size)
 
-@cython.locals(flags=cython.uint, parts=list, head=bytearray)
-cpdef bytes header_of(object message)
+@cython.locals(flags=cython.uint, fields=list, prefix=bytearray)
+cpdef bytes encode_message_header(object message)
 
-@cython.locals(raw=bytes)
-cdef bytes short(object text)
+@cython.locals(encoded=bytes)
+cdef bytes encode_shortstr(object text)

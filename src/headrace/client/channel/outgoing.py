@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A publish on its way: encoded once, when it is published, and settled by its confirm.
+"""A publish, encoded when the program publishes it, and settled by its confirm.
 
-A body of a wrong type, a name that is too long and a property that no header can hold are refused
+A body of a wrong type, a name that is too long and a property that cannot be encoded raise an error
 here, before the channel records the publish.
 """
 
@@ -35,57 +35,57 @@ if TYPE_CHECKING:
     from headrace.client.errors import Returned
     from headrace.client.message import Content
 
-SHORT_MAX = 255  # Octets of a short string.
+SHORTSTR_SIZE_MAX = 255  # The maximum bytes of a short string.
 MANDATORY = 1
 
 
 class Outcome(Protocol):
-    """Receives the outcome of a publication: a future, or a thread's confirmation."""
+    """Receives the outcome of a publication: a future, or a blocking `Confirmation`."""
 
     def done(self) -> bool:
-        """Return True if nothing waits for the outcome."""
+        """Return True if it has an outcome, or its waiter was cancelled."""
 
     def set_result(self, result: None, /) -> None:
-        """The broker has confirmed the message."""
+        """Record that the broker has confirmed the message."""
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """The broker has not taken the message, or its confirm is lost."""
+        """Record that the broker refused or returned the message, or that its confirm is lost."""
 
 
 class Publication:
-    """A message to send, or one that was sent and is not confirmed."""
+    """A message that is to be sent, or is sent and not confirmed."""
 
     def __init__(
         self, content: Content, exchange: str, routing_key: str, mandatory: bool, ticket: int
     ) -> None:
         """Encode the publish; TypeError or ValueError when it cannot be sent."""
-        self.known: Message | None = None  # Made when it is asked for, unless it was given.
+        self._message: Message | None = None  # For a mere body, `message` makes it when needed.
         if isinstance(content, Message):
-            sent = Message.of(content)
-            self.known = sent
-            self.body = sent.body
-            self.header = header_of(sent)
+            message = Message.of(content)
+            self._message = message
+            self.body = message.body
+            self.header = encode_message_header(message)
         else:
             self.body = octets_of(content)
-            self.header = plain_header(len(self.body))
+            self.header = encode_default_header(len(self.body))
         self.exchange = exchange
         self.routing_key = routing_key
         self.mandatory = mandatory
         self.ticket = ticket
-        self.address = address_of(exchange, routing_key, mandatory, ticket)
-        self.confirmed: Outcome | None = None
+        self.method_payload = encode_publish(exchange, routing_key, mandatory, ticket)
+        self.outcome: Outcome | None = None
         self.returned: Returned | None = None
 
     @property
     def message(self) -> Message:
-        """The message as the program gave it, or an equal one."""
-        if self.known is None:
-            self.known = Message(self.body)
-        return self.known
+        """The program's message; for a mere body, a message with this body."""
+        if self._message is None:
+            self._message = Message(self.body)
+        return self._message
 
     @property
     def method(self) -> BasicPublish:
-        """The basic.publish in `address`, for links of another version."""
+        """The basic.publish in `method_payload`, for links of another version."""
         return BasicPublish(
             ticket=self.ticket,
             exchange=self.exchange,
@@ -94,32 +94,34 @@ class Publication:
         )
 
     def settle(self, error: Exception | None) -> None:
-        """Set the outcome, unless the waiter has gone."""
-        confirmed = self.confirmed
-        if confirmed is not None and not confirmed.done():
+        """Set the outcome, unless the waiter was cancelled."""
+        outcome = self.outcome
+        if outcome is not None and not outcome.done():
             if error is None:
-                confirmed.set_result(None)
+                outcome.set_result(None)
             else:
-                confirmed.set_exception(error)
+                outcome.set_exception(error)
 
 
-def address_of(exchange: str, routing_key: str, mandatory: bool, ticket: int) -> bytes:
+def encode_publish(exchange: str, routing_key: str, mandatory: bool, ticket: int) -> bytes:
     """Return the payload of the frame of a basic.publish; ValueError when a name is too long."""
-    first = exchange.encode()
-    second = routing_key.encode()
-    if len(first) > SHORT_MAX or len(second) > SHORT_MAX:
+    exchange_bytes = exchange.encode()
+    key_bytes = routing_key.encode()
+    if len(exchange_bytes) > SHORTSTR_SIZE_MAX or len(key_bytes) > SHORTSTR_SIZE_MAX:
         pack_shortstr(exchange)
         pack_shortstr(routing_key)
-    head = bytearray(7)
-    put32(head, 0, BASIC_PUBLISH)
-    put16(head, 4, ticket)
-    head[6] = len(first)
-    end = bytearray(1)
-    end[0] = MANDATORY if mandatory else 0
-    return b"".join((head, first, len(second).to_bytes(1, "big"), second, end))
+    prefix = bytearray(7)
+    put32(prefix, 0, BASIC_PUBLISH)
+    put16(prefix, 4, ticket)
+    prefix[6] = len(exchange_bytes)
+    flags_byte = bytearray(1)
+    flags_byte[0] = MANDATORY if mandatory else 0
+    return b"".join(
+        (prefix, exchange_bytes, len(key_bytes).to_bytes(1, "big"), key_bytes, flags_byte)
+    )
 
 
-def plain_header(body_size: int) -> bytes:
+def encode_default_header(body_size: int) -> bytes:
     """Return the header of a persistent message without other properties."""
     header = bytearray(15)
     put32(header, 0, BASIC_HEADER)
@@ -129,7 +131,7 @@ def plain_header(body_size: int) -> bytes:
     return bytes(header)
 
 
-def header_of(message: Message) -> bytes:
+def encode_message_header(message: Message) -> bytes:
     """Return the payload of the header frame; ValueError when a property cannot be sent.
 
     The properties that most messages have are encoded here, the others by the codec.
@@ -144,42 +146,42 @@ def header_of(message: Message) -> bytes:
     ):
         return encode_header(message)
     flags = 0
-    parts = [b""]
+    fields = [b""]
     if message.content_type is not None:
         flags |= HAS_CONTENT_TYPE
-        parts.append(short(message.content_type))
+        fields.append(encode_shortstr(message.content_type))
     if message.headers:
         flags |= HAS_HEADERS
-        parts.append(encode_table(dict(message.headers)))
+        fields.append(encode_table(dict(message.headers)))
     if message.persistent:
         flags |= HAS_DELIVERY_MODE
-        parts.append(b"\2")
+        fields.append(b"\2")
     if message.correlation_id is not None:
         flags |= HAS_CORRELATION_ID
-        parts.append(short(message.correlation_id))
+        fields.append(encode_shortstr(message.correlation_id))
     if message.reply_to is not None:
         flags |= HAS_REPLY_TO
-        parts.append(short(message.reply_to))
+        fields.append(encode_shortstr(message.reply_to))
     if message.message_id is not None:
         flags |= HAS_MESSAGE_ID
-        parts.append(short(message.message_id))
+        fields.append(encode_shortstr(message.message_id))
     if message.type is not None:
         flags |= HAS_TYPE
-        parts.append(short(message.type))
+        fields.append(encode_shortstr(message.type))
     if message.app_id is not None:
         flags |= HAS_APP_ID
-        parts.append(short(message.app_id))
-    head = bytearray(14)
-    put32(head, 0, BASIC_HEADER)
-    put64(head, 4, len(message.body))
-    put16(head, 12, flags)
-    parts[0] = bytes(head)
-    return b"".join(parts)
+        fields.append(encode_shortstr(message.app_id))
+    prefix = bytearray(14)
+    put32(prefix, 0, BASIC_HEADER)
+    put64(prefix, 4, len(message.body))
+    put16(prefix, 12, flags)
+    fields[0] = bytes(prefix)
+    return b"".join(fields)
 
 
-def short(text: str) -> bytes:
+def encode_shortstr(text: str) -> bytes:
     """Return a short string; ValueError when it is too long."""
-    raw = text.encode("utf-8", "surrogateescape")
-    if len(raw) > SHORT_MAX:
+    encoded = text.encode("utf-8", "surrogateescape")
+    if len(encoded) > SHORTSTR_SIZE_MAX:
         return pack_text(text)
-    return len(raw).to_bytes(1, "big") + raw
+    return len(encoded).to_bytes(1, "big") + encoded

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of one channel whose replies are awaited. Replies come in the order of the requests."""
+"""Unanswered requests of one channel. The broker replies in the order of the requests."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class PendingCall:
 
     replies: tuple[type[MethodBase], ...]
     future: asyncio.Future[Answer]
-    # Takes an answer whose waiter was cancelled.
-    unwanted: Callable[[Answer], None] | None = None
+    # Called with an answer whose waiter was cancelled.
+    discard: Callable[[Answer], None] | None = None
 
 
 class Calls:
@@ -38,70 +38,72 @@ class Calls:
     def __init__(self, number: int, backpressure: Backpressure) -> None:
         self._number = number
         self._backpressure = backpressure
-        self._waiting: deque[PendingCall] = deque()
+        self._pending: deque[PendingCall] = deque()
 
-    def ask(self, link: Link, request: MethodBase, *replies: type[MethodBase]) -> PendingCall:
-        """Send a request without waiting for its reply."""
+    def send_request(
+        self, link: Link, request: MethodBase, *replies: type[MethodBase]
+    ) -> PendingCall:
+        """Send a request; `wait_reply` waits for one of the replies."""
         link.send(self._number, request)
         return self.expect(*replies)
 
     def expect(self, *replies: type[MethodBase]) -> PendingCall:
         """Expect one of these replies, after those of earlier requests."""
         call = PendingCall(replies, asyncio.get_running_loop().create_future())
-        self._waiting.append(call)
+        self._pending.append(call)
         return call
 
     def drop(self, call: PendingCall) -> None:
         """Forget a request that was not sent."""
-        self._waiting.remove(call)
+        self._pending.remove(call)
 
-    def answers(self, method: MethodBase) -> bool:
-        """Return True if the method is an expected reply."""
-        return bool(self._waiting) and isinstance(method, self._waiting[0].replies)
+    def is_reply(self, method: MethodBase) -> bool:
+        """Return True if the method may answer the oldest request."""
+        return bool(self._pending) and isinstance(method, self._pending[0].replies)
 
-    async def answer(self, call: PendingCall) -> Answer:
-        """Wait for a reply."""
+    async def wait_reply(self, call: PendingCall) -> Answer:
+        """Wait for the reply; if the wait is cancelled, the call's `discard` gets the reply."""
         self._backpressure.wait_begins()
         try:
             return await call.future
         except asyncio.CancelledError:
-            # The answer may have come in the same turn of the loop.
+            # The answer may have arrived in the same turn of the loop.
             if not call.future.cancelled() and call.future.exception() is None:
-                _abandon(call, call.future.result())
+                _discard_answer(call, call.future.result())
             raise
         finally:
             self._backpressure.wait_ends()
 
     async def exchange(self, link: Link, request: MethodBase, reply: type[Reply]) -> Reply:
         """Send a request and return its reply."""
-        method, _, _ = await self.answer(self.ask(link, request, reply))
+        method, _, _ = await self.wait_reply(self.send_request(link, request, reply))
         assert isinstance(method, reply)
         return method
 
-    def replied(self, method: MethodBase, header: bytes, body: bytes) -> None:
-        """Take a reply; AmqpError when it answers no request, or not the oldest."""
-        if not self._waiting:
+    def handle_reply(self, method: MethodBase, header: bytes, body: bytes) -> None:
+        """Set the answer of the oldest request; AmqpError when the method does not answer it."""
+        if not self._pending:
             raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} without a request")
-        call = self._waiting[0]
+        call = self._pending[0]
         if not isinstance(method, call.replies):
             names = " or ".join(kind.NAME for kind in call.replies)
             raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} instead of {names}")
-        self._waiting.popleft()
+        self._pending.popleft()
         if call.future.done():
-            _abandon(call, (method, header, body))
+            _discard_answer(call, (method, header, body))
         else:
             call.future.set_result((method, header, body))
 
     def fail(self, error: ClientError) -> None:
         """Fail all requests with `error`."""
-        waiting, self._waiting = self._waiting, deque()
-        for call in waiting:
+        pending, self._pending = self._pending, deque()
+        for call in pending:
             if not call.future.done():
                 call.future.set_exception(fresh(error))
-                call.future.exception()  # Read it, so that asyncio does not log an unawaited error.
+                call.future.exception()  # Read, so that asyncio does not log an unawaited error.
 
 
-def _abandon(call: PendingCall, answer: Answer) -> None:
-    """Take an answer whose waiter was cancelled."""
-    if call.unwanted is not None:
-        call.unwanted(answer)
+def _discard_answer(call: PendingCall, answer: Answer) -> None:
+    """Pass an answer whose waiter was cancelled to the call's `discard`."""
+    if call.discard is not None:
+        call.discard(answer)

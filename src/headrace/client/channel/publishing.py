@@ -8,10 +8,10 @@ from collections.abc import AsyncIterable, Callable, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from headrace.client.channel.batch import Batch, Transaction, each
+from headrace.client.channel.batch import Batch, Transaction, iterate_messages
+from headrace.client.channel.channel_base import ChannelBase, ConnectionPort
 from headrace.client.channel.confirms import Confirms
 from headrace.client.channel.outgoing import Publication
-from headrace.client.channel.reconnecting import ConnectionPort, Linked
 from headrace.client.errors import ClientError, ConfirmLost, Returned, UsageError, fresh
 from headrace.client.message import Content, read_message
 from headrace.protocol.codec_0_x import (
@@ -29,8 +29,8 @@ from headrace.protocol.codec_0_x import (
 if TYPE_CHECKING:
     from headrace.client.link.link_0_x import Link
 
-UNCONFIRMED_MAX = 1000
-YIELD_EVERY = 100  # Publishes that need no wait.
+UNCONFIRMED_MAX = 1000  # The default number of unconfirmed messages of a channel.
+YIELD_EVERY = 100  # Publishes without a wait after which the loop runs other tasks.
 
 
 class Mode(Enum):
@@ -41,7 +41,7 @@ class Mode(Enum):
     TX = "tx"
 
 
-class Publishing(Linked):
+class Publishing(ChannelBase):
     """The part of a channel that publishes."""
 
     def __init__(
@@ -79,9 +79,9 @@ class Publishing(Linked):
         Returned when no queue gets it.
         """
         publication = Publication(message, exchange, routing_key, mandatory, self.ticket)
-        publication.confirmed = asyncio.get_running_loop().create_future()
+        publication.outcome = asyncio.get_running_loop().create_future()
         await self.send_publication(publication)
-        await publication.confirmed
+        await publication.outcome
 
     async def publish_soon(
         self,
@@ -93,12 +93,12 @@ class Publishing(Linked):
     ) -> asyncio.Future[None]:
         """Publish a message and return a future of its confirm, to have many in flight.
 
-        It waits only while `unconfirmed_max` messages are unconfirmed, or while the broker does not
-        read.
+        The call waits only while `unconfirmed_max` messages are unconfirmed, or while the broker
+        does not read.
         """
         publication = Publication(message, exchange, routing_key, mandatory, self.ticket)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        publication.confirmed = future
+        publication.outcome = future
         await self.send_publication(publication)
         return future
 
@@ -112,10 +112,10 @@ class Publishing(Linked):
     ) -> int:
         """Publish messages, many in flight, and wait for all confirms; return their number.
 
-        After a failure no more are sent. It is raised once every message sent has its outcome.
+        The first failure stops the sending. It is raised once every message sent has its outcome.
         """
         batch = Batch(self, routing_key, exchange, mandatory=mandatory)
-        async for message in each(messages):
+        async for message in iterate_messages(messages):
             await batch.add(message)
             if batch.failure is not None:
                 break
@@ -123,16 +123,16 @@ class Publishing(Linked):
 
     # Keeps 0-9-1/s122, 0-9-1/tx#01, 0-9-1/tx#02, 0-9-1/tx#03.
     def transaction(self) -> Transaction:
-        """Return a block whose publishes and acks take effect together at its end, or not at all.
+        """Return a context manager whose publishes and acks take effect together, or not at all.
 
-        Entering it raises UsageError on a channel that has published with confirms.
+        Entering raises UsageError on a channel that has published with confirms.
         """
         return Transaction(self)
 
     # --- For the package ----------------------------------------------------------------------
 
     def send_now(self, publication: Publication) -> bool:
-        """Send a publication unless that has to wait; return True if it was sent."""
+        """Send a publication if that needs no wait; return True if it was sent."""
         link = self._link
         if (
             not self.may_hand_over
@@ -144,15 +144,15 @@ class Publishing(Linked):
             return False
         if self._mode is Mode.NONE:
             link.send_publication(self.number, publication)
-            self._sent += 1
+            self._sent_count += 1
             publication.settle(None)
             return True
-        if not self._confirms.room.take():
+        if not self._confirms.window.try_acquire():
             return False
         try:
             link.send_publication(self.number, publication)
         except BaseException:
-            self._confirms.room.release()
+            self._confirms.window.release()
             raise
         self._confirms.add(publication)
         return True
@@ -160,42 +160,45 @@ class Publishing(Linked):
     async def send_publication(self, publication: Publication) -> None:
         """Send a publication as soon as possible; without confirms it is settled then."""
         if self.send_now(publication):
-            if self._mode is Mode.NONE and self._sent % YIELD_EVERY == 0:
+            if self._mode is Mode.NONE and self._sent_count % YIELD_EVERY == 0:
                 await asyncio.sleep(0)  # A flood of publishes must not starve the loop.
             return
         if not self._confirm or self._mode is Mode.TX:
             link = await self._writable()
             self._check_transaction()
             link.send_publication(self.number, publication)
-            self._sent += 1
-            if self._sent % YIELD_EVERY == 0:
+            self._sent_count += 1
+            if self._sent_count % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
             publication.settle(None)
             return
-        await self._confirms.room.acquire()
+        await self._confirms.window.acquire()
         try:
             await self._publish(publication)
         except BaseException:
-            self._confirms.room.release()
+            self._confirms.window.release()
             raise
 
     @property
     def may_hand_over(self) -> bool:
-        """True if a publish has only to be sent; ClientError when the channel is closed."""
+        """True if `send_now` may send publishes: the channel is in its mode, and not in tx.
+
+        Raises ClientError when the channel is closed.
+        """
         if self._error is not None:
             raise fresh(self._error)
         return self._mode is Mode.CONFIRM or (self._mode is Mode.NONE and not self._confirm)
 
     async def confirm_by(self, confirms: Confirms) -> None:
-        """Enter confirm mode, and give the outcomes to `confirms`."""
+        """Select confirm mode, and pass acks, nacks and returns to `confirms`."""
         await self._call(ConfirmSelect(), ConfirmSelectOk)
         self._confirms = confirms
         self._mode = Mode.CONFIRM
 
     async def begin(self, transaction: Transaction) -> None:
         """Begin a transaction; UsageError when one is under way."""
-        while self._transaction is not None and self._transaction.over is not None:
-            await self._transaction.over.wait()  # A thread was interrupted at the end of that one.
+        while self._transaction is not None and self._transaction.ended is not None:
+            await self._transaction.ended.wait()  # An interrupted thread left it while it ended.
         link = await self._ready()
         if self._transaction is not None:
             raise UsageError("a transaction is under way on this channel; they do not nest")
@@ -212,10 +215,10 @@ class Publishing(Linked):
 
     async def end(self, transaction: Transaction, *, commit: bool) -> None:
         """Commit or roll back a transaction."""
-        transaction.over = asyncio.Event()
+        transaction.ended = asyncio.Event()
         try:
             if not commit:
-                if transaction.broken is None and self._link is not None:
+                if transaction.error is None and self._link is not None:
                     await self._calls.exchange(self._link, TxRollback(), TxRollbackOk)
                 return
             self._check_transaction()
@@ -223,7 +226,7 @@ class Publishing(Linked):
             self._decide(commit=True)
         finally:
             self._transaction = None
-            transaction.over.set()
+            transaction.ended.set()
             self._decide(commit=False)
         if transaction.returned:
             raise transaction.returned[0]
@@ -231,7 +234,7 @@ class Publishing(Linked):
     # --- Inside -------------------------------------------------------------------------------
 
     def _decide(self, *, commit: bool) -> None:
-        """The settlements of a transaction were committed or rolled back."""
+        """Handle the commit or rollback of a transaction's settlements; `Channel` overrides it."""
 
     def _returned(self, method: BasicReturn, header: bytes, body: bytes) -> None:
         message = read_message(header, body)
@@ -250,7 +253,7 @@ class Publishing(Linked):
         if self._mode is Mode.TX:
             raise UsageError("this channel became transactional while a publish was waiting")
         if self._mode is Mode.NONE:
-            self._calls.ask(link, ConfirmSelect(), ConfirmSelectOk)
+            self._calls.send_request(link, ConfirmSelect(), ConfirmSelectOk)
             self._mode = Mode.CONFIRM
         link.send_publication(self.number, publication)
         self._confirms.add(publication)
@@ -268,16 +271,16 @@ class Publishing(Linked):
         if self._mode is Mode.TX:
             if self._transaction is None:
                 raise UsageError("this channel is transactional: do this within a transaction")
-            if self._transaction.broken is not None:
-                raise fresh(self._transaction.broken)
+            if self._transaction.error is not None:
+                raise fresh(self._transaction.error)
 
     def _break_transaction(self, error: ClientError) -> None:
-        if self._transaction is not None and self._transaction.broken is None:
-            self._transaction.broken = error
+        if self._transaction is not None and self._transaction.error is None:
+            self._transaction.error = error
 
     def _lose_confirms(self, error: ClientError) -> None:
         for publication in self._confirms.take_all():
             publication.settle(
                 ConfirmLost(publication.message, f"not confirmed, perhaps taken: {error}")
             )
-            self._confirms.room.release()
+            self._confirms.window.release()

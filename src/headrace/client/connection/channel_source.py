@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection, as requests and streams use it."""
+"""The protocol of a connection that requests and streams use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ChannelSource(Protocol):
-    """The members of a connection that open a channel and say what the broker can do."""
+    """The members of a connection that open channels and describe the broker."""
 
     @property
     def address(self) -> str:
@@ -38,7 +38,7 @@ class ChannelSource(Protocol):
         """The properties that the broker sent in connection.start."""
 
     async def ready(self) -> None:
-        """Wait until the connection is usable, or closed for good."""
+        """Wait until the connection is ready, or closed for good."""
 
     def channel(self, *, confirm: bool) -> Opening[Channel]:
         """Open a channel: `await` it, or use it with `async with`."""

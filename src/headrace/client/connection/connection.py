@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.client.channel.channel import Channel
 from headrace.client.channel.closing import AsyncClosing
 from headrace.client.channel.publishing import UNCONFIRMED_MAX
-from headrace.client.connection.brokers import Brokers
+from headrace.client.connection.brokers import BrokerList
 from headrace.client.connection.reconnect import Reconnect, Topology
 from headrace.client.errors import (
     AuthenticationFailed,
@@ -40,7 +40,7 @@ from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9, V0_10
 
 if TYPE_CHECKING:
-    from headrace.client.channel.reconnecting import Linked
+    from headrace.client.channel.channel_base import ChannelBase
     from headrace.client.link.link_0_x import Link
     from headrace.protocol.codec_0_x import MethodBase
     from headrace.protocol.errors import AmqpError
@@ -49,10 +49,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A broker that closes with one of these codes may return; any other code is the program's error.
-COMES_BACK = (ReplyCode.CONNECTION_FORCED.number, ReplyCode.INTERNAL_ERROR.number)
+# The client reconnects after these codes of connection.close; others are errors of the program.
+TRANSIENT_CLOSE_CODES = (ReplyCode.CONNECTION_FORCED.number, ReplyCode.INTERNAL_ERROR.number)
 
-# A broker may take a while to notice that our old connection, with its exclusive queues, is gone.
+# Attempts that are repeated when a queue is locked: the broker may not have noticed yet that the
+# lost connection, which owns the exclusive queues, is gone.
 LOCKED_ATTEMPTS = 4
 
 RECONNECT = Reconnect()
@@ -73,13 +74,13 @@ class Connection(AsyncClosing):
         # In 0-10 an exclusive queue belongs to one session.
         self.topology = Topology(exclusive=settings[0].version is not V0_10)
         self.backpressure = backpressure
-        self._brokers = Brokers(settings, ssl_context)
+        self._brokers = BrokerList(settings, ssl_context)
         self._reconnect = reconnect
         self._on_event = on_event
         self._link: Link | None = None
         self._channels: dict[int, Channel] = {}
-        self._settled = asyncio.Event()
-        self._error: ClientError | None = None  # The error that closed it for good.
+        self._ready_event = asyncio.Event()
+        self._error: ClientError | None = None  # The error that closed the connection for good.
         self._recovery: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -89,17 +90,17 @@ class Connection(AsyncClosing):
     @property
     def address(self) -> str:
         """The URL of the broker it is or was last connected to, without user and password."""
-        return self._brokers.recent.address
+        return self._brokers.current.address
 
     @property
     def version(self) -> Version:
         """The version of AMQP in use."""
-        return self._brokers.recent.version
+        return self._brokers.current.version
 
     @property
     def is_ready(self) -> bool:
         """True while connected, with everything restored after the last reconnection."""
-        return self._settled.is_set() and self._error is None
+        return self._ready_event.is_set() and self._error is None
 
     @property
     def is_closed(self) -> bool:
@@ -118,18 +119,18 @@ class Connection(AsyncClosing):
 
     @property
     def frame_max(self) -> int:
-        """The negotiated size of a frame in bytes."""
-        return self._link.frame_max if self._link else self._brokers.recent.frame_max
+        """The negotiated maximum size of a frame in bytes."""
+        return self._link.frame_max if self._link else self._brokers.current.frame_max
 
     @property
     def channel_max(self) -> int:
-        """The negotiated number of channels."""
-        return self._link.channel_max if self._link else self._brokers.recent.channel_max
+        """The negotiated maximum number of channels."""
+        return self._link.channel_max if self._link else self._brokers.current.channel_max
 
     @property
     def heartbeat_s(self) -> int:
-        """The negotiated interval of heartbeats; 0 means none."""
-        return self._link.heartbeat_s if self._link else self._brokers.recent.heartbeat_s
+        """The negotiated interval of heartbeats in seconds; 0 means none."""
+        return self._link.heartbeat_s if self._link else self._brokers.current.heartbeat_s
 
     def channel(
         self,
@@ -149,7 +150,7 @@ class Connection(AsyncClosing):
         were lost with the connection are published again, so the broker may have them twice.
 
         In 0-9, `resume` is the `channel_id` of a channel whose connection was lost, and `consumers`
-        are its queues by consumer tag; `channel.resumed` has the consumers.
+        maps its consumer tags to queues; `channel.resumed` has the consumers.
         """
         if resume and self.version is not V0_9:
             raise UsageError(f"AMQP {self.version.label} cannot resume channels")
@@ -200,18 +201,23 @@ class Connection(AsyncClosing):
         return Stream(self, name)
 
     async def beside(self, version: Version) -> Connection:
-        """Connect once more to the same broker, in another version and without reconnecting."""
+        """Open a second connection to the same broker, in another version.
+
+        The connection does not reconnect. Raises ConnectFailed.
+        """
         brokers = self._brokers
-        settings = [replace(broker, version=version) for broker in (brokers.recent, *brokers.named)]
-        other = Connection(
+        settings = [
+            replace(broker, version=version) for broker in (brokers.current, *brokers.configured)
+        ]
+        connection = Connection(
             list(dict.fromkeys(settings)),
             reconnect=None,
             ssl_context=brokers.ssl_context,
             on_event=None,
             backpressure=Backpressure(),
         )
-        await other.open()
-        return other
+        await connection.open()
+        return connection
 
     async def close(self) -> None:
         """Close the connection. Unconfirmed publishes fail, unacked messages are requeued."""
@@ -224,7 +230,7 @@ class Connection(AsyncClosing):
             if link is not None:
                 await link.close()
         finally:
-            self._finish(ConnectionClosed(200, "the connection was closed by this program"))
+            self._close_for_good(ConnectionClosed(200, "the connection was closed by this program"))
 
     async def update_secret(self, secret: str, reason: str = "") -> None:
         """Give the broker new credentials before the old expire; reconnecting uses them as well.
@@ -238,11 +244,11 @@ class Connection(AsyncClosing):
         link = await self._ready_link()
         if link.renews_secrets or self._reconnect is None:
             await link.update_secret(secret, reason)
-        self._brokers.renew(secret)
+        self._brokers.replace_password(secret)
 
     async def ready(self) -> None:
-        """Wait until the connection is usable, or closed for good."""
-        await self._settled.wait()
+        """Wait until the connection is ready, or closed for good."""
+        await self._ready_event.wait()
 
     async def session_link(self) -> Link010:
         """Return the link for a session; UsageError when its version is not 0-10."""
@@ -258,7 +264,7 @@ class Connection(AsyncClosing):
 
     # --- For channels -------------------------------------------------------------------------
 
-    def forget(self, channel: Linked) -> None:
+    def forget(self, channel: ChannelBase) -> None:
         """Free the number of a channel that is closed."""
         if self._channels.get(channel.number) is channel:
             del self._channels[channel.number]
@@ -289,58 +295,58 @@ class Connection(AsyncClosing):
 
     def link_blocked(self, link: Link, reason: str | None) -> None:
         """The broker stopped reading for a reason, or (None) reads again."""
-        if link is self._link:  # Another link is informed once it is ours.
-            self._tell(Unblocked() if reason is None else Blocked(reason))
+        if link is self._link:  # `_use_link` reports the block of a link that is not in use yet.
+            self._emit(Unblocked() if reason is None else Blocked(reason))
 
     def link_lost(self, link: Link, error: ClientError) -> None:
         """The link is lost: reconnect, or close for good."""
         if link is not self._link:
             return
         self._link = None
-        self._settled.clear()
+        self._ready_event.clear()
         self.backpressure.attach(None)
         if self._reconnect is None or _is_final(error):
-            self._finish(error)
+            self._close_for_good(error)
             return
         if not isinstance(error, ConnectionLost):
             error = ConnectionLost(str(error))
         for channel in list(self._channels.values()):
             channel.lost(error, final=False)
         if self._recovery is None:
-            self._tell(Lost(error, final=False))
+            self._emit(Lost(error, final=False))
             self._recovery = asyncio.create_task(self._recover(self._reconnect, error))
 
     # --- Inside -------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect for the first time: try each broker in turn, as often as the URL says."""
-        self._adopt(await self._brokers.first(self))
-        self._settled.set()
+        """Connect for the first time, to the first of the brokers that accepts."""
+        self._use_link(await self._brokers.connect_first(self))
+        self._ready_event.set()
 
-    def _adopt(self, link: Link) -> None:
+    def _use_link(self, link: Link) -> None:
         self._link = link
-        self._brokers.arrived(link)
+        self._brokers.use_link(link)
         self.backpressure.attach(link)
         if link.blocked is not None:
-            self._tell(Blocked(link.blocked))
+            self._emit(Blocked(link.blocked))
 
     async def _ready_link(self) -> Link:
         while True:
-            await self._settled.wait()
+            await self._ready_event.wait()
             if self._error is not None:
                 raise fresh(self._error)
             if self._link is not None:
                 return self._link
 
-    def _tell(self, event: Event) -> None:
+    def _emit(self, event: Event) -> None:
         log.info("%s: %s", self.address, event)
         if self._on_event is not None:
             try:
                 self._on_event(event)
-            except Exception:  # Whatever it is, it is not the connection's.
+            except Exception:  # An error of the program's callback must not end the connection.
                 log.exception("on_event failed on %s", event)
 
-    def _finish(self, error: ClientError) -> None:
+    def _close_for_good(self, error: ClientError) -> None:
         """Close the connection for good."""
         if self._error is not None:
             return
@@ -350,9 +356,9 @@ class Connection(AsyncClosing):
         for channel in list(self._channels.values()):
             channel.lost(error, final=True)
         self._channels.clear()
-        self._settled.set()
+        self._ready_event.set()
         if not (isinstance(error, ConnectionClosed) and error.code == 200):
-            self._tell(Lost(error, final=True))
+            self._emit(Lost(error, final=True))
 
     async def _recover(self, reconnect: Reconnect, error: ClientError) -> None:
         """Reconnect until everything is restored, or until retrying cannot help."""
@@ -367,10 +373,10 @@ class Connection(AsyncClosing):
                         error = failure
                     break
                 attempts = search.attempts
-                self._adopt(link)
+                self._use_link(link)
                 try:
                     renamed = await self._restore(
-                        link, topology=reconnect.topology, patient=attempts <= LOCKED_ATTEMPTS
+                        link, topology=reconnect.topology, retry_locked=attempts <= LOCKED_ATTEMPTS
                     )
                 except ResourceLocked as failure:
                     log.info("%s", failure)
@@ -384,49 +390,52 @@ class Connection(AsyncClosing):
                         break
                     continue
                 if link.is_open:
-                    self._settled.set()
-                    self._tell(Recovered(attempts, renamed))
+                    self._ready_event.set()
+                    self._emit(Recovered(attempts, renamed))
                     return
-            self._finish(error)
+            self._close_for_good(error)
         except Exception as failure:
             log.exception("reconnecting failed")
-            self._finish(ConnectionLost(f"reconnecting failed: {failure!r}"))
+            self._close_for_good(ConnectionLost(f"reconnecting failed: {failure!r}"))
         finally:
             self._recovery = None
 
-    async def _restore(self, link: Link, *, topology: bool, patient: bool) -> Mapping[str, str]:
-        """Declare the topology again, open the channels, start the consumers.
+    async def _restore(
+        self, link: Link, *, topology: bool, retry_locked: bool
+    ) -> Mapping[str, str]:
+        """Declare the topology again, open the channels and start the consumers.
 
-        ResourceLocked when a queue is locked and we are `patient`.
+        Returns the new names of queues that the broker named, by old name. With `retry_locked`,
+        raises ResourceLocked when an exclusive queue is locked.
         """
         renamed: dict[str, str] = {}
         if topology:
-            scratch: Channel | None = None
+            declaring_channel: Channel | None = None
             for name, method in self.topology.records():
-                if scratch is None:
+                if declaring_channel is None:
                     number = link.free_number(self._channels)
-                    scratch = Channel(self, number, confirm=False)
-                    self._channels[scratch.number] = scratch
-                    await scratch.open(link)
+                    declaring_channel = Channel(self, number, confirm=False)
+                    self._channels[declaring_channel.number] = declaring_channel
+                    await declaring_channel.open(link)
                 try:
-                    new_name = await scratch.redo(link, method)
+                    new_name = await declaring_channel.redo(link, method)
                 except ChannelClosed as error:
-                    if patient and isinstance(error, ResourceLocked):
+                    if retry_locked and isinstance(error, ResourceLocked):
                         raise
-                    log.warning("%s could not be put back: %s", method, error)
-                    scratch = None
+                    log.warning("%s could not be restored: %s", method, error)
+                    declaring_channel = None
                     continue
                 if new_name != name:
                     self.topology.rename(name, new_name)
                     renamed[name] = new_name
-            if scratch is not None:
-                await scratch.shut(link)
+            if declaring_channel is not None:
+                await declaring_channel.shut(link)
         for channel in list(self._channels.values()):
             try:
                 await channel.open(link)
                 await channel.resume(link)
             except ChannelClosed as error:
-                log.warning("channel %d could not be put back: %s", channel.number, error)
+                log.warning("channel %d could not be restored: %s", channel.number, error)
         return renamed
 
 
@@ -442,12 +451,12 @@ def connect(
 ) -> Opening[Connection]:
     """Connect to a broker: `await` it, or use it with `async with`.
 
-    `url` may name several brokers: several hosts with commas between them, or a list of URLs. They
-    are tried in turn, and the first that answers is used. `reconnect` is the back-off after a lost
-    connection; None does not reconnect. `ssl_context` replaces the default of `amqps://`, which
-    verifies certificate and host name. `on_event` is called with Blocked, Unblocked, Lost and
-    Recovered. `name` shows in the broker's tools. `high_water` and `held_max` bound the bytes of
-    messages received and not yet taken (docs/guides/client.md).
+    `url` may name several brokers, as hosts separated by commas or as a list of URLs. They are
+    tried in turn, and the first that accepts the connection is used. `reconnect` is the back-off
+    after a lost connection; None does not reconnect. `ssl_context` replaces the default of
+    `amqps://`, which verifies certificate and host name. `on_event` is called with Blocked,
+    Unblocked, Lost and Recovered. `name` appears in the broker's tools. `high_water` and `held_max`
+    bound the bytes of messages received and not yet taken (docs/guides/client.md).
 
     Raises InvalidUrl at once; then ConnectFailed when no broker accepts the connection, with its
     subclass AuthenticationFailed when the broker refuses the login.
@@ -479,6 +488,6 @@ def _is_final(error: ClientError) -> bool:
         case AuthenticationFailed() | ProtocolViolation() | BufferOverflow():
             return True
         case ConnectionClosed():
-            return error.code not in COMES_BACK
+            return error.code not in TRANSIENT_CLOSE_CODES
         case _:
             return False

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reconnecting: when to try again, and which declarations to send again.
+"""Reconnecting: the back-off, and the declarations to send again.
 
-`Reconnect` is the back-off. `Topology` keeps the declarations of this connection as the very
-methods that were sent. To restore it is to send them again: exchanges, then queues, then bindings.
-Channels restore their qos and consumers themselves.
+`Topology` keeps the declaring methods that the connection has sent. After a reconnection they are
+sent again: exchanges, then queues, then bindings. Channels restore their qos and consumers
+themselves.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TAKEOVER_DELAY_MAX_S = 0.5
 
 BindingKey = tuple[str, str, str, str, bytes]
 
-_CHANCE = random.Random()  # noqa: S311 - of our own: a program may have seeded the other one.
+_RANDOM = random.Random()  # noqa: S311 - Jitter only; the program may have seeded the global one.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +47,10 @@ class Reconnect:
     factor: float = 2.0
     jitter: float = 0.2
     attempts: int | None = None
-    topology: bool = True  # Whether to repeat the declarations of the connection.
+    topology: bool = True  # Repeat the declarations of the connection.
 
     def delays(self, *, several: bool = False) -> Iterator[float]:
-        """Give the seconds to wait before each attempt, at one or at each of `several` brokers."""
+        """Yield the seconds before each attempt at one broker, or at each of `several`."""
         delay_s = self.delay_s
         passed_s = 0.0
         count = 0
@@ -59,7 +59,7 @@ class Reconnect:
             if several and passed_s < TAKEOVER_S:
                 delays = max(1, math.ceil(min(delay_s, TAKEOVER_S) / TAKEOVER_DELAY_MAX_S))
             for _ in range(delays):
-                yield delay_s / delays * _CHANCE.uniform(1 - self.jitter, 1 + self.jitter)
+                yield delay_s / delays * _RANDOM.uniform(1 - self.jitter, 1 + self.jitter)
             passed_s += delay_s
             delay_s = min(self.delay_max_s, delay_s * self.factor)
             count += 1
@@ -69,16 +69,17 @@ class Topology:
     """The declarations of one connection that it has not deleted."""
 
     def __init__(self, *, exclusive: bool = True) -> None:
-        """`exclusive`: exclusive queues belong to the connection, which can restore them."""
+        """With `exclusive`, exclusive queues belong to the connection and are recorded."""
         self._exclusive = exclusive
         self.exchanges: dict[str, ExchangeDeclare] = {}
         self.queues: dict[str, QueueDeclare] = {}
         self.bindings: dict[BindingKey, QueueBind | ExchangeBind] = {}
-        self.names: dict[str, str] = {}  # The present names of server-named queues.
+        # The present names of server-named queues, by each earlier name.
+        self.current_names: dict[str, str] = {}
 
-    def name(self, queue: str) -> str:
+    def current_name(self, queue: str) -> str:
         """Return the present name of a queue whose first name was `queue`."""
-        return self.names.get(queue, queue)
+        return self.current_names.get(queue, queue)
 
     def record(self, method: MethodBase, name: str = "") -> None:
         """Record an executed method; `name` is a queue name that the broker chose."""
@@ -105,9 +106,9 @@ class Topology:
             del self.bindings[key]
 
     def records(self) -> Iterator[tuple[str, MethodBase]]:
-        """All declarations in an order that works, each with the name of the queue if it is one's.
+        """Yield the declarations in order of dependency, each with its queue's name or "".
 
-        The names of queues may change while this is iterated over.
+        The caller may rename queues during the iteration.
         """
         for exchange in list(self.exchanges.values()):
             yield "", exchange
@@ -118,22 +119,22 @@ class Topology:
 
     def is_auto_delete(self, queue: str) -> bool:
         """Return True if the queue is deleted with its last consumer."""
-        declared = self.queues.get(queue)
-        return declared is not None and declared.auto_delete
+        declaration = self.queues.get(queue)
+        return declaration is not None and declaration.auto_delete
 
-    def rename(self, old: str, new: str) -> None:
+    def rename(self, old_name: str, new_name: str) -> None:
         """Record the new name of a queue that the broker names."""
-        self.queues[new] = self.queues.pop(old)
-        for first, present in list(self.names.items()):
-            if present == old:
-                self.names[first] = new
-        self.names[old] = new
-        self.names.pop(new, None)
+        self.queues[new_name] = self.queues.pop(old_name)
+        for original, current in list(self.current_names.items()):
+            if current == old_name:
+                self.current_names[original] = new_name
+        self.current_names[old_name] = new_name
+        self.current_names.pop(new_name, None)
         for key, binding in list(self.bindings.items()):
-            if isinstance(binding, QueueBind) and binding.queue == old:
+            if isinstance(binding, QueueBind) and binding.queue == old_name:
                 del self.bindings[key]
-                bound = binding.replaced(queue=new)
-                self.bindings[_binding_key(bound)] = bound
+                renamed = binding.replaced(queue=new_name)
+                self.bindings[_binding_key(renamed)] = renamed
 
     def _forget_bindings(self, exchange: str) -> None:
         for key, binding in list(self.bindings.items()):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file class of AMQP 0-8 and 0-9: files that are staged first, and then published.
 
-`staged` has the files staged so far; give it to the `Files` of the next channel.
+`staged` has the partly received files. Pass it to the `Files` of another channel to continue there.
 """
 
 from __future__ import annotations
@@ -86,8 +86,10 @@ class Files(StagedFiles[FileProperties, FilePublish]):
             arrived = await self._channel.next_method()
             method = arrived.method
             if isinstance(method, FileOpen):
-                here = self._begin_staged(method.identifier, method.content_size)
-                await ShieldedTask(self._channel.send(FileOpenOk(staged_size=here))).outcome()
+                staged_size = self._begin_staged(method.identifier, method.content_size)
+                await ShieldedTask(
+                    self._channel.send(FileOpenOk(staged_size=staged_size))
+                ).outcome()
             elif isinstance(method, FileStage):
                 properties = arrived.properties
                 self._add_staged(

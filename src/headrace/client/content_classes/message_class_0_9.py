@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The message class of AMQP 0-9: transfers both ways, with bodies inside or under references.
 
-A reference is a body that is sent piece by piece before the transfer that names it. A checkpoint
-keeps the appended bytes, so that `resume` on another channel continues after them.
+A reference is a body that is sent in chunks before the transfer that names it. A checkpoint keeps
+the appended bytes, so that `resume` on another channel continues after them.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from headrace.client.channel.pending_calls import PendingCall
     from headrace.protocol.codec_0_x import MethodBase
 
-REFERENCES_MAX = 1024  # References that the broker may have open here.
-REFERENCE_BYTES_MAX = 128 << 20  # Octets of all of them.
+REFERENCES_MAX = 1024  # The maximum number of open references of the broker.
+REFERENCE_BYTES_MAX = 128 << 20  # The maximum bytes of all open references of the broker.
 
 
 @dataclass(slots=True, eq=False)
@@ -61,11 +61,11 @@ class Transferred:
 
 @dataclass(slots=True, eq=False)
 class Reference(AsyncClosing):
-    """A body sent in pieces. `async with` closes it."""
+    """A body that is sent in chunks. `async with` closes it."""
 
     messages: Messages
     name: bytes
-    offset: int = 0  # Bytes that the broker has.
+    offset: int = 0  # The number of bytes that the broker has.
     transfers: list[tuple[Message, PendingCall]] = field(default_factory=list)  # Unanswered.
     _closing: ShieldedTask[None] | None = None
 
@@ -83,7 +83,8 @@ class Reference(AsyncClosing):
     async def close(self) -> None:
         """Close the reference, and wait for the outcome of its transfers.
 
-        It is closed even if the call is cancelled; another call waits for the same outcome.
+        A cancelled call does not stop the close; another call waits for the same outcome. Raises
+        PublishFailed for a rejected transfer.
         """
         if self._closing is None:
             self._closing = ShieldedTask(self._close())
@@ -100,7 +101,7 @@ class Reference(AsyncClosing):
         self.transfers.clear()
         await channel.answer(closing)
         for message, answer in answers:
-            _check(message, answer)
+            _check_accepted(message, answer)
 
 
 @dataclass(slots=True, eq=False)
@@ -151,16 +152,16 @@ class Messages:
         if reference is not None:
             reference.transfers.append((message, call))
             return
-        _check(message, await self.channel.answer(call))
+        _check_accepted(message, await self.channel.answer(call))
 
     async def open(self) -> Reference:
-        """Begin a body."""
+        """Open a reference, to send a body in chunks."""
         reference = Reference(self, uuid.uuid4().hex.encode())
         await self._open_reference(reference, MessageOpen(reference=reference.name))
         return reference
 
     async def resume(self, identifier: str) -> Reference:
-        """Resume a body from its checkpoint; `offset` says where."""
+        """Open a reference that continues after its checkpoint, at `offset`."""
         reference = Reference(self, uuid.uuid4().hex.encode())
         request = MessageResume(reference=reference.name, identifier=identifier)
         answer = await self._open_reference(reference, request)
@@ -213,7 +214,7 @@ class Messages:
                 case MessageAppend():
                     self._open(method.reference).extend(method.data)
                     if sum(map(len, self._incoming.values())) > REFERENCE_BYTES_MAX:
-                        raise ProtocolViolation(f"more than {REFERENCE_BYTES_MAX} octets")
+                        raise ProtocolViolation(f"more than {REFERENCE_BYTES_MAX} bytes are open")
                     await ShieldedTask(self.ok()).outcome()
                 case MessageClose():
                     self._open(method.reference)
@@ -250,6 +251,6 @@ class Messages:
         return body
 
 
-def _check(message: Message, answer: MethodBase) -> None:
+def _check_accepted(message: Message, answer: MethodBase) -> None:
     if isinstance(answer, MessageReject):
         raise PublishFailed(message, f"{answer.code} {answer.text}")

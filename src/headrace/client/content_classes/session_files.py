@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file class of AMQP 0-10: files that are staged first, and then published.
 
-As `headrace.client.content_classes.files` for 0-8 and 0-9, on a session.
+`headrace.client.content_classes.files` is the same for 0-8 and 0-9, on a channel.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from headrace.protocol.codec_0_10 import (
 if TYPE_CHECKING:
     from headrace.client.session.session import Session
 
-DEFERRED_MAX = 1024  # Commands received during the wait for another one.
+DEFERRED_MAX = 1024  # The maximum number of commands kept for `receive`.
 
-Wanted = TypeVar("Wanted", bound=Command)
+Answer = TypeVar("Answer", bound=Command)
 
 
 @dataclass(slots=True, eq=False)
@@ -60,10 +60,11 @@ class SessionFiles(StagedFiles[FileProperties, FilePublish]):
         self._session = session
         self._arrived: deque[tuple[Command, list[Struct], bytes]] = deque()
         # Answers arrive in the order of the requests, even if a caller was cancelled.
-        self._awaited: dict[type[Command], deque[asyncio.Future[Command]]] = {
+        self._pending_answers: dict[type[Command], deque[asyncio.Future[Command]]] = {
             kind: deque() for kind in (FileOpenOk, FileQosOk, FileConsumeOk)
         }
-        self._reading = asyncio.Lock()  # One task reads at a time, for all of them.
+        # Held by the one task that reads commands for all waiting tasks.
+        self._reading = asyncio.Lock()
 
     async def qos(self, count: int = 0, *, size: int = 0, shared: bool = False) -> None:
         """Limit the unsettled files, and their bytes."""
@@ -96,12 +97,15 @@ class SessionFiles(StagedFiles[FileProperties, FilePublish]):
             await self._read_until(lambda: bool(self._arrived))
             command, headers, body = self._arrived.popleft()
             properties = next(
-                (each for each in headers if isinstance(each, FileProperties)), FileProperties()
+                (struct for struct in headers if isinstance(struct, FileProperties)),
+                FileProperties(),
             )
             match command:
                 case FileOpen():
-                    here = self._begin_staged(command.identifier or "", command.content_size or 0)
-                    self._session.send(FileOpenOk(staged_size=here))
+                    staged_size = self._begin_staged(
+                        command.identifier or "", command.content_size or 0
+                    )
+                    self._session.send(FileOpenOk(staged_size=staged_size))
                 case FileStage():
                     self._add_staged(body, properties)
                 case FileDeliver():
@@ -140,32 +144,32 @@ class SessionFiles(StagedFiles[FileProperties, FilePublish]):
     async def _send_publish(self, publish: FilePublish) -> None:
         await self._session.call(publish)
 
-    async def _ask(self, request: Command, kind: type[Wanted]) -> Wanted:
+    async def _ask(self, request: Command, kind: type[Answer]) -> Answer:
         """Send a request and return its answer; other commands are kept for `receive`."""
         completed = self._session.begin(request)
         answer: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
-        self._awaited[kind].append(answer)
+        self._pending_answers[kind].append(answer)
         try:
             await self._session.wait_for(completed)
         except ClientError:
-            self._awaited[kind].remove(answer)
+            self._pending_answers[kind].remove(answer)
             raise
         await self._read_until(answer.done)
         reply = answer.result()
         assert isinstance(reply, kind)
         return reply
 
-    async def _read_until(self, met: Callable[[], bool]) -> None:
-        while not met():
+    async def _read_until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
             async with self._reading:
-                if met():  # Another task has read it.
+                if condition():  # Another task has read it.
                     return
-                self._sort(await self._session.next_command())
+                self._dispatch(await self._session.next_command())
 
-    def _sort(self, arrived: tuple[Command, list[Struct], bytes]) -> None:
-        awaited = self._awaited.get(type(arrived[0]))
-        if awaited:
-            awaited.popleft().set_result(arrived[0])
+    def _dispatch(self, arrived: tuple[Command, list[Struct], bytes]) -> None:
+        pending_answers = self._pending_answers.get(type(arrived[0]))
+        if pending_answers:
+            pending_answers.popleft().set_result(arrived[0])
             return
         if len(self._arrived) >= DEFERRED_MAX:
             raise BufferOverflow(f"more than {DEFERRED_MAX} commands were not taken")

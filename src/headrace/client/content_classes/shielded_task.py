@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work of several steps that is done once it has begun, whether its caller waits or not."""
+"""A coroutine that runs to its end even if its caller is cancelled."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ Result = TypeVar("Result")
 
 
 class ShieldedTask(Generic[Result]):
-    """A task that cancellation does not end: the broker expects the rest of its methods."""
+    """A task that a cancelled caller does not end: the broker expects the rest of its methods."""
 
-    def __init__(self, work: Coroutine[object, None, Result]) -> None:
-        self._task = asyncio.get_running_loop().create_task(work)
-        self._task.add_done_callback(_read)
+    def __init__(self, coroutine: Coroutine[object, None, Result]) -> None:
+        self._task = asyncio.get_running_loop().create_task(coroutine)
+        self._task.add_done_callback(_read_error)
 
     async def outcome(self) -> Result:
-        """Wait for its outcome; a cancelled wait leaves the work as it is."""
+        """Wait for the task and return its result; a cancelled wait does not cancel the task."""
         return await asyncio.shield(self._task)
 
 
-def _read(task: asyncio.Task[Result]) -> None:
+def _read_error(task: asyncio.Task[Result]) -> None:
     """Read the error, so that asyncio does not log it when no caller waits."""
     if not task.cancelled():
         task.exception()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are staged first and then published, in every version that has them.
+"""Files that are staged first and then published, in every version with a file class.
 
-An interrupted transfer continues: the receiver announces how many bytes it has.
+An interrupted transfer continues, because the receiver announces how many bytes it has.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.client.message import octets_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STAGED_MAX = 1 << 30  # Octets staged here and not delivered.
+STAGED_MAX = 1 << 30  # The maximum bytes of files that are staged and not yet delivered.
 
 Properties = TypeVar("Properties")
 Publish = TypeVar("Publish")
@@ -48,17 +48,17 @@ class Staged(Generic[Properties]):
 
 
 class StagedFiles(Generic[Properties, Publish]):
-    """Files that the client stages to the broker, and the broker to the client."""
+    """The staging of files in both directions; subclasses send the commands of their version."""
 
-    #: Make the properties of a file that has none, and a file.publish.
+    #: The constructors of the version's file properties and file.publish.
     _make_properties: Callable[[], Properties]
     _make_publish: Callable[..., Publish]
 
     def __init__(self, staged: dict[str, Staged[Properties]] | None) -> None:
         self.staged: dict[str, Staged[Properties]] = {} if staged is None else staged
-        self._open = ""  # The identifier that the next stage is for.
-        self._staging = asyncio.Lock()  # One file is staged at a time.
-        self._last: ShieldedTask[int] | None = None
+        self._open = ""  # The identifier of the file that the next file.stage belongs to.
+        self._staging = asyncio.Lock()  # Held while a file is staged: they are sent one by one.
+        self._last_publish: ShieldedTask[int] | None = None
 
     # --- To the broker --------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ class StagedFiles(Generic[Properties, Publish]):
     ) -> int:
         """Stage and publish a file; return the number of bytes that the broker already had.
 
-        It is published even if the call is cancelled: the next publish waits for it.
+        A cancelled call does not stop the publish; the next publish waits for it.
         """
         identifier = identifier or uuid.uuid4().hex
         publish = self._make_publish(
@@ -85,24 +85,24 @@ class StagedFiles(Generic[Properties, Publish]):
             immediate=immediate,
             identifier=identifier,
         )
-        self._last = ShieldedTask(
+        self._last_publish = ShieldedTask(
             self._publish(
                 identifier, publish, octets_of(body), properties or self._make_properties()
             )
         )
-        return await self._last.outcome()
+        return await self._last_publish.outcome()
 
     async def _publish(
         self, identifier: str, publish: Publish, body: bytes, properties: Properties
     ) -> int:
         async with self._staging:
-            start = await self._ask_staged(identifier, len(body))
-            if start > len(body):
-                has = f"the broker has {start} octets of {identifier!r}"
-                raise UsageError(f"{has}, not {len(body)}")
-            await self._send_stage(properties, body[start:])
+            offset = await self._ask_staged(identifier, len(body))
+            if offset > len(body):
+                text = f"the broker has {offset} bytes of {identifier!r}"
+                raise UsageError(f"{text}, not {len(body)}")
+            await self._send_stage(properties, body[offset:])
             await self._send_publish(publish)
-            return start
+            return offset
 
     async def _ask_staged(self, identifier: str, size: int) -> int:
         """Open a file of `size` bytes; return how many of them the broker has."""
@@ -119,15 +119,15 @@ class StagedFiles(Generic[Properties, Publish]):
     # --- From the broker ------------------------------------------------------------------------
 
     def _begin_staged(self, identifier: str, size: int) -> int:
-        """The broker opens a file of `size` bytes; return how many of them are here.
+        """Open a file of `size` bytes from the broker; return how many of them are staged.
 
         Raises:
             ProtocolViolation: the broker stages more than `STAGED_MAX` bytes at a time.
         """
         staged = self.staged.setdefault(identifier, Staged())
         staged.size = size
-        if sum(each.size for each in self.staged.values()) > STAGED_MAX:
-            raise ProtocolViolation(f"more than {STAGED_MAX} octets of files are staged")
+        if sum(staged_file.size for staged_file in self.staged.values()) > STAGED_MAX:
+            raise ProtocolViolation(f"more than {STAGED_MAX} bytes of files are staged")
         self._open = identifier
         return len(staged.body)
 
@@ -135,14 +135,14 @@ class StagedFiles(Generic[Properties, Publish]):
         """Add bytes to the open file.
 
         Raises:
-            ProtocolViolation: the file has more of them than was announced.
+            ProtocolViolation: the file has more bytes than the broker announced.
         """
         staged = self.staged.setdefault(self._open, Staged())
         staged.body += body
         if properties is not None:
             staged.properties = properties
         if len(staged.body) > staged.size:
-            raise ProtocolViolation(f"more than {staged.size} octets were staged")
+            raise ProtocolViolation(f"more than {staged.size} bytes were staged")
 
     def _take_staged(self, identifier: str) -> tuple[bytes, Properties]:
         """Remove a file that is delivered; return its body and properties."""

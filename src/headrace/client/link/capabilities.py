@@ -25,20 +25,28 @@ from headrace.spec.tables import V0_8, Version
 if TYPE_CHECKING:
     from headrace.wire.table import Value
 
-BINDINGS = "exchange_exchange_bindings"
+EXCHANGE_BINDINGS = "exchange_exchange_bindings"
 
-# The methods of 0-9-1 that are extensions: the capability, what they do, and what to do instead.
-METHODS: dict[type[MethodBase], tuple[str, str, str]] = {
+# The extension methods of 0-9-1, each with its capability, its purpose, and an alternative to it.
+EXTENSION_METHODS: dict[type[MethodBase], tuple[str, str, str]] = {
     ConfirmSelect: (
         "publisher_confirms",
         "publisher confirms",
         "open the channel with confirm=False, or use a transaction",
     ),
-    ExchangeBind: (BINDINGS, "bindings between exchanges", "bind queues to both exchanges"),
-    ExchangeUnbind: (BINDINGS, "bindings between exchanges", "bind queues to both exchanges"),
+    ExchangeBind: (
+        EXCHANGE_BINDINGS,
+        "bindings between exchanges",
+        "bind queues to both exchanges",
+    ),
+    ExchangeUnbind: (
+        EXCHANGE_BINDINGS,
+        "bindings between exchanges",
+        "bind queues to both exchanges",
+    ),
     BasicNack: ("basic.nack", "basic.nack", "reject the deliveries one by one"),
 }
-EXTENSIONS = frozenset({*METHODS, BasicConsume})  # The methods that `check` handles.
+CHECKED_METHODS = frozenset({*EXTENSION_METHODS, BasicConsume})  # Those of `check_announced`.
 
 
 def is_headrace(properties: Mapping[str, Value]) -> bool:
@@ -47,9 +55,9 @@ def is_headrace(properties: Mapping[str, Value]) -> bool:
 
 
 def announces(properties: Mapping[str, Value], capability: str) -> bool:
-    """Return True if a broker's server properties list a capability.
+    """Return True if a broker's server properties announce a capability.
 
-    Headrace has those it knows, and names them where the version has more types than texts.
+    In versions whose server properties are only texts, Headrace announces all of them by its id.
     """
     capabilities = properties.get("capabilities")
     if isinstance(capabilities, dict):
@@ -70,11 +78,11 @@ def is_qpid(properties: Mapping[str, Value]) -> bool:
     if is_headrace(properties):
         return False
     product = properties.get("product")
-    named = isinstance(product, str) and "qpid" in product.lower()
-    return named or any(name.startswith("qpid.") for name in properties)
+    has_product = isinstance(product, str) and "qpid" in product.lower()
+    return has_product or any(name.startswith("qpid.") for name in properties)
 
 
-def check(
+def check_announced(
     address: str, version: Version, properties: Mapping[str, Value], method: MethodBase
 ) -> None:
     """Check that a method is not an extension that the broker does not announce.
@@ -83,7 +91,7 @@ def check(
         UsageError: the broker does not announce the method; the text names an alternative.
     """
     if isinstance(method, BasicConsume):
-        # In 0-8 the field appends a table, which only its inventors and Headrace expect.
+        # In 0-8 the table of arguments is an extension, which Qpid and Headrace decode.
         is_read = version is not V0_8 or is_headrace(properties) or is_qpid(properties)
         if method.arguments and not is_read:
             raise UsageError(
@@ -91,6 +99,6 @@ def check(
                 f"({', '.join(method.arguments)}): use version=0-9-1"
             )
         return
-    capability, what, instead = METHODS[type(method)]
+    capability, feature, alternative = EXTENSION_METHODS[type(method)]
     if not announces(properties, capability):
-        raise UsageError(f"{address} does not announce {what}: {instead}")
+        raise UsageError(f"{address} does not announce {feature}: {alternative}")

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deliveries to a channel of our API in AMQP 0-10, and their settlement.
+"""Deliveries to a channel in AMQP 0-10, and their settlement.
 
-A transfer is delivered with a tag of our own. An ack is message.accept, combined with others, and
-returns the transfer's credit; a refused delivery is released or rejected.
+A transfer becomes a delivery, whose tag the client counts. Acks are combined in one message.accept,
+and completing the transfers returns their credit. A refused delivery is released or rejected.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headrace.client.link.properties_0_10 import fields_of, old_header, place_of
-from headrace.protocol import codec_0_x as old
+from headrace.client.link.properties_0_10 import (
+    encode_header_0_9_1,
+    read_message_fields,
+    read_routing,
+)
+from headrace.protocol import codec_0_x as v0_9_1
 from headrace.protocol.codec_0_10 import (
     Command,
     MessageAccept,
@@ -30,7 +34,7 @@ class DeliveriesLink(Protocol):
     """The members of a link that the deliveries of a channel use."""
 
     def schedule_flush(self) -> None:
-        """Write soon what is queued."""
+        """Write the queued output in this turn of the loop."""
 
     def report_violation(self, text: str) -> None:
         """End the link: the broker violated the protocol."""
@@ -42,55 +46,55 @@ class Deliveries:
     def __init__(self, link: DeliveriesLink, session: Session) -> None:
         self.link = link
         self.session = session
-        self.accepted = SequenceSet()  # Acked, and not sent to the broker yet.
-        self._delivered = 0  # The last delivery tag.
+        self.unsent_accepts = SequenceSet()  # The ids of acked transfers, for the next accept.
+        self._last_tag = 0  # The last delivery tag.
         self._unsettled: dict[int, int] = {}  # Command ids by delivery tag.
 
     def delivery(
-        self, number: int, command: Any, header: bytes, body: bytes, no_ack: bool
-    ) -> tuple[old.BasicDeliver, bytes]:
+        self, command_id: int, command: Any, header: bytes, body: bytes, no_ack: bool
+    ) -> tuple[v0_9_1.BasicDeliver, bytes]:
         """Convert a transfer to basic.deliver with its content header."""
         try:
             structs = decode_headers(header)
         except ExecutionError as error:
             self.link.report_violation(str(error))
             structs = []
-        redelivered, exchange, routing_key = place_of(structs)
-        fields = fields_of(structs)
-        self._delivered += 1
+        redelivered, exchange, routing_key = read_routing(structs)
+        message_fields = read_message_fields(structs)
+        self._last_tag += 1
         if no_ack:
-            self.session.complete(number)
+            self.session.complete(command_id)
             self.link.schedule_flush()
         else:
-            self._unsettled[self._delivered] = number
-        method = old.BasicDeliver(
+            self._unsettled[self._last_tag] = command_id
+        method = v0_9_1.BasicDeliver(
             consumer_tag=command.destination or "",
-            delivery_tag=self._delivered,
+            delivery_tag=self._last_tag,
             redelivered=redelivered,
             exchange=exchange,
             routing_key=routing_key,
         )
-        return method, old_header(fields, len(body))
+        return method, encode_header_0_9_1(message_fields, len(body))
 
     def pop_settled(self, tag: int, multiple: bool) -> list[int]:
         """Return the command ids of a delivery tag, and forget them as settled."""
         if not multiple:
-            number = self._unsettled.pop(tag, None)
-            return [] if number is None else [number]
-        tags = [each for each in self._unsettled if not tag or each <= tag]
-        return [self._unsettled.pop(each) for each in tags]
+            command_id = self._unsettled.pop(tag, None)
+            return [] if command_id is None else [command_id]
+        tags = [delivery_tag for delivery_tag in self._unsettled if not tag or delivery_tag <= tag]
+        return [self._unsettled.pop(delivery_tag) for delivery_tag in tags]
 
     def accept(self) -> None:
-        """Send the acks that have come together."""
-        accepted, self.accepted = self.accepted, SequenceSet()
-        self.session.send_command(MessageAccept(transfers=accepted))
-        self.complete(accepted)
+        """Send the accumulated acks as one message.accept."""
+        unsent_accepts, self.unsent_accepts = self.unsent_accepts, SequenceSet()
+        self.session.send_command(MessageAccept(transfers=unsent_accepts))
+        self.complete(unsent_accepts)
 
     def refuse(self, numbers: list[int], requeue: bool) -> None:
         """Release transfers to their queue, or reject them."""
         if not numbers:
             return
-        transfers = SequenceSet((number, number) for number in numbers)
+        transfers = SequenceSet((command_id, command_id) for command_id in numbers)
         command: Command
         if requeue:
             command = MessageRelease(transfers=transfers, set_redelivered=True)
@@ -100,7 +104,7 @@ class Deliveries:
         self.complete(transfers)
 
     def complete(self, transfers: SequenceSet) -> None:
-        """Complete these transfers: their credit returns."""
+        """Complete these transfers, which returns their credit."""
         for low, high in transfers:
             self.session.complete_range(low, high)
         self.link.schedule_flush()

@@ -19,8 +19,8 @@ from headrace.client.errors import (
     ProtocolViolation,
     UsageError,
 )
-from headrace.client.link.channel_over_0_10 import Bridge
-from headrace.client.link.link_0_x import Link, introduction, named_hosts
+from headrace.client.link.channel_over_0_10 import ChannelBridge
+from headrace.client.link.link_0_x import Link, clean_hosts, client_properties
 from headrace.client.link.login import Login
 from headrace.protocol.codec_0_10 import (
     ConnectionClose,
@@ -63,11 +63,11 @@ log = logging.getLogger(__name__)
 INVALID_PATH = 402
 
 
-class User(Protocol):
-    """Callbacks of a session's user."""
+class SessionUser(Protocol):
+    """The upcalls of a link to the user of a session: a `ChannelBridge` or a client `Session`."""
 
     def attached(self) -> None:
-        """The session is attached: commands can be sent, and sent ones are not lost."""
+        """The session is attached to its channel, and commands can be sent."""
 
     def detached(self, code: int) -> None:
         """The session left its channel; `code` is 0 or a session.detach-code."""
@@ -76,32 +76,32 @@ class User(Protocol):
         """A message arrived; complete `number` after handling it."""
 
     def command(self, number: int, command: Command, header: bytes, body: bytes) -> None:
-        """Another command arrived; it is completed for you."""
+        """Another command arrived; the link completes it after this call."""
 
     def result(self, number: int, value: Struct | None) -> None:
-        """Handle the result of a command."""
+        """The broker sent the result of the command `number`."""
 
     def completed(self, low: int, high: int) -> None:
-        """These commands of yours are executed."""
+        """The broker has completed the commands from `low` to `high`."""
 
     def exception(self, error: ExecutionException) -> None:
-        """A command of yours failed, and the session with it."""
+        """A command failed, which ends the session."""
 
     def resumed(self, kept: bool) -> None:
         """The session is attached again; `kept` is True if the broker still had its state."""
 
     def granted(self, timeout_s: int | None) -> None:
-        """Seconds for which the broker keeps the session when it is detached."""
+        """The broker keeps the detached session for `timeout_s` seconds; None: for good."""
 
     def given_up(self, low: int, high: int) -> None:
-        """These commands of yours were lost with an attachment."""
+        """The commands from `low` to `high` were lost with an attachment."""
 
     def lost(self, error: ClientError) -> None:
-        """The link is gone."""
+        """The link has ended."""
 
 
 class ClientMachine(Machine):
-    """The machine, with upcalls to its link. Errors of the link end the connection."""
+    """The 0-10 machine, with upcalls to its link. Errors of the upcalls end the connection."""
 
     def __init__(self, link: Link010, settings: Settings) -> None:
         Machine.__init__(
@@ -112,19 +112,19 @@ class ClientMachine(Machine):
         )
         self.link = link
 
-    def _tell(self, act: Callable[..., None], *arguments: object) -> None:
+    def _notify(self, callback: Callable[..., None], *arguments: object) -> None:
         try:
-            act(*arguments)
+            callback(*arguments)
         except ClientError as error:
             self.link.fail(error)
         except AmqpError as error:
             self.link.report_violation(str(error))
 
-    def _user(self, session: Session) -> User:
-        return self.link.users[session]
+    def _user_of(self, session: Session) -> SessionUser:
+        return self.link.session_users[session]
 
     def on_control(self, number: int, control: Control) -> None:
-        self._tell(self.link.control, control)
+        self._notify(self.link.control, control)
 
     def on_rejected(self, header: bytes) -> None:
         text = f"{self.link.settings.address} does not speak AMQP 0-10: {header!r}"
@@ -134,12 +134,12 @@ class ClientMachine(Machine):
         self.link.report_violation(str(error))
 
     def on_attached(self, session: Session) -> None:
-        self._tell(self._user(session).attached)
+        self._notify(self._user_of(session).attached)
 
     def on_detached(self, session: Session, channel: int, code: int) -> None:
-        user = self.link.users.get(session)
-        if user is not None:
-            self._tell(user.detached, code)
+        session_user = self.link.session_users.get(session)
+        if session_user is not None:
+            self._notify(session_user.detached, code)
 
     def on_transfer_large(
         self,
@@ -154,34 +154,36 @@ class ClientMachine(Machine):
     ) -> None:
         _, command = decode_command(bytes(start[:args_end]))
         body = parts[0] if len(parts) == 1 else b"".join(parts)
-        user = self._user(session)
-        self._tell(user.transferred, session.command_id, command, start[header:header_end], body)
+        session_user = self._user_of(session)
+        self._notify(
+            session_user.transferred, session.command_id, command, start[header:header_end], body
+        )
 
     def on_command(
         self, session: Session, command: Command, header: bytes, parts: tuple[bytes, ...]
     ) -> None:
         number = session.command_id
-        self._tell(self._user(session).command, number, command, header, b"".join(parts))
+        self._notify(self._user_of(session).command, number, command, header, b"".join(parts))
         session.complete(number)
 
     def on_result(self, session: Session, command_id: int, value: Struct | None) -> None:
-        self._tell(self._user(session).result, command_id, value)
+        self._notify(self._user_of(session).result, command_id, value)
 
     def on_exception(self, session: Session, exception: ExecutionException) -> None:
-        self._tell(self._user(session).exception, exception)
+        self._notify(self._user_of(session).exception, exception)
 
     def on_completed(self, session: Session, lo: int, hi: int) -> None:
-        self._tell(self._user(session).completed, lo, hi)
+        self._notify(self._user_of(session).completed, lo, hi)
 
     def on_session_control(self, session: Session, control: Control) -> None:
         if control.NAME == "session.timeout":
-            self._tell(self._user(session).granted, session.timeout_s)
+            self._notify(self._user_of(session).granted, session.timeout_s)
 
     def on_resumed(self, session: Session, kept: bool) -> None:
-        self._tell(self._user(session).resumed, kept)
+        self._notify(self._user_of(session).resumed, kept)
 
     def on_given_up(self, session: Session, lo: int, hi: int) -> None:
-        self._tell(self._user(session).given_up, lo, hi)
+        self._notify(self._user_of(session).given_up, lo, hi)
 
     def on_session_failed(self, session: Session, error: ExecutionError) -> None:
         log.warning("%s broke a rule in a session: %s", self.link.settings.address, error)
@@ -196,8 +198,8 @@ class Link010(Link):
     machine: ClientMachine
 
     def _make_machine(self, settings: Settings) -> ClientMachine:
-        self.users: dict[Session, User] = {}
-        self.bridges: dict[int, Bridge] = {}
+        self.session_users: dict[Session, SessionUser] = {}
+        self.bridges: dict[int, ChannelBridge] = {}
         return ClientMachine(self, settings)
 
     # --- For the owner ------------------------------------------------------------------------
@@ -208,12 +210,12 @@ class Link010(Link):
 
     @property
     def channel_max(self) -> int:
-        """Return the highest channel number; we use numbers from 1."""
+        """Return the highest channel number; channel 0 is not used."""
         return self.machine.channel_max - 1
 
-    def free_number(self, taken: Container[int]) -> int:
+    def free_number(self, used_numbers: Container[int]) -> int:
         for number in range(1, self.machine.channel_max):
-            if number not in taken and number not in self.machine.attached:
+            if number not in used_numbers and number not in self.machine.attached:
                 return number
         raise UsageError(f"all {self.channel_max} channels of the connection are in use")
 
@@ -226,7 +228,7 @@ class Link010(Link):
         self._check()
         bridge = self.bridges.get(channel)
         if bridge is None:
-            bridge = Bridge(self, channel, self._owner)
+            bridge = ChannelBridge(self, channel, self._owner)
             self.bridges[channel] = bridge
         bridge.request(method)
         self.schedule_flush()
@@ -243,34 +245,36 @@ class Link010(Link):
         self.send(channel, BasicAck(delivery_tag=delivery_tag, multiple=multiple))
 
     def flush(self) -> None:
-        """Write what is queued, with what the sessions have gathered."""
+        """Write the queued output, with the accumulated acks and completions of the sessions."""
         for bridge in self.bridges.values():
-            bridge.gather()
+            bridge.send_accepts()
         if self.machine.state is State.OPEN:
             self.machine.announce()
         super().flush()
 
     # --- For sessions -------------------------------------------------------------------------
 
-    def attach(self, session: Session, user: User, number: int, *, force: bool = False) -> None:
+    def attach(
+        self, session: Session, session_user: SessionUser, number: int, *, force: bool = False
+    ) -> None:
         """Attach a session to a channel."""
         self._check()
-        self.users[session] = user
+        self.session_users[session] = session_user
         try:
             self.machine.attach(session, number, force)
         except CloseError as error:
-            del self.users[session]
+            del self.session_users[session]
             raise UsageError(str(error)) from error
         self.schedule_flush()
 
-    def gather(
+    def start_gathering(
         self, channel: int, collector: DeliveryCollector, after_read: Callable[[], None]
     ) -> None:
-        """Do nothing: transfers become deliveries one by one, for the sink."""
+        """Do nothing: in 0-10 the bridge passes each transfer to the sink."""
 
     def forget(self, session: Session) -> None:
         """Remove a session."""
-        self.users.pop(session, None)
+        self.session_users.pop(session, None)
 
     def forget_bridge(self, number: int) -> None:
         """Remove the bridge of a closed channel."""
@@ -281,12 +285,12 @@ class Link010(Link):
         self.fail(ProtocolViolation(f"{self.settings.address} broke the protocol: {text}"))
 
     def schedule_flush(self) -> None:
-        """Write soon what is queued."""
+        """Write the queued output in this turn of the loop."""
         self._schedule_flush()
 
-    def call_soon(self, act: Callable[[], None]) -> None:
+    def call_soon(self, callback: Callable[[], None]) -> None:
         """Call a function in the next turn of the loop."""
-        self._loop.call_soon(act)
+        self._loop.call_soon(callback)
 
     # --- The opening --------------------------------------------------------------------------
 
@@ -301,14 +305,14 @@ class Link010(Link):
             case ConnectionTune():
                 self._tune_0_10(control)
             case ConnectionOpenOk():
-                self.known_hosts = named_hosts(control.known_hosts or ())
+                self.known_hosts = clean_hosts(control.known_hosts or ())
                 self._received_at = self._loop.time()
                 if not self._opened.done():
                     self._opened.set_result(None)
                 if self.heartbeat_s:
-                    self._beat()
+                    self._check_heartbeat()
             case ConnectionUpdateSecretOk():
-                self._secret_taken()
+                self._secret_updated()
             case ConnectionRedirect():
                 self.redirect([control.host or "", *(control.known_hosts or ())])
             case ConnectionClose():
@@ -318,10 +322,10 @@ class Link010(Link):
 
     def _start_0_10(self, start: ConnectionStart) -> None:
         self.server_properties = dict(start.server_properties or {})  # type: ignore[arg-type]  # More types.
-        offered = [str(mechanism) for mechanism in start.mechanisms or ()]
-        self.login = Login(self.settings, offered)
+        offered_mechanisms = [str(mechanism) for mechanism in start.mechanisms or ()]
+        self.login = Login(self.settings, offered_mechanisms)
         locales = start.locales or ["en_US"]
-        properties: Map = {**introduction()}
+        properties: Map = {**client_properties()}
         if self.settings.name:
             properties["connection_name"] = self.settings.name
         self.machine.send_control(
@@ -336,21 +340,22 @@ class Link010(Link):
     def _tune_0_10(self, tune: ConnectionTune) -> None:
         """Choose limits within the broker's offer."""
         if self.login is not None:
-            self.login.check_over()
+            self.login.check_server_proof()
         settings = self.settings
-        most = tune.channel_max
+        offered_channel_max = tune.channel_max
         size = min(settings.frame_max, FRAME_SIZE_MAX)
         if tune.max_frame_size is not None:
             if tune.max_frame_size < FRAME_SIZE_MIN:
                 raise ProtocolViolation(
-                    f"the broker's frames of {tune.max_frame_size} octets are below "
-                    f"{FRAME_SIZE_MIN}"
+                    f"the broker's frames of {tune.max_frame_size} bytes are below {FRAME_SIZE_MIN}"
                 )
             size = min(size, tune.max_frame_size)
         channels = min(settings.channel_max + 1, 65535)
         self.machine.send_control(
             ConnectionTuneOk(
-                channel_max=channels if most is None else min(channels, most),
+                channel_max=channels
+                if offered_channel_max is None
+                else min(channels, offered_channel_max),
                 max_frame_size=size,
                 heartbeat=choose_heartbeat(settings.heartbeat_s, tune),
             )
@@ -368,7 +373,7 @@ class Link010(Link):
         if self.machine.pending():
             self.flush()
 
-    def _say_goodbye(self) -> None:
+    def _send_close(self) -> None:
         self.machine.send_control(ConnectionClose(reply_code=200, reply_text="Goodbye"))
 
     def _report(self) -> None:
@@ -376,19 +381,20 @@ class Link010(Link):
         error = self._error
         if not isinstance(error, ConnectionLost | ConnectionClosed):
             error = ConnectionLost(str(error))
-        users, self.users = self.users, {}  # They get the loss, not a detach.
+        # Removed first, so that the users get `lost` and no `detached`.
+        session_users, self.session_users = self.session_users, {}
         self.bridges.clear()
         self.machine.lost()
-        for user in users.values():
-            user.lost(error)
+        for session_user in session_users.values():
+            session_user.lost(error)
         super()._report()
 
 
-def choose_heartbeat(wanted_s: int, tune: ConnectionTune) -> int | None:
-    """Return the offered interval in seconds nearest to the wanted one; None for none."""
-    if tune.heartbeat_min is None or not wanted_s:
+def choose_heartbeat(requested_s: int, tune: ConnectionTune) -> int | None:
+    """Return the offered interval nearest to the requested one, in seconds; None for none."""
+    if tune.heartbeat_min is None or not requested_s:
         return None
-    chosen = max(wanted_s, tune.heartbeat_min)
+    chosen_s = max(requested_s, tune.heartbeat_min)
     if tune.heartbeat_max is not None:
-        chosen = min(chosen, tune.heartbeat_max)
-    return chosen or None
+        chosen_s = min(chosen_s, tune.heartbeat_max)
+    return chosen_s or None

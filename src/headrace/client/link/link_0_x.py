@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One TCP or TLS connection to a broker, from handshake to the last byte.
+"""One TCP or TLS connection to a broker, from the handshake to the close.
 
-A link is used once: a connection that reconnects opens a new one. It feeds the sans-I/O machine of
-`headrace.protocol`, answers the handshake, sends heartbeats, combines the output of one turn of the
-loop into one write, and reports everything else to its owner.
+A reconnection opens a new link. The link feeds the sans-I/O machine of `headrace.protocol`, answers
+the handshake, sends heartbeats and combines the output of one turn of the loop into one write. It
+reports all other methods to its owner.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.client.errors import (
     fresh,
 )
 from headrace.client.link import hints
-from headrace.client.link.capabilities import EXTENSIONS, check, renews_secrets
+from headrace.client.link.capabilities import CHECKED_METHODS, check_announced, renews_secrets
 from headrace.client.link.login import Login
 from headrace.client.url import FRAME_MIN_SIZE, Settings
 from headrace.protocol.codec_0_x import (
@@ -67,9 +67,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CLOSE_TIMEOUT_S = 5.0  # How long the broker may take to answer connection.close.
-BROKER_HOSTS_MAX = 16  # Hosts that a broker may name.
-WRITE_SIZE_MAX = 65536  # Octets gathered before they are written in the same turn of the loop.
+CLOSE_TIMEOUT_S = 5.0  # The timeout of the broker's answer to connection.close.
+BROKER_HOSTS_MAX = 16  # The maximum number of hosts that a broker may name.
+WRITE_SIZE_MAX = 65536  # Bytes of output that are written without waiting for the loop's turn.
 
 CAPABILITIES: dict[str, Value] = {
     "publisher_confirms": True,
@@ -82,8 +82,8 @@ CAPABILITIES: dict[str, Value] = {
 }
 
 
-# Versions in connection.start: some brokers call 0-8 8-0, and 0-9-1 calls itself 0-9.
-SUGGESTED: dict[Version, tuple[tuple[int, int], ...]] = {
+# The numbers of each version in connection.start: some brokers send 8-0 for 0-8, and 0-9-1 is 0-9.
+SUGGESTED_VERSIONS: dict[Version, tuple[tuple[int, int], ...]] = {
     V0_8: ((8, 0), (0, 8)),
     V0_9: ((0, 9), (9, 0)),
     V0_9_1: ((0, 9),),
@@ -91,8 +91,8 @@ SUGGESTED: dict[Version, tuple[tuple[int, int], ...]] = {
 
 
 # Keeps 0-9-1/s012, 0-9/connection.start-ok.client-properties#required-fields, 0-10/s010.
-def introduction() -> dict[str, str]:
-    """Return our client properties, in every version."""
+def client_properties() -> dict[str, str]:
+    """Return the client properties of connection.start-ok, which all versions share."""
     import headrace
 
     return {
@@ -103,14 +103,14 @@ def introduction() -> dict[str, str]:
     }
 
 
-class Owner(Protocol):
-    """The owner of a link, which gets its events."""
+class LinkOwner(Protocol):
+    """The upcalls of a link to its owner, the connection."""
 
     def link_method(self, channel: int, method: MethodBase) -> None:
-        """Take a method of a channel."""
+        """The broker sent a method on a channel."""
 
     def link_content(self, channel: int, method: MethodBase, header: bytes, body: bytes) -> None:
-        """Take a method of a channel with its content."""
+        """The broker sent a method with content on a channel."""
 
     def link_channel_failed(self, channel: int, error: AmqpError) -> None:
         """The broker violated the protocol on a channel, which was closed."""
@@ -119,23 +119,23 @@ class Owner(Protocol):
         """The broker blocked publishers, with a reason, or (None) unblocked them."""
 
     def link_lost(self, link: Link, error: ClientError) -> None:
-        """The open link has ended; called exactly once."""
+        """The open link has ended; called once."""
 
 
 class Notifier(Protocol):
-    """The arrivals of a channel, which collect what one read brings."""
+    """Collects deliveries and confirms of a channel during one read."""
 
     def after_read(self) -> None:
         """Notify consumers and publishers of this read's deliveries and confirms."""
 
 
 class Link(asyncio.Protocol):
-    """A connection of the protocol, without its channels."""
+    """One connection to a broker in AMQP 0-9-1; subclasses are for the other versions."""
 
-    def __init__(self, settings: Settings, owner: Owner) -> None:
+    def __init__(self, settings: Settings, owner: LinkOwner) -> None:
         self.settings = settings
         self.server_properties: Mapping[str, Value] = {}
-        # Typed by the subclass that makes it: the machines of two families share what is used here.
+        # Any: the machines of 0-x and 0-10 have no common base, but share the members used here.
         self.machine: Any = self._make_machine(settings)
         self.redirected: tuple[str, ...] = ()  # Other brokers to use, best first.
         self.known_hosts: tuple[str, ...] = ()  # Other brokers that serve the virtual host.
@@ -147,20 +147,20 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._error: ClientError | None = None  # Why it ends, once something went wrong.
+        self._error: ClientError | None = None  # The error that ended the link.
         self._closing = False
-        self._reported = False
+        self._is_reported = False
         self._flush_due = False
-        self._reading = True
+        self._is_reading = True
         self._received_at = self._sent_at = self._loop.time()
         self._heartbeat: asyncio.TimerHandle | None = None
-        self.due: list[Notifier] = []  # Channels with pending notifications.
-        self._after_read: dict[int, Callable[[], None]] = {}  # By channel.
+        self.notifiers: list[Notifier] = []  # Channels with pending notifications.
+        self._after_read_callbacks: dict[int, Callable[[], None]] = {}  # Callbacks by channel.
         self.login: Login | None = None
         self._renewal: asyncio.Future[None] | None = None  # The renewal of credentials.
 
     def _make_machine(self, settings: Settings) -> Any:
-        """The protocol's side of the connection."""
+        """Return the sans-I/O state machine of the connection."""
         return Machine(
             Role.CLIENT,
             settings.version,
@@ -172,7 +172,7 @@ class Link(asyncio.Protocol):
     async def open(
         cls,
         settings: Settings,
-        owner: Owner,
+        owner: LinkOwner,
         ssl_context: ssl.SSLContext | None,
         timeout_s: float | None = None,
     ) -> Link:
@@ -214,8 +214,8 @@ class Link(asyncio.Protocol):
             link.abort()
             raise
         except OSError as error:
-            why = hints.of_socket(error, settings)
-            raise ConnectFailed(f"cannot connect to {settings.address}: {why}") from error
+            hint = hints.connect_hint(error, settings)
+            raise ConnectFailed(f"cannot connect to {settings.address}: {hint}") from error
         finally:
             if link.machine.state is not State.OPEN:
                 link.abort()
@@ -228,15 +228,15 @@ class Link(asyncio.Protocol):
 
     @property
     def heartbeat_s(self) -> int:
-        """The negotiated interval; 0 means none."""
+        """The negotiated interval of heartbeats in seconds; 0 means none."""
         return int(self.machine.heartbeat_s)
 
     def send(self, channel: int, method: MethodBase) -> None:
-        """Queue a method for sending; UsageError when it is one that the broker does not know."""
+        """Queue a method for sending; UsageError when the broker does not support it."""
         self._check()
-        if type(method) in EXTENSIONS:
+        if type(method) in CHECKED_METHODS:
             settings = self.settings
-            check(settings.address, settings.version, self.server_properties, method)
+            check_announced(settings.address, settings.version, self.server_properties, method)
         try:
             self.machine.send_method(channel, method)
         except AmqpError as error:
@@ -257,7 +257,7 @@ class Link(asyncio.Protocol):
         self._check()
         try:
             self.machine.send_encoded(
-                channel, publication.address, publication.header, publication.body
+                channel, publication.method_payload, publication.header, publication.body
             )
         except AmqpError as error:
             raise ConnectionLost(str(error)) from error
@@ -282,12 +282,12 @@ class Link(asyncio.Protocol):
 
     async def close(self) -> None:
         """Send close, wait a bounded time for close-ok, and close the socket."""
-        if self._closing:  # Another call closes it.
+        if self._closing:  # Another call is closing the link.
             await asyncio.shield(self._ended)
             return
         self._closing = True
         if self.is_open:
-            self._say_goodbye()
+            self._send_close()
             self.flush()
             self.resume_reading()  # The answer follows deliveries that are dropped.
             try:
@@ -332,27 +332,27 @@ class Link(asyncio.Protocol):
     def _send_secret(self, secret: bytes, reason: str) -> None:
         self.send(0, ConnectionUpdateSecret(new_secret=secret, reason=reason))
 
-    def _secret_taken(self) -> None:
+    def _secret_updated(self) -> None:
         if self._renewal is not None and not self._renewal.done():
             self._renewal.set_result(None)
 
-    def _say_goodbye(self) -> None:
+    def _send_close(self) -> None:
         self.machine.send_method(0, ConnectionClose(reply_code=200, reply_text="Goodbye"))
 
-    def free_number(self, taken: Container[int]) -> int:
+    def free_number(self, used_numbers: Container[int]) -> int:
         """Return the number of a free channel; UsageError if all are open."""
-        used = self.machine.channels
+        open_numbers = self.machine.channels
         for number in range(1, self.machine.channel_max + 1):
-            if number not in taken and number not in used:
+            if number not in used_numbers and number not in open_numbers:
                 return number
         raise UsageError(f"all {self.machine.channel_max} channels of the connection are in use")
 
-    def gather(
+    def start_gathering(
         self, channel: int, collector: DeliveryCollector, after_read: Callable[[], None]
     ) -> None:
         """Gather the deliveries of an open channel; call `after_read` after each read."""
         self.machine.channels[channel].collector = collector
-        self._after_read[channel] = after_read
+        self._after_read_callbacks[channel] = after_read
 
     def deliver(self, channel: int, arrivals: DeliveryCollector) -> None:
         """Deliver the content of an open channel by the fast path, where the version has one."""
@@ -360,17 +360,17 @@ class Link(asyncio.Protocol):
             self.machine.channels[channel].collector = arrivals
 
     def stop_gathering(self, channel: int) -> None:
-        """Stop gathering: the channel is closed."""
-        self._after_read.pop(channel, None)
+        """Stop calling `after_read` for a channel that is closed."""
+        self._after_read_callbacks.pop(channel, None)
 
     @property
     def frame_max(self) -> int:
-        """The negotiated size of a frame in octets."""
+        """The negotiated maximum size of a frame in bytes."""
         return int(self.machine.frame_max)
 
     @property
     def channel_max(self) -> int:
-        """The negotiated number of channels."""
+        """The negotiated maximum number of channels."""
         return int(self.machine.channel_max)
 
     def abort(self) -> None:
@@ -390,21 +390,21 @@ class Link(asyncio.Protocol):
             self._report()
 
     def pause_reading(self) -> None:
-        """Read nothing more from the socket for now."""
-        if self._reading and self._transport is not None and not self._transport.is_closing():
-            self._reading = False
+        """Stop reading from the socket until `resume_reading`."""
+        if self._is_reading and self._transport is not None and not self._transport.is_closing():
+            self._is_reading = False
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read again."""
-        if not self._reading and self._transport is not None:
-            self._reading = True
+        """Read from the socket again."""
+        if not self._is_reading and self._transport is not None:
+            self._is_reading = True
             self._received_at = self._loop.time()
             if not self._transport.is_closing():
                 self._transport.resume_reading()
 
     def flush(self) -> None:
-        """Write what is queued."""
+        """Write the queued output to the socket."""
         self._flush_due = False
         data = self.machine.data_to_send()
         self.machine.pool.dirty.clear()
@@ -415,7 +415,7 @@ class Link(asyncio.Protocol):
     # --- asyncio.Protocol ---------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send the protocol header: the socket is connected, with TLS if wanted."""
+        """Send the protocol header: the socket is connected, and the TLS handshake is done."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self.flush()
@@ -424,8 +424,8 @@ class Link(asyncio.Protocol):
         """Handle input from the broker."""
         self._received_at = self._loop.time()
         events = self.machine.receive(data)
-        while self.due and self._error is None:  # These precede the first event.
-            self._take_turn(self.due.pop())
+        while self.notifiers and self._error is None:  # Their deliveries precede the first event.
+            self._notify(self.notifiers.pop())
         for event in events:
             if self._error is not None:
                 break
@@ -435,7 +435,7 @@ class Link(asyncio.Protocol):
                 self._fail_protocol(error)
             except ClientError as error:
                 self.fail(error)
-        for after_read in list(self._after_read.values()):
+        for after_read in list(self._after_read_callbacks.values()):
             try:
                 after_read()
             except ClientError as error:
@@ -443,7 +443,7 @@ class Link(asyncio.Protocol):
         if self.machine.pending():
             self.flush()
 
-    def _take_turn(self, arrivals: Notifier) -> None:
+    def _notify(self, arrivals: Notifier) -> None:
         try:
             arrivals.after_read()
         except AmqpError as error:
@@ -480,16 +480,16 @@ class Link(asyncio.Protocol):
     # --- Inside -------------------------------------------------------------------------------
 
     def _report(self) -> None:
-        """Report the end to the call that opens the link, or to the owner of an open one."""
+        """Report the error to the call that opens the link, or to the owner of an open link."""
         assert self._error is not None
         if self._renewal is not None and not self._renewal.done():
             self._renewal.set_exception(fresh(self._error))
         if not self._opened.done():
             self._opened.set_exception(_while_opening(self._error, self))
-            self._opened.exception()  # Read it, so that asyncio does not log an unawaited error.
-            self._reported = True
-        elif not self._closing and not self._reported:
-            self._reported = True
+            self._opened.exception()  # Read, so that asyncio does not log an unawaited error.
+            self._is_reported = True
+        elif not self._closing and not self._is_reported:
+            self._is_reported = True
             self._owner.link_lost(self, self._error)
 
     def _check(self) -> None:
@@ -534,14 +534,14 @@ class Link(asyncio.Protocol):
             case ConnectionRedirect():
                 self.redirect([method.host, *method.known_hosts.split(",")])
             case ConnectionOpenOk():
-                self.known_hosts = named_hosts(method.known_hosts.split(","))
+                self.known_hosts = clean_hosts(method.known_hosts.split(","))
                 self._received_at = self._loop.time()
                 if not self._opened.done():
                     self._opened.set_result(None)
                 if self.heartbeat_s:
-                    self._beat()
+                    self._check_heartbeat()
             case ConnectionUpdateSecretOk():
-                self._secret_taken()
+                self._secret_updated()
             case ConnectionBlocked():
                 self._block(method.reason)
             case ConnectionUnblocked():
@@ -560,7 +560,7 @@ class Link(asyncio.Protocol):
     # Keeps 0-9/connection.redirect#usage, 0-10/s026.
     def redirect(self, hosts: Sequence[str]) -> None:
         """Handle a redirection to one of `hosts` ("host:port") in place of open-ok."""
-        self.redirected = named_hosts(hosts)
+        self.redirected = clean_hosts(hosts)
         where = ", ".join(self.redirected)
         self.fail(ConnectFailed(f"{self.settings.address} redirects to {where}"))
 
@@ -569,7 +569,7 @@ class Link(asyncio.Protocol):
         self._owner.link_blocked(self, reason)
 
     def _hang_up(self) -> None:
-        """Close once everything is written, or soon even if the broker does not read it."""
+        """Close the socket after the output is written, at the latest after CLOSE_TIMEOUT_S."""
         if self._transport is not None:
             self._transport.close()
             self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
@@ -578,13 +578,13 @@ class Link(asyncio.Protocol):
     def _start(self, method: ConnectionStart) -> None:
         self.server_properties = method.server_properties
         suggested = (method.version_major, method.version_minor)
-        if suggested not in SUGGESTED[self.settings.version]:
+        if suggested not in SUGGESTED_VERSIONS[self.settings.version]:
             raise ConnectFailed(
                 f"{self.settings.address} suggests version {suggested[0]}-{suggested[1]}"
             )
-        offered = method.mechanisms.decode("ascii", "replace").split()
-        self.login = Login(self.settings, offered)
-        properties: dict[str, Value] = {**introduction()}
+        offered_mechanisms = method.mechanisms.decode("ascii", "replace").split()
+        self.login = Login(self.settings, offered_mechanisms)
+        properties: dict[str, Value] = {**client_properties()}
         capabilities = self._capabilities()
         if capabilities:
             properties["capabilities"] = capabilities
@@ -605,18 +605,18 @@ class Link(asyncio.Protocol):
         return CAPABILITIES
 
     def _secure(self, challenge: bytes) -> bytes:
-        """Answer a challenge of the broker's."""
+        """Return the response to a challenge of the broker."""
         if self.login is None:
             raise ProtocolViolation("a challenge before the login")
         return self.login.answer(challenge)
 
     def _tune(self, method: ConnectionTune) -> None:
-        """Agree on the lower of both peers' limits; 0 means no limit (0-9-1/1.4.2.6)."""
+        """Send the lower of both peers' limits; 0 means no limit (0-9-1/1.4.2.6)."""
         if self.login is not None:
-            self.login.check_over()
+            self.login.check_server_proof()
         if 0 < method.frame_max < FRAME_MIN_SIZE:
             raise ProtocolViolation(
-                f"the broker's frames of {method.frame_max} octets are below {FRAME_MIN_SIZE}"
+                f"the broker's frames of {method.frame_max} bytes are below {FRAME_MIN_SIZE}"
             )
         settings = self.settings
         heartbeat_s = settings.heartbeat_s
@@ -634,20 +634,20 @@ class Link(asyncio.Protocol):
             0, ConnectionOpen(virtual_host=settings.vhost, insist=settings.insist)
         )
 
-    def _beat(self) -> None:
-        """Send a heartbeat if nothing else was sent; hang up after two silent intervals."""
-        now = self._loop.time()
-        if self._reading and now - self._received_at > 2 * self.heartbeat_s:
+    def _check_heartbeat(self) -> None:
+        """Send a heartbeat if nothing else was sent; end the link after two silent intervals."""
+        now_s = self._loop.time()
+        if self._is_reading and now_s - self._received_at > 2 * self.heartbeat_s:
             text = f"{self.settings.address} was silent for two heartbeats of {self.heartbeat_s} s"
             if self._error is None and self._transport is not None:
                 self._error = ConnectionLost(text)
                 self._transport.abort()
                 self._report()
             return
-        if now - self._sent_at >= self.heartbeat_s / 2:
+        if now_s - self._sent_at >= self.heartbeat_s / 2:
             self.machine.send_heartbeat()
             self.flush()
-        self._heartbeat = self._loop.call_later(self.heartbeat_s / 2, self._beat)
+        self._heartbeat = self._loop.call_later(self.heartbeat_s / 2, self._check_heartbeat)
 
     def _fail_protocol(self, error: AmqpError) -> None:
         """Close with an error: the broker violated the protocol."""
@@ -657,19 +657,19 @@ class Link(asyncio.Protocol):
         self.fail(ProtocolViolation(f"{self.settings.address} broke the protocol: {error}"))
 
 
-def named_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
-    """Return the first of the hosts that a broker names ("host:port")."""
-    named = [host.strip() for host in hosts if host.strip()]
-    return tuple(named[:BROKER_HOSTS_MAX])
+def clean_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
+    """Return up to BROKER_HOSTS_MAX of the hosts that a broker names ("host:port")."""
+    names = [host.strip() for host in hosts if host.strip()]
+    return tuple(names[:BROKER_HOSTS_MAX])
 
 
 def _while_opening(reason: ClientError, link: Link) -> ClientError:
-    """Return the error for a failure before the connection was open."""
+    """Return the error of an opening that failed for `reason`, with a hint at the cause."""
     if isinstance(reason, ConnectFailed):
         return reason
     if isinstance(reason, ConnectionClosed):
         kind = AuthenticationFailed if reason.code == 403 else ConnectFailed
-        text = f"{reason}{hints.of_close(reason, link.settings)}"
+        text = f"{reason}{hints.close_hint(reason, link.settings)}"
         return kind(text, reason.code, reason.text)
     state = link.machine.state
     hint = ""
@@ -678,5 +678,5 @@ def _while_opening(reason: ClientError, link: Link) -> ClientError:
     elif state is State.OPENING:
         hint = " (while opening the virtual host: does it exist?)"
     elif not link.server_properties:
-        hint = hints.before_greeting(link.settings)
+        hint = hints.greeting_hint(link.settings)
     return ConnectFailed(f"{reason}{hint}")

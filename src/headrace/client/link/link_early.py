@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One connection to a broker in AMQP 0-8 or 0-9, with substitutes for missing methods.
 
-Confirms: channel.flow is answered in order, so its answer confirms that the broker handled every
-earlier publish (not that a message is on disk: transactions confirm that). A nack is a reject of
-each delivery, a recover of 0-8 and 0-9 has no answer. A method without a substitute is a
+A channel.flow substitutes for confirms: its answer, in order, shows that the broker has handled
+every earlier publish. It does not show that the messages are on disk, as the commit of a
+transaction does. A reject of each delivery substitutes for basic.nack. The link itself answers
+basic.recover, which has no answer in 0-8 and 0-9. Other methods that the version lacks raise
 UsageError.
 """
 
@@ -52,31 +53,31 @@ CAPABILITIES: dict[str, Value] = {
 }
 
 
-class _State:
-    """State of a channel that the broker's side does not know."""
+class _ChannelState:
+    """The state of the substitutes on one channel."""
 
     def __init__(self) -> None:
         self.confirms = False
-        self.published = 0  # Publishes with confirms.
-        self.asked = 0  # Publishes that a channel.flow has followed.
-        self.flows: deque[int] = deque()  # How many publishes each unanswered channel.flow covers.
-        self.unsettled: list[int] = []  # Delivery tags.
+        self.published = 0  # The number of publishes with confirms.
+        self.covered_by_flow = 0  # The number of publishes that a channel.flow has followed.
+        self.flows: deque[int] = deque()  # The publishes before each unanswered channel.flow.
+        self.unsettled: list[int] = []  # The delivery tags of unsettled deliveries.
 
 
 class EarlyLink(Link):
     """A link in AMQP 0-8 or 0-9."""
 
     def _make_machine(self, settings: Settings) -> Any:
-        self._states: dict[int, _State] = {}
+        self._states: dict[int, _ChannelState] = {}
         return super()._make_machine(settings)
 
     def send(self, channel: int, method: MethodBase) -> None:
         """Queue a method, or its substitute."""
         match method:
             case ChannelOpen() | ChannelResume():
-                self._states[channel] = _State()
+                self._states[channel] = _ChannelState()
             case ChannelClose():
-                self._states.pop(channel, None)  # Its pending answers are not needed now.
+                self._states.pop(channel, None)  # This drops pending answers of substitutes.
             case ConfirmSelect():
                 self._states[channel].confirms = True
                 self._answer(channel, ConfirmSelectOk())
@@ -108,8 +109,8 @@ class EarlyLink(Link):
 
     def _lacks_table(self, channel: int, method: BasicConsume) -> bool:
         """Return True if a table is absent that the broker, like Qpid in 0-8, reads here."""
-        early = self.settings.version is V0_8 and not method.arguments
-        return early and is_qpid(self.server_properties) and channel in self.machine.channels
+        is_early = self.settings.version is V0_8 and not method.arguments
+        return is_early and is_qpid(self.server_properties) and channel in self.machine.channels
 
     def send_content(self, channel: int, method: MethodBase, header: bytes, body: bytes) -> None:
         """Queue a method with its content."""
@@ -117,7 +118,7 @@ class EarlyLink(Link):
         state = self._states.get(channel)
         if state is not None and state.confirms and isinstance(method, BasicPublish):
             state.published += 1
-            if not self._flush_due:  # A large one was written at once.
+            if not self._flush_due:  # A large publish was written at once, without a channel.flow.
                 self._flush_due = True
                 self._loop.call_soon(self.flush)
 
@@ -130,11 +131,11 @@ class EarlyLink(Link):
         self.send(channel, BasicAck(delivery_tag=delivery_tag, multiple=multiple))
 
     def flush(self) -> None:
-        """Write what is queued, and ask whether the publishes among it were dealt with."""
+        """Write the queued output, with a channel.flow on channels with unconfirmed publishes."""
         if self.is_open:
             for channel, state in self._states.items():
-                if state.asked < state.published and channel in self.machine.channels:
-                    state.asked = state.published
+                if state.covered_by_flow < state.published and channel in self.machine.channels:
+                    state.covered_by_flow = state.published
                     state.flows.append(state.published)
                     self.machine.send_method(channel, ChannelFlow(active=True))
         super().flush()
@@ -156,10 +157,16 @@ class EarlyLink(Link):
     def _pop_settled(self, channel: int, tag: int, multiple: bool) -> list[int]:
         """Return the deliveries of a tag, and forget them as settled."""
         state = self._states[channel]
-        tags = [each for each in state.unsettled if each == tag or (multiple and each < tag)]
+        tags = [
+            delivery_tag
+            for delivery_tag in state.unsettled
+            if delivery_tag == tag or (multiple and delivery_tag < tag)
+        ]
         if multiple and not tag:
             tags = state.unsettled
-        state.unsettled = [each for each in state.unsettled if each not in tags]
+        state.unsettled = [
+            delivery_tag for delivery_tag in state.unsettled if delivery_tag not in tags
+        ]
         return tags
 
     def _answer(self, channel: int, method: MethodBase) -> None:
@@ -173,9 +180,9 @@ class EarlyLink(Link):
         self._loop.call_soon(answer)
 
     def _capabilities(self) -> dict[str, Value]:
-        """Return the capabilities for RabbitMQ and Headrace; others read texts only.
+        """Return the capabilities for RabbitMQ and Headrace; other brokers decode only texts.
 
-        A connection.blocked is not among it: these versions have no such method.
+        They lack connection.blocked, which is not a method of these versions.
         """
         reads_tables = "capabilities" in self.server_properties or is_headrace(
             self.server_properties

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logins: the SASL mechanism that both sides support, and its responses, in every version."""
+"""SASL logins in every version: the choice of a mechanism, and its responses."""
 
 from __future__ import annotations
 
@@ -16,64 +16,67 @@ if TYPE_CHECKING:
 
 
 class Login:
-    """One login."""
+    """The SASL exchange of one connection; `mechanism` and `response` begin it."""
 
     # Keeps 0-9-1/s013, 0-9/connection.start-ok.mechanism#security, 0-10/s011.
-    def __init__(self, settings: Settings, offered: Sequence[str]) -> None:
-        """A mechanism in the URL is the only one to be used.
+    def __init__(self, settings: Settings, offered_mechanisms: Sequence[str]) -> None:
+        """Choose a mechanism; a mechanism in the URL is the only one that may be used.
 
-        Without one it is EXTERNAL, if there is a certificate. Through TLS or on this machine PLAIN
-        is preferred, elsewhere SCRAM-SHA-256, which does not send the password.
+        Otherwise a client certificate is preferred (EXTERNAL). Through TLS or on this machine PLAIN
+        follows, elsewhere SCRAM-SHA-256, which does not send the password.
 
         Raises:
             AuthenticationFailed: the broker offers no usable mechanism.
         """
-        preferred: tuple[str, ...] = ("PLAIN", "AMQPLAIN", "SCRAM-SHA-256")
+        preferred_mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN", "SCRAM-SHA-256")
         if not settings.tls and not is_loopback(settings.host):
-            preferred = ("SCRAM-SHA-256", "PLAIN", "AMQPLAIN")
+            preferred_mechanisms = ("SCRAM-SHA-256", "PLAIN", "AMQPLAIN")
         if settings.mechanism:
-            preferred = (settings.mechanism,)
+            preferred_mechanisms = (settings.mechanism,)
         elif settings.certfile:
-            preferred = ("EXTERNAL", *preferred)  # The certificate proves more than a password.
-        usable = [mechanism for mechanism in preferred if mechanism in offered]
-        if not usable:
+            # A certificate is a stronger proof than a password.
+            preferred_mechanisms = ("EXTERNAL", *preferred_mechanisms)
+        usable_mechanisms = [
+            mechanism for mechanism in preferred_mechanisms if mechanism in offered_mechanisms
+        ]
+        if not usable_mechanisms:
             raise AuthenticationFailed(
-                f"{settings.address} offers the mechanisms {list(offered)}, "
-                f"not {' or '.join(preferred)}"
+                f"{settings.address} offers the mechanisms {list(offered_mechanisms)}, "
+                f"not {' or '.join(preferred_mechanisms)}"
             )
-        self.mechanism = usable[0]
+        self.mechanism = usable_mechanisms[0]
         self._scram: scram.Client | None = None
-        self.response = self._first(settings)
+        self.response = self._initial_response(settings)
 
-    def _first(self, settings: Settings) -> bytes:
+    def _initial_response(self, settings: Settings) -> bytes:
         if self.mechanism == "SCRAM-SHA-256":
             try:
                 self._scram = scram.Client(settings.username, settings.password)
             except scram.ScramError as error:
                 raise AuthenticationFailed(f"user or password: {error}") from None
             return self._scram.first
-        return FIRST[self.mechanism](settings)
+        return INITIAL_RESPONSES[self.mechanism](settings)
 
     def answer(self, challenge: bytes) -> bytes:
-        """Return the answer to a challenge.
+        """Return the response to a challenge.
 
         Raises:
-            AuthenticationFailed: the mechanism expects no challenge, or the broker does not know
-                the password.
+            AuthenticationFailed: the mechanism has no challenges, or the broker did not prove that
+                it has the password.
         """
         if self._scram is None:
             raise AuthenticationFailed(
-                f"the broker asks for more than {self.mechanism} says"
+                f"the broker sent a challenge, which {self.mechanism} does not have"
                 if self.mechanism not in ("PLAIN", "AMQPLAIN")
-                else "the broker asks for more than a password"
+                else "the broker requires more than a password"
             )
         try:
             return self._scram.answer(challenge)
         except scram.ScramError as error:
             raise AuthenticationFailed(f"{self.mechanism}: {error}") from None
 
-    def check_over(self) -> None:
-        """Check, at the end of the login, that the broker has proved its knowledge of the password.
+    def check_server_proof(self) -> None:
+        """Check, at the end of the login, that the broker has proved that it has the password.
 
         Raises:
             AuthenticationFailed: it has not.
@@ -109,15 +112,15 @@ def _oauthbearer(settings: Settings) -> bytes:
     return f"n,,\x01auth=Bearer {settings.password}\x01\x01".encode()
 
 
-def _nothing(_: Settings) -> bytes:
+def _empty(_: Settings) -> bytes:
     return b""
 
 
-FIRST: dict[str, Callable[[Settings], bytes]] = {
+INITIAL_RESPONSES: dict[str, Callable[[Settings], bytes]] = {
     "PLAIN": _plain,
     "AMQPLAIN": _amqplain,
     "XOAUTH2": _xoauth2,
     "OAUTHBEARER": _oauthbearer,
-    "EXTERNAL": _nothing,
-    "ANONYMOUS": _nothing,
+    "EXTERNAL": _empty,
+    "ANONYMOUS": _empty,
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens a link in the version of the URL, following redirections."""
+"""Open a link in the version of the URL, and follow redirections."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from headrace.client.url import PORT, PORT_TLS, Settings
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10, Version
 
 if TYPE_CHECKING:
-    from headrace.client.link.link_0_x import Owner
+    from headrace.client.link.link_0_x import LinkOwner
 
 log = logging.getLogger(__name__)
 
-REDIRECTS_MAX = 5  # One after the other, before the brokers are believed to send us in a circle.
+REDIRECTS_MAX = 5  # The maximum number of successive redirections, which may be circular.
 
 LINKS: dict[Version, type[Link]] = {
     V0_8: EarlyLink,
@@ -32,7 +32,7 @@ LINKS: dict[Version, type[Link]] = {
 
 async def open_link(
     settings: Settings,
-    owner: Owner,
+    owner: LinkOwner,
     ssl_context: ssl.SSLContext | None,
     timeout_s: float | None = None,
     redirects: int = 0,
@@ -49,29 +49,29 @@ async def open_link(
             raise
         if redirects >= REDIRECTS_MAX:
             raise ConnectFailed(f"more than {REDIRECTS_MAX} redirections: {error}") from None
-        last = error
+        last_error = error
         for host in error.redirected:
             log.info("%s redirects to %s", settings.address, host)
-            redirected = settings_at(host, settings)
+            redirected = redirected_settings(host, settings)
             try:
                 return await open_link(redirected, owner, ssl_context, timeout_s, redirects + 1)
             except ConnectFailed as failure:
-                last = failure
-        raise last from None
+                last_error = failure
+        raise last_error from None
 
 
-def settings_at(host: str, settings: Settings) -> Settings:
-    """Return the settings of one broker for another that it names."""
-    name, port = _place(host, settings.tls)
+def redirected_settings(host: str, settings: Settings) -> Settings:
+    """Return the settings for another broker, named by the broker of `settings`."""
+    name, port = _parse_address(host, settings.tls)
     return replace(settings, host=name, port=port)
 
 
-def _place(text: str, tls: bool) -> tuple[str, int]:
+def _parse_address(text: str, tls: bool) -> tuple[str, int]:
     """Return host and port of a broker's address: `host`, `host:port`, `[::1]:port` or a URL."""
     text = text.partition("://")[2] or text
     text = text.removeprefix("amqp:").removeprefix("tcp:").split("/")[0]
     host, separator, port = text.rpartition(":")
     if not separator or not port.isdecimal() or (":" in host and not host.endswith("]")):
         host, port = text, ""
-    number = int(port) if port and len(port) <= 5 else 0
-    return host.strip("[]"), number or (PORT_TLS if tls else PORT)
+    port_number = int(port) if port and len(port) <= 5 else 0
+    return host.strip("[]"), port_number or (PORT_TLS if tls else PORT)

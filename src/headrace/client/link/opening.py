@@ -15,17 +15,17 @@ Opened = TypeVar("Opened", bound=_Closable)
 
 
 class Opening(Generic[Opened]):
-    """A connection or channel that is being opened: `await` it, or use `async with` to close it."""
+    """The opening of a connection or channel: `await` it, or use `async with`, which closes it."""
 
-    def __init__(self, open_it: Callable[[], Coroutine[object, None, Opened]]) -> None:
-        self._open_it = open_it
+    def __init__(self, open_resource: Callable[[], Coroutine[object, None, Opened]]) -> None:
+        self._open_resource = open_resource
         self._opened: Opened | None = None
 
     def __await__(self) -> Generator[object, None, Opened]:
-        return self._open_it().__await__()
+        return self._open_resource().__await__()
 
     async def __aenter__(self) -> Opened:
-        self._opened = await self._open_it()
+        self._opened = await self._open_resource()
         return self._opened
 
     async def __aexit__(self, *error: object) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversion between the client's `Message` and the structs of AMQP 0-10.
 
-Properties without a field in 0-10 are carried as the broker converts them (docs/guides/client.md):
-the type in the header `x-jms-type`, others in the map `x-headrace-0-x` among the headers.
+Properties without a field in 0-10 become headers, as in the broker's own conversion
+(docs/guides/client.md): the type `x-jms-type`, and the map `x-headrace-0-x` for the others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
-from headrace.client.message import BASIC, PERSISTENT, milliseconds
+from headrace.client.message import BASIC_CLASS_ID, PERSISTENT, milliseconds
 from headrace.protocol.codec_0_10 import (
     DeliveryProperties,
     MessageProperties,
@@ -39,7 +39,7 @@ _EXCHANGE_KINDS = {"amq.topic": "topic", "amq.fanout": "fanout", "amq.match": "h
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def structs_of(
+def build_header_structs(
     message: Message,
     exchange: str,
     routing_key: str,
@@ -59,21 +59,21 @@ def structs_of(
         routing_key=routing_key,
     )
     headers = cast("Map", dict(message.headers))
-    carried: dict[str, Value] = {}
+    carried_properties: dict[str, Value] = {}
     if message.type is not None:
         headers[TYPE_KEY] = message.type
     message_id = _uuid(message.message_id)
     if message.message_id is not None and str(message_id) != message.message_id:
-        carried["message-id"] = message.message_id
+        carried_properties["message-id"] = message.message_id
     if message.cluster_id is not None:
-        carried["cluster-id"] = message.cluster_id
-    if carried:
-        headers[CARRIER_KEY] = carried
+        carried_properties["cluster-id"] = message.cluster_id
+    if carried_properties:
+        headers[CARRIER_KEY] = carried_properties
     properties = MessageProperties(
         content_length=len(message.body),
         message_id=message_id,
         correlation_id=_octets(message.correlation_id),
-        reply_to=None if message.reply_to is None else reply_to_of(message.reply_to),
+        reply_to=None if message.reply_to is None else parse_reply_to(message.reply_to),
         content_type=message.content_type,
         content_encoding=message.content_encoding,
         user_id=_octets(message.user_id),
@@ -84,19 +84,19 @@ def structs_of(
 
 
 # The values are passed on to `Message`, which gives each its type.
-def fields_of(structs: list[Struct]) -> Fields:
+def read_message_fields(structs: list[Struct]) -> Fields:
     """Return the keyword arguments of `Message` for the structs of a header segment."""
     delivery = DeliveryProperties()
     properties = MessageProperties()
-    for each in structs:
-        if isinstance(each, DeliveryProperties):
-            delivery = each
-        elif isinstance(each, MessageProperties):
-            properties = each
+    for struct in structs:
+        if isinstance(struct, DeliveryProperties):
+            delivery = struct
+        elif isinstance(struct, MessageProperties):
+            properties = struct
     headers: dict[str, object] = dict(properties.application_headers or {})
-    carried = headers.pop(CARRIER_KEY, None)
-    carried = carried if isinstance(carried, dict) else {}
-    kind = headers.pop(TYPE_KEY, None)
+    carried_properties = headers.pop(CARRIER_KEY, None)
+    carried_properties = carried_properties if isinstance(carried_properties, dict) else {}
+    message_type = headers.pop(TYPE_KEY, None)
     message_id = None if properties.message_id is None else str(properties.message_id)
     return {
         "headers": headers,
@@ -105,44 +105,44 @@ def fields_of(structs: list[Struct]) -> Fields:
         "content_encoding": properties.content_encoding,
         "priority": delivery.priority,
         "correlation_id": _text(properties.correlation_id),
-        "reply_to": None if properties.reply_to is None else reply_to_text(properties.reply_to),
+        "reply_to": None if properties.reply_to is None else format_reply_to(properties.reply_to),
         "expiration": _ttl(delivery.ttl),
-        "message_id": message_id or _string(carried.get("message-id")),
+        "message_id": message_id or _string(carried_properties.get("message-id")),
         "timestamp": _moment(delivery.timestamp),
-        "type": _string(kind),
+        "type": _string(message_type),
         "user_id": _text(properties.user_id),
         "app_id": _text(properties.app_id),
-        "cluster_id": _string(carried.get("cluster-id")),
+        "cluster_id": _string(carried_properties.get("cluster-id")),
     }
 
 
-def place_of(structs: list[Struct]) -> tuple[bool, str, str]:
+def read_routing(structs: list[Struct]) -> tuple[bool, str, str]:
     """Return redelivered, exchange and routing key of a message."""
-    for each in structs:
-        if isinstance(each, DeliveryProperties):
-            return each.redelivered, each.exchange or "", each.routing_key or ""
+    for struct in structs:
+        if isinstance(struct, DeliveryProperties):
+            return struct.redelivered, struct.exchange or "", struct.routing_key or ""
     return False, "", ""
 
 
-def as_table(headers: Mapping[str, object]) -> Table:
+def to_field_table(headers: Mapping[str, object]) -> Table:
     """Return the headers with values that a field table of 0-9-1 can hold."""
-    return {key: _plain(value) for key, value in headers.items()}
+    return {key: _plain_value(value) for key, value in headers.items()}
 
 
-def reply_to_of(text: str) -> ReplyTo:
+def parse_reply_to(text: str) -> ReplyTo:
     """Parse a reply-to for 0-10: a queue's name, or `direct://exchange//?routingkey='key'`."""
-    kind, separator, rest = text.partition("://")
-    if not separator or not kind.isalpha():
+    message_type, separator, remaining = text.partition("://")
+    if not separator or not message_type.isalpha():
         return ReplyTo(exchange="", routing_key=text)
-    path, _, options = rest.partition("?")
+    path, _, options = remaining.partition("?")
     parts = path.split("/")
-    _, found, tail = options.partition("routingkey='")
-    if found:
-        return ReplyTo(exchange=parts[0], routing_key=tail.partition("'")[0])
+    _, separator_found, quoted_key = options.partition("routingkey='")
+    if separator_found:
+        return ReplyTo(exchange=parts[0], routing_key=quoted_key.partition("'")[0])
     return ReplyTo(exchange=parts[0], routing_key="/".join(parts[2:]) or "".join(parts[1:2]))
 
 
-def reply_to_text(reply_to: ReplyTo) -> str:
+def format_reply_to(reply_to: ReplyTo) -> str:
     """Return a reply-to of 0-10 as text."""
     exchange, key = reply_to.exchange or "", reply_to.routing_key or ""
     if not exchange and "://" not in key:
@@ -150,7 +150,7 @@ def reply_to_text(reply_to: ReplyTo) -> str:
     return f"{_EXCHANGE_KINDS.get(exchange, 'direct')}://{exchange}//?routingkey='{key}'"
 
 
-def _plain(value: object) -> FieldValue:
+def _plain_value(value: object) -> FieldValue:
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, Bit):
@@ -158,9 +158,9 @@ def _plain(value: object) -> FieldValue:
     if isinstance(value, Struct32 | Opaque):
         return value.payload
     if isinstance(value, dict):
-        return as_table(value)
+        return to_field_table(value)
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_plain_value(struct) for struct in value]
     return cast("FieldValue", value)
 
 
@@ -195,24 +195,24 @@ def _moment(value: datetime | int | None) -> datetime | int | None:
     return value if value is None or value >= 0 else None
 
 
-# The values are from `fields_of`.
-def old_header(fields: Fields, size: int) -> bytes:
+# The values are from `read_message_fields`.
+def encode_header_0_9_1(fields: Fields, size: int) -> bytes:
     """Return the payload of a content header frame with the same properties."""
     expiration = fields["expiration"]
     persistent = fields["persistent"]
     headers = fields["headers"]
-    rest = {
+    remaining = {
         key: value
         for key, value in fields.items()
         if key not in ("expiration", "persistent", "headers")
     }
-    for key, value in rest.items():
+    for key, value in remaining.items():
         if isinstance(value, str) and len(value.encode()) > 255:
-            rest[key] = None  # A short string cannot hold it.
+            remaining[key] = None  # A short string cannot hold it.
     properties = BasicProperties(
-        headers=as_table(headers) if headers else None,
+        headers=to_field_table(headers) if headers else None,
         delivery_mode=PERSISTENT if persistent else None,
         expiration=None if expiration is None else milliseconds(expiration),
-        **rest,
+        **remaining,
     )
-    return encode_content_header(V0_9_1, BASIC, size, properties)
+    return encode_content_header(V0_9_1, BASIC_CLASS_ID, size, properties)

@@ -21,7 +21,7 @@ from headrace.client.errors import (
     fresh,
 )
 from headrace.client.message import octets_of
-from headrace.client.session.queries import SessionCalls
+from headrace.client.session.queries import SessionQueries
 from headrace.protocol.codec_0_10 import (
     Command,
     ExecutionException,
@@ -42,9 +42,11 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-COMMANDS_MAX = 65536  # Commands of the broker that were not taken.
-GIVEN_UP = "the command was lost with the connection"
-FORGOTTEN = "the broker no longer has the session"
+COMMANDS_MAX = (
+    65536  # The maximum number of received commands that `next_command` has not returned.
+)
+LOST_COMMAND_TEXT = "the command was lost with the connection"
+LOST_SESSION_TEXT = "the broker no longer has the session"
 
 
 class SessionCarrier(Protocol):
@@ -68,28 +70,29 @@ class _Call:
     wants_result: bool
 
 
-class Commands(AsyncClosing, SessionCalls):
+class CommandSession(AsyncClosing, SessionQueries):
     """Sends commands and records their completion."""
 
     def __init__(
         self, connection: SessionCarrier, name: str | bytes, timeout_s: int | None
     ) -> None:
         super().__init__()
-        raw = name.encode() if isinstance(name, str) else name
-        self.name = raw or uuid.uuid4().hex.encode()
-        self.timeout_s: int | None = 0  # How long the broker keeps it detached.
+        session_name = name.encode() if isinstance(name, str) else name
+        self.name = session_name or uuid.uuid4().hex.encode()
+        self.timeout_s: int | None = 0  # Seconds for which the broker keeps a detached session.
         self.backpressure: Backpressure = connection.backpressure
         self.incoming: deque[tuple[Command, list[Struct], bytes]] = deque()
-        self._columns_s = timeout_s
+        self._requested_timeout_s = timeout_s
         self._machine = Machine(self.name)
         self._link: Link010 | None = None
         self._attached: asyncio.Future[None] | None = None
-        self._granting: deque[asyncio.Future[None]] = deque()  # Answered in their order.
+        # The answers arrive in the order of the requests.
+        self._timeout_requests: deque[asyncio.Future[None]] = deque()
         self._detached: asyncio.Future[None] | None = None
         self._calls: dict[int, _Call] = {}
-        self._taking = asyncio.Event()
+        self._command_arrived = asyncio.Event()
         self._closing = False
-        self._forgotten = 0  # Times that the broker had lost the session.
+        self._epoch = 0  # The number of times that the broker had lost the session.
         self._error: ClientError | None = None
 
     def __repr__(self) -> str:
@@ -126,8 +129,8 @@ class Commands(AsyncClosing, SessionCalls):
         self.backpressure = connection.backpressure
         try:
             await self._wait(attached)
-            if self._columns_s != 0:
-                await self.request_timeout(self._columns_s)
+            if self._requested_timeout_s != 0:
+                await self.request_timeout(self._requested_timeout_s)
         except asyncio.CancelledError:
             self._begin_detach()
             raise
@@ -144,9 +147,9 @@ class Commands(AsyncClosing, SessionCalls):
         None is for good.
         """
         link = self._ready()
-        self._columns_s = timeout_s
+        self._requested_timeout_s = timeout_s
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._granting.append(granted)
+        self._timeout_requests.append(granted)
         self._machine.sent.request_timeout(timeout_s)
         link.schedule_flush()
         await self._wait(granted)
@@ -163,9 +166,9 @@ class Commands(AsyncClosing, SessionCalls):
                     await self.request_timeout(0)
                 await self.detach()
         except ClientError:
-            pass  # Over all the same.
+            pass  # The session has ended with its connection.
         finally:
-            self._begin_detach()  # If the wait was cancelled before.
+            self._begin_detach()  # A cancelled wait has not detached it.
             self._fail(ChannelClosed(200, "the session was closed by this program"))
 
     # --- Commands -----------------------------------------------------------------------------
@@ -216,15 +219,15 @@ class Commands(AsyncClosing, SessionCalls):
     async def next_command(self) -> tuple[Command, list[Struct], bytes]:
         """Return the broker's next command outside the message class, with its content.
 
-        Raises ConnectionLost when the broker forgets the session meanwhile: it sends nothing more.
+        Raises ConnectionLost when the broker forgets the session during the wait.
         """
-        forgotten = self._forgotten
+        epoch = self._epoch
         while not self.incoming:
             self._check_open()
-            if self._forgotten != forgotten:
-                raise ConnectionLost(FORGOTTEN)
-            self._taking.clear()
-            await self._taking.wait()
+            if self._epoch != epoch:
+                raise ConnectionLost(LOST_SESSION_TEXT)
+            self._command_arrived.clear()
+            await self._command_arrived.wait()
         return self.incoming.popleft()
 
     # --- For the link -------------------------------------------------------------------------
@@ -252,7 +255,7 @@ class Commands(AsyncClosing, SessionCalls):
         if len(self.incoming) >= COMMANDS_MAX:
             raise ConnectionLost(f"more than {COMMANDS_MAX} commands were not taken")
         self.incoming.append((command, decode_headers(header), body))
-        self._taking.set()
+        self._command_arrived.set()
 
     @abstractmethod
     def transferred(
@@ -265,23 +268,23 @@ class Commands(AsyncClosing, SessionCalls):
         """The session is attached again; `kept` is True if the broker still had its state."""
 
     def forget(self) -> None:
-        """The broker has lost the session, which is attached again as a new one."""
-        self._forgotten += 1
+        """Fail the pending calls: the broker has attached the session as a new one."""
+        self._epoch += 1
         self._transactional = ""
-        for call in self._calls.values():  # Completed commands may lack only their result.
-            refuse(call.future, ConnectionLost(FORGOTTEN))
+        for call in self._calls.values():  # Also completed commands without their result.
+            fail_future(call.future, ConnectionLost(LOST_SESSION_TEXT))
         self._calls.clear()
-        self._taking.set()
+        self._command_arrived.set()
 
     def result(self, number: int, value: Struct | None) -> None:
-        """Take the result of a command."""
+        """Set the result of a command."""
         call = self._calls.pop(number, None)
         if call is not None and not call.future.done():
             call.future.set_result(value)
 
     def completed(self, low: int, high: int) -> None:
         """The broker has completed these commands."""
-        for number in within(self._calls, low, high):
+        for number in numbers_between(self._calls, low, high):
             if not self._calls[number].wants_result:
                 call = self._calls.pop(number)
                 if not call.future.done():
@@ -289,24 +292,24 @@ class Commands(AsyncClosing, SessionCalls):
 
     def given_up(self, low: int, high: int) -> None:
         """Fail commands that were lost with an attachment."""
-        for number in within(self._calls, low, high):
-            refuse(self._calls.pop(number).future, ConnectionLost(GIVEN_UP))
+        for number in numbers_between(self._calls, low, high):
+            fail_future(self._calls.pop(number).future, ConnectionLost(LOST_COMMAND_TEXT))
 
     def exception(self, error: ExecutionException) -> None:
         """A command failed, and ends the session."""
-        where = (error.class_code or 0, error.command_code or 0)
-        closed = channel_closed(error.error_code or 0, error.description or "", where)
+        command_id = (error.class_code or 0, error.command_code or 0)
+        closed = channel_closed(error.error_code or 0, error.description or "", command_id)
         closed.field_index = error.field_index
         self._fail(closed)
 
     def granted(self, timeout_s: int | None) -> None:
         """The broker answered `request_timeout`."""
         self.timeout_s = timeout_s
-        if self._granting:
-            _settle(self._granting.popleft())
+        if self._timeout_requests:
+            _settle(self._timeout_requests.popleft())
 
     def lost(self, error: ClientError) -> None:
-        """The connection was lost; the session may be attached to another."""
+        """Detach the session; fail it if the broker does not keep it."""
         self._link = None
         if self._machine.ended or not self._machine.sent.keeps:
             self._fail(error)
@@ -339,7 +342,7 @@ class Commands(AsyncClosing, SessionCalls):
             self.backpressure.wait_ends()
 
     def _begin_detach(self) -> asyncio.Future[None] | None:
-        """Ask for the end of the attachment; return a future of it, None without attachment."""
+        """Send session.detach; return a future of the answer, or None if not attached."""
         link = self._link
         if link is None:
             return None
@@ -351,9 +354,9 @@ class Commands(AsyncClosing, SessionCalls):
 
     def _refuse_controls(self, error: ClientError) -> None:
         """Fail the waits for answers to controls."""
-        for future in (self._attached, self._detached, *self._granting):
-            refuse(future, error)
-        self._granting.clear()
+        for future in (self._attached, self._detached, *self._timeout_requests):
+            fail_future(future, error)
+        self._timeout_requests.clear()
 
     def _fail(self, error: ClientError) -> None:
         """End the session for good."""
@@ -361,14 +364,14 @@ class Commands(AsyncClosing, SessionCalls):
             return
         self._error = error
         for call in self._calls.values():
-            refuse(call.future, error)
+            fail_future(call.future, error)
         self._refuse_controls(error)
         self._calls.clear()
-        self._taking.set()
+        self._command_arrived.set()
 
 
-def within(numbers: Iterable[int], low: int, high: int) -> list[int]:
-    """Return the numbers from `low` to `high`, in serial arithmetic."""
+def numbers_between(numbers: Iterable[int], low: int, high: int) -> list[int]:
+    """Return the numbers from `low` to `high`, in serial-number arithmetic of 32 bits."""
     size = (high - low) & 0xFFFFFFFF
     return [number for number in numbers if (number - low) & 0xFFFFFFFF <= size]
 
@@ -378,7 +381,7 @@ def _settle(future: asyncio.Future[None] | None) -> None:
         future.set_result(None)
 
 
-def refuse(future: asyncio.Future[_T] | None, error: ClientError) -> None:
+def fail_future(future: asyncio.Future[_T] | None, error: ClientError) -> None:
     """Fail a future with the error, unless it is done."""
     if future is not None and not future.done():
         future.set_exception(fresh(error))

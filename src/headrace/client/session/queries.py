@@ -42,11 +42,11 @@ SessionArguments = Mapping[str, Value]
 Result = TypeVar("Result", bound=Struct)
 
 
-class SessionCalls(ABC):
+class SessionQueries(ABC):
     """Queries, and local and distributed transactions."""
 
     def __init__(self) -> None:
-        self._transactional = ""  # Or "tx" or "dtx".
+        self._transactional = ""  # "tx" or "dtx" after their select.
 
     @abstractmethod
     async def call(self, command: Command) -> Struct | None:
@@ -118,7 +118,7 @@ class SessionCalls(ABC):
         return await self._xa(DtxStart(xid=xid, join=join, resume=resume))
 
     async def dtx_end(self, xid: Xid, *, fail: bool = False, suspend: bool = False) -> XaStatus:
-        """End the work for a branch: done, suspended (`suspend`) or failed (`fail`)."""
+        """End the work for a branch: as done, suspended (`suspend`) or failed (`fail`)."""
         self._check_tx("dtx")
         return await self._xa(DtxEnd(xid=xid, fail=fail, suspend=suspend))
 
@@ -160,7 +160,7 @@ class SessionCalls(ABC):
         return self.as_result(await self.call(command), type(command), kind)
 
     def as_result(self, value: Struct | None, command: type[Command], kind: type[Result]) -> Result:
-        """Return the result of a command; ConnectionLost when it is of another kind."""
+        """Return the result of a command; ConnectionLost when it has another type."""
         if not isinstance(value, kind):
             raise ConnectionLost(f"{command.NAME} resulted in {value!r}")
         return value

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions of AMQP 0-10 in their own terms: commands, credit, browsing, distributed transactions.
+"""Sessions of AMQP 0-10: commands, credit, browsing and distributed transactions.
 
-A session belongs to no connection: it is attached to one, and may be detached and attached to
-another while the broker keeps its state (`timeout_s`). Commands have ids; a command is done when
-the broker has completed it. `call` sends any command of the standard and waits for that; the other
-methods are the same with names and defaults. An error of the broker (a ChannelClosed with the code
-of execution.exception) ends the session for good.
+A session is independent of connections: it is attached to one, and may be detached and attached to
+another while the broker keeps its state (`timeout_s`). Commands have ids, and the broker reports
+their completion. `call` sends any command of the standard and waits for its completion; the other
+methods do so for one command each. An execution.exception of the broker ends the session for good
+and is raised as ChannelClosed with its code.
 """
 
 from __future__ import annotations
@@ -18,9 +18,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.client.errors import ClientError, ConnectionLost, Nacked, Returned, UsageError
-from headrace.client.link.properties_0_10 import fields_of, place_of, structs_of
+from headrace.client.link.properties_0_10 import (
+    build_header_structs,
+    read_message_fields,
+    read_routing,
+)
 from headrace.client.message import Content, Message
-from headrace.client.session.commands import FORGOTTEN, GIVEN_UP, Commands, refuse, within
+from headrace.client.session.commands import (
+    LOST_COMMAND_TEXT,
+    LOST_SESSION_TEXT,
+    CommandSession,
+    fail_future,
+    numbers_between,
+)
 from headrace.client.session.subscription import Subscription, Transfer
 from headrace.protocol.codec_0_10 import (
     Acquired,
@@ -48,8 +58,8 @@ NO_ROUTE = 312
 
 
 @dataclass(slots=True, eq=False)
-class _Sent:
-    """A transfer, with a future of its acceptance."""
+class _UnacceptedTransfer:
+    """A transfer without an outcome, and the future that gets it."""
 
     message: Message
     future: asyncio.Future[None]
@@ -57,16 +67,17 @@ class _Sent:
     routing_key: str
 
 
-class Session(Commands):
+class Session(CommandSession):
     """One session. Make one with `connection.session(...)`."""
 
     def __init__(
         self, connection: SessionCarrier, name: str | bytes = "", timeout_s: int | None = 0
     ) -> None:
         super().__init__(connection, name, timeout_s)
-        self._sent: dict[int, _Sent] = {}
+        self._unaccepted: dict[int, _UnacceptedTransfer] = {}
         self._subscriptions: dict[str, Subscription] = {}
-        self._modes: dict[str, tuple[bool, bool]] = {}  # Acquires, explicit: by destination.
+        # Whether a subscription acquires, and whether it accepts explicitly, by destination.
+        self._modes: dict[str, tuple[bool, bool]] = {}
 
     # --- Messages -----------------------------------------------------------------------------
 
@@ -84,12 +95,12 @@ class Session(Commands):
     ) -> None:
         """Send a message and wait until the broker accepts it.
 
-        A message without an id gets a random one. With `accept=False` it waits only until the
+        A message without an id gets a random one. With `accept=False` the call waits only until the
         command is completed. `extra` are more structs for the header segment. Raises Returned when
         the message is rejected as unroutable (only without `discard_unroutable`), and Nacked for
         any other rejection.
         """
-        sent = await self.transfer_soon(
+        outcome = await self.transfer_soon(
             message,
             routing_key,
             exchange,
@@ -98,7 +109,7 @@ class Session(Commands):
             immediate=immediate,
             extra=extra,
         )
-        await self._wait(sent)
+        await self._wait(outcome)
 
     async def transfer_soon(
         self,
@@ -117,7 +128,7 @@ class Session(Commands):
         message = Message.of(message)
         if message.message_id is None:
             message = replace(message, message_id=str(uuid.uuid4()))
-        structs = structs_of(
+        structs = build_header_structs(
             message,
             exchange,
             routing_key,
@@ -132,9 +143,9 @@ class Session(Commands):
         number = self.send(command, sync=True, headers=[*structs, *extra], body=message.body)
         loop = asyncio.get_running_loop()
         if accept:
-            sent = _Sent(message, loop.create_future(), exchange, routing_key)
-            self._sent[number] = sent
-            return sent.future
+            pending = _UnacceptedTransfer(message, loop.create_future(), exchange, routing_key)
+            self._unaccepted[number] = pending
+            return pending.future
         return self._expect(number)
 
     async def subscribe(
@@ -183,8 +194,8 @@ class Session(Commands):
         return subscription
 
     async def accept(self, *transfers: Transfer) -> None:
-        """Accept messages: they are done with."""
-        numbers = self._own(transfers)
+        """Accept messages, which removes them from their queue."""
+        numbers = self._checked_ids(transfers)
         self._check_acquired(transfers)
         self._complete(numbers)
         await self.call(MessageAccept(transfers=numbers))
@@ -193,7 +204,7 @@ class Session(Commands):
         self, *transfers: Transfer, code: RejectCode = RejectCode.UNSPECIFIED, text: str = ""
     ) -> None:
         """Reject messages: they go to the alternate exchange of their queue, or are dropped."""
-        numbers = self._own(transfers)
+        numbers = self._checked_ids(transfers)
         self._check_acquired(transfers)
         self._complete(numbers)
         await self.call(MessageReject(transfers=numbers, code=code, text=text or None))
@@ -206,7 +217,7 @@ class Session(Commands):
         self, *transfers: Transfer, set_redelivered: bool = False
     ) -> asyncio.Future[Struct | None]:
         """Release messages, and return a future of the command's completion."""
-        numbers = self._own(transfers)
+        numbers = self._checked_ids(transfers)
         self._complete(numbers)
         return self.begin(MessageRelease(transfers=numbers, set_redelivered=set_redelivered))
 
@@ -215,32 +226,32 @@ class Session(Commands):
 
         If the call is cancelled, messages that are acquired afterwards are released.
         """
-        acquiring = self.begin(MessageAcquire(transfers=self._own(transfers)))
+        acquiring = self.begin(MessageAcquire(transfers=self._checked_ids(transfers)))
         try:
             result = self.as_result(await self.wait_for(acquiring), MessageAcquire, Acquired)
         except asyncio.CancelledError:
             acquiring.add_done_callback(self._release_acquired)
             raise
-        had = result.transfers or SequenceSet()
-        taken = [transfer for transfer in transfers if transfer.number in had]
-        for transfer in taken:
+        acquired_ids = result.transfers or SequenceSet()
+        acquired = [transfer for transfer in transfers if transfer.number in acquired_ids]
+        for transfer in acquired:
             transfer.acquired = True
-        return taken
+        return acquired
 
     def complete(self, *transfers: Transfer) -> None:
         """Complete transfers: in window mode their credit returns."""
-        self._complete(self._own(transfers))
+        self._complete(self._checked_ids(transfers))
 
     # --- For the link -------------------------------------------------------------------------
 
     def transferred(
         self, number: int, command: MessageTransfer, header: bytes, body: bytes
     ) -> None:
-        """Take a message."""
+        """Pass a message to its subscription; release it if that is cancelled."""
         destination = command.destination or ""
         subscription = self._subscriptions.get(destination)
         structs = decode_headers(header)
-        redelivered, exchange, routing_key = place_of(structs)
+        redelivered, exchange, routing_key = read_routing(structs)
         transfer = Transfer(
             body,
             exchange=exchange,
@@ -254,8 +265,8 @@ class Session(Commands):
             explicit=command.accept_mode != AcceptMode.NONE,
             structs=structs,
             session=self,
-            row=self._forgotten,
-            **fields_of(structs),
+            row=self._epoch,
+            **read_message_fields(structs),
         )
         if subscription is None:
             if transfer.acquired:
@@ -269,43 +280,45 @@ class Session(Commands):
         """Handle a command other than a transfer."""
         match command:
             case MessageAccept():
-                self._outcome(command.transfers, None, "")
+                self._settle(command.transfers, None, "")
             case MessageReject():
-                self._outcome(command.transfers, command.code or 0, command.text or "")
+                self._settle(command.transfers, command.code or 0, command.text or "")
             case MessageRelease():
-                self._outcome(command.transfers, 0, "the broker released it")
+                self._settle(command.transfers, 0, "the broker released it")
             case MessageFlow() | MessageStop() | MessageSetFlowMode():
-                pass  # How fast the broker wants transfers: it stops reading, too.
+                pass  # Credit for transfers is not tracked: TCP flow control has the same effect.
             case _:
                 super().command(number, command, header, body)
 
     def given_up(self, low: int, high: int) -> None:
         """Fail commands that were lost with an attachment."""
         super().given_up(low, high)
-        for number in within(self._sent, low, high):
-            refuse(self._sent.pop(number).future, ConnectionLost(GIVEN_UP))
+        for number in numbers_between(self._unaccepted, low, high):
+            fail_future(self._unaccepted.pop(number).future, ConnectionLost(LOST_COMMAND_TEXT))
 
     def resumed(self, kept: bool) -> None:
-        """Attached again."""
+        """Forget the old state if the broker has not kept it."""
         if not kept:
             self.forget()
 
     def forget(self) -> None:
-        """The broker has lost the session, which is attached again as a new one."""
+        """Fail transfers and subscriptions: the broker has attached the session as a new one."""
         super().forget()
-        error = ConnectionLost(FORGOTTEN)
-        for sent in self._sent.values():  # Completed transfers may lack only their outcome.
-            refuse(sent.future, error)
-        self._sent.clear()
+        error = ConnectionLost(LOST_SESSION_TEXT)
+        for (
+            pending
+        ) in self._unaccepted.values():  # Completed transfers may lack only their outcome.
+            fail_future(pending.future, error)
+        self._unaccepted.clear()
         for subscription in self._subscriptions.values():
             subscription.fail(error)
         self._subscriptions.clear()
         self._modes.clear()
 
-    # --- For calls whose caller has left ------------------------------------------------------
+    # --- For cancelled and interrupted calls --------------------------------------------------
 
     def give_up(self, subscription: Subscription) -> None:
-        """Cancel a subscription that no program has; its destination is free at once."""
+        """Cancel the subscription of a cancelled call, which frees its destination at once."""
         self.dropped(subscription)
         subscription.abandon()
 
@@ -320,7 +333,7 @@ class Session(Commands):
     def taken(self, transfer: Transfer) -> None:
         """A subscription handed out a message."""
         self.backpressure.release(len(transfer.body))
-        if transfer.row == self._forgotten and not (transfer.explicit and transfer.acquired):
+        if transfer.row == self._epoch and not (transfer.explicit and transfer.acquired):
             self._complete(_numbers([transfer]))
 
     def dropped(self, subscription: Subscription) -> None:
@@ -334,16 +347,16 @@ class Session(Commands):
     def _all_explicit(self) -> bool:
         return all(explicit for _, explicit in self._modes.values())
 
-    def _own(self, transfers: Iterable[Transfer]) -> SequenceSet:
+    def _checked_ids(self, transfers: Iterable[Transfer]) -> SequenceSet:
         """Return the ids of transfers.
 
-        Raises UsageError when one came by another session, and ConnectionLost when the broker has
-        forgotten the session since: the id is another message's now.
+        Raises UsageError when a transfer was received by another session, and ConnectionLost when
+        the broker has forgotten the session since: the id may be that of another message now.
         """
         if not all(transfer.session is self for transfer in transfers):
-            raise UsageError("a message came by another session")
-        if not all(transfer.row == self._forgotten for transfer in transfers):
-            raise ConnectionLost(FORGOTTEN)
+            raise UsageError("a message was received by another session")
+        if not all(transfer.row == self._epoch for transfer in transfers):
+            raise ConnectionLost(LOST_SESSION_TEXT)
         return _numbers(transfers)
 
     def _check_acquired(self, transfers: Iterable[Transfer]) -> None:
@@ -351,7 +364,7 @@ class Session(Commands):
             raise UsageError("a message that was only browsed must be acquired first")
 
     def _release_acquired(self, acquiring: asyncio.Future[Struct | None]) -> None:
-        """Release what a cancelled call has acquired."""
+        """Release the transfers that a cancelled call has acquired."""
         if acquiring.cancelled() or acquiring.exception() is not None:
             return
         result = acquiring.result()
@@ -368,21 +381,21 @@ class Session(Commands):
         if self._link is not None:
             self._link.schedule_flush()
 
-    def _outcome(self, transfers: SequenceSet | None, code: int | None, text: str) -> None:
-        """The broker accepted (None) or rejected transfers of this program."""
+    def _settle(self, transfers: SequenceSet | None, code: int | None, text: str) -> None:
+        """Set the outcome of transfers: accepted (`code` None), or rejected with a code."""
         if transfers is None:
             return
-        for number in [each for each in self._sent if each in transfers]:
-            sent = self._sent.pop(number)
-            if sent.future.done():
+        for number in [number for number in self._unaccepted if number in transfers]:
+            pending = self._unaccepted.pop(number)
+            if pending.future.done():
                 continue
             if code is None:
-                sent.future.set_result(None)
+                pending.future.set_result(None)
             elif code == RejectCode.UNSPECIFIED:
-                sent.future.set_exception(Nacked(sent.message, text or "rejected"))
+                pending.future.set_exception(Nacked(pending.message, text or "rejected"))
             else:
-                sent.future.set_exception(
-                    Returned(sent.message, text, NO_ROUTE, sent.exchange, sent.routing_key)
+                pending.future.set_exception(
+                    Returned(pending.message, text, NO_ROUTE, pending.exchange, pending.routing_key)
                 )
 
     def _fail(self, error: ClientError) -> None:
@@ -390,9 +403,9 @@ class Session(Commands):
         if self._error is not None:
             return
         super()._fail(error)
-        for sent in self._sent.values():
-            refuse(sent.future, error)
-        self._sent.clear()
+        for pending in self._unaccepted.values():
+            fail_future(pending.future, error)
+        self._unaccepted.clear()
         for subscription in self._subscriptions.values():
             subscription.fail(error)
         self._subscriptions.clear()

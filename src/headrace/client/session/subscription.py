@@ -27,7 +27,7 @@ from headrace.spec.reply_0_10 import CreditUnit, FlowMode
 if TYPE_CHECKING:
     from headrace.client.link.backpressure import Backpressure
 
-UNLIMITED = 0xFFFFFFFF  # Credit without end.
+UNLIMITED = 0xFFFFFFFF  # The value of message.flow for credit without a limit.
 
 
 _T = TypeVar("_T")
@@ -64,17 +64,17 @@ class Transfer(Received):
     number: int = field(kw_only=True)
     destination: str = field(default="", kw_only=True)
     acquired: bool = field(default=True, kw_only=True)  # False for a browsed message.
-    explicit: bool = field(default=True, kw_only=True)  # Whether it needs an accept.
-    structs: list[Struct] = field(default_factory=list, kw_only=True, repr=False)  # As received.
+    explicit: bool = field(default=True, kw_only=True)  # False if the broker needs no accept.
+    structs: list[Struct] = field(default_factory=list, kw_only=True, repr=False)
     session: SessionPort = field(kw_only=True, repr=False)
-    row: int = field(default=0, kw_only=True, repr=False)  # How often the broker had lost it.
+    row: int = field(default=0, kw_only=True, repr=False)  # The epoch of the session.
 
 
 class Subscription:
     """Messages that the broker sends to one destination of a session.
 
     No message arrives without credit, which `flow` gives in messages and in bytes. In window mode
-    the credit of a message returns when the message is settled, or taken if it needs no settlement.
+    the credit of a message returns when it is settled, or received if it needs no settlement.
     """
 
     def __init__(self, session: SessionPort, queue: str, destination: str) -> None:
@@ -153,7 +153,7 @@ class Subscription:
         await self._call(MessageStop(destination=self.destination))
 
     async def cancel(self) -> None:
-        """Cancel the subscription. Messages that arrived and were not taken are released."""
+        """Cancel the subscription; messages that the program has not received are released."""
         cancelling = self._begin_cancel()
         if cancelling is not None:
             await self.session.wait_for(cancelling)
@@ -166,13 +166,16 @@ class Subscription:
             self._begin_cancel()
 
     def put_back(self, transfers: Iterable[Transfer]) -> None:
-        """Take back transfers that were handed out last, and that the program did not get."""
+        """Return the transfers received last to the buffer: the program did not get them."""
         for transfer in reversed(list(transfers)):
             self._buffer.appendleft(transfer)
             self.session.backpressure.hold(len(transfer.body))
 
     async def _call(self, command: Command) -> None:
-        """Send a command about the destination, which may be another's once this has failed."""
+        """Send a command for the destination, unless the subscription has failed.
+
+        After a failure the session may use the destination for another subscription.
+        """
         if self._error is not None:
             raise fresh(self._error)
         await self.session.call(command)
@@ -186,23 +189,23 @@ class Subscription:
         return cancelling
 
     def _after_cancel(self, cancelling: asyncio.Future[Struct | None]) -> None:
-        """The broker has stopped sending: release what the program has not taken."""
+        """Release the buffered messages: the broker has stopped sending."""
         self._changed.set()
         if cancelling.cancelled() or cancelling.exception() is not None:
             return
         self.session.dropped(self)
-        unwanted = [each for each in self._buffer if each.acquired]
-        for each in self._buffer:
-            self.session.backpressure.release(len(each.body))
+        unreceived = [transfer for transfer in self._buffer if transfer.acquired]
+        for transfer in self._buffer:
+            self.session.backpressure.release(len(transfer.body))
         self._buffer.clear()
-        if unwanted:
-            with suppress(ClientError):  # They are released with the session.
-                self._releasing = self.session.begin_release(*unwanted)
+        if unreceived:
+            with suppress(ClientError):  # The end of the session releases them.
+                self._releasing = self.session.begin_release(*unreceived)
 
     # --- For the session ----------------------------------------------------------------------
 
     def add(self, transfer: Transfer) -> None:
-        """Take a message."""
+        """Buffer a message for the program."""
         self._buffer.append(transfer)
         self._changed.set()
 

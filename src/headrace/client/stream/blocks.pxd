@@ -5,8 +5,8 @@ from headrace.protocol.v0_x.channel cimport DeliveryCollector
 from headrace.wire.memory cimport copy, get32, get64, store32, store64
 from headrace.wire.table cimport check_utf8
 
-cdef Py_ssize_t ROOM
-cdef Py_ssize_t _OCTETS_MAX
+cdef Py_ssize_t INITIAL_CAPACITY
+cdef Py_ssize_t _BLOCK_BYTES_MAX
 cdef Py_ssize_t _OFFSET_KEY_LEN
 cdef bytes _OFFSET_KEY
 
@@ -15,10 +15,12 @@ cdef class Octets:
     cdef readonly bytearray data
     cdef readonly Py_ssize_t used
     cdef readonly bytearray ends
-    cdef Py_ssize_t room
+    cdef Py_ssize_t capacity
 
     cdef grow(self, Py_ssize_t size)
-    cdef int add(self, Py_ssize_t row, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi) except -1
+    cdef int add(
+        self, Py_ssize_t row, const unsigned char* d, Py_ssize_t start, Py_ssize_t end
+    ) except -1
 
 @cython.final
 cdef class Block:
@@ -46,9 +48,9 @@ cdef class RangeCollector(DeliveryCollector):
     cdef public list ready
     cdef readonly unsigned long long tag
     cdef readonly bint complete
-    cdef public bint fresh
+    cdef public bint has_new
 
-    @cython.locals(at=Py_ssize_t, exchange=Py_ssize_t, routing_key=Py_ssize_t,
+    @cython.locals(tag_position=Py_ssize_t, exchange=Py_ssize_t, routing_key=Py_ssize_t,
                    offset=cython.longlong, block=Block, row=Py_ssize_t,
                    redelivered="unsigned char*")
     cdef int put(
@@ -57,8 +59,8 @@ cdef class RangeCollector(DeliveryCollector):
     ) except -1
     @cython.locals(size=Py_ssize_t)
     cdef int add_body(
-        self, Octets bodies, Py_ssize_t row, const unsigned char* d, Py_ssize_t at, Py_ssize_t end,
-        unsigned long long body_size,
+        self, Octets bodies, Py_ssize_t row, const unsigned char* d, Py_ssize_t position,
+        Py_ssize_t end, unsigned long long body_size,
     ) except -1
     @cython.locals(block=Block)
     cpdef add(
@@ -68,8 +70,8 @@ cdef class RangeCollector(DeliveryCollector):
     cpdef seal(self)
     cpdef finish(self)
 
-@cython.locals(key_at=Py_ssize_t, at=Py_ssize_t)
-cdef long long offset_in(const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi) except? -1
+@cython.locals(key_position=Py_ssize_t, position=Py_ssize_t)
+cdef long long offset_in(const unsigned char* d, Py_ssize_t start, Py_ssize_t end) except? -1
 
 @cython.locals(i=Py_ssize_t, key="const unsigned char*")
-cdef bint same_key(const unsigned char* d, Py_ssize_t at) noexcept
+cdef bint matches_key(const unsigned char* d, Py_ssize_t position) noexcept

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of a stream, gathered by the thousand without an object for each.
+"""Records of a stream in columns, thousands at a time and without an object for each record.
 
-A `Block` keeps many records column by column, in buffers of the layout that Arrow and numpy share:
-the bytes of one column one after the other, and their ends as 32-bit numbers in the machine's byte
-order, with a 0 before the first. A `RangeCollector` takes the deliveries of a channel
-while a range of a stream is read. It fills blocks, and keeps a list of the ready ones.
+A `Block` stores records in buffers with the layout of Arrow's binary arrays: the bytes of all rows
+of a column, and the end of each row as a 32-bit number in the machine's byte order, with a 0 before
+the first. A `RangeCollector` receives the deliveries of a channel while a range of a stream is
+read. It fills blocks, and keeps a list of the full ones.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if not cython.compiled:
     from headrace.wire.table import check_utf8
 
 BLOCK_RECORDS_MAX = 10_000
-BLOCK_OCTETS_MAX = 16 << 20  # Bodies; a larger one is a block of its own.
-ROOM = 4096  # Octets that a column has at first.
+BLOCK_BYTES_MAX = 16 << 20  # Bytes of bodies after which a block is full.
+INITIAL_CAPACITY = 4096  # Bytes of an empty column.
 
-_OCTETS_MAX = BLOCK_OCTETS_MAX  # As a number of C.
+_BLOCK_BYTES_MAX = BLOCK_BYTES_MAX  # Declared as a C integer; the public name is a Python object.
 _OFFSET_KEY = b"\x0fx-stream-offsetl"
 _OFFSET_KEY_LEN = 17
 
@@ -29,23 +29,23 @@ class Octets:
     """A column of byte strings of any length."""
 
     def __init__(self, rows: int) -> None:
-        self.data = bytearray(ROOM)
+        self.data = bytearray(INITIAL_CAPACITY)
         self.used = 0
         self.ends = bytearray(4 * (rows + 1))
-        self.room = ROOM
+        self.capacity = INITIAL_CAPACITY
 
     def grow(self, size: int) -> None:
-        """Make room for `size` more octets."""
-        while self.used + size > self.room:
-            self.room *= 2
-        self.data.extend(bytes(self.room - len(self.data)))
+        """Extend the capacity for `size` more bytes."""
+        while self.used + size > self.capacity:
+            self.capacity *= 2
+        self.data.extend(bytes(self.capacity - len(self.data)))
 
-    def add(self, row: int, d: bytes | bytearray, lo: int, hi: int) -> int:
-        """Set the next row, number `row`, to ``d[lo:hi]``."""
-        if self.used + hi - lo > self.room:
-            self.grow(hi - lo)
-        copy(self.data, self.used, d, lo, hi)
-        self.used += hi - lo
+    def add(self, row: int, d: bytes | bytearray, start: int, end: int) -> int:
+        """Set the next row, number `row`, to ``d[start:end]``."""
+        if self.used + end - start > self.capacity:
+            self.grow(end - start)
+        copy(self.data, self.used, d, start, end)
+        self.used += end - start
         store32(self.ends, 4 * row + 4, self.used)
         return 0
 
@@ -92,8 +92,8 @@ class Block:
         self.count = row + 1
 
     def is_full(self) -> bool:
-        """Return True if no more records should be added."""
-        return self.count >= self.records_max or self.bodies.used >= _OCTETS_MAX
+        """Return True if the block has `records_max` records or BLOCK_BYTES_MAX bytes of bodies."""
+        return self.count >= self.records_max or self.bodies.used >= _BLOCK_BYTES_MAX
 
     def first(self) -> int:
         """The offset of the first record; there must be one."""
@@ -105,7 +105,7 @@ class Block:
 
 
 class RangeCollector(DeliveryCollector):
-    """Takes the records of [first, last) of one stream, in order."""
+    """Collects the records of [first, last) of one stream in blocks."""
 
     def __init__(self, first: int, last: int, records_max: int = BLOCK_RECORDS_MAX) -> None:
         self.first = first
@@ -113,9 +113,9 @@ class RangeCollector(DeliveryCollector):
         self.records_max = records_max
         self.block = Block(records_max)
         self.ready: list[Block] = []
-        self.tag = 0  # The newest delivery.
-        self.complete = first >= last  # Whether no further record will arrive.
-        self.fresh = False  # A record was added since the last look.
+        self.tag = 0  # The delivery tag of the newest delivery.
+        self.complete = first >= last  # True if all records of the range have arrived.
+        self.has_new = False  # Set by each delivery; the reader resets it.
 
     def put(
         self,
@@ -127,18 +127,19 @@ class RangeCollector(DeliveryCollector):
         end: int,
         body_size: int,
     ) -> int:
-        at = args + 1 + d[args]  # The consumer tag is known: a reader has a channel of its own.
-        exchange = at + 10
+        # The consumer tag before it is not compared: a reader is alone on its channel.
+        tag_position = args + 1 + d[args]
+        exchange = tag_position + 10
         if exchange >= args_end:
             return 0
-        routing_key = exchange + 1 + d[at + 9]
+        routing_key = exchange + 1 + d[tag_position + 9]
         if routing_key > args_end or routing_key + d[routing_key - 1] != args_end:
             return 0
         offset = offset_in(d, header, header_end)
         if offset < 0:
             return 0
-        self.fresh = True
-        self.tag = get64(d, at)
+        self.has_new = True
+        self.tag = get64(d, tag_position)
         if offset < self.first or self.complete:
             return 1
         if offset >= self.last:
@@ -150,7 +151,7 @@ class RangeCollector(DeliveryCollector):
         row = block.count
         store64(block.offsets, 8 * row, offset)
         redelivered = block.redelivered
-        redelivered[row] = d[at + 8] & 1
+        redelivered[row] = d[tag_position + 8] & 1
         block.exchanges.add(row, d, exchange, routing_key - 1)
         block.routing_keys.add(row, d, routing_key, args_end)
         block.heads.add(row, d, header, header_end)
@@ -163,16 +164,22 @@ class RangeCollector(DeliveryCollector):
         return 1
 
     def add_body(
-        self, bodies: Octets, row: int, d: bytes | bytearray, at: int, end: int, body_size: int
+        self,
+        bodies: Octets,
+        row: int,
+        d: bytes | bytearray,
+        position: int,
+        end: int,
+        body_size: int,
     ) -> int:
-        """Join the body frames in ``d[at:end]``."""
-        if at + 8 + body_size == end:  # One frame, the usual case.
-            return bodies.add(row, d, at + 7, end - 1)
+        """Join the body frames in ``d[position:end]``."""
+        if position + 8 + body_size == end:  # One frame, the usual case.
+            return bodies.add(row, d, position + 7, end - 1)
         store32(bodies.ends, 4 * row + 4, bodies.used)
-        while at < end:
-            size = get32(d, at + 3)
-            bodies.add(row, d, at + 7, at + 7 + size)
-            at += 8 + size
+        while position < end:
+            size = get32(d, position + 3)
+            bodies.add(row, d, position + 7, position + 7 + size)
+            position += 8 + size
         return 0
 
     def add(
@@ -185,8 +192,8 @@ class RangeCollector(DeliveryCollector):
         routing_key: str,
         redelivered: bool,
     ) -> None:
-        """Take a record that was received as a whole message."""
-        self.fresh = True
+        """Add a record from a message that the fast path `put` did not accept."""
+        self.has_new = True
         self.tag = tag
         if offset < self.first or self.complete:
             return
@@ -213,28 +220,29 @@ class RangeCollector(DeliveryCollector):
         self.complete = True
 
 
-def offset_in(d: bytes | bytearray, lo: int, hi: int) -> int:
-    """Return the offset in the payload ``d[lo:hi]`` of a delivery's header, or -1.
+def offset_in(d: bytes | bytearray, start: int, end: int) -> int:
+    """Return the offset in the payload ``d[start:end]`` of a delivery's header, or -1.
 
-    The broker always adds its header, so if the name occurs once, that is it.
+    The broker always adds the header x-stream-offset. If its name occurs twice, the other may be in
+    a value of the program, and the result is -1.
     """
-    key_at = -1
-    at = hi - 8 - _OFFSET_KEY_LEN
-    while at >= lo:
-        if d[at] == 15 and d[at + 1] == 120 and same_key(d, at):
-            if key_at >= 0:
+    key_position = -1
+    position = end - 8 - _OFFSET_KEY_LEN
+    while position >= start:
+        if d[position] == 15 and d[position + 1] == 120 and matches_key(d, position):
+            if key_position >= 0:
                 return -1
-            key_at = at
-        at -= 1
-    if key_at < 0 or d[key_at + _OFFSET_KEY_LEN] & 0x80:
+            key_position = position
+        position -= 1
+    if key_position < 0 or d[key_position + _OFFSET_KEY_LEN] & 0x80:
         return -1
-    return get64(d, key_at + _OFFSET_KEY_LEN)
+    return get64(d, key_position + _OFFSET_KEY_LEN)
 
 
-def same_key(d: bytes | bytearray, at: int) -> bool:
-    """Return True if the name and type of the header x-stream-offset are there."""
+def matches_key(d: bytes | bytearray, position: int) -> bool:
+    """Return True if ``d`` has the name and type of the header x-stream-offset at a position."""
     key = _OFFSET_KEY
     for i in range(_OFFSET_KEY_LEN):  # noqa: SIM110 - Compiled it is a loop in C.
-        if d[at + i] != key[i]:
+        if d[position + i] != key[i]:
             return False
     return True

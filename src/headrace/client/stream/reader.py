@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receiving a range of a stream: records one by one, or in the blocks that a collector fills.
+"""Receivers of a range of a stream: `Reader` for records, `BlockReader` for blocks of a collector.
 
-Both receive a channel's deliveries, and give the broker new credit as they are emptied.
+Both receive the deliveries of a channel, and ack them as the program takes records, which gives the
+broker new credit.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.protocol.codec_0_x import BasicDeliver
 
 
-BLOCKS_MAX = 8  # With more waiting blocks no credit is given.
+BLOCKS_MAX = 8  # The number of ready blocks from which on no credit is given.
 TAG = "stream"
 
 _OFFSET_KEY = b"\x0fx-stream-offset"
@@ -80,44 +81,44 @@ class _RangeReader(ABC):
 
 
 class BlockReader(_RangeReader):
-    """Hands out the blocks that a collector fills."""
+    """Returns the blocks that a collector fills."""
 
     def __init__(self, channel: Channel, name: str, collector: RangeCollector, credit: int) -> None:
-        """`credit` is 0 when records need no ack."""
+        """Read blocks with `credit` records in flight; 0 when the records need no ack."""
         super().__init__(channel, name)
         self._collector = collector
         self._credit = credit
         self._acked = 0
-        self._held: list[int] = []  # Octets of the blocks that are ready.
+        self._block_sizes: list[int] = []  # Bytes of each ready block.
 
     async def take(self) -> Block | None:
-        """Wait for a block and return it; None at the end."""
+        """Wait for a block and return it; None after the last one."""
         collector = self._collector
         while not collector.ready:
             if collector.complete:
                 return None
             if self._error is not None:
-                collector.seal()  # The received records are complete.
+                collector.seal()  # The records received before the error are returned first.
                 if collector.ready:
                     break
                 raise fresh(self._error)
             self._changed.clear()
             await self._changed.wait()
         block = collector.ready.pop(0)
-        if self._held:
-            self._channel.backpressure.release(self._held.pop(0))
+        if self._block_sizes:
+            self._channel.backpressure.release(self._block_sizes.pop(0))
         self._acknowledge()
         return block
 
     def after_read(self) -> None:
-        """One read of the socket is gathered: notify the reader."""
+        """Wake the reader once for all deliveries of one read of the socket."""
         collector = self._collector
-        if not collector.fresh:
+        if not collector.has_new:
             return
-        collector.fresh = False
-        for block in collector.ready[len(self._held) :]:
-            self._held.append(block.bodies.used + block.heads.used)
-            self._channel.backpressure.hold(self._held[-1])
+        collector.has_new = False
+        for block in collector.ready[len(self._block_sizes) :]:
+            self._block_sizes.append(block.bodies.used + block.heads.used)
+            self._channel.backpressure.hold(self._block_sizes[-1])
         self._acknowledge()
         if collector.ready or collector.complete:
             self._changed.set()
@@ -155,14 +156,14 @@ class BlockReader(_RangeReader):
     def drop(self) -> None:
         """Discard the rest."""
         self._channel.stop_gathering()
-        for size in self._held:
+        for size in self._block_sizes:
             self._channel.backpressure.release(size)
-        self._held.clear()
+        self._block_sizes.clear()
         self._collector.ready.clear()
 
 
 class Reader(_RangeReader):
-    """Receives the records of one range."""
+    """Returns the records of one range in batches."""
 
     def __init__(self, channel: Channel, name: str, first: int, last: int) -> None:
         super().__init__(channel, name)
@@ -171,54 +172,57 @@ class Reader(_RangeReader):
         self._first = first
         self._last = last
         self._records: list[Record] = []
-        self._all_here = False
+        self._has_all = False
         self._tag = 0  # The tag of the newest delivery returned.
         self._tags: list[int] = []  # The tags of records not yet returned.
         self._acked = 0
 
-    async def take(self, most: int) -> list[Record]:
-        """Wait for records and return them; none when retention deleted the rest of the range."""
-        while not self._records and not self._all_here:
+    async def take(self, count_max: int) -> list[Record]:
+        """Wait for records and return up to `count_max` of them.
+
+        The list is empty when retention has deleted the rest of the range.
+        """
+        while not self._records and not self._has_all:
             if self._error is not None:
                 raise fresh(self._error)
             self._changed.clear()
             await self._changed.wait()
-        taken, self._records = self._records[:most], self._records[most:]
-        if taken:
-            self._tag = self._tags[len(taken) - 1]
-            del self._tags[: len(taken)]
-            for record in taken:
+        records, self._records = self._records[:count_max], self._records[count_max:]
+        if records:
+            self._tag = self._tags[len(records) - 1]
+            del self._tags[: len(records)]
+            for record in records:
                 self._channel.backpressure.release(len(record.body))
-        self.is_complete = self._all_here and not self._records
-        return taken
+        self.is_complete = self._has_all and not self._records
+        return records
 
     def acknowledge(self, credit: int) -> None:
-        """Give the broker new credit once half of it is used."""
-        if self._tag - self._acked >= max(1, credit // 2) and not self._all_here:
+        """Ack the returned records, once they are half of `credit` or more."""
+        if self._tag - self._acked >= max(1, credit // 2) and not self._has_all:
             self._acked = self._tag
             self._channel.ack_up_to(self._tag)
 
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
         """Take a record."""
         offset = offset_of(header)
-        if self._all_here:
+        if self._has_all:
             return
-        if offset >= self._first:  # A broker may begin with the chunk that holds it.
+        if offset >= self._first:  # RabbitMQ begins with the first record of the chunk.
             if offset < self._last:
                 self._records.append(
                     Record(offset, header, body, method.exchange, method.routing_key)
                 )
                 self._tags.append(method.delivery_tag)
                 self._channel.backpressure.hold(len(body))
-            self._all_here = offset >= self._last - 1
+            self._has_all = offset >= self._last - 1
         elif not self._records:
-            self._tag = method.delivery_tag  # Skipped records give their credit back as well.
+            self._tag = method.delivery_tag  # Skipped records are acked too: they used credit.
             self.acknowledge(2)
         self._changed.set()
 
     def ended(self) -> None:
         """The broker has sent all of the range."""
-        self._all_here = True
+        self._has_all = True
         self.is_complete = not self._records
         self._changed.set()
 
@@ -242,14 +246,14 @@ def filter_value(record: Record) -> str | None:
 def offset_of(header: bytes) -> int:
     """Return the offset in the payload of a delivery's header frame.
 
-    The broker always adds its header, so if the name occurs once, that is it. A record may hold the
-    name again in a value: only then is the header decoded.
+    The broker always adds the header x-stream-offset. If its name occurs twice, one may be in a
+    value of the program; only then are the properties decoded.
     """
-    at = header.find(_OFFSET_KEY)
-    if at >= 0 and header.find(_OFFSET_KEY, at + 1) < 0:
-        at += len(_OFFSET_KEY)
-        if header[at : at + 1] in (b"l", b"L") and len(header) >= at + 9:
-            return int(_I64.unpack_from(header, at + 1)[0])
+    position = header.find(_OFFSET_KEY)
+    if position >= 0 and header.find(_OFFSET_KEY, position + 1) < 0:
+        position += len(_OFFSET_KEY)
+        if header[position : position + 1] in (b"l", b"L") and len(header) >= position + 9:
+            return int(_I64.unpack_from(header, position + 1)[0])
     headers = decode_properties(header).headers or {}
     offset = headers.get("x-stream-offset")
     if not isinstance(offset, int) or isinstance(offset, bool):

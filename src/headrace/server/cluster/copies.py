@@ -40,7 +40,7 @@ class Copies:
         self._disks: dict[str, ReplicatedDisk] = {}  # By ledger.
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
-        self._columns: dict[str, LedgerRow] = {}
+        self._followed: dict[str, LedgerRow] = {}
         self._existing: Collection[str] = ()  # Ledgers of virtual hosts that exist.
         self._changed = threading.Event()
         self._stopped = threading.Event()
@@ -59,12 +59,12 @@ class Copies:
             ledgers: which to copy.
             existing: the ledgers of all virtual hosts; copies of other ledgers are forgotten.
         """
-        self._columns = {row.name: row for row in ledgers}
+        self._followed = {row.name: row for row in ledgers}
         self._existing = existing
 
     def lags(self) -> dict[str, int]:
         """Return the number of entries that each copy lacks, by ledger, of those it follows now."""
-        wanted = self._columns
+        wanted = self._followed
         return {name: lag for name, lag in list(self._lags.items()) if name in wanted}
 
     def take(self, ledger: str, taken: str, silent: SilentBroker | None) -> ReplicatedDisk:
@@ -137,7 +137,7 @@ class Copies:
     def _run(self) -> None:
         while not self._stopped.is_set():
             self._forget_deleted()
-            for row in list(self._columns.values()):
+            for row in list(self._followed.values()):
                 if self._stopped.is_set():
                     return
                 try:
@@ -154,14 +154,14 @@ class Copies:
     def _forget_deleted(self) -> None:
         """Forget copies whose virtual host any broker has deleted."""
         existing = self._existing
-        for ledger in {*self._disks, *self._lags, *self.broken} - self._columns.keys():
+        for ledger in {*self._disks, *self._lags, *self.broken} - self._followed.keys():
             if ledger not in existing:
                 self.forget(ledger)
 
     def _follow_one(self, row: LedgerRow) -> None:
         """Apply what a copy lacks."""
         with self._lock_of(row.name):
-            if row.name not in self._columns or row.name in self.broken:
+            if row.name not in self._followed or row.name in self.broken:
                 return  # Taken meanwhile, or without hope.
             disk = self._disks.get(row.name)
             if disk is None:

@@ -115,7 +115,7 @@ class SpoolLease:
         """Release the spool for another process; unacked messages return to the queue."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            LOOP.run(consumer.close(), lasting=True)
+            LOOP.run(consumer.close(), must_finish=True)
         if self._spool is not None:
             self._spool.close()
             self._spool = None

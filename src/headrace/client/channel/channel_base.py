@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base of a channel's parts: the link of its connection, another after each reconnection."""
+"""The base class of a channel and its mixins, which waits for the link of the connection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.protocol.codec_0_x import MethodBase
     from headrace.spec.tables import Version
 
-FRAMES_YIELD_EVERY = 4  # Buffers of frames.
+FRAMES_YIELD_EVERY = 4  # Calls of `send_frames` after which the loop runs other tasks.
 
 
 class ConnectionPort(Protocol):
@@ -37,27 +37,30 @@ class ConnectionPort(Protocol):
     async def ready(self) -> None:
         """Wait until `is_ready`, or until the connection is closed for good."""
 
-    def forget(self, channel: Linked) -> None:
+    def forget(self, channel: ChannelBase) -> None:
         """Free the number of a channel that is closed."""
 
     def consumes(self, queue: str) -> bool:
         """Return True if a channel of the connection consumes from the queue."""
 
 
-class Linked:
-    """Waits for the link of a reconnecting connection, and for a broker that reads."""
+class ChannelBase:
+    """Sends on the connection's link, once the channel is open on it and the broker reads.
+
+    A reconnection replaces the link. `_ready` and `_writable` wait for the new one.
+    """
 
     def __init__(self, connection: ConnectionPort, number: int) -> None:
         self.connection = connection
         self.number = number
         self.backpressure: Backpressure = connection.backpressure
-        self.topology: Topology = connection.topology  # It is declared again.
-        self.ticket = 0  # Sent with every method that has a field for it.
+        self.topology: Topology = connection.topology
+        self.ticket = 0  # The access ticket (0-8, 0-9), sent with every method that has one.
         self.outbox: Outbox | None = None  # Only programs without asyncio have one.
         self._link: Link | None = None
-        self._epoch = 0  # How often it was opened.
+        self._epoch = 0  # The number of times that the channel was opened.
         self._calls = Calls(number, connection.backpressure)
-        self._sent = 0  # Publishes that were not waited for.
+        self._sent_count = 0  # Publishes and buffers of frames sent without a wait.
         self._flow = asyncio.Event()
         self._flow.set()
         self._error: ClientError | None = None
@@ -78,8 +81,8 @@ class Linked:
         """Send encoded frames of this channel, once the broker reads."""
         link = await self._writable()
         link.send_frames(frames)
-        self._sent += 1
-        if self._sent % FRAMES_YIELD_EVERY == 0:
+        self._sent_count += 1
+        if self._sent_count % FRAMES_YIELD_EVERY == 0:
             await asyncio.sleep(0)
 
     async def writable(self) -> Link:
