@@ -90,7 +90,7 @@ def test_a_work_changes_facts_at_its_commit() -> None:
 def test_of_more_ids_than_survive_the_newest_do(
     facts: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deduplication, "LASTING_MAX", 3)
+    monkeypatch.setattr(deduplication, "PERSISTENT_MAX", 3)
 
     def made() -> deduplication.IdCache:
         arguments = {deduplication.CACHE_SIZE: 5}
@@ -101,11 +101,11 @@ def test_of_more_ids_than_survive_the_newest_do(
     ids = made()
     for name in (b"a", b"b", b"c", b"d", b"e", b"a"):
         ids.note(name * 16, {}, True)
-    assert all(ids.knows(name * 16) for name in (b"a", b"b", b"c", b"d", b"e"))
+    assert all(ids.contains(name * 16) for name in (b"a", b"b", b"c", b"d", b"e"))
     ids.note(b"f" * 16, {}, False)
     assert len(ids) == 5
-    assert not ids.knows(b"b" * 16)
+    assert not ids.contains(b"b" * 16)
     again = made()
-    assert [name for name in "abcdef" if again.knows(name.encode() * 16)] == ["a", "d", "e"]
+    assert [name for name in "abcdef" if again.contains(name.encode() * 16)] == ["a", "d", "e"]
     again.clear()
     assert list(facts.items(b"ids/")) == []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.model.arrival_times import MARKS_MAX, PART_OF_AGE, ArrivalTimes
+from headrace.model.arrival_times import AGE_PARTS, MARKS_MAX, ArrivalTimes
 from headrace.model.errors import ModelError
 from headrace.model.operations.peek import (
     Peek,
@@ -37,7 +37,7 @@ def test_marks_tell_until_when_a_message_came() -> None:
     arrivals = ArrivalTimes()
     assert arrivals.latest(1, 777) == 777
     for now_ms, next_seq in ((1000, 5), (1500, 5), (2000, 9), (2500, 9)):
-        arrivals.note(now_ms, next_seq)
+        arrivals.add_mark(now_ms, next_seq)
     assert [arrivals.latest(seq, 3000) for seq in (1, 4, 5, 8, 9)] == [1000, 1000, 2000, 2000, 3000]
     assert len(arrivals) == 2
 
@@ -46,13 +46,13 @@ def test_marks_are_few_and_the_late_ones_close_together() -> None:
     arrivals = ArrivalTimes()
     count = 200_000  # Half a second each: more than a day.
     for n in range(1, count + 1):
-        arrivals.note(n * 500, n * 10)
+        arrivals.add_mark(n * 500, n * 10)
     assert len(arrivals) <= MARKS_MAX
     now_ms = count * 500
     for age_s in (1, 10, 60, 600, 3600, 86_000):
         seq = (now_ms - age_s * 1000) // 50  # Of the message that came then.
         error_ms = arrivals.latest(seq, now_ms) - (now_ms - age_s * 1000)
-        assert 0 <= error_ms <= 500 + age_s * 1000 * 2 / PART_OF_AGE
+        assert 0 <= error_ms <= 500 + age_s * 1000 * 2 / AGE_PARTS
 
 
 class Timed(Store):

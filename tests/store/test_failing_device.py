@@ -176,7 +176,7 @@ def test_what_is_confirmed_after_a_failed_sync_is_there_after_a_remount(
     assert "0 bytes of the old one could not be read" in line
     for segment in journal.segments.values():
         journal.files.close(segment)
-    journal.files.close_given_up()
+    journal.files.close_replaced()
     device.lose_cache()
     journal = open_journal(device)
     assert found(journal) == [1, 2, 3]

@@ -2,10 +2,10 @@
 """Approximate arrival times of messages, from a few thousand marks shared by a broker.
 
 Messages get increasing seqs. A mark is a time and the next seq at that time; two marks give the
-interval in which a message arrived. The journal has the exact times of its messages; marks serve
-all others, at no cost for each.
+interval in which a message arrived. The journal has the exact times of its messages. Marks serve
+all other messages, at no cost for each.
 
-Marks thin out with age: when there are too many, those closer to others than a 200th of their age
+Marks thin out with age: when there are too many, marks closer to others than a 200th of their age
 are dropped. A time is exact to a 100th of the message's age, or half a second.
 """
 
@@ -14,8 +14,8 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 
-MARKS_MAX = 4096  # Reached after half an hour; about 2000 remain then, 3000 after years.
-PART_OF_AGE = 200  # Marks closer to others than their age divided by this are dropped.
+MARKS_MAX = 4096  # Reached after half an hour; about 2000 marks remain then, 3000 after years.
+AGE_PARTS = 200  # Marks closer to others than their age divided by this are dropped.
 
 
 class ArrivalTimes:
@@ -28,7 +28,7 @@ class ArrivalTimes:
     def __len__(self) -> int:
         return len(self._seqs)
 
-    def note(self, now_ms: int, next_seq: int) -> None:
+    def add_mark(self, now_ms: int, next_seq: int) -> None:
         """Add a mark: all messages before ``next_seq`` have arrived. Called regularly."""
         if self._seqs and self._seqs[-1] == next_seq:
             return  # No message arrived since the last mark.
@@ -42,13 +42,13 @@ class ArrivalTimes:
         times_ms, seqs = array("q"), array("Q")
         kept_ms = 0
         for when_ms, seq in zip(self._times_ms, self._seqs, strict=True):
-            if (when_ms - kept_ms) * PART_OF_AGE >= now_ms - when_ms:
+            if (when_ms - kept_ms) * AGE_PARTS >= now_ms - when_ms:
                 times_ms.append(when_ms)
                 seqs.append(seq)
                 kept_ms = when_ms
         self._times_ms, self._seqs = times_ms, seqs
 
-    def knows(self, seq: int) -> bool:
+    def covers(self, seq: int) -> bool:
         """Return True if a message with this seq arrived after the first mark was set."""
         return bool(self._seqs) and seq >= self._seqs[0]
 

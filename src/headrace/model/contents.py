@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headrace.model.message import Message
     from headrace.model.selector.values import Values
 
-ROUTING_KEYS_MAX = 256  # Of one CC header; further keys are ignored.
+ROUTING_KEYS_MAX = 256  # Routing keys of one CC header; further keys are ignored.
 
 
 class UnreadableError(Exception):
@@ -50,9 +50,9 @@ class Contents(Protocol):
         *,
         expires: bool = False,
     ) -> Message:
-        """Return a new message with the same body and another address and headers.
+        """Return a new message with the same body, and with this address and these headers.
 
-        Its expiration is removed, unless ``expires``.
+        Without ``expires`` the expiration is removed.
 
         Raises:
             UnreadableError: the headers do not fit.
@@ -103,13 +103,13 @@ class Contents(Protocol):
         """
 
     def header(self, message: Message, name: str) -> object:
-        """Return the value of a header of a message in memory; None if it has none."""
+        """Return the value of a header of a message in memory; None without that header."""
 
     def filter_value(self, data: bytes, address_len: int) -> str | None:
         """Return the stream filter value of a basic message; None if it has none."""
 
 
-def copies(headers: Mapping[str, object]) -> list[str]:
+def copy_routing_keys(headers: Mapping[str, object]) -> list[str]:
     """Return the further routing keys of a CC header."""
     keys = as_list(headers.get("CC"))
     if not isinstance(keys, list):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MESSAGE_OVERHEAD = 200  # Bytes of a ready message besides body and headers, rounded up.
 PAGED_WEIGHT = 100  # Bytes of a paged message.
 SMALLEST_MAX = 100  # Bytes of a body in the first bucket of model.tallies.SizeHistogram.
-LETTERS_MAX = 64  # Dead letters published in one millisecond, so that other work goes on.
+LETTERS_MAX = 64  # Dead letters published in one millisecond, so that they do not delay other work.
 if not cython.compiled:
     C_MESSAGE_OVERHEAD = MESSAGE_OVERHEAD
     C_PAGED_WEIGHT = PAGED_WEIGHT
@@ -36,7 +36,7 @@ class Drainable(Protocol):
 
 
 def no_time() -> float:
-    """Stand for a clock where none is given."""
+    """Return 0: the clock of tests and other hosts without a clock."""
     return 0.0
 
 
@@ -45,29 +45,29 @@ class Counters:
 
     def __init__(self, memory_max: int = 1 << 30, now_ms: int = 0) -> None:
         self.now_ms = now_ms  # Wall clock in milliseconds, read once a turn of the event loop.
-        # Seconds of a clock that only goes on, by which long work is cut into steps; given by the
-        # server. Without one a step ends by its count.
+        # A monotonic clock in seconds, set by the server, by which long work is split into steps.
+        # Without a clock a step ends by its count.
         self.clock: Callable[[], float] = no_time
         self.next_seq = 1  # The seq of the next message; never reused.
         self.memory_used = 0  # Estimated bytes of queued messages.
-        # Bytes; above it queues page out, at 1.25 times publishers are blocked.
+        # The bytes above which queues page out; publishers are blocked at 1.25 times as many.
         self.memory_max = memory_max
         self.generation = 1  # Changes with bindings and permissions: cached routes are void.
         self.waking: list[Drainable] = []  # Queues to drain at the end of the turn.
         self.published = 0
-        self.routed = 0  # Once for each queue that a message was routed to.
-        self.published_bytes = 0  # Of bodies.
-        self.sizes = SizeHistogram()  # Of those published.
-        self.queues_ended = QueueTally()  # In virtual hosts that were deleted.
+        self.routed = 0  # Routed messages, counted once for each queue.
+        self.published_bytes = 0  # Bytes of the bodies of published messages.
+        self.sizes = SizeHistogram()  # The body sizes of published messages.
+        self.queues_ended = QueueTally()  # The queues of deleted virtual hosts.
         self.channels_ended: dict[str, ChannelTally] = {}  # By version, such as "0-9-1".
-        self.deaths = dict.fromkeys(columns(DEATHS), 0)  # Of messages, by reason and strategy.
+        self.deaths = dict.fromkeys(columns(DEATHS), 0)  # Deaths by reason and strategy.
         self.sampled_gone: list[object] | None = None  # States of samplers for deleted queues.
         self.letters_ms = 0  # The millisecond of ``letters_left``.
         self.letters_left = 0  # Dead letters that are allowed before they are postponed.
         self.arrivals = ArrivalTimes()  # Approximate arrival times by seq.
 
     def count_publish(self, size: int) -> int:
-        """Count a message that a client published; ``size`` is that of its body in bytes."""
+        """Count a message that a client published; ``size`` is the size of its body in bytes."""
         self.published += 1
         self.published_bytes += size
         if size > C_SMALLEST_MAX:

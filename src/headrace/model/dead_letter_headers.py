@@ -2,7 +2,7 @@
 """The headers with the queues and reasons of a message's deaths.
 
 ``x-death`` is an array of tables, the latest death first, one for each queue and reason with a
-count; ``x-first-death-*`` and ``x-last-death-*`` repeat the two ends.
+count. ``x-first-death-*`` and ``x-last-death-*`` repeat the first and the last death.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headrace.model.arguments.values import as_list
-from headrace.model.contents import copies
+from headrace.model.contents import copy_routing_keys
 
 if TYPE_CHECKING:
     from headrace.model.contents import Content
@@ -20,12 +20,12 @@ REJECTED = "rejected"
 EXPIRED = "expired"
 MAXLEN = "maxlen"
 DELIVERY_LIMIT = "delivery_limit"
-UNCONVERTIBLE = "unconvertible"  # Cannot be converted to the consumer's protocol.
-ORPHANED = "orphaned"  # Its queue was deleted; rerouted, without a death.
+UNCONVERTIBLE = "unconvertible"  # The message cannot be converted to the consumer's protocol.
+ORPHANED = "orphaned"  # The queue was deleted; the message is rerouted without a death.
 
 CONVERSION_ERROR = "x-conversion-error"  # Header with the reason of a failed conversion.
 X_DEATH = "x-death"
-DEATH_COUNT_MAX = (1 << 31) - 1  # Of one queue and reason.
+DEATH_COUNT_MAX = (1 << 31) - 1  # The maximum count of one queue and reason.
 DEATHS_MAX = 128  # Entries of x-death; the oldest are dropped.
 
 
@@ -46,7 +46,7 @@ def with_death(
     if previous:
         count = previous[0].get("count")
         if not isinstance(count, int) or not 0 <= count < DEATH_COUNT_MAX:
-            count = 0  # Forged by a client.
+            count = 0  # A client set an invalid count.
         death = {**previous[0], "count": count + 1}
     else:
         death = {
@@ -55,7 +55,7 @@ def with_death(
             "queue": queue,
             "time": datetime.fromtimestamp(now_ms // 1000, UTC),
             "exchange": content.exchange,
-            "routing-keys": [content.routing_key, *copies(headers)],
+            "routing-keys": [content.routing_key, *copy_routing_keys(headers)],
         }
         if content.expiration is not None:
             death["original-expiration"] = content.expiration

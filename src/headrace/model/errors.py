@@ -43,7 +43,7 @@ class AccessRefused(ModelError):
 
 
 class NotAllowed(ModelError):
-    """No client may do this."""
+    """The request is forbidden to every client."""
 
 
 class CommandInvalid(ModelError):

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LISTENERS_MAX = 16  # Of one broker.
-INTERNAL_USER = "rmq-internal"  # The actor of changes that no user made.
+LISTENERS_MAX = 16  # Listeners of one broker.
+INTERNAL_USER = "rmq-internal"  # The actor of changes that the broker makes itself.
 SERVICES = "amq.headrace."  # Prefix of the broker's own queues, which have no events.
 
 
@@ -62,21 +62,21 @@ class Churn:
     )
 
     def __init__(self) -> None:
-        self.connections_opened = self.connections_closed = 0  # With a virtual host.
-        self.channels_opened = self.channels_closed = 0  # And sessions, attached and detached.
-        self.queues_declared = 0  # Also those that existed already.
+        self.connections_opened = self.connections_closed = 0  # Connections to a virtual host.
+        self.channels_opened = self.channels_closed = 0  # Channels, and attached sessions.
+        self.queues_declared = 0  # Declarations, also of existing queues.
         self.queues_created = self.queues_deleted = 0
 
 
 class Events:
-    """The listeners of one broker, and the counts that need none."""
+    """The listeners of one broker, and counts that are kept without listeners."""
 
     def __init__(self, counters: Counters | None = None) -> None:
         """Events are dated by the clock of ``counters``."""
         self.churn = Churn()
         self.has_listeners = False  # True if there is a listener.
         self.actor: Actor | None = None  # The user whose request is being served.
-        #: Returns why no audited change may be made; "" if it may.
+        #: Returns the reason for which audited changes are refused; "" if they are accepted.
         self.refusal: Callable[[], str] | None = None
         self._counters = counters
         self._listeners: list[Listener] = []
@@ -85,7 +85,7 @@ class Events:
         """Call a listener with every event from now on; a repeated call is not an error.
 
         Raises:
-            ResourceError: there are ``LISTENERS_MAX`` already.
+            ResourceError: there are ``LISTENERS_MAX`` listeners already.
         """
         if listener in self._listeners:
             return
@@ -113,7 +113,7 @@ class Events:
     def emit(self, kind: str, /, **facts: object) -> None:
         """Call the listeners with an event.
 
-        Facts that are None are left out. ``user_who_performed_action`` is the actor by default.
+        Facts that are None are omitted. ``user_who_performed_action`` is the actor by default.
         """
         if not self._listeners:
             return

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ports: the parts of a virtual host that its features may use.
 
-A feature (leases, dead letters, transactions, jobs, …) is given one of these instead of the whole
-:class:`headrace.model.vhost.virtual_host.VirtualHost`, which implements them all. Tests implement
-:class:`Host` in a few lines. The port of queues is :mod:`headrace.model.queue.queue_host`.
+A feature (leases, dead letters, transactions, jobs, …) gets one of these ports instead of the whole
+:class:`headrace.model.vhost.virtual_host.VirtualHost`, which implements all of them. Tests
+implement :class:`Host` in a few lines. The port of queues is `headrace.model.queue.queue_host`.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Host(Protocol):
     def deliver(
         self, message: Message, queues: Iterable[Queue], persistent: bool, *, promised: bool = False
     ) -> int:
-        """Enqueue a message, and return how many queues refused it.
+        """Enqueue a message; return the number of queues that refused it.
 
-        With ``promised`` no queue refuses it for its length.
+        With ``promised`` the queues do not refuse it for their length.
         """
 
 
@@ -81,8 +81,8 @@ class RoutingHost(Host, Protocol):
     ) -> bool:
         """Add the queues that an exchange leads to; return True if the route may be cached.
 
-        ``alternates`` bounds how many alternate exchanges in a row are tried, ``copies`` are
-        further routing keys, ``publisher`` is the number of the publishing connection.
+        ``alternates`` is the maximum number of alternate exchanges in a row. ``copies`` are further
+        routing keys. ``publisher`` is the number of the publishing connection.
         """
 
     def send(
@@ -95,7 +95,7 @@ class RoutingHost(Host, Protocol):
     ) -> None:
         """Deliver a message of the broker's own, and pass it to the observers of its exchanges."""
 
-    def send_kept(
+    def replay_kept(
         self,
         message: Message,
         binding: Binding,
@@ -118,7 +118,7 @@ class TransactionHost(Host, Protocol):
 class LeaseHost(Host, Protocol):
     """A host of leases, each of which is a hidden stream."""
 
-    def make_hidden(self, name: str, arguments: Mapping[str, object]) -> Queue:
+    def make_hidden_stream(self, name: str, arguments: Mapping[str, object]) -> Queue:
         """Make a durable stream to which clients cannot publish.
 
         Raises:
@@ -126,8 +126,8 @@ class LeaseHost(Host, Protocol):
             LimitReached: definitions would use more memory than they may.
         """
 
-    def remove_hidden(self, queue: Queue) -> None:
-        """Delete a stream made by :meth:`make_hidden`."""
+    def remove_hidden_stream(self, queue: Queue) -> None:
+        """Delete a stream made by :meth:`make_hidden_stream`."""
 
 
 class TopologyHost(Protocol):
@@ -181,4 +181,7 @@ class PolicyHost(ExchangePolicyHost, Protocol):
         """Return a queue's arguments with policies and limits applied."""
 
     def expire_queue(self, queue: Queue, now_ms: int) -> int:
-        """Delete a queue that was unused for its x-expires; return when to check again."""
+        """Delete a queue that was unused for its x-expires.
+
+        Return the time of the next check, 0 for none.
+        """

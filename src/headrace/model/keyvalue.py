@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Facts: small values by key, kept by a virtual host and changed atomically with messages.
 
-A fact is state of the broker beside messages: the position of a consumer group, the owner of a
-lease, the last batch of a sink. It is as durable as a persistent message: a change is safe once the
-store's ``synced`` has reached its ``appended`` after the change. Between the store's ``begin`` and
-``commit`` a change is part of the transaction; code that has a Transaction calls
-:meth:`headrace.model.transaction.transaction.Transaction.fact`.
+A fact is a part of the broker's state that is not a message: the position of a consumer group, the
+owner of a lease, the last batch of a sink. A fact is as durable as a persistent message: a change
+is durable once the store's ``synced`` has reached its ``appended`` after the change. Between
+``begin`` and ``commit`` of the store a change is part of the transaction; code that has a
+Transaction calls :meth:`headrace.model.transaction.transaction.Transaction.fact`.
 
 Keys are paths such as ``b"group/7/etl"``; the first part names the feature.
 """
@@ -71,11 +71,11 @@ class Facts:
                 f"a fact has {FACT_VALUE_MAX} bytes at most; '{key.decode('utf-8', 'replace')}' "
                 f"would have {len(value)}"
             )
-        before = self._values.get(key)
-        if before is None and len(self._values) >= FACTS_MAX:
+        current = self._values.get(key)
+        if current is None and len(self._values) >= FACTS_MAX:
             raise ResourceError(f"a virtual host keeps {FACTS_MAX} facts at most")
-        more = len(value) - len(before) if before is not None else len(key) + len(value)
-        if more > 0 and self._size + more > FACTS_BYTES_MAX:
+        growth = len(value) - len(current) if current is not None else len(key) + len(value)
+        if growth > 0 and self._size + growth > FACTS_BYTES_MAX:
             raise ResourceError(f"the facts of a virtual host have {FACTS_BYTES_MAX} bytes at most")
 
     def require(self, count: int, size: int) -> None:
@@ -91,14 +91,14 @@ class Facts:
 
     def change(self, key: bytes, value: bytes | None) -> None:
         """Set a fact like :meth:`put`, without checking its limits again."""
-        before = self._values.get(key)
-        if before == value:
+        current = self._values.get(key)
+        if current == value:
             return
-        if before is None:
+        if current is None:
             insort(self._keys, key)
             self._size += len(key)
         else:
-            self._size -= len(before)
+            self._size -= len(current)
         if value is None:
             del self._keys[bisect_left(self._keys, key)]
             self._size -= len(key)
@@ -109,7 +109,7 @@ class Facts:
     def items(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Yield the facts whose keys have a prefix, sorted by key.
 
-        Facts may change in between; each is read when its turn comes.
+        Facts may change during the iteration; each is read when the iteration reaches it.
         """
         index = bisect_left(self._keys, prefix)
         while index < len(self._keys):

@@ -34,7 +34,7 @@ cdef class Message:
 
 @cython.locals(message=Message)
 cpdef Message new_message(bytes data, unsigned int address_len, unsigned int body_size)
-@cython.locals(twin=Message)
+@cython.locals(message_copy=Message)
 cpdef Message copy_message(Message message)
 cpdef int measure(Message message) except -1
 @cython.locals(size=cython.longlong)

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """One message in one queue.
 
-The hot path makes at most one such object and one ``bytes`` for each message and queue. A message
-in ten queues is ten of these around one shared ``data``.
+The hot path makes at most one :class:`Message` and one ``bytes`` for each message and queue. A
+message in ten queues is ten objects with one shared ``data``.
 
-``data`` is opaque to the model. The gateway that received the message lays it out::
+``data`` is opaque to the model. Its layout is set by the gateway that received the message::
 
     | address          | 2 octets of the method's tail | header and body as they came |
     | 0 .. address_len | .. address_len + 2            | .. end                       |
 
-A body too large for one read of the socket is in ``parts`` instead: the payloads of its frames,
-each an object of its own, so that it is never copied; then ``data`` ends with the header.
+A body too large for one read of the socket is not in ``data``, which then ends with the header, but
+in ``parts``: the payloads of its frames, each an object of its own, so that they are not copied.
 
-Operations on a message are functions: an object of a class with methods has a pointer to their
-table, and a million messages wait in memory.
+Operations on a message are functions, because methods would cost each object a pointer, and a
+million messages may wait in memory.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ PERSISTENT = 1  # ``position`` is in the journal.
 REDELIVERED = 2  # Delivered before.
 PAGED = 4  # ``data`` and ``parts`` are only on disk.
 SCRATCH = 8  # ``position`` is in the scratch log.
-GONE = 16  # Removed, but still listed in its queue; skipped there.
+GONE = 16  # Removed; an entry that its queue still has is skipped.
 LARGE = 32  # The body is in ``parts``.
 
 # The kind of content: the two highest bits of ``flags``, also in the store's records.
@@ -61,7 +61,9 @@ class Message:
             self.parts: Any = None  # tuple[bytes, ...] or None.
             self.consumer: Any = None  # The consumer that has it unsettled; None while ready.
             self.deadline_ms = 0  # Wall clock in milliseconds; 0 is never.
-            self.seq = 0  # Order in all queues of the virtual host; names it in the journal.
+            self.seq = (
+                0  # The order in all queues of the virtual host, and its name in the journal.
+            )
             self.position = 0  # The store's handle; 0 if not stored.
             self.body_size = 0  # Bytes.
             self.publisher = 0  # Number of the publishing connection, for no-local.
@@ -95,20 +97,20 @@ def new_message(data: bytes | None, address_len: int, body_size: int) -> Message
 
 
 def copy_message(message: Message) -> Message:
-    """Return a second message with the same data for another queue; it has no seq."""
-    twin = new_message(message.data, message.address_len, message.body_size)
-    twin.parts = message.parts
-    twin.flags = message.flags & (PERSISTENT | LARGE | KIND_MASK)
-    twin.priority = message.priority
-    twin.deadline_ms = message.deadline_ms
-    twin.publisher = message.publisher
-    return twin
+    """Return a message with the same data for another queue, without a seq."""
+    message_copy = new_message(message.data, message.address_len, message.body_size)
+    message_copy.parts = message.parts
+    message_copy.flags = message.flags & (PERSISTENT | LARGE | KIND_MASK)
+    message_copy.priority = message.priority
+    message_copy.deadline_ms = message.deadline_ms
+    message_copy.publisher = message.publisher
+    return message_copy
 
 
 def measure(message: Message) -> int:
     """Set ``header_units`` from the data, which must be in memory.
 
-    Call only while loading: the memory count uses the value measured then.
+    Called only while loading, because the memory count uses this value.
     """
     message.header_units = units(message.data, message.body_size)
     return 0

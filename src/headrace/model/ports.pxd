@@ -20,7 +20,7 @@ cdef class Store:
     cdef public dict waits
 
     cdef unsigned long long publish(
-        self, const unsigned char* d, Py_ssize_t start, Py_ssize_t end, unsigned int address_len,
+        self, const unsigned char* data, Py_ssize_t start, Py_ssize_t end, unsigned int address_len,
         unsigned int flags, unsigned int priority, long long deadline_ms, long long arrived_ms,
         unsigned long long seq, unsigned int body_size, bytes queue_ids,
     ) except? 0

@@ -22,7 +22,7 @@ class PreparedBranch(NamedTuple):
     xid: bytes
     status: int  # 0 while prepared, or an operator's decision.
     damaged: bool  # Part of it was lost with a damaged record.
-    publishes: list[tuple[Message, list[int]]]  # With the ids of the queues.
+    publishes: list[tuple[Message, list[int]]]  # Messages with the ids of their queues.
     settles: list[tuple[int, Message, int]]  # Queue id, message, outcome.
 
 
@@ -61,7 +61,7 @@ class Store:
 
     def publish(
         self,
-        d: bytes | bytearray,
+        data: bytes | bytearray,
         start: int,
         end: int,
         address_len: int,
@@ -73,7 +73,7 @@ class Store:
         body_size: int,
         queue_ids: bytes,
     ) -> int:
-        """Append ``d[lo:hi]`` for the queues (big-endian u32 each); return its position."""
+        """Append ``data[lo:hi]`` for the queues (big-endian u32 each); return its position."""
         return 0
 
     def publish_message(self, message: Message, arrived_ms: int, queue_ids: bytes) -> int:
@@ -91,7 +91,7 @@ class Store:
         return 0
 
     def arrival(self, message: Message) -> int:
-        """Return when a message arrived (ms); 0 if that is unknown."""
+        """Return the arrival time of a message (ms); 0 if it is unknown."""
         return 0
 
     def settle(self, queue_id: int, seq: int, position: int) -> None:

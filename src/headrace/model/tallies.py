@@ -81,7 +81,7 @@ class QueueTally:
             self.dead_delivery_limit += 1
 
     def delivered(self) -> int:
-        """Return how many messages were delivered or got."""
+        """Return the number of messages that were delivered or fetched by ``get``."""
         return self.deliver + self.deliver_no_ack + self.get + self.get_no_ack
 
 
@@ -168,7 +168,7 @@ class SizeHistogram:
     """
 
     def __init__(self) -> None:
-        self.bytes_total = 0  # Of all bodies.
+        self.bytes_total = 0  # The bytes of all bodies.
         self.up_to_1k = 0
         self.up_to_10k = 0
         self.up_to_100k = 0

@@ -639,7 +639,7 @@ class Broker:
             for staging in managed.storage.stagings.values():
                 staging.tick(clock_ms())
             managed.unsynced.tick()
-        self.counters.arrivals.note(clock_ms(), self.counters.next_seq)
+        self.counters.arrivals.add_mark(clock_ms(), self.counters.next_seq)
         if self.logs is not None:
             self.logs.log_repeats()
         managed.reactor.turn()

@@ -83,9 +83,9 @@ class Field10:
 
     name: str
     type: str  # The base type.
-    domain: str = ""  # Its domain, if that has choices.
+    domain: str = ""  # The field's domain, if the domain has choices.
     required: bool = False
-    default: bool = False  # Of a bit.
+    default: bool = False  # The default of a bit.
 
     def __post_init__(self) -> None:
         assert self.type in TYPES, self
@@ -132,7 +132,7 @@ class Command:
     replies: str = ""
     result: str = ""  # The struct in execution.result.
     segments: str = ""  # The structs of its header segment; a body follows it.
-    extension: bool = False  # Not in the standard.
+    extension: bool = False  # True if it is not in the standard.
 
     @property
     def fields(self) -> tuple[Field10, ...]:

@@ -29,7 +29,7 @@ class Version(Enum):
 
 
 V0_8, V0_9, V0_9_1, V0_10 = Version
-VERSIONS_0_X = (V0_8, V0_9, V0_9_1)  # They share frames, methods and type tags.
+VERSIONS_0_X = (V0_8, V0_9, V0_9_1)  # Versions that share frames, methods and type tags.
 
 
 def since(version: Version) -> tuple[Version, ...]:
@@ -77,7 +77,7 @@ FIELD_TYPES = frozenset(
 class Field:
     """An argument of a method, or a content property."""
 
-    name: str  # As in the standard: "routing-key".
+    name: str  # The name in the standard, such as "routing-key".
     type: str
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class Method:
     receiver: Receiver
     replies: str = ""
     content: bool = False
-    extension: bool = False  # Not in the standard, but in use.
+    extension: bool = False  # True if it is in use, but not in the standard.
     appended: int = 0  # Number of last arguments that are extensions and may be absent.
 
     @property

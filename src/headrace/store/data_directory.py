@@ -106,7 +106,7 @@ class DataDirectory:
         """Lock the directory itself: the file ``lock`` can be deleted while a broker runs."""
         try:
             return self.disk.lock(self._handles[0])
-        # Some network file systems cannot; then the file is the only lock.
+        # On network file systems without locks the file is the only lock.
         except OSError as error:
             log.warning("cannot lock the directory %s itself: %s", self.path, error)
             return True
@@ -177,7 +177,7 @@ class DataDirectory:
             except ValueError:
                 if len(text) == IDENTITY_SIZE - 1:
                     raise StoreError(f"{self.path / 'identity'} is damaged: {text!r}") from None
-            # It was not, or not completely, written.
+            # The file is missing or incomplete.
             identity = str(uuid.uuid4()) if self.mark is None else self.mark.identity
             write_whole(self.disk, str(self.path / "identity"), f"{identity}\n".encode())
             return identity
@@ -212,7 +212,7 @@ class DataDirectory:
             secret = bytes(self.disk.read(handle, SECRET_SIZE, 0))
             if len(secret) == SECRET_SIZE:
                 return secret
-            new_secret = os.urandom(SECRET_SIZE)  # It was not, or not completely, written.
+            new_secret = os.urandom(SECRET_SIZE)  # The file is missing or incomplete.
             write_whole(self.disk, str(self.path / "secret"), new_secret)
             return new_secret
         finally:

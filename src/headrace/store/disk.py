@@ -27,7 +27,7 @@ class Change(NamedTuple):
     kind: int
     path: str
     offset: int = 0
-    buffers: Sequence[bytes | bytearray | memoryview] = ()  # Of a write.
+    buffers: Sequence[bytes | bytearray | memoryview] = ()  # The buffers of a write.
 
 
 class Disk:
@@ -48,7 +48,7 @@ class Disk:
             self.make_one_directory(path)
             try:
                 self.sync_directory(parent or ".")
-            except PermissionError:  # It may be writable and not readable.
+            except PermissionError:  # A file may be writable and not readable.
                 os.sync()
 
     def is_directory(self, path: str) -> bool:

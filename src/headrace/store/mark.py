@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAME = "mark"
-OWNER = "name"  # In the directory of a virtual host.
-BYTES_MAX = 1 << 20  # Of either file.
+OWNER = "name"  # The file with a virtual host's name, in its directory.
+BYTES_MAX = 1 << 20  # Bytes of each of the two files.
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class DirectoryMark:
     """The contents of the file."""
 
     schema: int  # The version of the data directory.
-    identity: str  # Of the data.
+    identity: str  # The identity of the data directory.
     catalog: str  # Id of ``definitions.db``.
-    changes: int  # How often that had been changed, at least.
+    changes: int  # The minimum number of changes of the data.
     vhosts: tuple[int, ...] = ()  # The numbers of virtual hosts that had a directory.
 
 

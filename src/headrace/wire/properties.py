@@ -126,7 +126,7 @@ def _check_shortstr(d: bytes | bytearray, at: int, end: int) -> int:
 
 def scan_basic(d: bytes | bytearray, at: int, end: int, out: BasicScan) -> bool:
     """Fill `out` from the header payload d[at..end]; return False if that is malformed."""
-    # In one function: each property has C fields of its own, which a loop could not name.
+    # One function without a loop, because each property has its own C fields.
     out.clear()
     if at < 0 or end - at < 14 or get16(d, at) != 60 or get16(d, at + 2) != 0:
         return False

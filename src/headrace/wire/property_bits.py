@@ -21,7 +21,7 @@ HAS_TYPE = 0x0020
 HAS_USER_ID = 0x0010
 HAS_APP_ID = 0x0008
 HAS_CLUSTER_ID = 0x0004
-# Such a header begins with: class id 60, weight 0.
+# The start of a content header of class basic: class id 60, weight 0.
 BASIC_HEADER = 0x003C0000
 
 # The struct delivery-properties of 0-10.
@@ -37,7 +37,7 @@ DELIVERY_HAS_EXCHANGE = 0x100
 DELIVERY_HAS_ROUTING_KEY = 0x200
 DELIVERY_HAS_RESUME_ID = 0x400
 DELIVERY_HAS_RESUME_TTL = 0x800
-DELIVERY_FLAGS = 0xFFF  # All of them.
+DELIVERY_FLAGS = 0xFFF  # The flags of all delivery properties.
 
 # The struct message-properties of 0-10.
 MESSAGE_HAS_CONTENT_LENGTH = 0x001
@@ -49,7 +49,7 @@ MESSAGE_HAS_CONTENT_ENCODING = 0x020
 MESSAGE_HAS_USER_ID = 0x040
 MESSAGE_HAS_APP_ID = 0x080
 MESSAGE_HAS_APPLICATION_HEADERS = 0x100
-MESSAGE_FLAGS = 0x1FF  # All of them.
+MESSAGE_FLAGS = 0x1FF  # The flags of all message properties.
 
 # The struct reply-to of 0-10.
 REPLY_TO_HAS_EXCHANGE = 0x1

@@ -12,8 +12,8 @@ from headrace.wire.errors import MalformedError
 
 SERIAL_MASK = 0xFFFFFFFF
 SERIAL_HALF = 0x80000000  # Numbers this far apart have no order.
-RANGES_MAX = 8191  # Of one sequence-set: 8 bytes each in a 16-bit size.
-BYTE_RANGES_MAX = 4095  # Of one byte-ranges: 16 bytes each in a 16-bit size.
+RANGES_MAX = 8191  # Ranges of one sequence-set: 8 bytes each in a 16-bit size.
+BYTE_RANGES_MAX = 4095  # Ranges of one byte-ranges: 16 bytes each in a 16-bit size.
 
 _MASK = SERIAL_MASK
 _HALF = SERIAL_HALF
@@ -208,7 +208,7 @@ class SequenceSet:
                 yield number & SERIAL_MASK
 
     def count(self) -> int:
-        """Return how many numbers are in the set, at most 2**31."""
+        """Return the number of elements of the set, at most 2**31."""
         return sum(self._hi) - sum(self._lo) + len(self._lo)
 
     def lowest(self) -> int:

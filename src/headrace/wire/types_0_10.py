@@ -349,7 +349,7 @@ _NUMBERS: dict[int, tuple[type[int] | type[float], struct.Struct]] = {
 _NUMBER_CODES: dict[type, tuple[int, struct.Struct]] = {
     kind: (code, packer) for code, (kind, packer) in _NUMBERS.items() if kind not in (int, float)
 }
-_WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128)  # By the upper half of the code.
+_WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128)  # Widths by the upper half of the code.
 
 
 # -- Checking in place, without objects ------------------------------------------------------------
@@ -418,7 +418,7 @@ def _check_container(
 ) -> int:
     """Return the number of values seen so far, or -1; `at` is after the size of the container."""
     if at == end:
-        return seen  # Some peers send an empty one without its count.
+        return seen  # Some peers send an empty array without its count.
     if depth > _DEPTH_MAX:
         return -1
     code = 0

@@ -184,7 +184,7 @@ def test_no_local_takes_a_cursor_not_the_queue(scene: Scene) -> None:
     scene.enqueue(*range(100), publisher=7)
     scene.enqueue(100, publisher=8)
     assert taker.numbers == [100]
-    assert scene.queue.ready.returned_within(0, 1 << 40) == []
+    assert scene.queue.ready.requeued_between(0, 1 << 40) == []
     assert scene.left() == list(range(100))
 
 

@@ -125,7 +125,7 @@ def test_what_comes_is_what_goes(seed: int) -> None:
             arguments: dict[str, Any] = {}  # type: ignore[no-redef]
             if source.type == "x-consistent-hash":
                 key = str(chance.randrange(1, 9))
-            elif source.selects and chance.random() < 0.3:
+            elif source.supports_selectors and chance.random() < 0.3:
                 arguments = {"x-filter-jms-selector": chance.choice(["a = 1", "b = 'c'"])}
             elif source.type == "headers":
                 arguments = {"x-match": chance.choice(["all", "any"]), "h": "v" * 99, "i": 1}
@@ -205,7 +205,9 @@ def test_more_is_refused_and_nothing_changed() -> None:
     refused(
         lambda: vhost.bind("x", ("queue", "q"), ".".join("abcdefghijkl")), vhost, "a binding of"
     )
-    refused(lambda: vhost.make_hidden("hidden", {"x-queue-type": "stream"}), vhost, "'hidden'")
+    refused(
+        lambda: vhost.make_hidden_stream("hidden", {"x-queue-type": "stream"}), vhost, "'hidden'"
+    )
     vhost.declare_queue("q", durable=True)  # Existing objects may be declared again.
     vhost.bind("x", ("queue", "q"), "k")
     vhost.unbind("x", ("queue", "q"), "k")

@@ -13,7 +13,7 @@ from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 from headrace.model.exchange.binding import Binding
 from headrace.model.exchange.direct import DirectExchange
-from headrace.model.exchange.hash import WEIGHT_MAX, WEIGHTS_MAX, jump
+from headrace.model.exchange.hash import WEIGHT_MAX, WEIGHTS_MAX, jump_bucket
 from headrace.model.exchange.random import RandomExchange
 from headrace.model.exchange.registry import exchange_type, known_arguments, new_exchange
 from headrace.model.ports import Store
@@ -87,7 +87,7 @@ def test_jump_moves_only_into_the_new_bucket() -> None:
     values = [random.Random(number).getrandbits(64) for number in range(2000)]
     for buckets in (1, 2, 7, 100):
         for value in values:
-            before, after = jump(value, buckets), jump(value, buckets + 1)
+            before, after = jump_bucket(value, buckets), jump_bucket(value, buckets + 1)
             assert 0 <= before < buckets
             assert after in (before, buckets)
 

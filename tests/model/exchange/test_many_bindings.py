@@ -13,13 +13,13 @@ from headrace.model.events import Event, Events
 from headrace.model.exchange.binding import EXCHANGE as TO_EXCHANGE
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.ports import Store
-from headrace.model.vhost.topology import CLEARED_AT_ONCE
+from headrace.model.vhost.topology import UNINDEXED_AT_ONCE
 from headrace.model.vhost.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
     from headrace.model.exchange.exchange import Exchange
 
-MANY = 5 * CLEARED_AT_ONCE
+MANY = 5 * UNINDEXED_AT_ONCE
 OWNER = object()
 
 
@@ -42,8 +42,8 @@ def routed(vhost: VirtualHost, exchange: str, n: int) -> list[str]:
 def steps(vhost: VirtualHost, exchange: Exchange) -> list[int]:
     """How many bindings each step of the loop makes an exchange forget."""
     done: list[int] = []
-    forget = exchange.forget
-    exchange.forget = lambda binding: (done.append(done.pop() + 1), forget(binding))[1]  # type: ignore[method-assign]
+    remove = exchange.remove_from_index
+    exchange.remove_from_index = lambda binding: (done.append(done.pop() + 1), remove(binding))[1]  # type: ignore[method-assign]
     while due_ms := vhost.scheduler.next_ms:
         done.append(0)
         vhost.counters.now_ms = due_ms
@@ -76,8 +76,8 @@ def test_bindings_of_a_queue_that_goes_are_forgotten_in_steps(
     vhost.bind(exchange, (QUEUE, "q"), str(MANY - 1), {"n": MANY - 1}, OWNER)
     assert routed(vhost, exchange, MANY - 1) == ["q"]
     done = steps(vhost, source)
-    assert sum(done) == MANY - CLEARED_AT_ONCE
-    assert max(done) <= CLEARED_AT_ONCE
+    assert sum(done) == MANY - UNINDEXED_AT_ONCE
+    assert max(done) <= UNINDEXED_AT_ONCE
     assert routed(vhost, exchange, MANY - 1) == ["q"]
     vhost.owner_gone(OWNER)
     assert vhost.definition_memory == before
@@ -88,7 +88,7 @@ def test_an_exchange_that_picks_one_picks_none_that_is_gone(vhost: VirtualHost, 
     vhost.declare_exchange("x", kind)
     vhost.declare_queue("q", exclusive=True, owner=OWNER)
     vhost.declare_queue("stays")
-    for n in range(1, 2 * CLEARED_AT_ONCE):
+    for n in range(1, 2 * UNINDEXED_AT_ONCE):
         vhost.bind("x", (QUEUE, "q"), str(n), {}, OWNER)
         if n > 8:
             break

@@ -189,15 +189,15 @@ def test_what_a_reader_rejects_in_advance_is_a_dead_letter_when_it_is_settled() 
     host.take(lease, messages=10)
     rejects = host.vhost.leases.rejects
     for _ in range(2):  # A task that runs again says the same.
-        rejects.judge(lease, 0, 5, [1, 3])
-    rejects.judge(lease, 5, 10, [6, 9])
+        rejects.set_verdict(lease, 0, 5, [1, 3])
+    rejects.set_verdict(lease, 5, 10, [6, 9])
     assert rejects.ranges(lease, 0, 10) == [(1, 2), (3, 4), (6, 7), (9, 10)]
     assert rejects.count(lease) == 4
     assert letters(host) == []
     assert host.settle(lease, 5) == SettleResult(5, 10, 2)
     assert host.settle(lease, 5) == SettleResult(5, 10, 0)
     assert letters(host) == [1, 3]
-    rejects.judge(lease, 0, 10, [1, 7, 8])  # With other rules; what is settled stays so.
+    rejects.set_verdict(lease, 0, 10, [1, 7, 8])  # With other rules; what is settled stays so.
     assert rejects.ranges(lease, 5, 10) == [(7, 9)]
     assert rejects.count(lease) == 2
     assert host.settle(lease, 8, (6,)) == SettleResult(8, 10, 2)
@@ -206,9 +206,9 @@ def test_what_a_reader_rejects_in_advance_is_a_dead_letter_when_it_is_settled() 
     assert rejects.count(lease) == 0
     assert sorted(host.rest()) == [8, 9, 10, 11]
     with pytest.raises(PreconditionFailed, match="11 is beyond the lease, which ends with 10"):
-        rejects.judge(lease, 8, 11, [])
+        rejects.set_verdict(lease, 8, 11, [])
     with pytest.raises(PreconditionFailed, match="not within 8 and 9"):
-        rejects.judge(lease, 8, 9, [9])
+        rejects.set_verdict(lease, 8, 9, [9])
     host.release(lease, forget=True)
     assert list(host.vhost.facts.items(b"reject/")) == []
 
@@ -220,7 +220,7 @@ def test_many_numbers_are_rejected_in_advance() -> None:
     host.publish(count)
     lease = host.claim()
     host.take(lease)
-    host.vhost.leases.rejects.judge(lease, 0, count, range(10, count))
+    host.vhost.leases.rejects.set_verdict(lease, 0, count, range(10, count))
     assert host.vhost.leases.rejects.blocks(lease) == [0, 1]
     assert host.settle(lease, BLOCK - 10).rejected == BLOCK - 20
     assert host.vhost.leases.rejects.count(lease) == 1010
@@ -233,15 +233,15 @@ def test_nothing_is_rejected_in_advance_that_would_be_lost(monkeypatch: pytest.M
     host, lease = claimed(5)
     host.take(lease)
     rejects = host.vhost.leases.rejects
-    rejects.judge(lease, 0, 5, [])
+    rejects.set_verdict(lease, 0, 5, [])
     with pytest.raises(PreconditionFailed, match="queue 'q' has no dead-letter exchange"):
-        rejects.judge(lease, 0, 5, [1])
+        rejects.set_verdict(lease, 0, 5, [1])
     host.queue.dead_letter_exchange = ""
-    monkeypatch.setattr("headrace.model.lease.rejects.MARKED_MAX", 2)
-    rejects.judge(lease, 0, 5, [1, 2])
-    rejects.judge(lease, 0, 5, [3, 4])
+    monkeypatch.setattr("headrace.model.lease.rejects.REJECTED_MAX", 2)
+    rejects.set_verdict(lease, 0, 5, [1, 2])
+    rejects.set_verdict(lease, 0, 5, [3, 4])
     with pytest.raises(ResourceError, match="2 numbers of a lease are rejected in advance at most"):
-        rejects.judge(lease, 0, 3, [0])
+        rejects.set_verdict(lease, 0, 3, [0])
     assert rejects.ranges(lease, 0, 5) == [(3, 5)]
 
 

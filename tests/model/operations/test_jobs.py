@@ -48,7 +48,7 @@ def begin(vhost: VirtualHost, name: str, **options: Any) -> jobs.JobRun:
 
 
 def finish(vhost: VirtualHost, running: jobs.JobRun) -> None:
-    while not running.over:
+    while not running.is_finished:
         step(vhost)
 
 

@@ -191,7 +191,7 @@ def test_octets_of_a_range(counters: Counters) -> None:
         last = random.randrange(first, 9001)
         assert log.measure(first, last) == sum(sizes[first:last])
         limit = random.choice((0, 50, 1000, 100_000, 10_000_000))
-        end = log.within(first, last, limit)
+        end = log.find_end(first, last, limit)
         if first < last:
             assert first < end <= last
             assert end == first + 1 or sum(sizes[first:end]) <= limit

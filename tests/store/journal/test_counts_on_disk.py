@@ -110,7 +110,7 @@ def test_many_counts_do_not_go_round_and_round() -> None:
     for _ in range(2):
         rested = journal.appended
         for _ in range(50):
-            journal.emptied = True
+            journal.may_retire = True
             write(journal)
     assert journal.appended == rested
     disk.power_cut()

@@ -85,7 +85,7 @@ class JobLife(Life):
         queue = self.queues[name]
         if isinstance(queue, Stream):
             return [number_in(record[1]) for record in records_of(queue)]
-        there = queue.ready.peek(0, 1 << 60, 1 << 60, queue.ready.returned_within(0, 1 << 60))
+        there = queue.ready.peek(0, 1 << 60, 1 << 60, queue.ready.requeued_between(0, 1 << 60))
         numbers = []
         for message in there:
             assert self.taken or not message.flags & REDELIVERED
@@ -133,7 +133,7 @@ class Driver(Lives):
         before = life.seen(SOURCE)
         running = self.begin(life)
         quiet = True
-        while not running.over:
+        while not running.is_finished:
             if self.random.random() < 0.03:
                 life.vhost.jobs.cancel(running.name)
             if self.takes and self.random.random() < 0.02:

@@ -304,7 +304,7 @@ def test_one_old_message_does_not_hold_all_files() -> None:
     kept = publish(journal, 1, b"keep me", Q1 + Q2)
     journal.settle(2, 1, kept.position)
     come_and_go(journal, range(2, 4001))
-    assert journal.compactor.copied
+    assert journal.compactor.copied_bytes
     assert disk.used() <= 12 * (64 << 10)
     journal.page_out(kept)
     journal.load(kept)
@@ -339,7 +339,7 @@ def test_the_kind_of_content_survives_paging_compaction_and_recovery(kind: int) 
             journal.load(message)
         assert message.flags & KIND_MASK == kind
     come_and_go(journal, range(10, 3000))  # Until the first segment was compacted away.
-    assert journal.compactor.copied
+    assert journal.compactor.copied_bytes
     sync(journal)
     disk.power_cut()
     journal, found = recovered(disk)
@@ -705,7 +705,7 @@ def test_acks_that_a_full_disk_had_gather_are_written_when_there_is_room() -> No
             assert journal.writer.step()
         journal.woken()
     assert journal.full
-    assert journal.room.low
+    assert journal.disk_reserve.low
     disk.capacity = 1 << 60
     journal.writer.check_free()
     journal.woken()

@@ -69,12 +69,12 @@ def test_many_facts_do_not_go_round_and_round() -> None:
     assert sum(segment.end for segment in journal.order) < 3 * 200 * 1040 + 5 * SEGMENT_SIZE
     at_rest = journal.appended
     for _ in range(20):
-        journal.emptied = True
+        journal.may_retire = True
         write(journal)
     assert journal.appended - at_rest < 200 * 1040
     rested = journal.appended
     for _ in range(20):
-        journal.emptied = True
+        journal.may_retire = True
         write(journal)
     assert journal.appended == rested
     for _ in range(3):

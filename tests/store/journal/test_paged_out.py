@@ -199,4 +199,4 @@ def test_a_large_body_in_the_scratch_file_gives_all_its_room_back(vhost: Virtual
     assert all(message.flags & PAGED for message in ready(queue))
     queue.purge()
     assert not scratch.live
-    assert not scratch.spans
+    assert not scratch.chunk_counts

@@ -120,7 +120,7 @@ class Run(Lives):
         for number in self.confirmed:
             assert (number in places["q"]) == (number % 3 != 1), f"{number} in the queue"
             assert (number in places["s"]) == (number % 3 != 0), f"{number} in the stream"
-        last = rig.vhost.publishing_ids.last(b"p")
+        last = rig.vhost.publishing_ids.highest(b"p")
         taken = places["q"] + places["s"]
         assert last == max(taken, default=-1), "the fact and the messages do not agree"
         for number in set(taken):

@@ -196,8 +196,8 @@ def test_offsets_are_found_by_time_and_by_bytes_without_reading_the_store() -> N
         assert moved.log.measure(at, 400) == plain.log.measure(at, 400)
         assert moved.log.bytes_from(at) > 0
         for octets in (1, 5_000, 70_000, 200_000):
-            exact = plain.log.within(at, 400, octets)
-            assert max(at + 1, exact - 1) <= moved.log.within(at, 400, octets) <= exact
+            exact = plain.log.find_end(at, 400, octets)
+            assert max(at + 1, exact - 1) <= moved.log.find_end(at, 400, octets) <= exact
     assert moved.objects.reads == []
 
 

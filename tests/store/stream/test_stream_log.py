@@ -96,13 +96,13 @@ def test_a_buffer_that_one_large_group_filled_is_let_go() -> None:
     for _ in range(20):
         host.append(bytes(50_000))
     host.sync()
-    assert len(host.log.buffer) + len(host.log.spare or b"") > 4 * BUFFER_SIZE
+    assert len(host.log.buffer) + len(host.log.spare_buffer or b"") > 4 * BUFFER_SIZE
     for _ in range(10):
         host.append(b"small")
         host.sync()
     assert len(host.log.buffer) == BUFFER_SIZE
-    assert host.log.spare is not None
-    assert len(host.log.spare) == BUFFER_SIZE
+    assert host.log.spare_buffer is not None
+    assert len(host.log.spare_buffer) == BUFFER_SIZE
 
 
 def test_an_offset_by_time_is_the_first_that_came_then_or_later() -> None:
@@ -250,7 +250,7 @@ def test_octets_of_any_range_are_found_by_the_index() -> None:
         last = random.randrange(first, end + 1)
         assert log.measure(first, last) == sum(each[first:last])
         limit = random.choice((0, 500, 5000, 300_000, 10_000_000))
-        stop = log.within(first, last, limit)
+        stop = log.find_end(first, last, limit)
         if first < last:
             assert first < stop <= last
             assert stop == first + 1 or log.measure(first, stop) <= limit
@@ -396,7 +396,7 @@ def test_no_offset_is_given_again_where_the_last_segment_is_lost(
     disk.kill()
     lose_last(disk, last, how)
     host = Host(disk)
-    assert any("it goes on with offset" in line for line in damaged(caplog))
+    assert any("the stream continues with offset" in line for line in damaged(caplog))
     left = [n for n in range(60) if n < firsts[-1] + (1 if how == "5000" else 0)]
     assert offsets_of(host) == left
     following = host.append(b"next")
@@ -406,7 +406,7 @@ def test_no_offset_is_given_again_where_the_last_segment_is_lost(
     disk.kill()
     caplog.clear()
     host = Host(disk)
-    assert not any("it goes on with offset" in line for line in damaged(caplog))
+    assert not any("the stream continues with offset" in line for line in damaged(caplog))
     assert host.append(b"one more") == following + 1
     host.sync()
     assert offsets_of(host) == [*left, following, following + 1]

@@ -9,7 +9,7 @@ with ``amq.headrace.``, of our own tools, is removed, too.
 from __future__ import annotations
 
 from headrace.gateway.conversion.headers import header_at, read_headers
-from headrace.model.vhost.publishing_ids import Number, number_of
+from headrace.model.vhost.publishing_ids import PublishingId, parse_publishing_id
 from headrace.wire.properties import without_header_entry
 
 NAME_KEY = "x-publisher-name"
@@ -18,7 +18,7 @@ ID_KEY = "x-publishing-id"
 ID_ENTRY = bytes((len(ID_KEY),)) + ID_KEY.encode()
 
 
-def take_number(data: bytes, header: int) -> tuple[bytes, Number | None]:
+def take_number(data: bytes, header: int) -> tuple[bytes, PublishingId | None]:
     """Return a publish of 0-x without its publishing id, and its number; None when it has none.
 
     ``data`` is laid out as in :class:`headrace.model.message.Message`; its header frame starts at
@@ -31,7 +31,7 @@ def take_number(data: bytes, header: int) -> tuple[bytes, Number | None]:
     headers = read_headers(payload)
     if ID_KEY not in headers:
         return data, None
-    number = number_of(headers.get(NAME_KEY), headers[ID_KEY])
+    number = parse_publishing_id(headers.get(NAME_KEY), headers[ID_KEY])
     payload = without_header_entry(payload, ID_KEY.encode())
     if number[0].startswith(OWN_NAMES):
         payload = without_header_entry(payload, NAME_KEY.encode())

@@ -90,7 +90,7 @@ class Unsettled:
         """Move the head of the ring over empty slots."""
         ring = self.ring
         assert ring is not None
-        while ring.count and ring.at(0) is None:
+        while ring.count and ring.get(0) is None:
             ring.pop()
             self.base = (self.base + 1) & self.mask
 
@@ -100,7 +100,7 @@ class Unsettled:
         if ring is not None:
             index = (number - self.base) & self.mask
             if index < ring.count:
-                return ring.at(index)
+                return ring.get(index)
         if self.behind:
             return self.behind.get(number)
         return None
@@ -111,7 +111,7 @@ class Unsettled:
         if ring is not None:
             index = (number - self.base) & self.mask
             if index < ring.count:
-                message = ring.at(index)
+                message = ring.get(index)
                 if message is not None:
                     self.count -= 1
                     if index:
@@ -173,7 +173,7 @@ class Unsettled:
         while ring is not None and index < ring.count:
             if (last - self.base - index) & self.mask >= self.half:
                 break
-            message = ring.at(index)
+            message = ring.get(index)
             if message is not None:
                 deliveries.append(((self.base + index) & self.mask, message))
             index += 1
@@ -189,7 +189,7 @@ class Unsettled:
         ring = self.ring
         if ring is not None:
             for index in range(ring.count):
-                message = ring.at(index)
+                message = ring.get(index)
                 if message is not None:
                     deliveries.append(message)
         return deliveries

@@ -112,7 +112,7 @@ def reject(call: RequestCall) -> RequestAnswer:
     if owner and holder and owner != holder:
         call.refuse("conflict", f"the lease's owner is '{holder}', and not '{owner}'")
     first, last = call.number("first"), call.number("last")
-    call.vhost.leases.rejects.judge(lease, first, last, numbers(call, "numbers"))
+    call.vhost.leases.rejects.set_verdict(lease, first, last, numbers(call, "numbers"))
     return {"settled": lease.settled}
 
 
@@ -169,7 +169,7 @@ def snapshot(call: RequestCall) -> RequestAnswer:
         "id": queue.id,
         "first": queue.ready.first_position(queue.counters.next_seq),
         "last": call.vhost.counters.next_seq,
-        "bounds": queue.ready.positions(parts),
+        "bounds": queue.ready.split_positions(parts),
         "messages": queue.ready_count,
         "octets": queue.ready_bytes,
     }

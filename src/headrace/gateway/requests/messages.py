@@ -100,7 +100,7 @@ def run(call: RequestCall, operation: str) -> RequestAnswer | Steps:
         running = jobs.begin(name, request, make_job(call, operation), watcher, dry=dry)
     else:
         running = job
-        running.watchers.add(call.connection.number)
+        running.close_listeners.add(call.connection.number)
     if not wait:
         return {"id": name, "already": False, **running.describe()}
     return follow(running)
@@ -108,7 +108,7 @@ def run(call: RequestCall, operation: str) -> RequestAnswer | Steps:
 
 def follow(running: JobRun) -> Steps:
     """Wait for the end of a job; return its result."""
-    while not running.over:
+    while not running.is_finished:
         yield
     source = running.job.source
     return {"already": False, **running.answer(), "ready": source.message_count()}

@@ -12,7 +12,7 @@ LISTED_MAX = 1000  # Publishers in one answer.
 def publisher_last(call: RequestCall) -> RequestAnswer:
     """Return the highest publishing id of a publisher; -1 for none."""
     name = call.text("name", bytes_max=NAME_MAX)
-    return {"name": name, "last": call.vhost.publishing_ids.last(name.encode())}
+    return {"name": name, "last": call.vhost.publishing_ids.highest(name.encode())}
 
 
 def publisher_list(call: RequestCall) -> RequestAnswer:

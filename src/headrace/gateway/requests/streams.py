@@ -88,7 +88,7 @@ def stream_measure(call: RequestCall) -> RequestAnswer:
     if "records_max" in call.request:
         last = min(last, first + call.number("records_max", minimum=1))
     if "octets_max" in call.request and first < last:
-        last = log.within(first, last, call.number("octets_max", minimum=1))
+        last = log.find_end(first, last, call.number("octets_max", minimum=1))
     count = max(0, last - first)
     octets = log.measure(first, last) if count else 0
     return {"count": count, "octets": octets, "next": first + count}

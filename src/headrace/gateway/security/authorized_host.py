@@ -309,7 +309,7 @@ class AuthorizedHost:
             if requested and exchange.alternate != requested:
                 raise NotAllowed(f"exchange '{name}' has another alternate-exchange")
         self.blamed_field = "arguments"
-        self.vhost.judge_exchange(name, kind, arguments, strict=self.strict)
+        self.vhost.check_exchange_arguments(name, kind, arguments, strict=self.strict)
 
     def _with_alternate(self, arguments: Arguments, alternate: str) -> Arguments:
         """Return arguments with the alternate exchange, which in 0-10 is a field of its own."""

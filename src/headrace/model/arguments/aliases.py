@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queue arguments that other brokers name differently.
 
-An alias is translated to our argument: units and values become those of
-:mod:`headrace.model.arguments.values`. The client's own argument is kept beside it, so that a
-second declaration matches.
+An alias is translated to Headrace's argument, with the units and values of
+:mod:`headrace.model.arguments.values`. The client's argument is kept, too, so that a second
+declaration matches.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from headrace.model.arguments.values import number_of
 
-Read = Callable[[object], object]  # None for the default.
+Read = Callable[[object], object]  # Converts a value; returns None for the default.
 
 
 class Alias(NamedTuple):
-    """Our name of an argument; ``read`` converts a value or raises ValueError."""
+    """Headrace's name of an argument; ``read`` converts a value or raises ValueError."""
 
     name: str
     read: Read
@@ -66,7 +66,7 @@ def _same(value: object) -> object:
     return value
 
 
-#: Names of an exchange's alternate; ours comes first and counts if several are given.
+#: Names of an exchange's alternate; the first name that is present counts.
 ALTERNATES = ("alternate-exchange", "x-alternate-exchange", "alternateExchange")
 
 QUEUE_ALIASES: dict[str, Alias] = {
@@ -88,7 +88,7 @@ def translate_aliases(
     refuse_malformed: Callable[[str, str], None],
     refuse_contradiction: Callable[[str, str], None],
 ) -> dict[str, object]:
-    """Return the arguments with our own added for each alias.
+    """Return the arguments with Headrace's argument added for each alias.
 
     ``refuse_malformed(name, text)`` is called for malformed values,
     ``refuse_contradiction(name, ours)`` for values that another argument contradicts; unless they

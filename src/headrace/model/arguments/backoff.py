@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The delays of a queue's requeued messages, which grow each time, from its arguments."""
+"""The retry delays of a queue, which grow with each requeue of a message, from its arguments."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ MIN = "x-delayed-retry-min"  # Milliseconds.
 MAX = "x-delayed-retry-max"
 MULTIPLIER = "x-delayed-retry-multiplier"
 TYPES = ("all", "failed", "returned", "disabled")
-MIN_MS = 1000  # Where only the type is given.
-MAX_MS = 0xFFFFFFFF  # Some 49 days.
+MIN_MS = 1000  # The default of ``MIN``.
+MAX_MS = 0xFFFFFFFF  # About 49 days.
 
 
 class Backoff(NamedTuple):
     """The delays of one queue."""
 
-    failed: bool  # Delay messages that a consumer requeued after a try.
-    returned: bool  # Delay messages that a consumer released untried.
+    failed: bool  # Delay messages that a consumer rejected with requeue.
+    returned: bool  # Delay messages that a consumer released unprocessed.
     min_ms: int
     max_ms: int
     multiplier: int  # 0: the delay grows by ``min_ms`` each time.
@@ -32,13 +32,13 @@ class Backoff(NamedTuple):
         """Return the delay of a message that was requeued ``count`` times, from 1."""
         count = max(1, count)
         if self.multiplier:
-            grown: int = self.min_ms * self.multiplier ** min(count - 1, 64)
-            return min(grown, self.max_ms)
+            delay_ms: int = self.min_ms * self.multiplier ** min(count - 1, 64)
+            return min(delay_ms, self.max_ms)
         return min(self.min_ms * count, self.max_ms)
 
 
 def backoff(arguments: Mapping[str, object]) -> Backoff | None:
-    """Return the delays that a queue's arguments set, which were checked before."""
+    """Return the delays in a queue's checked arguments; None without delays."""
     kind = arguments.get(TYPE, "all" if MIN in arguments else "disabled")
     if kind == "disabled":
         return None

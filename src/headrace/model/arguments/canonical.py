@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 
-SHORT_MAX = 255  # Bytes of a value that is kept as it is; a longer one becomes a digest.
+SHORT_MAX = 255  # Bytes of a value beyond which :func:`short` returns a digest.
 DIGEST_SIZE = 16  # Bytes.
 
 
 def canonical(value: object) -> object:
     """Return a hashable form of a table value; values that are equal on the wire are equal.
 
-    Numbers of all widths are one type, strings and bytes another; ``True`` is not 1.
+    Numbers of all widths are equal by value, and so are strings and bytes; ``True`` is not 1.
     """
     if isinstance(value, bool):
         return ("b", value)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The expiration of a message: a TTL, or a moment.
+"""The expiration of a message: a TTL, or a time.
 
-Class basic has one number for both. The standard leaves its meaning open; brokers read milliseconds
-to live, Qpid's clients milliseconds since the epoch. A TTL is bounded, so that no number can be
-both.
+Class basic has one number for both, whose meaning the standard leaves open. Brokers read it as a
+TTL in milliseconds, Qpid's clients as milliseconds since the epoch. A TTL is bounded, so that a
+number has only one meaning.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def is_moment(expiration: int) -> bool:
 
 
 def deadline_of(expiration: int, now_ms: int) -> int:
-    """Return when a message expires that arrives now, in milliseconds since the epoch."""
+    """Return the deadline of a message that arrives now, in milliseconds since the epoch."""
     if is_moment(expiration):
         return min(expiration, MOMENT_MS_MAX)
     return now_ms + expiration

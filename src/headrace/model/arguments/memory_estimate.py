@@ -34,13 +34,13 @@ ARRAY, ITEM = 56, 8
 NUMBER, DECIMAL, TIME = 32, 104, 48
 
 #: Added by an argument of a queue.
-OF_ARGUMENTS = {
+ARGUMENT_MEMORY = {
     "x-expires": 550,
     "qpid.auto_delete_timeout": 550,
     "qpid.group_header_key": 700,
     "x-message-deduplication": 500,
 }
-OF_STREAM = 68_000  # A stream; most of it is its buffer.
+STREAM_MEMORY = 68_000  # A stream; most of it is its buffer.
 
 
 def text_memory(text: str) -> int:
@@ -93,7 +93,7 @@ def queue_memory(name: str, arguments: Mapping[str, object]) -> int:
     memory = QUEUE + text_memory(name)
     if arguments:
         memory += table_memory(arguments)
-        memory += sum([more for name, more in OF_ARGUMENTS.items() if name in arguments])
+        memory += sum([more for name, more in ARGUMENT_MEMORY.items() if name in arguments])
         if arguments.get("x-queue-type") == "stream":
-            memory += OF_STREAM
+            memory += STREAM_MEMORY
     return memory

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JMS's noLocal: a connection's publishes stay out of its own subscriptions.
+"""JMS's noLocal: a connection does not receive its own publishes.
 
 Qpid's clients set it with ``no-local`` of a queue, which applies to all its bindings, or with
 ``x-qpid-no-local`` of one binding. A queue belongs to a connection that is its exclusive owner, its
-exclusive consumer or its only consumer. A message that is left out never enters the queue, so
-neither a restart nor the subscriber's next connection brings it back.
+exclusive consumer or its only consumer. A local message does not enter the queue, so it does not
+appear after a restart or on the subscriber's next connection.
 """
 
 from __future__ import annotations

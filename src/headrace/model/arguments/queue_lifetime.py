@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lifetime and exclusivity policies of queues, as Qpid's brokers have them.
 
-``qpid.lifetime_policy`` (Broker-J) and ``qpid.lifetime-policy`` (qpidd) set when a queue is
-deleted, ``qpid.exclusivity_policy`` who may use it. They extend the flags auto-delete and exclusive
-and must not contradict them. Policies on links and containers of AMQP 1.0 are refused unless 0-9-1
-or 0-10 has something like them.
+``qpid.lifetime_policy`` (Broker-J) and ``qpid.lifetime-policy`` (qpidd) are conditions on which a
+queue is deleted. ``qpid.exclusivity_policy`` names the connections that may use it. These policies
+extend the flags auto-delete and exclusive and must not contradict them. Policies on links and
+containers of AMQP 1.0 are refused unless 0-9-1 or 0-10 has an equivalent.
 
 The TTL of a queue, ``x-expires``, is not here: `headrace.model.vhost.apply_policies` schedules it,
 and `headrace.model.vhost.queue_registry` deletes the queue.
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 LIFETIME = ("qpid.lifetime_policy", "qpid.lifetime-policy")
 EXCLUSIVITY = "qpid.exclusivity_policy"
-OWNER = "x-headrace-principal"  # Argument that keeps the user who owns a durable queue.
+OWNER = "x-headrace-principal"  # The argument with the user who owns a durable queue.
 
 CONNECTION = "connection"
 SESSION = "session"
 PRINCIPAL = "principal"
 LINK = "link"
 
-EMPTY_CHECK_MS = 200  # Between two checks of a queue that is deleted when unused and empty.
+EMPTY_CHECK_MS = 200  # The interval between two checks of a queue that is deleted when empty.
 
 
 class Lifetime(NamedTuple):
     """The condition on which a queue is deleted."""
 
-    unused: bool | None = None  # True: when it has no consumers. None: the flag decides.
-    empty: bool = False  # True: only when it is empty, too.
+    unused: bool | None = None  # True: when it has no consumers. None: auto-delete decides.
+    empty: bool = False  # True: only when it has neither consumers nor messages.
     drained: bool = False  # True: when it becomes empty, even while in use.
-    scope: str = ""  # CONNECTION or SESSION: when that ends.
+    scope: str = ""  # CONNECTION or SESSION: at the end of its connection or session.
 
 
 _LIFETIMES = {
@@ -73,7 +73,7 @@ _OWNERS = {
 
 
 class QueueOwner:
-    """An owner that is a user or any session of a connection."""
+    """An owner that admits several sessions: those of a user, or of a connection."""
 
     def __init__(self, connection: object, user: str) -> None:
         """``connection`` admits its sessions; None admits every connection of the user."""
@@ -95,7 +95,7 @@ def admits(holder: object, other: object) -> bool:
 
 
 def key_of(holder: object) -> object:
-    """Return the connection or session whose end ends an owner's queues."""
+    """Return the connection or session at whose end an owner's queues end."""
     return holder.connection if isinstance(holder, QueueOwner) else holder
 
 
@@ -194,13 +194,13 @@ class LifetimePlan:
         self._subject = subject
 
     @property
-    def limited(self) -> bool:
+    def owner_bound(self) -> bool:
         """True if the queue is released when its owner is gone."""
         return self.policy in (CONNECTION, SESSION)
 
     @property
-    def fleeting(self) -> bool:
-        """True if the queue is ever deleted by itself."""
+    def deletes_itself(self) -> bool:
+        """True if the broker may delete the queue by itself."""
         return self.auto_delete or bool(self.life.scope) or self.life.drained
 
     def owner(
@@ -248,8 +248,8 @@ class QueueLifetimes:
 
     def __init__(self, vhost: LifetimeHost) -> None:
         self._vhost = vhost
-        self._by_scope: dict[object, dict[Queue, None]] = {}  # By connection or session.
-        self._scopes: dict[Queue, object] = {}  # The same by queue.
+        self._by_scope: dict[object, dict[Queue, None]] = {}  # Queues by connection or session.
+        self._scopes: dict[Queue, object] = {}  # The connection or session of each queue.
         self._empty: set[Queue] = set()  # Queues that are deleted when unused and empty.
         # Queues that are deleted when empty, even in use; True once they had messages.
         self._drained: dict[Queue, bool] = {}
@@ -313,7 +313,7 @@ class QueueLifetimes:
         return True
 
     def _check(self, queue: Queue, now_ms: int) -> int:
-        """Delete a queue if it is empty; return when to check again."""
+        """Delete a queue if it is empty; return the time of the next check, 0 for none."""
         if queue.deleted or queue.consumer_count():
             return 0
         if queue.message_count() or queue.unacked_count:
@@ -328,7 +328,7 @@ class QueueLifetimes:
         self._vhost.scheduler.put(("drained", queue), due_ms, partial(self._check_drain, queue))
 
     def _check_drain(self, queue: Queue, now_ms: int) -> int:
-        """Delete a queue that has become empty; return when to check again."""
+        """Delete a queue that has become empty; return the time of the next check, 0 for none."""
         if queue.deleted:
             return 0
         if queue.message_count() or queue.unacked_count:

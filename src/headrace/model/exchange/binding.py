@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 QUEUE = "queue"
 EXCHANGE = "exchange"
 
-Destination: TypeAlias = "Queue | Exchange"
+BindingDestination: TypeAlias = "Queue | Exchange"
 
 
 def arguments_digest(arguments: Mapping[str, object] | None) -> str:
-    """Return a digest of arguments in hexadecimal; "" without arguments."""
+    """Return the digest of a binding's arguments in hexadecimal; "" without arguments."""
     return digest(canonical(arguments)).hex() if arguments else ""
 
 
@@ -35,7 +35,7 @@ class Binding:
     def __init__(
         self,
         source: Exchange,
-        destination: Destination,
+        destination: BindingDestination,
         routing_key: str,
         arguments: Mapping[str, object] | None = None,
     ) -> None:
@@ -69,10 +69,10 @@ class Binding:
 
 
 BindingKey = TypeVar("BindingKey")
-Bound: TypeAlias = "Binding | dict[Binding, None]"
+BindingEntry: TypeAlias = "Binding | dict[Binding, None]"
 
 
-def add_binding(table: dict[BindingKey, Bound], key: BindingKey, binding: Binding) -> None:
+def add_binding(table: dict[BindingKey, BindingEntry], key: BindingKey, binding: Binding) -> None:
     """Add a binding under a key; a key with only one binding needs no dict."""
     entry = table.get(key)
     if entry is None:
@@ -83,7 +83,9 @@ def add_binding(table: dict[BindingKey, Bound], key: BindingKey, binding: Bindin
         table[key] = {entry: None, binding: None}
 
 
-def remove_binding(table: dict[BindingKey, Bound], key: BindingKey, binding: Binding) -> None:
+def remove_binding(
+    table: dict[BindingKey, BindingEntry], key: BindingKey, binding: Binding
+) -> None:
     """Remove a binding from a key, and the key with its last binding."""
     entry = table.get(key)
     if isinstance(entry, dict):
@@ -94,12 +96,12 @@ def remove_binding(table: dict[BindingKey, Bound], key: BindingKey, binding: Bin
         del table[key]
 
 
-def destinations(entry: Bound | None, into: dict[Destination, None]) -> None:
-    """Add the destinations of a key's bindings."""
+def add_destinations(entry: BindingEntry | None, matched: dict[BindingDestination, None]) -> None:
+    """Add the destinations of a key's bindings to ``matched``."""
     if entry is None:
         return
     if isinstance(entry, dict):
         for binding in entry:
-            into[binding.destination] = None
+            matched[binding.destination] = None
     else:
-        into[entry.destination] = None
+        matched[entry.destination] = None

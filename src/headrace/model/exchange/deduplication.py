@@ -3,7 +3,7 @@
 
 The id of a message is the value of a header, ``x-deduplication-header`` unless the arguments name
 another one. Only a digest is kept, with its time of expiry. A cache is bounded: beyond its size the
-oldest id goes. A cache that survives restarts consists of facts (:mod:`headrace.model.keyvalue`),
+oldest id is dropped. A cache that survives restarts consists of facts (`headrace.model.keyvalue`),
 changed in the store transaction that enqueues the message, so that a crash leaves both or neither.
 """
 
@@ -31,7 +31,7 @@ PERSISTENCE = "x-cache-persistence"
 HEADER = "x-deduplication-header"  # An argument; also the default header.
 
 SIZE_DEFAULT = 10_000  # Ids in a cache.
-LASTING_MAX = 50_000  # Ids in a cache that survives restarts: facts are bounded.
+PERSISTENT_MAX = 50_000  # Ids in a cache that survives restarts: facts are bounded.
 TTL_MAX = 0xFFFFFFFF  # About 49 days; 0 keeps ids until the cache is full.
 WEIGHT = 250  # Bytes of memory counted for an id.
 SWEEP = 4  # Ids checked for expiry whenever one is added.
@@ -47,7 +47,7 @@ ARGUMENTS: Mapping[str, Check] = {
 
 
 class IdCache:
-    """The ids of one exchange or queue."""
+    """The remembered message ids of one exchange or queue, bounded by ``size_max``."""
 
     def __init__(
         self,
@@ -67,10 +67,12 @@ class IdCache:
         self._size = number_of(arguments.get(CACHE_SIZE, SIZE_DEFAULT)) or SIZE_DEFAULT
         self._ttl_ms = number_of(arguments.get(CACHE_TTL, 0)) or 0
         self._header = str(arguments.get(HEADER, HEADER))
-        # By digest: number and expiry (ms; 0 is never).
+        # The number and time of expiry (ms; 0 is never) of each digest.
         self._entries: dict[bytes, tuple[int, int]] = {}
-        self._number = 0  # Of the last id.
-        self._lasting: dict[int, None] = {}  # Numbers of the ids that are facts, oldest first.
+        self._number = 0  # The number of the newest id.
+        self._persistent_numbers: dict[
+            int, None
+        ] = {}  # Numbers of the ids that are facts, oldest first.
         if self._facts is not None:
             for key, value in self._facts.items(prefix):
                 self._number = int.from_bytes(key[len(prefix) :], "big")
@@ -78,7 +80,7 @@ class IdCache:
                     self._number,
                     int.from_bytes(value[DIGEST_SIZE:], "big"),
                 )
-                self._lasting[self._number] = None
+                self._persistent_numbers[self._number] = None
             counters.memory_used += WEIGHT * len(self._entries)
 
     def __len__(self) -> int:
@@ -86,30 +88,34 @@ class IdCache:
 
     @property
     def size_max(self) -> int:
-        """The number of ids beyond which the oldest one goes."""
+        """The number of ids beyond which the oldest id is forgotten."""
         return self._size
 
-    def id_of(self, headers: Mapping[str, object]) -> bytes | None:
+    def read_id(self, headers: Mapping[str, object]) -> bytes | None:
         """Return the digest of a message's id; None if it has none."""
         value = headers.get(self._header)
         return None if value is None else digest(value)
 
-    def knows(self, message_id: bytes) -> bool:
-        """Return True if an id is known and not expired."""
+    def contains(self, message_id: bytes) -> bool:
+        """Return True if an id is remembered and not expired."""
         entry = self._entries.get(message_id)
         return entry is not None and (not entry[1] or entry[1] > self._counters.now_ms)
 
-    def check(self, lasting: bool) -> None:
+    def check(self, persistent: bool) -> None:
         """Check that one more id can be stored.
 
         Raises:
             ResourceError: the virtual host has no room for another fact.
         """
-        if lasting and self._facts is not None and len(self._lasting) < self._lasting_max:
+        if (
+            persistent
+            and self._facts is not None
+            and len(self._persistent_numbers) < self._persistent_max
+        ):
             self._facts.require(1, len(self._prefix) + 8 + DIGEST_SIZE + 8)
 
-    def note(self, message_id: bytes, headers: Mapping[str, object], lasting: bool) -> None:
-        """Add an id; if ``lasting``, inside its message's store transaction."""
+    def note(self, message_id: bytes, headers: Mapping[str, object], persistent: bool) -> None:
+        """Add an id; if ``persistent``, inside its message's store transaction."""
         now_ms = self._counters.now_ms
         if message_id in self._entries:
             self._forget(message_id)
@@ -127,10 +133,12 @@ class IdCache:
         self._number += 1
         self._entries[message_id] = self._number, until_ms
         self._counters.memory_used += WEIGHT
-        if lasting and self._facts is not None:
-            if len(self._lasting) >= LASTING_MAX:  # Only the newest survive a restart.
-                self._forget_fact(self._facts, next(iter(self._lasting)))
-            self._lasting[self._number] = None
+        if persistent and self._facts is not None:
+            if (
+                len(self._persistent_numbers) >= PERSISTENT_MAX
+            ):  # Only the newest survive a restart.
+                self._forget_fact(self._facts, next(iter(self._persistent_numbers)))
+            self._persistent_numbers[self._number] = None
             self._facts.change(self._key(self._number), message_id + until_ms.to_bytes(8, "big"))
 
     def clear(self) -> None:
@@ -141,16 +149,16 @@ class IdCache:
     def _forget(self, message_id: bytes) -> None:
         number, _ = self._entries.pop(message_id)
         self._counters.memory_used -= WEIGHT
-        if self._facts is not None and number in self._lasting:
+        if self._facts is not None and number in self._persistent_numbers:
             self._forget_fact(self._facts, number)
 
     def _forget_fact(self, facts: Facts, number: int) -> None:
-        del self._lasting[number]
+        del self._persistent_numbers[number]
         facts.change(self._key(number), None)
 
     @property
-    def _lasting_max(self) -> int:
-        return min(self._size, LASTING_MAX)
+    def _persistent_max(self) -> int:
+        return min(self._size, PERSISTENT_MAX)
 
     def _key(self, number: int) -> bytes:
         return self._prefix + number.to_bytes(8, "big")
@@ -161,6 +169,6 @@ def digest(value: object) -> bytes:
     return digest_of(canonical(value))
 
 
-def prefix_of(kind: bytes, name: str) -> bytes:
+def fact_prefix(kind: bytes, name: str) -> bytes:
     """Return the prefix of an exchange's or queue's facts; its name may be long."""
     return PREFIX + kind + hashlib.blake2b(name.encode(), digest_size=DIGEST_SIZE).digest() + b"/"

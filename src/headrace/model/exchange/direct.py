@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from headrace.model.exchange.binding import add_binding, destinations, remove_binding
+from headrace.model.exchange.binding import add_binding, add_destinations, remove_binding
 from headrace.model.exchange.exchange import Exchange, ExchangeProperties, Headers
 from headrace.model.exchange.super_stream import SUPER_STREAM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.model.exchange.binding import Binding, Bound, Destination
+    from headrace.model.exchange.binding import Binding, BindingDestination, BindingEntry
     from headrace.model.queue.queue import Queue
 
 
@@ -21,21 +21,23 @@ class DirectExchange(Exchange):
     """Matches bindings whose key equals the routing key."""
 
     type = "direct"
-    hints = (SUPER_STREAM,)
-    selects = True
-    lingers = True
+    ignored_arguments = (SUPER_STREAM,)
+    supports_selectors = True
+    unindexes_later = True
 
     def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)
-        self._keys: dict[str, Bound] = {}
+        self._keys: dict[str, BindingEntry] = {}
 
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
-        destinations(self._keys.get(routing_key), into)
+    def match(
+        self, routing_key: str, headers: Headers, matched: dict[BindingDestination, None]
+    ) -> None:
+        add_destinations(self._keys.get(routing_key), matched)
 
-    def _index(self, binding: Binding) -> None:
+    def _add_to_index(self, binding: Binding) -> None:
         add_binding(self._keys, binding.routing_key, binding)
 
-    def _forget(self, binding: Binding) -> None:
+    def _remove_from_add_to_index(self, binding: Binding) -> None:
         remove_binding(self._keys, binding.routing_key, binding)
 
 
@@ -49,13 +51,15 @@ class DefaultExchange(Exchange):
         super().__init__("", durable=True)
         self._queues = queues
 
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+    def match(
+        self, routing_key: str, headers: Headers, matched: dict[BindingDestination, None]
+    ) -> None:
         queue = self._queues.get(routing_key)
         if queue is not None and not queue.is_hidden:
-            into[queue] = None
+            matched[queue] = None
 
-    def _index(self, binding: Binding) -> None:
+    def _add_to_index(self, binding: Binding) -> None:
         raise AssertionError("the default exchange has no bindings of its own")
 
-    def _forget(self, binding: Binding) -> None:
+    def _remove_from_add_to_index(self, binding: Binding) -> None:
         raise AssertionError("the default exchange has no bindings of its own")

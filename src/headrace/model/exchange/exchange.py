@@ -4,8 +4,8 @@
 Each type has its own index of bindings, in a module of this folder. Nothing here runs once per
 message: a gateway caches routes, except those that depend on headers or on a binding's selector.
 
-Bindings with a selector or no-local are kept in a second exchange of the same type, one for each
-such filter; their destinations count if the filter accepts the message.
+Bindings with a selector or no-local are kept in further exchanges of the same type, one for each
+distinct filter. Their destinations count if the filter accepts the message.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headrace.model.exchange import deduplication
 from headrace.model.tallies import ExchangeTally
 
 if TYPE_CHECKING:
-    from headrace.model.exchange.binding import Binding, Destination
+    from headrace.model.exchange.binding import Binding, BindingDestination
     from headrace.model.exchange.deduplication import IdCache
     from headrace.model.queue.queue import Queue
     from headrace.model.selector import Selector
@@ -66,7 +66,7 @@ class BindingFilter(NamedTuple):
 
     @property
     def key(self) -> tuple[str, bool]:
-        """Equal for bindings with the same filter."""
+        """The selector's text and no-local: equal for bindings with the same filter."""
         return "" if self.selector is None else self.selector.text, self.no_local
 
 
@@ -83,7 +83,7 @@ class Observer(Protocol):
     """The observer of an exchange: it drops duplicates, stamps messages, and keeps some."""
 
     kept: Queue | None  # The queue of kept messages.
-    ids: IdCache | None  # Of accepted messages, where duplicates are dropped.
+    ids: IdCache | None  # The ids of accepted messages; None if duplicates are not dropped.
 
     def is_duplicate(self, headers: Mapping[str, object]) -> bool:
         """Return True if a message with this id was accepted before."""
@@ -94,10 +94,10 @@ class Observer(Protocol):
     def stamps(self) -> dict[str, object]:
         """Return the headers to add to the next message."""
 
-    def check(self, lasting: bool) -> None:
+    def check(self, persistent: bool) -> None:
         """Raise ResourceError if the id of a message cannot be stored."""
 
-    def note(self, headers: Mapping[str, object], lasting: bool) -> None:
+    def note(self, headers: Mapping[str, object], persistent: bool) -> None:
         """Remember the id of an accepted message."""
 
     def replay_to(self, binding: Binding) -> None:
@@ -111,14 +111,14 @@ class Exchange:
     """Base of all exchange types."""
 
     type = ""
-    arguments_known = COMMON_ARGUMENTS  # A second declaration must have the same.
-    hints: tuple[str, ...] = ()  # Known arguments without effect.
+    arguments_known = COMMON_ARGUMENTS  # A redeclaration must have equal values.
+    ignored_arguments: tuple[str, ...] = ()  # Accepted arguments without effect.
     cacheable = True  # True if exchange and routing key alone decide a route.
     reads_arguments = False  # True if binding arguments matter.
-    selects = False  # True if bindings may have selectors.
-    lingers = False  # True if the index may be cleared after bindings are removed.
+    supports_selectors = False  # True if bindings may have selectors.
+    unindexes_later = False  # True if the index may be cleared after bindings are removed.
     own_memory = EXCHANGE  # Bytes of memory without name, arguments and bindings.
-    index_memory_max = 1 << 62  # Of all bindings together.
+    index_memory_max = 1 << 62  # The bound of the index's memory, for all bindings together.
     fixed = False  # Clients may not delete it.
 
     def __init__(
@@ -140,8 +140,8 @@ class Exchange:
         ]
         alternate = alternates[0] if alternates else None
         self.own_alternate = alternate if isinstance(alternate, str) else None
-        self.alternate = self.own_alternate  # Or a policy's.
-        self.bindings: dict[Binding, None] = {}  # From this exchange, in order of binding.
+        self.alternate = self.own_alternate  # A policy may set another.
+        self.bindings: dict[Binding, None] = {}  # Bindings of this source, in order of binding.
         self.filtered: dict[tuple[str, bool], tuple[BindingFilter, Exchange]] | None = None
         self.deleted = False
         self.tally = ExchangeTally()
@@ -171,21 +171,21 @@ class Exchange:
     def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
         """Refuse a binding with an invalid key or arguments."""
 
-    def check_destination(self, destination: Destination) -> None:
+    def check_destination(self, destination: BindingDestination) -> None:
         """Refuse a destination that this type cannot have."""
 
     def bind(self, binding: Binding) -> bool:
         """Add a binding; return False if it exists.
 
         Raises:
-            InvalidArgument: its filter is malformed, or the type has no filters.
+            InvalidArgument: the binding's filter is malformed, or the type has no filters.
         """
         if binding in self.bindings:
             return False
         binding_filter = self._filter_of(binding)
         self.bindings[binding] = None
         if binding_filter is None:
-            self._index(binding)
+            self._add_to_index(binding)
             return True
         if self.filtered is None:
             self.filtered = {}
@@ -194,7 +194,7 @@ class Exchange:
             self.filtered[binding_filter.key] = (binding_filter, subset)
         subset = self.filtered[binding_filter.key][1]
         subset.bindings[binding] = None
-        subset._index(binding)
+        subset._add_to_index(binding)
         return True
 
     def memory(self) -> int:
@@ -204,7 +204,7 @@ class Exchange:
         return self.own_memory + text_memory(self.name) + table_memory(self.arguments)
 
     def binding_memory(self, binding: Binding) -> int:
-        """Return the memory of a binding in bytes, added or removed."""
+        """Return the memory of a binding in bytes, before it is added or after it is removed."""
         memory = BINDING + text_memory(binding.routing_key)
         if binding.arguments is None:
             return memory + self.index_memory(binding)
@@ -229,18 +229,18 @@ class Exchange:
         if binding not in self.bindings:
             return False
         del self.bindings[binding]
-        self.forget(binding)
+        self.remove_from_index(binding)
         return True
 
-    def forget(self, binding: Binding) -> None:
-        """Remove a binding from the index that is no longer in ``bindings``."""
+    def remove_from_index(self, binding: Binding) -> None:
+        """Remove a binding from the index, after its removal from ``bindings``."""
         binding_filter = self._filter_of(binding)
         if binding_filter is None or self.filtered is None:
-            self._forget(binding)
+            self._remove_from_add_to_index(binding)
             return
         subset = self.filtered[binding_filter.key][1]
         del subset.bindings[binding]
-        subset._forget(binding)
+        subset._remove_from_add_to_index(binding)
         if not subset.bindings:
             del self.filtered[binding_filter.key]
             self.filtered = self.filtered or None
@@ -249,7 +249,7 @@ class Exchange:
         self,
         routing_key: str,
         headers: Headers,
-        into: dict[Destination, None],
+        matched: dict[BindingDestination, None],
         publisher: int = 0,
     ) -> bool:
         """Add the destinations of bindings with filters; return True if a filter was evaluated.
@@ -259,15 +259,15 @@ class Exchange:
         evaluated = False
         values: Values | Mapping[str, object] | None = None
         for binding_filter, subset in (self.filtered or {}).values():
-            matched: dict[Destination, None] = {}
-            subset.match(routing_key, headers, matched)
-            if not matched:
+            candidates: dict[BindingDestination, None] = {}
+            subset.match(routing_key, headers, candidates)
+            if not candidates:
                 continue
             evaluated = True
             if binding_filter.no_local:
-                matched = {
+                candidates = {
                     destination: None
-                    for destination in matched
+                    for destination in candidates
                     if not is_local(destination, publisher)
                 }
             if binding_filter.selector is not None:
@@ -276,14 +276,14 @@ class Exchange:
                     assert values is not None
                 if not binding_filter.selector.matches(values):
                     continue
-            into.update(matched)
+            matched.update(candidates)
         return evaluated
 
     def _filter_of(self, binding: Binding) -> BindingFilter | None:
         if not binding.arguments or not any(name in binding.arguments for name in FILTER_ARGUMENTS):
             return None
         subject = f"binding of exchange '{self.name}'"
-        if not self.selects:
+        if not self.supports_selectors:
             raise InvalidArgument(
                 f"invalid arg for {subject}: those of type '{self.type}' have no selectors"
             )
@@ -291,12 +291,14 @@ class Exchange:
         no_local = read_boolean(binding.arguments, NO_LOCAL, subject)
         return BindingFilter(selector, no_local) if no_local or selector is not None else None
 
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+    def match(
+        self, routing_key: str, headers: Headers, matched: dict[BindingDestination, None]
+    ) -> None:
         """Add the destinations of the matching bindings."""
         raise NotImplementedError
 
-    def _index(self, binding: Binding) -> None:
+    def _add_to_index(self, binding: Binding) -> None:
         raise NotImplementedError
 
-    def _forget(self, binding: Binding) -> None:
+    def _remove_from_add_to_index(self, binding: Binding) -> None:
         raise NotImplementedError

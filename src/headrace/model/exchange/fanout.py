@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fanout exchange, and two types that route like it and have state.
+"""The fanout exchange, and two types that route like it: recent history and deduplication.
 
-Those are recent history and deduplication; `headrace.model.interceptor.exchange_observer` keeps
-their state.
+`headrace.model.interceptor.exchange_observer` keeps the state of the latter two.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.model.arguments.values import Check
-    from headrace.model.exchange.binding import Binding, Destination
+    from headrace.model.exchange.binding import Binding, BindingDestination
 
 LENGTH = "x-recent-history-length"
 LENGTH_DEFAULT = 20
@@ -27,21 +26,23 @@ class FanoutExchange(Exchange):
     """Matches every binding."""
 
     type = "fanout"
-    selects = True
-    lingers = True
+    supports_selectors = True
+    unindexes_later = True
 
     def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)
         self._all: dict[Binding, None] = {}
 
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+    def match(
+        self, routing_key: str, headers: Headers, matched: dict[BindingDestination, None]
+    ) -> None:
         for binding in self._all:
-            into[binding.destination] = None
+            matched[binding.destination] = None
 
-    def _index(self, binding: Binding) -> None:
+    def _add_to_index(self, binding: Binding) -> None:
         self._all[binding] = None
 
-    def _forget(self, binding: Binding) -> None:
+    def _remove_from_add_to_index(self, binding: Binding) -> None:
         del self._all[binding]
 
 

@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headrace.model.arguments.values import Check
-    from headrace.model.exchange.binding import Binding, Destination
+    from headrace.model.exchange.binding import Binding, BindingDestination
 
 HASH_HEADER = "hash-header"
-HASH_ON = "x-hash-on"  # The same under another broker's name.
+HASH_ON = "x-hash-on"  # Another broker's name of HASH_HEADER.
 HASH_PROPERTY = "hash-property"
 ALGORITHM = "x-algorithm"
 PROPERTIES = ("message_id", "correlation_id", "timestamp")
-WEIGHT_MAX = 1000  # Of one binding.
-WEIGHTS_MAX = 65536  # Of all bindings of an exchange.
-POINTS_MAX = 65536  # Of a ring, but at least one for each unit of weight.
-POINTS_OF_WEIGHT = 128  # At most.
+WEIGHT_MAX = 1000  # The maximum weight of one binding.
+WEIGHTS_MAX = 65536  # The maximum sum of the weights of an exchange's bindings.
+POINTS_MAX = 65536  # Points of a ring, but at least one for each unit of weight.
+POINTS_PER_UNIT_MAX = 128  # Points for each unit of weight.
 POINT_BYTES = 60  # Memory of a point.
 _POINT = 8  # Bytes of a point on the ring.
 _BLOCK = 64  # Bytes of one hash: eight points.
@@ -50,25 +50,27 @@ class HashExchange(Exchange):
     def order(self) -> list[Binding]:
         """Return the bindings sorted by destination."""
         if self._order is None:
-            self._order = sorted(self.bindings, key=name_of)
+            self._order = sorted(self.bindings, key=binding_sort_key)
         return self._order
 
-    def _index(self, binding: Binding) -> None:
+    def _add_to_index(self, binding: Binding) -> None:
         self._order = None
 
-    def _forget(self, binding: Binding) -> None:
+    def _remove_from_add_to_index(self, binding: Binding) -> None:
         self._order = None
 
 
 class ModulusHashExchange(HashExchange):
-    """Picks the binding at hash of the routing key modulo the number of bindings."""
+    """Picks the binding whose index is the routing key's hash modulo the number of bindings."""
 
     type = "x-modulus-hash"
 
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+    def match(
+        self, routing_key: str, headers: Headers, matched: dict[BindingDestination, None]
+    ) -> None:
         order = self.order()
         if order:
-            into[order[hash_of(routing_key.encode()) % len(order)].destination] = None
+            matched[order[hash_of(routing_key.encode()) % len(order)].destination] = None
 
 
 class ConsistentHashExchange(HashExchange):
@@ -96,7 +98,7 @@ class ConsistentHashExchange(HashExchange):
         self.cacheable = self._header is None and self._property is None
         self._weights = 0  # Sum of all weights.
         self._points: list[int] = []  # Points on the ring in order.
-        self._owners: list[Destination] = []  # The destination of each point.
+        self._owners: list[BindingDestination] = []  # The destination of each point.
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, object], subject: str) -> None:
@@ -122,30 +124,34 @@ class ConsistentHashExchange(HashExchange):
                 f"{WEIGHTS_MAX} in all"
             )
 
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+    def match(
+        self, routing_key: str, headers: Headers, matched: dict[BindingDestination, None]
+    ) -> None:
         if not self.bindings:
             return
         if not self._owners:
             self._build()
         value = hash_of(self._hash_input(routing_key, headers))
         if self._jumps:
-            index = jump(value, len(self._owners))
+            index = jump_bucket(value, len(self._owners))
         else:
             index = bisect_right(self._points, value) % len(self._points)
-        into[self._owners[index]] = None
+        matched[self._owners[index]] = None
 
     def _hash_input(self, routing_key: str, headers: Headers) -> bytes:
-        """Return the value that is hashed; a missing one is empty."""
+        """Return the value that is hashed; b"" if the header or property is missing."""
         value: object = routing_key
         if self._header is not None:
             value = headers().get(self._header)
         elif self._property is not None:
             read: Callable[[], Mapping[str, object]] | None = getattr(headers, "properties", None)
             value = None if read is None else read().get(self._property)
-        plain = canonical(value)
-        if plain is None:
+        canonical_value = canonical(value)
+        if canonical_value is None:
             return b""
-        return plain if isinstance(plain, bytes) else repr(plain).encode()
+        if isinstance(canonical_value, bytes):
+            return canonical_value
+        return repr(canonical_value).encode()
 
     def index_memory(self, binding: Binding) -> int:
         return self._ring_memory(self._weights + int(binding.routing_key)) - self._ring_memory(
@@ -156,15 +162,15 @@ class ConsistentHashExchange(HashExchange):
         """Return the memory of the points for a weight in bytes."""
         if self._jumps:
             return weights * ITEM
-        return min(weights * POINTS_OF_WEIGHT, POINTS_MAX) * POINT_BYTES
+        return min(weights * POINTS_PER_UNIT_MAX, POINTS_MAX) * POINT_BYTES
 
-    def _index(self, binding: Binding) -> None:
-        super()._index(binding)
+    def _add_to_index(self, binding: Binding) -> None:
+        super()._add_to_index(binding)
         self._weights += int(binding.routing_key)
         self._points, self._owners = [], []
 
-    def _forget(self, binding: Binding) -> None:
-        super()._forget(binding)
+    def _remove_from_add_to_index(self, binding: Binding) -> None:
+        super()._remove_from_add_to_index(binding)
         self._weights -= int(binding.routing_key)
         self._points, self._owners = [], []
 
@@ -174,18 +180,18 @@ class ConsistentHashExchange(HashExchange):
             for binding in self.order():
                 self._owners += [binding.destination] * int(binding.routing_key)
             return
-        points_per_unit = max(1, min(POINTS_OF_WEIGHT, POINTS_MAX // self._weights))
+        points_per_unit = max(1, min(POINTS_PER_UNIT_MAX, POINTS_MAX // self._weights))
         numbered_points: list[tuple[int, int]] = []
         order = self.order()
         for number, binding in enumerate(order):
-            points = points_of(binding, points_per_unit * int(binding.routing_key))
+            points = ring_points(binding, points_per_unit * int(binding.routing_key))
             numbered_points += [(point, number) for point in points]
         numbered_points.sort()
         self._points = [point for point, _ in numbered_points]
         self._owners = [order[number].destination for _, number in numbered_points]
 
 
-def name_of(binding: Binding) -> tuple[str, str, str]:
+def binding_sort_key(binding: Binding) -> tuple[str, str, str]:
     """Return the sort key of a binding, independent of the order of binding."""
     destination = binding.destination
     kind = "exchange" if isinstance(destination, Exchange) else "queue"
@@ -197,9 +203,9 @@ def hash_of(value: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "big")
 
 
-def points_of(binding: Binding, count: int) -> list[int]:
-    """Return ``count`` points on the ring; fewer are a prefix of more."""
-    kind, name, _ = name_of(binding)
+def ring_points(binding: Binding, count: int) -> list[int]:
+    """Return ``count`` points on the ring; a smaller count returns a prefix of them."""
+    kind, name, _ = binding_sort_key(binding)
     seed = f"{kind}/{name}/".encode()
     points: list[int] = []
     for block in range(-(-count * _POINT // _BLOCK)):
@@ -211,16 +217,16 @@ def points_of(binding: Binding, count: int) -> list[int]:
     return points[:count]
 
 
-def jump(value: int, buckets: int) -> int:
+def jump_bucket(value: int, buckets: int) -> int:
     """Return the bucket of a hash.
 
     One more bucket moves only the hashes that fall into it (J. Lamping, E. Veach: A Fast, Minimal
     Memory, Consistent Hash Algorithm, 2014).
     """
-    chosen = -1
-    following = 0
-    while following < buckets:
-        chosen = following
+    bucket = -1
+    next_bucket = 0
+    while next_bucket < buckets:
+        bucket = next_bucket
         value = (value * 2862933555777941757 + 1) & 0xFFFFFFFFFFFFFFFF
-        following = int((chosen + 1) * (1 << 31) / ((value >> 33) + 1))
-    return chosen
+        next_bucket = int((bucket + 1) * (1 << 31) / ((value >> 33) + 1))
+    return bucket

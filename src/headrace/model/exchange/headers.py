@@ -4,8 +4,8 @@
 A condition is a header's name with a value, or with any value; bindings with the same condition
 share it. Lookup goes through the message's headers whose names occur in conditions. A binding that
 needs any of its conditions is listed under each of them. A binding that needs all of them is listed
-under the condition with the fewest entries; only if the message meets that one are the others
-checked, newest first, because conditions of many bindings tend to be old.
+under the condition with the fewest entries. If a message meets that condition, the binding's other
+conditions are checked, newest first: conditions that many bindings share tend to be old.
 
 The cost of a lookup depends on the message's headers and on the bindings listed under its
 conditions, not on the number of bindings.
@@ -20,13 +20,13 @@ from headrace.model.arguments.consumer import SELECTORS
 from headrace.model.arguments.memory_estimate import CONDITION, INDEXED, ITEM, value_memory
 from headrace.model.arguments.values import format_value, type_name
 from headrace.model.errors import InvalidArgument
-from headrace.model.exchange.binding import add_binding, destinations, remove_binding
+from headrace.model.exchange.binding import add_binding, add_destinations, remove_binding
 from headrace.model.exchange.exchange import Exchange, ExchangeProperties, Headers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.model.exchange.binding import Binding, Bound, Destination
+    from headrace.model.exchange.binding import Binding, BindingDestination, BindingEntry
 
 X_MATCH = "x-match"
 
@@ -40,21 +40,21 @@ class Condition:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.uses = 0  # Number of bindings that have it.
-        self.any_of: dict[int, Bound] | None = None  # Bindings that need only this one.
+        self.uses = 0  # Number of bindings that have the condition.
+        self.any_of: dict[int, BindingEntry] | None = None  # Bindings that need one condition.
         # Bindings that need all of their conditions.
-        self.all_of: dict[tuple[Condition, ...], Bound] | None = None
+        self.all_of: dict[tuple[Condition, ...], BindingEntry] | None = None
 
 
-_HERE = 0  # The only key of ``any_of``.
+_ONLY_KEY = 0  # The only key of ``any_of``.
 
 
-def order_of(condition: Condition) -> int:
+def age_sort_key(condition: Condition) -> int:
     """Return the sort key of a binding's conditions, newest first."""
     return -condition.number
 
 
-def rarity_of(condition: Condition) -> int:
+def set_count(condition: Condition) -> int:
     """Return the number of condition sets listed under a condition."""
     return 0 if condition.all_of is None else len(condition.all_of)
 
@@ -65,7 +65,7 @@ class HeadersIndex:
     def __init__(self) -> None:
         self.conditions: dict[Criterion, Condition] = {}
         self.names: dict[str, int] = {}  # Number of conditions for each header name.
-        self.made = 0  # Number of conditions ever made.
+        self.last_number = 0  # The number of the newest condition.
         self.sets_checked = 0  # Condition sets checked; for tests.
 
     def add(self, binding: Binding, match_all: bool, criteria: list[Criterion]) -> None:
@@ -74,15 +74,15 @@ class HeadersIndex:
         for key in criteria:
             condition = self.conditions.get(key)
             if condition is None:
-                self.made += 1
-                condition = self.conditions[key] = Condition(self.made)
+                self.last_number += 1
+                condition = self.conditions[key] = Condition(self.last_number)
                 self.names[key[0]] = self.names.get(key[0], 0) + 1
             condition.uses += 1
             conditions.append(condition)
         if match_all:
-            conditions.sort(key=order_of)
+            conditions.sort(key=age_sort_key)
             condition_set = tuple(conditions)
-            home = self._home(condition_set) or min(condition_set, key=rarity_of)
+            home = self._home(condition_set) or min(condition_set, key=set_count)
             if home.all_of is None:
                 home.all_of = {}
             add_binding(home.all_of, condition_set, binding)
@@ -90,20 +90,20 @@ class HeadersIndex:
         for condition in conditions:
             if condition.any_of is None:
                 condition.any_of = {}
-            add_binding(condition.any_of, _HERE, binding)
+            add_binding(condition.any_of, _ONLY_KEY, binding)
 
     def remove(self, binding: Binding, match_all: bool, criteria: list[Criterion]) -> None:
         """Remove a binding, and conditions that no other binding has."""
         conditions = [self.conditions[key] for key in criteria]
         if match_all:
-            condition_set = tuple(sorted(conditions, key=order_of))
+            condition_set = tuple(sorted(conditions, key=age_sort_key))
             home = self._home(condition_set)
             if home is not None and home.all_of is not None:
                 remove_binding(home.all_of, condition_set, binding)
                 home.all_of = home.all_of or None
         for key, condition in zip(criteria, conditions, strict=True):
             if not match_all and condition.any_of is not None:
-                remove_binding(condition.any_of, _HERE, binding)
+                remove_binding(condition.any_of, _ONLY_KEY, binding)
                 condition.any_of = condition.any_of or None
             condition.uses -= 1
             if not condition.uses:
@@ -129,13 +129,13 @@ class HeadersIndex:
             memory += 0 if key in self.conditions else INDEXED + value_memory(values[key[0]])
         return memory
 
-    def match(self, headers: Mapping[str, object], into: dict[Destination, None]) -> None:
+    def match(self, headers: Mapping[str, object], matched: dict[BindingDestination, None]) -> None:
         """Add the destinations of the bindings that the headers satisfy."""
         names, conditions = self.names, self.conditions
         satisfied: list[Condition] = []
-        few = len(names) < len(headers)  # A message may have very many headers.
-        for name in names if few else headers:
-            if name not in (headers if few else names):
+        fewer_names = len(names) < len(headers)  # A message may have very many headers.
+        for name in names if fewer_names else headers:
+            if name not in (headers if fewer_names else names):
                 continue
             value = headers[name]
             condition = conditions.get((name, None))
@@ -148,22 +148,22 @@ class HeadersIndex:
         satisfied_set = set(satisfied)
         for condition in satisfied:
             if condition.any_of is not None:
-                destinations(condition.any_of[_HERE], into)
+                add_destinations(condition.any_of[_ONLY_KEY], matched)
             if condition.all_of is not None:
                 self.sets_checked += len(condition.all_of)
                 for condition_set, entry in condition.all_of.items():
                     if satisfied_set.issuperset(condition_set):
-                        destinations(entry, into)
+                        add_destinations(entry, matched)
 
 
 class HeadersExchange(Exchange):
-    """Matches bindings whose arguments the headers have."""
+    """Matches bindings whose arguments occur among the message's headers."""
 
     type = "headers"
     cacheable = False
     reads_arguments = True
-    selects = True
-    lingers = True
+    supports_selectors = True
+    unindexes_later = True
 
     def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)
@@ -183,23 +183,25 @@ class HeadersExchange(Exchange):
                 f"Invalid x-match field value {text}; expected all, any, all-with-x, or any-with-x"
             )
 
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+    def match(
+        self, routing_key: str, headers: Headers, matched: dict[BindingDestination, None]
+    ) -> None:
         for binding in self._unconditional:
-            into[binding.destination] = None
+            matched[binding.destination] = None
         if self.conditions.names:
-            self.conditions.match(headers(), into)
+            self.conditions.match(headers(), matched)
 
     def index_memory(self, binding: Binding) -> int:
         return self.conditions.memory(*conditions(binding), binding.arguments or {})
 
-    def _index(self, binding: Binding) -> None:
+    def _add_to_index(self, binding: Binding) -> None:
         match_all, criteria = conditions(binding)
         if criteria:
             self.conditions.add(binding, match_all, criteria)
         elif match_all:
             self._unconditional[binding] = None
 
-    def _forget(self, binding: Binding) -> None:
+    def _remove_from_add_to_index(self, binding: Binding) -> None:
         match_all, criteria = conditions(binding)
         if criteria:
             self.conditions.remove(binding, match_all, criteria)
@@ -208,7 +210,7 @@ class HeadersExchange(Exchange):
 
 
 def conditions(binding: Binding) -> tuple[bool, list[Criterion]]:
-    """Return True if all conditions are needed, and the conditions (name, value; None: any)."""
+    """Return a binding's ``x-match``, True for all, and its criteria."""
     arguments = binding.arguments or {}
     match = str(arguments.get(X_MATCH, "all"))
     with_x = match.endswith("-with-x")

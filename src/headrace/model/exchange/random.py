@@ -13,7 +13,7 @@ from headrace.model.exchange.exchange import Exchange, ExchangeProperties, Heade
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.model.exchange.binding import Binding, Destination
+    from headrace.model.exchange.binding import Binding, BindingDestination
 
 
 class RandomExchange(Exchange):
@@ -28,21 +28,26 @@ class RandomExchange(Exchange):
         self.random = random.Random()  # noqa: S311 - it spreads load, and hides nothing
         self._list: list[Binding] | None = None
 
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+    def match(
+        self, routing_key: str, headers: Headers, matched: dict[BindingDestination, None]
+    ) -> None:
         if self._list is None:
             self._list = list(self.bindings)
         if self._list:
-            into[self._list[self.random.randrange(len(self._list))].destination] = None
+            matched[self._list[self.random.randrange(len(self._list))].destination] = None
 
-    def _index(self, binding: Binding) -> None:
+    def _add_to_index(self, binding: Binding) -> None:
         self._list = None
 
-    def _forget(self, binding: Binding) -> None:
+    def _remove_from_add_to_index(self, binding: Binding) -> None:
         self._list = None
 
 
 class LocalRandomExchange(RandomExchange):
-    """The same restricted to queues bound with an empty key; on one node all queues are local."""
+    """A random exchange of classic queues bound with an empty key.
+
+    On one node all queues are local.
+    """
 
     type = "x-local-random"
 
@@ -50,9 +55,9 @@ class LocalRandomExchange(RandomExchange):
         if routing_key:
             raise InvalidArgument(f"Non empty binding '{routing_key}' key not permitted")
 
-    def check_destination(self, destination: Destination) -> None:
+    def check_destination(self, destination: BindingDestination) -> None:
         if isinstance(destination, Exchange):
-            raise InvalidArgument("Destination not found")
+            raise InvalidArgument("BindingDestination not found")
         kind = destination.arguments.get("x-queue-type", "classic")
         if kind != "classic":
             raise InvalidArgument(

@@ -41,7 +41,7 @@ TYPES: dict[str, type[Exchange]] = {
         DeduplicationExchange,
     )
 }
-DelayedExchange.join(TYPES)
+DelayedExchange.register_types(TYPES)
 
 
 # Keeps 0-9-1/s031, 0-9-1/s041, 0-9-1/exchange#01, 0-9-1/exchange#02, 0-9-1/exchange#06,
@@ -74,5 +74,5 @@ def known_arguments(type_: str, arguments: Mapping[str, object]) -> dict[str, ob
     return {
         name: value
         for name, value in arguments.items()
-        if name in kind.arguments_known or name in kind.hints
+        if name in kind.arguments_known or name in kind.ignored_arguments
     }

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Unpack
 
 from headrace.model.arguments.exchange import anything
 from headrace.model.errors import InvalidArgument, PreconditionFailed
-from headrace.model.exchange.binding import add_binding, destinations, remove_binding
+from headrace.model.exchange.binding import add_binding, add_destinations, remove_binding
 from headrace.model.exchange.exchange import COMMON_ARGUMENTS, Exchange, ExchangeProperties, Headers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.model.arguments.values import Check
-    from headrace.model.exchange.binding import Binding, Bound, Destination
+    from headrace.model.exchange.binding import Binding, BindingDestination, BindingEntry
 
 SUPER_STREAM = "x-super-stream"  # An argument of a direct exchange.
 PARTITION_BY = "x-partition-by"  # "hash" or "key".
 PARTITION_ORDER = "x-stream-partition-order"  # An argument of a binding.
 _UNORDERED = 1 << 64
-_SEED = 104729  # Of the hash of routing keys, as other clients of super streams have it.
+_SEED = 104729  # The seed of the hash of routing keys, the same in all clients of super streams.
 _MASK = 0xFFFFFFFF
 
 
@@ -48,41 +48,43 @@ class SuperStreamExchange(Exchange):
     def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)
         self.by_key = self.arguments.get(PARTITION_BY) == "key"
-        self._keys: dict[str, Bound] = {}
-        self._order: list[Destination] = []
+        self._keys: dict[str, BindingEntry] = {}
+        self._order: list[BindingDestination] = []
 
     def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
         order = arguments.get(PARTITION_ORDER, 0)
         if not isinstance(order, int) or isinstance(order, bool) or not 0 <= order < _UNORDERED:
             raise InvalidArgument(f"invalid binding arg '{PARTITION_ORDER}': {order!r}")
 
-    def check_destination(self, destination: Destination) -> None:
+    def check_destination(self, destination: BindingDestination) -> None:
         if not getattr(destination, "is_stream", False):
             raise PreconditionFailed(
                 f"'{destination.name}' is not a stream and cannot be a partition of super stream "
                 f"'{self.name}'"
             )
 
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+    def match(
+        self, routing_key: str, headers: Headers, matched: dict[BindingDestination, None]
+    ) -> None:
         if self.by_key:
-            destinations(self._keys.get(routing_key), into)
+            add_destinations(self._keys.get(routing_key), matched)
         elif self._order:
-            into[self._order[murmur3_32(routing_key.encode()) % len(self._order)]] = None
+            matched[self._order[murmur3_32(routing_key.encode()) % len(self._order)]] = None
 
-    def _index(self, binding: Binding) -> None:
+    def _add_to_index(self, binding: Binding) -> None:
         add_binding(self._keys, binding.routing_key, binding)
         self._sort()
 
-    def _forget(self, binding: Binding) -> None:
+    def _remove_from_add_to_index(self, binding: Binding) -> None:
         remove_binding(self._keys, binding.routing_key, binding)
         self._sort()
 
     def _sort(self) -> None:
-        ordered = sorted(self.bindings, key=order_of)
+        ordered = sorted(self.bindings, key=partition_sort_key)
         self._order = list(dict.fromkeys(binding.destination for binding in ordered))
 
 
-def order_of(binding: Binding) -> tuple[int, str]:
+def partition_sort_key(binding: Binding) -> tuple[int, str]:
     """Return the sort key of super stream partitions."""
     order = (binding.arguments or {}).get(PARTITION_ORDER, _UNORDERED)
     return (order if isinstance(order, int) else _UNORDERED), binding.destination.name
@@ -91,13 +93,13 @@ def order_of(binding: Binding) -> tuple[int, str]:
 def murmur3_32(data: bytes, seed: int = _SEED) -> int:
     """Return the MurmurHash3 of 32 bits as an unsigned integer."""
     h = seed
-    whole = len(data) & ~3
-    for offset in range(0, whole, 4):
+    tail = len(data) & ~3
+    for offset in range(0, tail, 4):
         h ^= _mix(int.from_bytes(data[offset : offset + 4], "little"))
         h = (h << 13 | h >> 19) & _MASK
         h = (h * 5 + 0xE6546B64) & _MASK
-    if whole < len(data):
-        h ^= _mix(int.from_bytes(data[whole:], "little"))
+    if tail < len(data):
+        h ^= _mix(int.from_bytes(data[tail:], "little"))
     h ^= len(data)
     h ^= h >> 16
     h = h * 0x85EBCA6B & _MASK

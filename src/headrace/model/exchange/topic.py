@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The topic exchange, and the trie of its patterns.
 
-A pattern is words between dots; ``*`` matches one word, ``#`` any number of words; the empty
-pattern has no words. Matching follows all branches at once, word by word, and visits a node at most
-once for each word of the routing key, so that no pattern or key takes exponential time. Several
-``#`` in a row mean the same as one and share a node.
+A pattern consists of words between dots. ``*`` matches one word, ``#`` any number of words; the
+empty pattern has no words. Matching follows all branches at once, word by word, and visits a node
+at most once for each word of the routing key, so that its time is never exponential. Several ``#``
+in a row mean the same as one ``#`` and share its node.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack
 
 from headrace.model.arguments.memory_estimate import NODE
-from headrace.model.exchange.binding import add_binding, destinations, remove_binding
+from headrace.model.exchange.binding import add_binding, add_destinations, remove_binding
 from headrace.model.exchange.exchange import Exchange, ExchangeProperties, Headers
 
 if TYPE_CHECKING:
-    from headrace.model.exchange.binding import Binding, Bound, Destination
+    from headrace.model.exchange.binding import Binding, BindingDestination, BindingEntry
 
-_HERE = 0  # The only key of a node's ``bindings``.
+_ONLY_KEY = 0  # The only key of a node's ``bindings``.
 
 
 class Node:
@@ -28,11 +28,11 @@ class Node:
 
     def __init__(self, loops: bool = False) -> None:
         self.children: dict[str, Node] | None = None
-        self.bindings: dict[int, Bound] | None = None
-        self.loops = loops  # A node of ``#`` stays reached whatever word follows.
+        self.bindings: dict[int, BindingEntry] | None = None
+        self.loops = loops  # True for ``#``: the node stays reached at every further word.
 
 
-def words_of(pattern: str) -> list[str]:
+def split_words(pattern: str) -> list[str]:
     """Split a pattern into words, none for an empty one; repeated ``#`` collapse."""
     words: list[str] = []
     for word in pattern.split(".") if pattern else ():
@@ -50,7 +50,7 @@ class TopicTrie:
     def add(self, pattern: str, binding: Binding) -> None:
         """Add a binding under its pattern."""
         node = self._root
-        for word in words_of(pattern):
+        for word in split_words(pattern):
             children = node.children
             if children is None:
                 children = node.children = {}
@@ -60,20 +60,20 @@ class TopicTrie:
             node = following
         if node.bindings is None:
             node.bindings = {}
-        add_binding(node.bindings, _HERE, binding)
+        add_binding(node.bindings, _ONLY_KEY, binding)
 
     def remove(self, pattern: str, binding: Binding) -> None:
         """Remove a binding, and nodes that no other binding needs."""
         node = self._root
         path: list[tuple[Node, str]] = []
-        for word in words_of(pattern):
+        for word in split_words(pattern):
             following = node.children.get(word) if node.children is not None else None
             if following is None:
                 return
             path.append((node, word))
             node = following
         if node.bindings is not None:
-            remove_binding(node.bindings, _HERE, binding)
+            remove_binding(node.bindings, _ONLY_KEY, binding)
             if not node.bindings:
                 node.bindings = None
         for parent, word in reversed(path):
@@ -85,10 +85,10 @@ class TopicTrie:
             if not parent.children:
                 parent.children = None
 
-    def missing(self, pattern: str) -> int:
+    def count_missing_nodes(self, pattern: str) -> int:
         """Return the number of nodes that a pattern would add."""
         node = self._root
-        words = words_of(pattern)
+        words = split_words(pattern)
         for number, word in enumerate(words):
             following = node.children.get(word) if node.children is not None else None
             if following is None:
@@ -96,7 +96,7 @@ class TopicTrie:
             node = following
         return 0
 
-    def match(self, routing_key: str, into: dict[Destination, None]) -> None:
+    def match(self, routing_key: str, matched: dict[BindingDestination, None]) -> None:
         """Add the destinations of bindings whose pattern matches the routing key."""
         reached = self._add_hash_nodes({self._root: None})
         for word in routing_key.split(".") if routing_key else ():
@@ -117,11 +117,11 @@ class TopicTrie:
                 return
         for node in reached:
             if node.bindings is not None:
-                destinations(node.bindings.get(_HERE), into)
+                add_destinations(node.bindings.get(_ONLY_KEY), matched)
 
     @staticmethod
     def _add_hash_nodes(nodes: dict[Node, None]) -> dict[Node, None]:
-        """Add the ``#`` nodes that follow: ``#`` may match no word."""
+        """Add the ``#`` children of nodes, because ``#`` may match no word."""
         for node in list(nodes):
             children = node.children
             if children is not None:
@@ -135,21 +135,23 @@ class TopicExchange(Exchange):
     """Matches bindings whose key is a pattern of the routing key."""
 
     type = "topic"
-    selects = True
-    lingers = True
+    supports_selectors = True
+    unindexes_later = True
 
     def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)
         self._trie = TopicTrie()
 
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
-        self._trie.match(routing_key, into)
+    def match(
+        self, routing_key: str, headers: Headers, matched: dict[BindingDestination, None]
+    ) -> None:
+        self._trie.match(routing_key, matched)
 
     def index_memory(self, binding: Binding) -> int:
-        return NODE * self._trie.missing(binding.routing_key)
+        return NODE * self._trie.count_missing_nodes(binding.routing_key)
 
-    def _index(self, binding: Binding) -> None:
+    def _add_to_index(self, binding: Binding) -> None:
         self._trie.add(binding.routing_key, binding)
 
-    def _forget(self, binding: Binding) -> None:
+    def _remove_from_add_to_index(self, binding: Binding) -> None:
         self._trie.remove(binding.routing_key, binding)

@@ -2,11 +2,11 @@
 """Exchanges that observe each message.
 
 They number messages (``qpid.msg_sequence``), drop duplicates (``x-message-deduplication``), or keep
-messages for later bindings: the last one (``qpid.ive``) or several (type ``x-recent-history``).
+messages for later bindings: the last message (``qpid.ive``) or several (type ``x-recent-history``).
 Other exchanges have no :class:`ExchangeObserver`.
 
-Kept messages are in a hidden queue with a length limit. That of a durable exchange is durable: its
-messages are in the journal with those of the target queues, and a crash leaves both or neither.
+Kept messages are in a hidden queue with a length limit. The hidden queue of a durable exchange is
+durable: one record of the journal has a message for it and for the target queues.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from headrace.model.arguments.values import number_of
 from headrace.model.contents import UnreadableError
 from headrace.model.exchange.binding import Binding
-from headrace.model.exchange.deduplication import IdCache, prefix_of
+from headrace.model.exchange.deduplication import IdCache, fact_prefix
 from headrace.model.exchange.exchange import IVE, SEQUENCE, Exchange
 from headrace.model.exchange.fanout import LENGTH, LENGTH_DEFAULT, RecentHistoryExchange
 from headrace.model.message import PAGED, Message, copy_message
@@ -25,14 +25,14 @@ from headrace.model.message import PAGED, Message, copy_message
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from headrace.model.exchange.binding import Destination
+    from headrace.model.exchange.binding import BindingDestination
     from headrace.model.host import RoutingHost
     from headrace.model.queue.queue import Queue
 
 log = logging.getLogger(__name__)
 
 KEPT = "amq.headrace.kept."  # Prefix of the hidden queues' names.
-KEPT_BYTES_MAX = 64 << 20  # Bytes of bodies that one exchange keeps; the oldest messages go.
+KEPT_BYTES_MAX = 64 << 20  # Bytes of bodies that one exchange keeps; the oldest are dropped.
 NO_STORE = "x-recent-history-no-store"  # A message with this header is not kept.
 RESERVED = 1024  # Numbers reserved by one fact in advance.
 _SEQUENCES = b"exchange/sequence/"
@@ -53,7 +53,7 @@ class ExchangeObserver:
                 exchange.arguments,
                 counters=vhost.counters,
                 facts=vhost.facts if exchange.durable else None,
-                prefix=prefix_of(b"x", exchange.name),
+                prefix=fact_prefix(b"x", exchange.name),
             )
         self._key = _SEQUENCES + exchange.name.encode()
         self._number = 0
@@ -67,11 +67,11 @@ class ExchangeObserver:
         """Return True if a message with this id was accepted before."""
         if self.ids is None:
             return False
-        message_id = self.ids.id_of(headers)
-        return message_id is not None and self.ids.knows(message_id)
+        message_id = self.ids.read_id(headers)
+        return message_id is not None and self.ids.contains(message_id)
 
     def keeps(self, headers: Mapping[str, object]) -> bool:
-        """Return True if a message is to be kept; 0-8 and 0-9 have no booleans, there 1 is true."""
+        """Return True if a message is to be kept; in 0-8 and 0-9, without booleans, 1 is true."""
         return self.kept is not None and headers.get(NO_STORE) != 1
 
     def stamps(self) -> dict[str, object]:
@@ -84,21 +84,21 @@ class ExchangeObserver:
             self.vhost.facts.put(self._key, self._reserved.to_bytes(8, "big"))
         return {SEQUENCE: self._number}
 
-    def check(self, lasting: bool) -> None:
+    def check(self, persistent: bool) -> None:
         """Check that the id of a message can be stored.
 
         Raises:
             ResourceError: the virtual host has no room for another id.
         """
         if self.ids is not None:
-            self.ids.check(lasting)
+            self.ids.check(persistent)
 
-    def note(self, headers: Mapping[str, object], lasting: bool) -> None:
+    def note(self, headers: Mapping[str, object], persistent: bool) -> None:
         """Remember the id of an accepted message."""
         if self.ids is not None:
-            message_id = self.ids.id_of(headers)
+            message_id = self.ids.read_id(headers)
             if message_id is not None:
-                self.ids.note(message_id, headers, lasting)
+                self.ids.note(message_id, headers, persistent)
 
     # --- Bindings -----------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class ExchangeObserver:
         contents = self.vhost.contents
         for message in list(self._messages(self.kept)):
             if contents is None:
-                self.vhost.send_kept(message, binding, "", {}, False)
+                self.vhost.replay_kept(message, binding, "", {}, False)
                 continue
             try:
                 content = contents.read(message)
@@ -117,7 +117,7 @@ class ExchangeObserver:
                 log.warning("exchange %r: a message is not replayed: %s", self.exchange.name, error)
                 continue
             if self._matches(binding, content.routing_key, content.headers):
-                self.vhost.send_kept(
+                self.vhost.replay_kept(
                     message, binding, content.routing_key, content.headers, content.persistent
                 )
 
@@ -127,9 +127,9 @@ class ExchangeObserver:
             return True
         probe = type(self.exchange)("", arguments=self.exchange.arguments)
         probe.bind(Binding(probe, binding.destination, binding.routing_key, binding.arguments))
-        into: dict[Destination, None] = {}
-        probe.match(routing_key, lambda: headers, into)
-        return bool(into)
+        matched: dict[BindingDestination, None] = {}
+        probe.match(routing_key, lambda: headers, matched)
+        return bool(matched)
 
     def _messages(self, kept: Queue) -> Iterator[Message]:
         """Yield copies of the kept messages, oldest first."""
@@ -144,10 +144,10 @@ class ExchangeObserver:
             except OSError as error:
                 log.error("exchange %r: a message is lost: %s", self.exchange.name, error)
                 continue
-            twin = copy_message(message)
+            message_copy = copy_message(message)
             if paged:
                 store.page_out(message)
-            yield twin
+            yield message_copy
 
     # --- Ends ---------------------------------------------------------------------------------
 

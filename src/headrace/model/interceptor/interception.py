@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from headrace.model.message import Message
     from headrace.model.ports import Store
     from headrace.model.queue.queue import Queue
-    from headrace.model.vhost.publishing_ids import Number, PublishingIds
+    from headrace.model.vhost.publishing_ids import PublishingId, PublishingIds
 
 
 class Source(NamedTuple):
-    """The publisher of a message, for traces."""
+    """The user, connection and channel of a publish, for traces."""
 
     user: str = ""
     connection: str = ""
@@ -93,7 +93,7 @@ class Interception:
         """Return True if an exchange deduplicates the message."""
         return any(observer.ids is not None for observer in self.observers)
 
-    def keepers(self) -> list[Queue]:
+    def history_queues(self) -> list[Queue]:
         """Return the hidden queues that keep the message for later bindings."""
         if not self.observers:
             return []
@@ -110,29 +110,29 @@ class Interception:
         queues: Sequence[Queue],
         persistent: bool,
         *,
-        number: Number | None = None,
+        number: PublishingId | None = None,
         source: Source = NO_SOURCE,
         in_transaction: bool = False,
     ) -> int:
-        """Enqueue a message in its queues and those that keep it; return how many refused it.
+        """Enqueue a message in its queues and in history queues; return the number of refusals.
 
-        A numbered or deduplicated message is enqueued in all queues or in none; without a queue it
+        A numbered or deduplicated message is enqueued in all queues or in none. Without a queue it
         does not count as accepted and may be published again. With ``in_transaction`` a store
-        transaction is open, and each queue refuses for itself.
+        transaction is open, and each queue may refuse the message on its own.
 
         Raises:
-            ResourceError: the id cannot be stored; nothing was done.
+            ResourceError: the id cannot be stored; no queue has the message.
         """
         vhost = self.vhost
         publishers = vhost.publishing_ids
-        if self.is_duplicate() or (number is not None and publishers.knows(number)):
+        if self.is_duplicate() or (number is not None and publishers.is_duplicate(number)):
             return 0
-        targets = [*queues, *self.keepers()]
+        targets = [*queues, *self.history_queues()]
         persistent = persistent or any(keeps_all(queue.arguments) for queue in queues)
-        lasting = any(queue.is_stream or (persistent and queue.durable) for queue in targets)
+        is_stored = any(queue.is_stream or (persistent and queue.durable) for queue in targets)
         refused = 0
         if not in_transaction:
-            if lasting and vhost.store.full:
+            if is_stored and vhost.store.full:
                 return self._refuse(number)
             refusing = [queue for queue in queues if queue.would_reject(message.body_size)]
             refused = len(refusing)
@@ -142,8 +142,8 @@ class Interception:
         if number is not None:
             publishers.check(number[0])
         for observer in self.observers:
-            observer.check(lasting)
-        own_transaction = lasting and not in_transaction
+            observer.check(is_stored)
+        own_transaction = is_stored and not in_transaction
         if own_transaction:
             vhost.store.begin()
         try:
@@ -153,11 +153,11 @@ class Interception:
             if targets:
                 refused = max(refused, vhost.deliver(message, targets, persistent))
             if number is not None:
-                publishers.note(number, lasting)
+                publishers.note(number, is_stored)
             if self.observers and targets:
                 headers = self.headers()
                 for observer in self.observers:
-                    observer.note(headers, lasting)
+                    observer.note(headers, is_stored)
         finally:
             if own_transaction:
                 vhost.store.commit()
@@ -167,16 +167,17 @@ class Interception:
     def join_branch(
         self, message: Message, queues: Sequence[Queue]
     ) -> tuple[Message, tuple[Queue, ...]]:
-        """Return the message and queues that a transaction branch takes in its place.
+        """Return the stamped message and the queues for a transaction branch.
 
         Raises:
-            PreconditionFailed: an exchange deduplicates it, which a branch cannot guarantee.
+            PreconditionFailed: an exchange deduplicates the message, which a branch cannot
+                guarantee.
         """
         if self.remembers():
             raise PreconditionFailed(
                 "a message that is deduplicated cannot be part of a distributed transaction"
             )
-        return self.stamp(message), (*queues, *self.keepers())
+        return self.stamp(message), (*queues, *self.history_queues())
 
     def stamp(self, message: Message) -> Message:
         """Return the message with the headers of exchanges and broker added."""
@@ -204,7 +205,7 @@ class Interception:
             return message
         return contents.stamp(message, stamps, None)
 
-    def _refuse(self, number: Number | None) -> int:
+    def _refuse(self, number: PublishingId | None) -> int:
         if number is not None:
             self.vhost.publishing_ids.refuse(number)
         return 1

@@ -23,7 +23,7 @@ cdef class Lease(Stream):
                    count=cython.longlong, size=cython.longlong, now_ms=cython.longlong,
                    message=Message, data=bytes, arrived_ms=cython.longlong, full=cython.bint)
     cpdef tuple take_some(self, long long messages_max, long long bytes_max, bint at_least_one)
-    cpdef bytes whole(self, Message message)
+    cpdef bytes join_parts(self, Message message)
     @cython.locals(source=Queue, offset=cython.ulonglong, raw=bytes, address_len=Py_ssize_t,
                    body_size=Py_ssize_t, arrived_ms=cython.longlong, message=Message,
                    count=cython.longlong)

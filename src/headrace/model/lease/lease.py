@@ -58,7 +58,7 @@ class Lease(Stream):
         #: The queue that it is a lease of.
         self.source: Queue = None  # type: ignore[assignment]  # Set by follow, before any use.
         self.group = ""
-        self.raw_log: Any = log  # The same log; those in memory and on disk share no lease class.
+        self.raw_log: Any = log  # The same log: LeaseLog and DiskLeaseLog have no common base.
         self.settled = 0  # All numbers below it are settled or released.
 
     def follow(self, source: Queue, group: str) -> None:
@@ -84,8 +84,8 @@ class Lease(Stream):
     ) -> tuple[int, int, bool]:
         """Take a slice of the ready messages in their order.
 
-        Return their number, their bytes, and True if the next one was too large. With
-        ``at_least_one`` the first may have more bytes than ``bytes_max``.
+        Return their number, their bytes, and True if the next message was too large. With
+        ``at_least_one`` the first message may have more bytes than ``bytes_max``.
         """
         source: Queue = self.source
         log = self.log
@@ -101,7 +101,7 @@ class Lease(Stream):
                 break
             data = message.data
             if message.parts is not None or message.flags & C_KIND_MASK:
-                data = self.whole(message)
+                data = self.join_parts(message)
                 if data is None:
                     source.remove(message)
                     continue
@@ -127,10 +127,10 @@ class Lease(Stream):
         self.counters.memory_used += log.memory - before
         return count, size, full
 
-    def whole(self, message: Message) -> bytes | None:
-        """Return the data of a message in one piece; None if it cannot be converted.
+    def join_parts(self, message: Message) -> bytes | None:
+        """Return the data of a message in one piece.
 
-        It is then dead-lettered.
+        Return None, and dead-letter the message, if it cannot be converted.
         """
         contents = self.vhost.contents
         parts = b"" if message.parts is None else b"".join(message.parts)
@@ -169,11 +169,11 @@ class Lease(Stream):
                 if not message.position:
                     message.flags &= ~C_PERSISTENT
                 if source.delivery_limit >= 0:
-                    source.note(message, message.deliveries, 0)
+                    source.note_count(message, message.deliveries, 0)
             self.counters.memory_used += source.weight(message)
             source.reinsert(message)
             if message.flags & C_GONE:
-                continue  # A newer one of its key had come.
+                continue  # A last-value queue has a newer message of its key.
             if message.deadline_ms:
                 source.schedule_expiry(message)
             if self.counters.memory_used > self.counters.memory_max:
@@ -181,9 +181,9 @@ class Lease(Stream):
         return count
 
     def reject_some(self, numbers: list[int], reason: str) -> int:
-        """Dead-letter leased messages, given in order; return how many were done.
+        """Dead-letter leased messages by ascending numbers; return the number of processed ones.
 
-        They stay leased. A call does those that are read from the log with the first one.
+        They stay leased. A call processes the messages that one read of the log returns.
         """
         count = 0
         total = len(numbers)
@@ -195,12 +195,12 @@ class Lease(Stream):
             count += 1
             if count == total:
                 return count
-        if not count:  # It cannot be read, which the log reports; skip it.
+        if not count:  # The record cannot be read, which the log reports. Skip it.
             return 1
         return count
 
     def move(self, settled: int) -> None:
-        """Settle all numbers below this one."""
+        """Raise ``settled`` to a number, if it is lower."""
         self.settled = max(self.settled, settled)
 
     def count(self) -> int:

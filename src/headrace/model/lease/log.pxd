@@ -24,7 +24,7 @@ cdef class LeaseLog(StreamLog):
 
     cpdef list read(self, unsigned long long offset, Py_ssize_t bytes_max)
     @cython.locals(data=bytes, address_len=Py_ssize_t)
-    cpdef unsigned long long pour(
+    cpdef unsigned long long deliver_records(
         self, unsigned long long offset, unsigned long long end, Consumer consumer
     ) except? 0
     cpdef list read_raw(self, unsigned long long offset, Py_ssize_t bytes_max)

@@ -4,9 +4,9 @@
     | the message's data, in one piece | seq | deadline_ms | flags | priority | deliveries | zeros |
     |                                  |  8  |      8      |   1   |     1    |     1      |   5   |
 
-Readers see the message only, always in class basic: one from 0-10 is converted when it is read, and
-a redelivered one gets the header ``x-redelivered``. The record keeps the message as published, so
-that it can return to the queue unchanged.
+Readers get the message without its queue state, always in class basic: a message from 0-10 is
+converted when it is read, and a redelivered message gets the header ``x-redelivered``. The record
+has the message as published, so that it can return to the queue unchanged.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ if not cython.compiled:
     from headrace.model.stream.log import StreamLog
 
 TAIL = 24  # Bytes.
-POUR_SIZE = 256 << 10  # Bytes read at once for one reader.
+DELIVERY_READ_SIZE = 256 << 10  # Bytes read at once for one reader.
 
 if not cython.compiled:
     C_TAIL = TAIL
@@ -69,7 +69,7 @@ def render_records(entries: list[Entry], render: Render) -> list[Entry]:
     return rendered
 
 
-def as_it_is(message: Message) -> bytes:
+def render_unchanged(message: Message) -> bytes:
     """Return the data of a message unconverted."""
     return bytes(message.data)
 
@@ -79,13 +79,13 @@ class LeaseLog(StreamLog):
 
     def __init__(self) -> None:
         StreamLog.__init__(self)
-        self.render: Render = as_it_is
+        self.render: Render = render_unchanged
 
     def read(self, offset: int, bytes_max: int) -> list[Entry]:
         return render_records(StreamLog.read(self, offset, bytes_max), self.render)
 
-    def pour(self, offset: int, end: int, consumer: Consumer) -> int:
-        entries = self.read(offset, POUR_SIZE)
+    def deliver_records(self, offset: int, end: int, consumer: Consumer) -> int:
+        entries = self.read(offset, DELIVERY_READ_SIZE)
         for seq, data, address_len, _, arrived_ms in entries:
             if seq >= end or not consumer.can_take():
                 break

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Owners of leases.
 
-An owner is a name chosen by the client. While the connection that used it last is open, and for a
-timeout after that, any other owner is refused.
+An owner is a name chosen by the client. While the owner's last connection is open, and for a
+timeout after its end, any other owner is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OWNER_BYTES_MAX = 255
-TIMEOUT_S = 30  # After its connection is closed.
+TIMEOUT_S = 30  # The default timeout after the owner's connection is closed.
 TIMEOUT_S_MAX = 7 * 86400
 
 KEEP = "keep"  # After the timeout the next owner gets the leased messages.
@@ -41,9 +41,9 @@ class LeaseOwnership:
     owner: str = ""
     timeout_s: int = TIMEOUT_S
     on_timeout: str = KEEP
-    # Number of the owner's connection; 0 is none.
+    # The number of the owner's connection; 0 is none.
     connection: int = field(default=0, compare=False)
-    seen_ms: int = field(default=0, compare=False)  # When the connection was last open.
+    seen_ms: int = field(default=0, compare=False)  # The last time at which it was open.
 
     def leave(self, owner: str) -> bool:
         """Remove the owner; return False if ``owner`` does not own the lease."""
@@ -54,7 +54,7 @@ class LeaseOwnership:
         return True
 
     def terms(self) -> dict[str, object]:
-        """Return the durable part."""
+        """Return the fields that the lease's fact stores."""
         return {name: getattr(self, name) for name in _DURABLE}
 
 
@@ -62,7 +62,7 @@ def check_terms(timeout_s: int, on_timeout: str) -> None:
     """Refuse invalid terms.
 
     Raises:
-        PreconditionFailed: one is out of bounds; the text names it.
+        PreconditionFailed: a term is out of bounds; the text names it.
     """
     if not 0 < timeout_s <= TIMEOUT_S_MAX:
         raise PreconditionFailed(f"a timeout must be 1 to {TIMEOUT_S_MAX} s, not {timeout_s}")
@@ -74,18 +74,18 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
     """The ownership of each lease."""
 
     def __init__(
-        self, counters: Counters, scheduler: Scheduler, lost: Callable[[Lease], None]
+        self, counters: Counters, scheduler: Scheduler, on_timeout: Callable[[Lease], None]
     ) -> None:
-        """``lost`` is called with a lease whose owner has timed out."""
+        """``on_timeout`` is called with a lease whose owner has timed out."""
         super().__init__()
         # Returns True for the number of an open connection.
         self.is_open: Callable[[int], object] = _NO_CONNECTION.count
         self._counters = counters
         self._scheduler = scheduler
-        self._lost = lost
+        self._on_owner_timeout = on_timeout
 
     def owner_of(self, lease: Lease) -> str:
-        """Return the live owner of a lease; "" if there is none, or if the lease is deleted."""
+        """Return the live owner of a lease; "" without one, or if the lease is deleted."""
         ownership = self.get(lease)
         if ownership is None or not ownership.owner:
             return ""
@@ -149,7 +149,7 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
         return max(100, self[lease].timeout_s * 1000 // 4)
 
     def _check(self, lease: Lease, now_ms: int) -> int:
-        """Remove an owner that has timed out; return when to check again."""
+        """Remove an owner that has timed out; return the time of the next check, 0 for none."""
         ownership = self.get(lease)
         if ownership is None or lease.deleted or not ownership.owner:
             return 0
@@ -162,5 +162,5 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
             ownership.owner,
         )
         ownership.leave(ownership.owner)
-        self._lost(lease)
+        self._on_owner_timeout(lease)
         return 0

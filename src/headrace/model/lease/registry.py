@@ -2,16 +2,16 @@
 """The leases of a virtual host, and their operations in slices.
 
 A lease belongs to a queue and a group. Its hidden stream is made by the group's first claim, and
-deleted with the queue or when the lease is released for good. How far the lease is settled, and its
-owner's terms, are the fact ``lease/<queue id>/<group>``.
+deleted with the queue or by a release with ``forget``. The settled number and the owner's terms are
+the fact ``lease/<queue id>/<group>``.
 
 Owner. One owner at a time may take and settle (:mod:`headrace.model.lease.ownership`). Reading
 needs no ownership.
 
 Operations. Taking, settling and releasing are generators: each slice is one transaction of the
-store, and other work goes on between slices. After each slice the lease is consistent: an operation
-that broke off is completed by repeating it, and repeats nothing that was done. Operations on one
-lease run one after another.
+store, and the event loop does other work between slices. After each slice the lease is consistent:
+repeating an interrupted operation does its remaining slices. Operations on one lease run one after
+another.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ log = logging.getLogger(__name__)
 PREFIX = "amq.headrace.lease."  # Prefix of hidden streams' names.
 GROUP_BYTES_MAX = 128
 NAME_BYTES_MAX = 255
-LEASES_MAX = 10_000  # Of one virtual host.
-MESSAGES_MAX = 1 << 20  # Of one take.
-BYTES_MAX = 1 << 30
-REJECTS_MAX = 1 << 17  # Of one settle.
+LEASES_MAX = 10_000  # Leases of one virtual host.
+MESSAGES_MAX = 1 << 20  # Messages of one take.
+BYTES_MAX = 1 << 30  # Bytes of one take.
+REJECTS_MAX = 1 << 17  # Rejected numbers of one settle.
 SLICE_MESSAGES = 1000
 SLICE_SIZE = 1 << 20
 SLICE_REJECTS = 200
 UNSYNCED_MAX = 32 << 20  # Bytes that a take may be ahead of the disk.
-ARGUMENT = "x-lease-of"  # Of a hidden stream: the queue's id
-ARGUMENT_GROUP = "x-lease-group"  # and the group.
+ARGUMENT = "x-lease-of"  # The argument of a hidden stream with the queue's id.
+ARGUMENT_GROUP = "x-lease-group"  # The argument of a hidden stream with the group.
 
 Steps = Generator[None, None, None]
 
@@ -84,7 +84,7 @@ class Leases:
 
     def __init__(self, vhost: LeaseHost) -> None:
         self.vhost = vhost
-        self.ownerships = LeaseOwnerships(vhost.counters, vhost.scheduler, self._lost)
+        self.ownerships = LeaseOwnerships(vhost.counters, vhost.scheduler, self._on_owner_timeout)
         self.rejects = Rejects(vhost.facts)
         self._leases: dict[tuple[int, str], Lease] = {}  # By queue id and group.
         self._by_queue: dict[int, dict[str, Lease]] = {}  # By queue id.
@@ -103,7 +103,7 @@ class Leases:
         """Return the lease of a group.
 
         Raises:
-            NotFound: the group has none.
+            NotFound: the group has no lease of the queue.
         """
         lease = self._leases.get((queue.id, group))
         if lease is None or lease.deleted:
@@ -146,7 +146,7 @@ class Leases:
         ownership = self.ownerships[lease]
         ownership.timeout_s = timeout_s
         ownership.on_timeout = on_timeout
-        self._note(lease)
+        self._store_fact(lease)
         self.ownerships.watch(lease)
         return lease
 
@@ -162,17 +162,17 @@ class Leases:
             IllegalState: another owner is alive.
         """
         if self.ownerships.own(lease, owner, connection, False):
-            self._note(lease)
+            self._store_fact(lease)
         self.ownerships.watch(lease)
 
     def leave(self, lease: Lease, owner: str) -> None:
         """Remove the owner of a lease; its messages stay leased for the next owner."""
         if self.ownerships[lease].leave(owner):
-            self._note(lease)
+            self._store_fact(lease)
 
-    def _lost(self, lease: Lease) -> None:
-        """Note that the owner has timed out; release the messages if the terms ask for it."""
-        self._note(lease)
+    def _on_owner_timeout(self, lease: Lease) -> None:
+        """Store that the owner has timed out; release the messages if the terms require it."""
+        self._store_fact(lease)
         if self.ownerships[lease].on_timeout == RELEASE and lease.count():
             self._run(self.release(lease))
 
@@ -185,7 +185,7 @@ class Leases:
         messages: int = MESSAGES_MAX,
         bytes_max: int = BYTES_MAX,
     ) -> Generator[None, None, TakeResult]:
-        """Take messages under the numbers from ``first`` on, at least one if there is one.
+        """Take messages under the numbers from ``first`` on, at least one if one is ready.
 
         ``first`` is the caller's ``next``. If it was taken by an earlier call whose answer was
         lost, return those messages within the same limits and take no more.
@@ -230,21 +230,21 @@ class Leases:
                 raise PreconditionFailed(f"{numbers[-1]} is rejected, but not below {upto}")
             rejected = 0
             for numbers_in_order in self.rejects.in_order(lease, upto, numbers):
-                count_done = 0
-                while count_done < len(numbers_in_order):
-                    yield from self._durable(lease, numbers_in_order[count_done])
-                    chunk = numbers_in_order[count_done : count_done + SLICE_REJECTS]
+                index = 0
+                while index < len(numbers_in_order):
+                    yield from self._wait_durable(lease, numbers_in_order[index])
+                    chunk = numbers_in_order[index : index + SLICE_REJECTS]
                     with self._transaction():
                         count = lease.reject_some(chunk, "rejected")
-                        count_done += count
+                        index += count
                         self._move(lease, chunk[count - 1] + 1)
-                    self._tidy(lease)
+                    self._remove_settled(lease)
                     yield
                     self._check(lease)
-                rejected += count_done
+                rejected += index
             if upto > lease.settled:
                 self._move(lease, upto)
-                self._tidy(lease)
+                self._remove_settled(lease)
             return SettleResult(lease.settled, lease.log.next_offset, rejected)
         finally:
             self._busy.discard(lease)
@@ -252,24 +252,25 @@ class Leases:
     def release(self, lease: Lease, *, forget: bool = False) -> Generator[None, None, int]:
         """Return all unsettled messages to the queue; return their number.
 
-        They go to their places, marked redelivered. With ``forget`` the lease is deleted.
+        They return to their positions, marked redelivered. With ``forget`` the lease is deleted.
         """
         yield from self._begin(lease)
         try:
             count = 0
             upto = lease.log.next_offset
             while lease.settled < upto:
-                yield from self._durable(lease, lease.settled)
+                yield from self._wait_durable(lease, lease.settled)
                 with self._transaction():
                     returned = lease.return_some(upto)
                     if not returned:
                         log.error(
-                            "%r: what is left cannot be read: %d to %d", lease, lease.settled, upto
+                            "%r: leased messages cannot be read: %d to %d",
+                            *(lease, lease.settled, upto),
                         )
                         lease.move(upto)
-                    self._note(lease)
+                    self._store_fact(lease)
                 count += returned
-                self._tidy(lease)
+                self._remove_settled(lease)
                 lease.source.drain()
                 yield
             if forget and not lease.deleted:
@@ -282,7 +283,7 @@ class Leases:
 
     def adopt(self, lease: Lease) -> None:
         """Register the hidden stream of a lease that was loaded with the definitions."""
-        queue_id, group = _source_of(lease)
+        queue_id, group = _read_source(lease)
         self._leases[queue_id, group] = lease
         self._by_queue.setdefault(queue_id, {})[group] = lease
         self.ownerships[lease] = LeaseOwnership()
@@ -300,7 +301,7 @@ class Leases:
             raw = self.vhost.facts.get(_key(lease))
             fields = {} if raw is None else json.loads(raw)
             lease.move(min(fields.pop("settled", 0), lease.log.next_offset))
-            self._tidy(lease)
+            self._remove_settled(lease)
             self.ownerships.restore(lease, fields)
 
     def queue_gone(self, queue: Queue) -> None:
@@ -323,7 +324,7 @@ class Leases:
             raise ResourceError("the disk is full; nothing was leased")
         if source.exclusive_consumer is not None:
             raise IllegalState(f"queue '{source.name}' is in exclusive use")
-        if source.single_active and (source.consumers or self._others(lease)):
+        if source.single_active and (source.consumers or self._has_other_leases(lease)):
             raise IllegalState(f"queue '{source.name}' has a single active consumer")
         size_taken = 0
         while lease.log.next_offset - first < messages and size_taken < bytes_max:
@@ -341,7 +342,7 @@ class Leases:
                 break
             if not count:
                 if source.ready_count:
-                    yield  # They expired or could not be converted; go on with the next.
+                    yield  # The messages expired or could not be converted. Take the next ones.
                     continue
                 break
             if size_taken < bytes_max and lease.log.next_offset - first < messages:
@@ -357,7 +358,7 @@ class Leases:
         last = min(lease.log.next_offset, first + messages)
         next_offset, size = first, 0
         while next_offset < last:
-            yield from self._durable(lease, next_offset)
+            yield from self._wait_durable(lease, next_offset)
             entries = lease.raw_log.read_raw(next_offset, SLICE_SIZE)
             if not entries:
                 return TakeResult(first, last, size)
@@ -371,7 +372,7 @@ class Leases:
             yield
         return TakeResult(first, last, size)
 
-    def _others(self, lease: Lease) -> bool:
+    def _has_other_leases(self, lease: Lease) -> bool:
         """Return True if another group has leased messages of the same queue."""
         return any(other.count() for other in self.of(lease.source) if other is not lease)
 
@@ -396,7 +397,7 @@ class Leases:
         if len(name.encode()) > NAME_BYTES_MAX or name in vhost.queues:
             name = f"{PREFIX}{queue.id}#.{group}"
         arguments = {"x-queue-type": "stream", ARGUMENT: queue.id, ARGUMENT_GROUP: group}
-        lease = vhost.make_hidden(name, arguments)
+        lease = vhost.make_hidden_stream(name, arguments)
         assert isinstance(lease, Lease)
         self.adopt(lease)
         lease.follow(queue, group)
@@ -406,11 +407,11 @@ class Leases:
         """Delete a lease."""
         self._forget(lease)
         if not lease.deleted:
-            self.vhost.remove_hidden(lease)
+            self.vhost.remove_hidden_stream(lease)
 
     def _forget(self, lease: Lease) -> None:
         """Remove a lease from the registry."""
-        queue_id, group = _source_of(lease)
+        queue_id, group = _read_source(lease)
         self.vhost.facts.put(_key(lease), None)
         self.rejects.forget(lease)
         self._leases.pop((queue_id, group), None)
@@ -425,17 +426,17 @@ class Leases:
         try:
             yield from self._begin(lease)
             while lease.count():
-                yield from self._durable(lease, lease.settled)
+                yield from self._wait_durable(lease, lease.settled)
                 end = min(lease.settled + SLICE_REJECTS, lease.log.committed_offset)
                 numbers = list(range(lease.settled, end))
                 with self._transaction():
-                    done = lease.reject_some(numbers, "orphaned")
-                    lease.move(numbers[done - 1] + 1)
+                    count = lease.reject_some(numbers, "orphaned")
+                    lease.move(numbers[count - 1] + 1)
                 yield
         finally:
             self._busy.discard(lease)
             if not lease.deleted:
-                self.vhost.remove_hidden(lease)
+                self.vhost.remove_hidden_stream(lease)
 
     # --- Inside: slices ---------------------------------------------------------------------------
 
@@ -446,7 +447,7 @@ class Leases:
         self._check(lease)
         self._busy.add(lease)
 
-    def _durable(self, lease: Lease, number: int) -> Steps:
+    def _wait_durable(self, lease: Lease, number: int) -> Steps:
         """Wait until the record with a number is durable."""
         self._check(lease)
         while lease.log.committed_offset <= number:
@@ -462,16 +463,16 @@ class Leases:
 
     def _move(self, lease: Lease, settled: int) -> None:
         lease.move(settled)
-        self._note(lease)
+        self._store_fact(lease)
 
-    def _tidy(self, lease: Lease) -> None:
-        """Remove settled records: from memory now, from disk once that is durable."""
-        before = lease.log.memory
+    def _remove_settled(self, lease: Lease) -> None:
+        """Remove settled records, from memory now, from disk once the fact is durable."""
+        memory = lease.log.memory
         lease.raw_log.forget_below(lease.settled, self.vhost.store.appended)
         self.rejects.tidy(lease)
-        lease.memory(before)
+        lease.memory(memory)
 
-    def _note(self, lease: Lease) -> None:
+    def _store_fact(self, lease: Lease) -> None:
         """Store the fact of a lease."""
         fields = {"settled": lease.settled, **self.ownerships[lease].terms()}
         self.vhost.facts.put(_key(lease), json.dumps(fields, separators=(",", ":")).encode())
@@ -479,14 +480,14 @@ class Leases:
     def _run(self, steps: Generator[None, None, object]) -> None:
         """Run an operation without a caller, slice by slice."""
 
-        def go_on(now_ms: int) -> int:
+        def run_step(now_ms: int) -> int:
             try:
                 return now_ms if next(steps, _DONE) is None else 0
             except NotFound:
                 return 0  # The lease was deleted meanwhile.
 
         self._jobs += 1
-        self.vhost.scheduler.put(("lease", self, self._jobs), self.vhost.counters.now_ms, go_on)
+        self.vhost.scheduler.put(("lease", self, self._jobs), self.vhost.counters.now_ms, run_step)
 
 
 class _Transaction:
@@ -505,8 +506,8 @@ class _Transaction:
 _DONE = object()
 
 
-def _source_of(lease: Lease) -> tuple[int, str]:
-    """Return the id of a lease's queue, and its group; 0 and empty where a definition has none."""
+def _read_source(lease: Lease) -> tuple[int, str]:
+    """Return the queue id and the group in a lease's arguments; 0 and "" if they are missing."""
     queue_id, group = lease.arguments.get(ARGUMENT, 0), lease.arguments.get(ARGUMENT_GROUP, "")
     return cast("int", queue_id), cast("str", group)
 

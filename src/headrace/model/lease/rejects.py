@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers of a lease that readers reject before its owner settles.
 
-Readers find malformed messages, but only the owner settles. So a reader leaves a verdict on a range
-it has read: these numbers are rejected, the others are not. A later verdict replaces an earlier one
-in its range; a range may be read and judged again, and nothing is rejected twice. The next settle
-dead-letters the rejected numbers below it.
+Readers find malformed messages, but only the owner settles. So a reader stores a verdict on a range
+that it has read: the numbers that are rejected. A later verdict replaces an earlier one in its
+range, so that a range may be read again. The next settle dead-letters the rejected numbers below
+it.
 
 Verdicts are facts, ``reject/<id of the lease>/<block>``: a bit for each of BLOCK numbers, lowest
-first. A block without rejected numbers has no fact; that of a settled block is removed.
+first. A block without rejected numbers has no fact; the fact of a settled block is removed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from headrace.model.lease.lease import Lease
 
 BLOCK = 1 << 14  # Numbers of one fact.
-MARKED_MAX = 1 << 21  # Rejected, unsettled numbers of one lease.
-JUDGED_MAX = 1 << 20  # Numbers of one verdict.
+REJECTED_MAX = 1 << 21  # Rejected, unsettled numbers of one lease.
+VERDICT_NUMBERS_MAX = 1 << 20  # Numbers of one verdict.
 
 
 class Rejects:
@@ -33,8 +33,8 @@ class Rejects:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
 
-    def judge(self, lease: Lease, first: int, last: int, numbers: Iterable[int]) -> None:
-        """Reject exactly these of the numbers from ``first`` to before ``last``.
+    def set_verdict(self, lease: Lease, first: int, last: int, numbers: Iterable[int]) -> None:
+        """Reject ``numbers``, and no others of the range ``[first, last)``.
 
         Settled numbers are skipped.
 
@@ -50,31 +50,34 @@ class Rejects:
             raise PreconditionFailed(
                 f"{last} is beyond the lease, which ends with {lease.log.next_offset}"
             )
-        if last - first > JUDGED_MAX:
-            raise ResourceError(f"a verdict is on {JUDGED_MAX} numbers at most")
+        if last - first > VERDICT_NUMBERS_MAX:
+            raise ResourceError(f"a verdict is on {VERDICT_NUMBERS_MAX} numbers at most")
         if rejected and not has_dead_letters(lease):
             raise PreconditionFailed(
                 f"queue '{lease.source.name}' has no dead-letter exchange: rejected messages "
                 "would be lost"
             )
         first = max(first, lease.settled)
-        marked: dict[int, bytearray] = {}
+        rejected_bits: dict[int, bytearray] = {}
         for number in rejected:
-            raw = marked.setdefault(number // BLOCK, bytearray(BLOCK // 8))
+            raw = rejected_bits.setdefault(number // BLOCK, bytearray(BLOCK // 8))
             raw[number % BLOCK >> 3] |= 1 << (number & 7)
         changes = {}
-        more = 0
+        growth = 0
         for block in range(first // BLOCK, (max(first, last) + BLOCK - 1) // BLOCK):
             start = block * BLOCK
-            before = self._bits(lease, block)
+            old_bits = self._bits(lease, block)
             low, high = max(first, start) - start, min(last, start + BLOCK) - start
-            span = (1 << high) - (1 << low)
-            after = before & ~span | int.from_bytes(marked.get(block, b""), "little") & span
-            if after != before:
-                changes[block] = after
-                more += after.bit_count() - before.bit_count()
-        if more > 0 and self.count(lease) + more > MARKED_MAX:
-            raise ResourceError(f"{MARKED_MAX} numbers of a lease are rejected in advance at most")
+            mask = (1 << high) - (1 << low)
+            block_bits = int.from_bytes(rejected_bits.get(block, b""), "little")
+            new_bits = old_bits & ~mask | block_bits & mask
+            if new_bits != old_bits:
+                changes[block] = new_bits
+                growth += new_bits.bit_count() - old_bits.bit_count()
+        if growth > 0 and self.count(lease) + growth > REJECTED_MAX:
+            raise ResourceError(
+                f"{REJECTED_MAX} numbers of a lease are rejected in advance at most"
+            )
         values = {_key(lease, block): _value(bits) for block, bits in changes.items()}
         for key, value in values.items():
             self._facts.check(key, value)
@@ -97,10 +100,9 @@ class Rejects:
         return merged
 
     def in_order(self, lease: Lease, upto: int, more: Iterable[int]) -> Iterator[list[int]]:
-        """Yield the rejected numbers below ``upto``, merged with the given ones, in order.
+        """Yield the rejected numbers below ``upto``, merged with ``more``, in order, as lists.
 
-        Each yield is a list of some of them. Between two yields the lease may be settled up to the
-        last number yielded.
+        Between two yields the lease may be settled up to the last number yielded.
         """
         by_block: dict[int, set[int]] = {}
         for number in more:
@@ -114,11 +116,11 @@ class Rejects:
     def count(self, lease: Lease) -> int:
         """Return the number of rejected, unsettled numbers."""
         below = self._bits(lease, lease.settled // BLOCK) & ((1 << lease.settled % BLOCK) - 1)
-        every = sum(
+        total = sum(
             int.from_bytes(value, "little").bit_count()
             for _, value in self._facts.items(_prefix(lease))
         )
-        return every - below.bit_count()
+        return total - below.bit_count()
 
     def tidy(self, lease: Lease) -> None:
         """Remove the facts of settled blocks."""
@@ -141,11 +143,11 @@ class Rejects:
         value = self._facts.get(_key(lease, block)) or b""
         start = block * BLOCK
         return [
-            start + 8 * at + bit
-            for at, octet in enumerate(value)
-            if octet
+            start + 8 * index + bit
+            for index, byte in enumerate(value)
+            if byte
             for bit in range(8)
-            if octet >> bit & 1
+            if byte >> bit & 1
         ]
 
     def _bits(self, lease: Lease, block: int) -> int:

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The jobs of one virtual host: running ones, and the results of finished ones.
 
-A named job is done once, however often it is requested: while it runs, a repeated request waits
-for it; afterwards it gets the result. The result is a fact of the job's own transaction, so it
-is known exactly if the messages have moved. The latest ``KEPT_MAX`` results are remembered. A
-failed job is not: a repeated request tries again.
+A named job is done once, however often it is requested. While it runs, a repeated request waits for
+it; afterwards a repeated request gets the result. The result is a fact of the job's own
+transaction, so it exists exactly if the messages have moved. The latest ``KEPT_MAX`` results are
+remembered. A failed job is not remembered: a repeated request starts it again.
 
     fact    ``errand/<name>``: {"n", "at_ms", "what", "did"}; the highest ``n`` is the latest
 
-A job runs while a connection waits for it; if all are gone before it is decided, it is undone.
+A job runs while a connection waits for it. If all of them close before the decision, the job is
+undone.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ KEPT_MAX = 1000  # Remembered results.
 FAILED_MAX = 100  # Failed jobs that are remembered until the broker stops.
 RUNNING_MAX = 16  # Jobs at once.
 
-OPERATOR = 0  # In place of a connection's number: the job goes on until it is cancelled.
+OPERATOR = 0  # In place of a connection's number: the job runs until it is cancelled.
 DRY = "dry"  # State of a job that was a dry run.
 FAILED = "failed"
 
@@ -56,14 +57,14 @@ class JobRun:
         self.request = request
         self.job = job
         self.dry = dry
-        self.watchers: set[int] = set()  # Numbers of the connections that wait for it.
+        self.close_listeners: set[int] = set()  # Numbers of the connections that wait for it.
         self.result: MoveResult | None = None
         self.error: ModelError | None = None
         self.steps: Generator[None, None, MoveResult] | None = None
 
     @property
-    def over(self) -> bool:
-        """True if it is finished."""
+    def is_finished(self) -> bool:
+        """True if the job has a result or an error."""
         return self.result is not None or self.error is not None
 
     def answer(self) -> dict[str, object]:
@@ -88,7 +89,7 @@ class JobRun:
 
 
 class _JobFact(TypedDict):
-    """The result of a job, as its fact has it; the names are those of the stored JSON."""
+    """The fact with the result of a job, by the names of the stored JSON."""
 
     n: int  # Increases with each finished job.
     at_ms: int
@@ -106,8 +107,8 @@ class Jobs:
         # Returns True for the number of an open connection.
         self.is_open: Callable[[int], object] = lambda _: True
         self._running: dict[str, JobRun] = {}
-        self._over: dict[str, JobRun] = {}  # Finished ones without a fact.
-        self._numbers: dict[str, int] | None = None  # Of remembered ones, the latest last.
+        self._finished: dict[str, JobRun] = {}  # Finished jobs without a fact.
+        self._numbers: dict[str, int] | None = None  # Numbers of facts by name, the latest last.
         self._unnamed = 0
 
     def __len__(self) -> int:
@@ -121,7 +122,7 @@ class Jobs:
         """Return a running job, or a result; None if the name is unknown.
 
         Raises:
-            IllegalState: the name is another job's.
+            IllegalState: another job has the name.
         """
         run = self._running.get(name)
         if run is not None:
@@ -139,30 +140,30 @@ class Jobs:
         """Start a job; without a name its result is not remembered.
 
         Raises:
-            ResourceError: too many are running.
+            ResourceError: too many jobs are running.
         """
         if len(self._running) >= RUNNING_MAX:
             raise ResourceError(f"{RUNNING_MAX} jobs are running already")
         if not name:
             self._unnamed += 1
         run = JobRun(name, request, job, dry)
-        run.watchers.add(watcher)
+        run.close_listeners.add(watcher)
         key = name or f"\0{self._unnamed}"
-        remember = None if dry or not name else self._remembering(run)
+        remember = None if dry or not name else self._make_remember(run)
         run.steps = job.run(remember)
         self._running[key] = run
-        self._over.pop(name, None)
+        self._finished.pop(name, None)
         vhost = self.vhost
 
-        def go_on(now_ms: int) -> int:
+        def run_step(now_ms: int) -> int:
             return now_ms + 1 if self._step(key, run) else 0
 
-        vhost.scheduler.put(("job", self, key), vhost.counters.now_ms, go_on)
+        vhost.scheduler.put(("job", self, key), vhost.counters.now_ms, run_step)
         return run
 
     def describe(self, name: str) -> tuple[JobRequest, dict[str, object]] | None:
         """Return the request under a name and its progress; None if it is unknown."""
-        run = self._running.get(name) or self._over.get(name)
+        run = self._running.get(name) or self._finished.get(name)
         if run is not None:
             return run.request, run.describe()
         kept = self._stored(name)
@@ -190,11 +191,11 @@ class Jobs:
         """Run the next slice; return False if it was the last."""
         job, steps = run.job, run.steps
         assert steps is not None
-        watchers = run.watchers
+        close_listeners = run.close_listeners
         if (
             job.state == CHOOSING
-            and OPERATOR not in watchers
-            and not any(map(self.is_open, watchers))
+            and OPERATOR not in close_listeners
+            and not any(map(self.is_open, close_listeners))
         ):
             job.cancel("no client waits for the job any more")
         try:
@@ -211,12 +212,12 @@ class Jobs:
         run.steps = None
         del self._running[key]
         if run.name and (run.dry or run.error is not None):
-            self._over[run.name] = run
-            while len(self._over) > FAILED_MAX:
-                del self._over[next(iter(self._over))]
+            self._finished[run.name] = run
+            while len(self._finished) > FAILED_MAX:
+                del self._finished[next(iter(self._finished))]
         return False
 
-    def _remembering(self, run: JobRun) -> Callable[[MoveResult], dict[bytes, bytes | None]]:
+    def _make_remember(self, run: JobRun) -> Callable[[MoveResult], dict[bytes, bytes | None]]:
         """Return the function that makes the facts of a job's decision."""
 
         def remember(result: MoveResult) -> dict[bytes, bytes | None]:

@@ -64,7 +64,7 @@ class MoveResult(NamedTuple):
     selected: int  # Messages that the selector accepts.
     done: int  # Moved, copied or deleted.
     skipped: dict[str, int]  # Selected messages that stay, by reason.
-    to: dict[str, int]  # By target queue; with a dry run, as planned.
+    to: dict[str, int]  # Counts by target queue; planned ones in a dry run.
     next: int  # Position to continue from.
     last: int  # The last position of the job.
 
@@ -128,7 +128,7 @@ class Job:
         self._last = end if last is None else min(last, end)
         self._returned: list[Message] = []
         if not isinstance(source, Stream):
-            self._returned = source.ready.returned_within(first, self._last)
+            self._returned = source.ready.requeued_between(first, self._last)
         self._holder = Consumer(source, "", False)
         self._copies = PreparedCopies(vhost, source, self._holder)
         self._batch: list[SelectedMessage] = []
@@ -307,7 +307,7 @@ class Job:
             if message.deliveries:
                 begin_anew(self.vhost, copy)
             if content is None or content.expiration is None:
-                copy.deadline_ms = 0  # It was the source queue's.
+                copy.deadline_ms = 0  # The deadline came from the source queue's TTL.
             if not queued and content is not None:
                 copy.priority = content.priority  # Streams have no priorities.
             self._rooms.setdefault(target, TargetRoom(target)).add(copy)
@@ -418,13 +418,13 @@ def load_copy(vhost: Host, message: Message) -> Message | None:
         store.load(message)
     except OSError:
         return None
-    twin = new_message(message.data, message.address_len, message.body_size)
-    twin.parts = message.parts
-    twin.flags = message.flags
+    message_copy = new_message(message.data, message.address_len, message.body_size)
+    message_copy.parts = message.parts
+    message_copy.flags = message.flags
     for name in ("seq", "priority", "deadline_ms", "publisher", "deliveries"):
-        setattr(twin, name, getattr(message, name))
+        setattr(message_copy, name, getattr(message, name))
     store.page_out(message)
-    return twin
+    return message_copy
 
 
 def seq_of(message: Message) -> int:

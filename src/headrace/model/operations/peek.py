@@ -39,8 +39,8 @@ class PeekedMessage(NamedTuple):
     """A message that is shown."""
 
     message: Message  # In memory; read only.
-    arrived_ms: int  # When it arrived; 0 if unknown.
-    due_ms: int = 0  # When it will be routed, if delayed.
+    arrived_ms: int  # The time of arrival; 0 if unknown.
+    due_ms: int = 0  # The time of routing, if it is delayed; else 0.
 
 
 class Peek:
@@ -79,7 +79,7 @@ class Peek:
             if isinstance(source, GroupedQueue):
                 self._later = AssignedGroups(source)
         else:
-            self._returned = source.ready.returned_within(first, self._last)
+            self._returned = source.ready.requeued_between(first, self._last)
 
     def run(self) -> Generator[PeekedMessage | None, None, None]:
         """Yield each selected message, and None for each other one."""
@@ -133,7 +133,7 @@ class Peek:
 
     def _next_in_order(self, cursor: Cursor) -> list[Message]:
         """Return the next messages in delivery order."""
-        messages: list[Message] = self._source.ready.coming(cursor, self._last, READ_SIZE)
+        messages: list[Message] = self._source.ready.read_unseen(cursor, self._last, READ_SIZE)
         later = self._later
         if not messages and later is not None and later.begin():
             self._cursor = self._source.ready.new_cursor(True)
@@ -254,7 +254,7 @@ class PositionSearch:
         self.first = source.ready.first_position(source.counters.next_seq)
         self.end = source.counters.next_seq
         self._source = source
-        self._returned = source.ready.returned_within(self.first, self.end)
+        self._returned = source.ready.requeued_between(self.first, self.end)
 
     def at_or_after(self, position: int) -> Message | None:
         """Return the first ready message at or after a position."""

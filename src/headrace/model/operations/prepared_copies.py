@@ -42,7 +42,7 @@ class SelectedMessage(NamedTuple):
     """A selected message."""
 
     source: Message | None  # Withdrawn, unless the source keeps it.
-    copy: Message | None  # In memory; None if it is deleted.
+    copy: Message | None  # The copy in memory; None if the message is deleted.
     queue: Queue | None  # The target.
     lasting: bool  # True if the copy is persistent.
     paged: bool  # True if the message was paged out.
@@ -55,9 +55,9 @@ class CopyBatch:
 
     def __init__(self) -> None:
         self.xid = b""  # Empty if nothing of it is stored.
-        self.first_seq = 0  # Of the copies, whose seqs are consecutive.
+        self.first_seq = 0  # The seq of the first copy; seqs are consecutive.
         self.items = bytearray()
-        self.queues: list[Queue] = []  # Of each copy.
+        self.queues: list[Queue] = []  # The queue of each copy.
         self.loose: dict[int, Message] = {}  # Copies that are not stored.
         # Withdrawn messages; parallel to the copies, if there are any.
         self.withdrawn: list[Message] = []

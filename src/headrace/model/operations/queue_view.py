@@ -30,7 +30,7 @@ from headrace.model.errors import PreconditionFailed
 from headrace.model.operations.peek import read_position, start_position
 from headrace.model.queue_kinds.multi_queue import MultiQueue
 
-ARGUMENT = "x-browse"  # Of a consumer that browses instead of consuming.
+ARGUMENT = "x-browse"  # The argument of a consumer that browses instead of consuming.
 READ_SIZE = 262144  # Bytes prepared for a reader at a time.
 SELECT_SIZE = 1 << 20  # Bytes that a selector scans in one turn without a match.
 SELECT_READ = 65536  # Bytes that a selector scans in one read.
@@ -51,7 +51,7 @@ class QueueView(Stream):
             vhost=source.vhost,
         )
         self.source = source
-        self.ends: dict[Consumer, int] = {}  # Where each reader's range ends.
+        self.ends: dict[Consumer, int] = {}  # The end of each reader's range.
         self.ahead: dict[Consumer, Any] = {}  # Requeued messages in each reader's range.
 
     def message_count(self) -> int:
@@ -79,7 +79,7 @@ class QueueView(Stream):
         last = read_position(self.source, consumer.arguments, "x-stream-last", end)
         self.cursors[consumer] = first
         self.ends[consumer] = min(end, last)
-        self.ahead[consumer] = self.source.ready.returned_within(first, last)
+        self.ahead[consumer] = self.source.ready.requeued_between(first, last)
 
     def add_consumer(self, consumer: Consumer) -> None:
         if not consumer.browses:
@@ -121,7 +121,9 @@ class QueueView(Stream):
             if not batch:
                 batch = self.prepare(consumer)
                 if consumer.scanning:
-                    self.vhost.scheduler.put(("look", self), self.counters.now_ms + 1, self.go_on)
+                    self.vhost.scheduler.put(
+                        ("look", self), self.counters.now_ms + 1, self.drain_again
+                    )
                     return
                 if not batch:
                     self.remove_consumer(consumer)

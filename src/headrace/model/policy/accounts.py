@@ -29,7 +29,7 @@ class Account:
     name: str
     password_hash: str = field(repr=False)
     tags: tuple[str, ...] = ()
-    scram: ScramKeys | None = None  # None if the password was set by a version without SCRAM.
+    scram: ScramKeys | None = None  # None for a password set by a version without SCRAM.
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,10 @@ class Snapshot:
 
     accounts: dict[str, Account] = field(default_factory=dict)
     vhosts: dict[str, int] = field(default_factory=dict)  # Name to id; ids are never reused.
-    # By user and virtual host.
+    # Permissions by user and virtual host.
     permissions: dict[tuple[str, str], Permission] = field(default_factory=dict)
     parameters: dict[Key, Json] = field(default_factory=dict)
-    # By user, virtual host, exchange.
+    # Topic permissions by user, virtual host and exchange.
     topic_permissions: dict[tuple[str, str, str], TopicPermission] = field(default_factory=dict)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 QUORUM_DELIVERY_LIMIT = 20  # Default of quorum queues.
 LENGTHS = frozenset({"x-max-length", "x-max-length-bytes"})
-# With these an operator policy's length would be no limit.
+# Overflow policies under which an operator policy's length would not be a limit.
 UNBOUNDED = ("none", "flow-control", "flow-to-disk")
 INSTEAD = "reject-publish"  # Loses no confirmed message.
 OWN_PREFIXES = (SERVICES, "amq.rabbitmq.")

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAME_BYTES_MAX = 255
-KEYS_MAX = 64  # Of one policy.
-KEY_CHARACTERS_MATCHED = 64  # Of a misspelt key.
+KEYS_MAX = 64  # Keys of one policy.
+KEY_CHARACTERS_MATCHED = 64  # Characters of a misspelt key.
 DEFINITION_CHARACTERS_MAX = 65536
-POLICIES_MAX = 1024  # Of one virtual host; as many operator policies.
+POLICIES_MAX = 1024  # Policies of one virtual host, and as many operator policies.
 PRIORITY_MAX = (1 << 31) - 1
 
 COMPONENT = "policy"
@@ -251,7 +251,7 @@ def _smaller(argument: str, limit: object, other_limit: object) -> object:
     """Return the stricter of two limits; a negative one means no limit."""
     is_age = argument in ("x-max-age", "x-local-max-age")
     first, second = [(age_ms(str(v)) or -1) if is_age else number(v) for v in (limit, other_limit)]
-    if argument in _THRESHOLDS:  # For these, 0 means no limit.
+    if argument in _THRESHOLDS:  # 0 means no limit for a threshold.
         first, second = first or -1, second or -1
     if first < 0 or second < 0:
         return other_limit if first < 0 else limit

@@ -12,7 +12,7 @@ class RateLimit:
     def __init__(self, rate: int) -> None:
         """``rate`` is at least 1."""
         self.rate = rate
-        self._due_ms = 0.0  # When the work done so far is paid off.
+        self._due_ms = 0.0  # The time at which the work so far is within the rate.
 
     def spend(self, count: int, now_ms: int) -> int:
         """Count ``count`` units; return the milliseconds to wait before the next."""

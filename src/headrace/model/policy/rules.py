@@ -37,7 +37,7 @@ USER_LIMITS = "user-limits"
 GLOBAL = "global"  # Parameters that no code reads, except ``CLUSTER_NAME``.
 CLUSTER_NAME = "cluster_name"  # Clients get its value.
 CLUSTER_NAME_BYTES_MAX = 255
-GLOBAL_CHARACTERS_MAX = 65536  # Of the JSON of a value.
+GLOBAL_CHARACTERS_MAX = 65536  # Characters of a value's JSON.
 GLOBALS_MAX = 1000
 
 NUMBER_MAX = (1 << 53) - 1  # Integers that every JSON reader keeps exact.

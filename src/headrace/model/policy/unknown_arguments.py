@@ -200,7 +200,7 @@ def with_numbers(arguments: Mapping[str, object]) -> Mapping[str, object]:
     return {**arguments, **{name: number for name, number in numbers.items() if number is not None}}
 
 
-def judge_exchange(
+def check_exchange_arguments(
     arguments: Mapping[str, object], allowed: Container[str], subject: str, mode: str
 ) -> None:
     """Refuse, log or ignore the arguments that an exchange type does not have.
@@ -220,7 +220,7 @@ def judge_exchange(
             raise InvalidArgument(text)
 
 
-def judge_binding(
+def check_binding_arguments(
     arguments: Mapping[str, object], allowed: Container[str], subject: str, mode: str
 ) -> None:
     """Refuse, log or ignore the arguments that a binding's exchange does not read.

@@ -28,13 +28,13 @@ cdef class Browsing:
                    message=Message)
     cdef int drain_selective(self) except -1
     @cython.locals(other=Consumer, verdict=cython.int, consumers=ConsumerRound)
-    cdef Consumer choose(self, Consumer consumer, Message message)
+    cdef Consumer choose_consumer(self, Consumer consumer, Message message)
     @cython.locals(queue=Queue, ready=ReadyList, consumers=ConsumerRound, cursor=Cursor,
                    message=Message, paged=cython.bint, verdict=cython.int)
     cdef Message seek(self, Consumer consumer)
     @cython.locals(looks=cython.longlong)
-    cdef Py_ssize_t effort(self, Message message, bint paged) except -1
-    cdef int judge(self, Consumer consumer, Message message) except -1
+    cdef Py_ssize_t count_looks(self, Message message, bint paged) except -1
+    cdef int evaluate(self, Consumer consumer, Message message) except -1
     @cython.locals(queue=Queue)
     cdef int end_scan(self, Consumer consumer, bint complete) except -1
     @cython.locals(consumer=Consumer, cursor=Cursor)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Consumers that read a queue without popping its head: browsers, and consumers that filter.
 
-Browsing. A browser is shown messages at their positions, and acquires none.
+Browsing. A browser gets messages at their positions, and acquires none.
 
 Filtering. A consumer that passes messages over (a selector, no-local) acquires from the middle of
 the queue. It looks at each message once, and once more when that was requeued. It passes over
 ``LOOKS_MAX`` messages in a row, fewer large ones, and continues a moment later.
 
-Each has a cursor, which the ready list keeps up to date.
+Browsers and filters have a cursor, which the ready list keeps up to date.
 """
 
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.model.contents import Contents
     from headrace.model.queue.queue import Queue
 
-LOOKS_MAX = 512  # Looks of one cursor in a row; a message passed over is one look or more.
+LOOKS_MAX = 512  # Looks of one cursor in a row; a message passed over counts for at least one.
 PAGED_LOOKS = 16  # Looks that a message loaded from the disk counts for.
 LOOK_BYTES = 1024  # Bytes of properties and headers that count for one look more.
 LOOK_PAUSE_MS = 1  # Pause after ``LOOKS_MAX``.
@@ -37,7 +37,7 @@ class Browsing:
         self.browsers: list[Consumer] = []
         self.filters: list[Consumer] = []
         self.resting: list[Consumer] = []  # Filters at the end of the queue, during a drain.
-        self.closing = 0  # Filters that end at the end of the queue.
+        self.closing = 0  # The number of filters that end at the end of the queue.
 
     def clear(self) -> None:
         """Forget all consumers."""
@@ -89,7 +89,7 @@ class Browsing:
             message = queue.dequeue()
             if message is None:
                 break
-            consumer = self.choose(consumer, message)
+            consumer = self.choose_consumer(consumer, message)
             if consumer is None:
                 queue.reinsert(message)
             else:
@@ -102,11 +102,11 @@ class Browsing:
             self.end_closing()
         ready.sweep_if_stale()
 
-    def choose(self, consumer: Consumer, message: Message) -> Consumer | None:
+    def choose_consumer(self, consumer: Consumer, message: Message) -> Consumer | None:
         """Return the consumer that accepts a message: ``consumer``, or another with room.
 
-        A consumer without room for this message is parked: smaller messages must not overtake it
-        for ever. Filters are left out, since each seeks its own messages.
+        A consumer without room for this message is parked, so that smaller messages do not overtake
+        the message for ever. Filters are skipped, since each seeks its own messages.
         """
         other: Consumer
         consumers = self.queue.round
@@ -130,7 +130,7 @@ class Browsing:
     def seek(self, consumer: Consumer) -> Message | None:
         """Return the next message that a filter accepts, in memory, without popping it.
 
-        If there is none the consumer leaves the round: parked without room, or resting.
+        Without such a message the consumer leaves the round: parked without room, or resting.
         """
         queue = self.queue
         ready = queue.ready
@@ -138,7 +138,7 @@ class Browsing:
         assert consumers is not None
         assert cursor is not None
         while True:
-            message = ready.following(cursor)
+            message = ready.peek_unseen(cursor)
             if message is None or cursor.looks >= LOOKS_MAX:
                 self.end_scan(consumer, message is None)
                 consumers.deactivate(consumer)
@@ -151,8 +151,8 @@ class Browsing:
             if paged and not queue.load(message):
                 ready.withdraw(message)
                 continue
-            cursor.looks += self.effort(message, paged)
-            verdict = self.judge(consumer, message)
+            cursor.looks += self.count_looks(message, paged)
+            verdict = self.evaluate(consumer, message)
             if verdict == 1:
                 ready.pass_over(cursor, message)
                 cursor.looks = 0
@@ -165,15 +165,15 @@ class Browsing:
                 return None
             ready.pass_over(cursor, message)
 
-    def effort(self, message: Message, paged: int) -> int:
-        """Return how many looks a message counts for."""
+    def count_looks(self, message: Message, paged: int) -> int:
+        """Return the number of looks that a message counts for."""
         looks = PAGED_LOOKS if paged else 1
         if message.data is not None and len(message.data) > message.body_size:
             looks += (len(message.data) - message.body_size) // LOOK_BYTES
         return looks
 
-    def judge(self, consumer: Consumer, message: Message) -> int:
-        """Return 1 if a consumer accepts a message, 0 if never, 2 if it has no room for it now."""
+    def evaluate(self, consumer: Consumer, message: Message) -> int:
+        """Return 1 if a consumer accepts a message, 0 if never, 2 if it lacks room for it now."""
         if consumer.no_local and consumer.publisher == message.publisher:
             return 0
         if consumer.selector is not None:
@@ -185,28 +185,28 @@ class Browsing:
         return consumer.accepts(message)
 
     def end_scan(self, consumer: Consumer, complete: bool) -> None:
-        """End a scan: at the end of the queue (``complete``), or to continue it after a pause."""
+        """End a scan at the end of the queue (``complete``), or interrupt it for a pause."""
         queue = self.queue
         if consumer.cursor is not None:
             consumer.cursor.looks = 0
         if not complete:
             consumer.scanning = True
-            hosted = queue.vhost is not None
-            if hosted:
-                when_ms = queue.counters.now_ms + LOOK_PAUSE_MS
-                queue.vhost.scheduler.put(("look", queue), when_ms, self.go_on)
+            has_scheduler = queue.vhost is not None
+            if has_scheduler:
+                due_ms = queue.counters.now_ms + LOOK_PAUSE_MS
+                queue.vhost.scheduler.put(("look", queue), due_ms, self.continue_scans)
             else:
                 queue.wake()
         elif consumer.scanning:
             consumer.scanning = False
             consumer.on_scan_end()
 
-    def go_on(self, now_ms: int) -> int:
+    def continue_scans(self, now_ms: int) -> int:
         """Continue the scans of the filters."""
         self.queue.drain()
         for consumer in list(self.filters):
             if consumer.scanning and not consumer.can_take():
-                self.end_scan(consumer, True)  # It has no more room.
+                self.end_scan(consumer, True)  # The consumer has no room.
         return 0
 
     def end_closing(self) -> None:
@@ -216,7 +216,7 @@ class Browsing:
             if (
                 consumer.auto_close
                 and cursor is not None
-                and self.queue.ready.following(cursor) is None
+                and self.queue.ready.peek_unseen(cursor) is None
             ):
                 self.queue.remove_consumer(consumer)
                 consumer.ended()
@@ -235,7 +235,7 @@ class Browsing:
             self.queue.exclusive_consumer = consumer
 
     def remove_browser(self, consumer: Consumer) -> None:
-        """Show a consumer nothing more."""
+        """Remove a browser and its cursor."""
         if consumer in self.browsers:
             self.browsers.remove(consumer)
             if consumer.cursor is not None:
@@ -243,13 +243,13 @@ class Browsing:
                 consumer.cursor = None
 
     def show_all(self) -> None:
-        """Show every browser with room the messages that it has not seen."""
+        """Deliver unseen messages to all browsers while they have room."""
         for consumer in list(self.browsers):
             if consumer.cursor is not None:
                 self.show(consumer)
 
     def show(self, consumer: Consumer) -> None:
-        """Show one browser the messages that it has not seen, while it has room."""
+        """Deliver unseen messages to one browser while it has room."""
         queue = self.queue
         ready = queue.ready
         cursor = consumer.cursor
@@ -259,7 +259,7 @@ class Browsing:
                 consumer.parked = True
                 self.end_scan(consumer, True)
                 return
-            message = ready.following(cursor)
+            message = ready.peek_unseen(cursor)
             if message is None:
                 self.end_scan(consumer, True)
                 if consumer.auto_close:
@@ -272,16 +272,16 @@ class Browsing:
                 continue
             verdict = 1
             if consumer.selective or consumer.filters:
-                verdict = self.judge(consumer, message)
+                verdict = self.evaluate(consumer, message)
                 if verdict == 2:
-                    consumer.parked = True  # Until there is room for it.
+                    consumer.parked = True  # The message waits for room.
                     self.end_scan(consumer, True)
                     return
             ready.pass_over(cursor, message)
             if verdict == 0:
                 if paged:
                     queue.page_out(message)
-                cursor.looks += self.effort(message, paged)
+                cursor.looks += self.count_looks(message, paged)
                 if cursor.looks >= LOOKS_MAX:
                     self.end_scan(consumer, False)
                     return

@@ -21,43 +21,56 @@ if TYPE_CHECKING:
 
 
 class DeadLetterSender:
-    """Sends the dead letters of one queue; keeps those that must arrive until they have."""
+    """Sends the dead letters of one queue.
+
+    With dead-lettering at least once, a message stays in the queue until its dead letter arrived.
+    """
 
     def __init__(self, queue: "Queue") -> None:
         self.queue = queue
 
     def has_exchange(self) -> bool:
-        """Return True if dead letters of the queue go anywhere."""
+        """Return True if the queue has a dead-letter exchange or an alternate exchange."""
         queue = self.queue
         if queue.dead_letter_exchange is None and queue.alternate_exchange is None:
             return False
         return queue.vhost is not None
 
     def begin(self, message: Message) -> bool:
-        """Begin a transaction, if one is needed; the caller calls :meth:`end` if true."""
+        """Begin a store transaction for a durable message.
+
+        Return True if the caller must call :meth:`end`.
+        """
         if not self.has_exchange() or not message.position or message.flags & C_SCRATCH:
             return False
         return bool(self.queue.vhost.dead_letters.begin())
 
     def begin_batch(self) -> bool:
-        """Let the dead letters that follow share a transaction; :meth:`end` follows if true."""
+        """Begin a store transaction for several dead letters.
+
+        Return True if the caller must call :meth:`end`.
+        """
         return self.has_exchange() and bool(self.queue.vhost.dead_letters.join_transaction())
 
     def end(self) -> None:
-        """End the transaction."""
+        """Commit the transaction of :meth:`begin` or :meth:`begin_batch`."""
         self.queue.vhost.dead_letters.end()
 
     def defer(self, message: Message, reason: str) -> bool:
-        """Postpone a dead letter for a moment if there are very many; return True if postponed.
+        """Postpone a dead letter if too many were sent in this millisecond.
 
-        In the journal the message stays in the queue until the dead letter is sent.
+        Return True if it was postponed. In the journal the message stays in the queue until the
+        dead letter is sent.
         """
         if not self.has_exchange():
             return False
         return bool(self.queue.vhost.dead_letters.postpone(self.queue, message, reason))
 
     def dead_letter(self, message: Message, reason: str) -> None:
-        """Send a dead letter and remove the message; keep it if it must arrive and has not yet."""
+        """Send a dead letter and remove its message.
+
+        A dead letter that must arrive, and has not, is kept and retried.
+        """
         queue = self.queue
         begun = self.begin(message)
         try:
@@ -72,7 +85,7 @@ class DeadLetterSender:
                 self.end()
 
     def retry(self, message: Message, reason: str) -> bool:
-        """Send a dead letter that was kept; return True if it has arrived."""
+        """Send a kept dead letter again; return True if it arrived."""
         begun = self.begin(message)
         try:
             if not self.publish(message, reason):
@@ -85,12 +98,12 @@ class DeadLetterSender:
         return True
 
     def count_arrival(self) -> None:
-        """Count a dead letter that had to arrive, and has."""
+        """Count the arrival of a dead letter under the strategy at-least-once."""
         if self.queue.dead_letter_at_least_once and self.queue.dead_letter_exchange is not None:
             self.queue.counters.deaths["dead_confirmed"] += 1
 
     def publish(self, message: Message, reason: str) -> bool:
-        """Publish a dead letter; return False if it must arrive, and has not yet."""
+        """Publish a dead letter; return False if it must arrive, and has not."""
         if not self.has_exchange():
             return True
         queue = self.queue
@@ -103,7 +116,7 @@ class DeadLetterSender:
         return arrived or not queue.dead_letter_at_least_once
 
     def send_unconvertible(self, message: Message, text: str) -> None:
-        """Dead-letter a message that a consumer could not be sent, with the reason."""
+        """Dead-letter a message that cannot be converted for a consumer; ``text`` is the cause."""
         queue = self.queue
         begun = self.begin(message)
         try:

@@ -2,20 +2,20 @@
 """Delivery counts: how often messages were requeued, in queues with a delivery limit.
 
 Consumers get the count in the header ``x-delivery-count``. The count is kept with the message in
-memory, and for persistent messages in the journal: a delivery is noted there as one more requeue,
-unless the message is settled. So a message that was unacked when the broker was killed or stopped
-counts as requeued.
+memory, and for persistent messages in the journal. The journal counts a delivery as one more
+requeue until the message is settled. So a message that was unacked when the broker was killed or
+stopped counts as requeued.
 
 The first delivery of a message does not wait for its note, which is written with the next group;
 otherwise a consumer with a prefetch of 1 would get one message with each sync of the disk. Every
 later delivery waits until its note is durable. A message whose first note was lost is marked
-redelivered when it is recovered, so that its next delivery waits. Of a message that crashes the
-broker each time, at most the first try is not counted.
+redelivered when it is recovered, so that its next delivery waits. If a message crashes the broker
+on each delivery, at most the first delivery is not counted.
 
 The limit, ``x-delivery-limit``, is enforced by ``requeue`` of `headrace.model.queue.queue`.
 
-The same notes have the time of a message's next try (`retry_backoff`), and the reason of its death
-while its dead letter is undelivered (`headrace.model.vhost.at_least_once`).
+The same notes hold the time of a message's next delivery (`retry_backoff`), and the reason of its
+death while its dead letter is undelivered (`headrace.model.vhost.at_least_once`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 HEADER = "x-delivery-count"
 COUNT_MAX = 255  # Requeues that are counted for one message.
 
-# The notes 1 to 4, in place of a time, mean that the message died, and why.
+# A note of 1 to 4 in place of a time is the reason of the message's death, as an index plus one.
 DEATHS = (REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT)
 
 

@@ -10,11 +10,11 @@ cdef class DeliveryMark:
     cdef Store store
     cdef unsigned int queue_id
     cdef bint notes_each
-    cdef readonly unsigned long long reserved
-    cdef readonly unsigned long long reserving
-    cdef unsigned long long reserving_at
+    cdef readonly unsigned long long durable_seq
+    cdef readonly unsigned long long pending_seq
+    cdef unsigned long long pending_log_position
 
     cpdef note_each(self, bint notes_each)
     cdef int reserve(self, unsigned long long seq) except -1
-    @cython.locals(reserved=cython.ulonglong)
+    @cython.locals(durable_seq=cython.ulonglong)
     cdef unsigned long long reserve_for(self, unsigned long long seq) except? 0

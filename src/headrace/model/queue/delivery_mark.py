@@ -19,33 +19,33 @@ class DeliveryMark:
     def __init__(self, store: Store, queue_id: int) -> None:
         self.store = store
         self.queue_id = queue_id
-        self.notes_each = False  # True with a delivery limit; then nothing is reserved.
-        self.reserved = 0  # Position up to which the mark is durable.
-        self.reserving = 0  # Position of the mark that is being written.
-        self.reserving_at = 0  # Log position at which that mark is durable.
+        self.notes_each = False  # True with a delivery limit: each delivery gets a note instead.
+        self.durable_seq = 0  # Position up to which the mark is durable.
+        self.pending_seq = 0  # Position of the mark that is being written.
+        self.pending_log_position = 0  # Log position at which ``pending_seq`` is durable.
 
     def note_each(self, notes_each: bool) -> None:
         """Set whether the queue notes each delivery."""
         self.notes_each = notes_each
         if notes_each:
-            self.reserved = 0
+            self.durable_seq = 0
 
     def reserve(self, seq: int) -> None:
         """Write a mark that is ``RESERVATION`` positions ahead of ``seq``."""
-        self.reserving = seq + RESERVATION
-        self.store.note_delivered(self.queue_id, self.reserving)
-        self.reserving_at = self.store.appended
+        self.pending_seq = seq + RESERVATION
+        self.store.note_delivered(self.queue_id, self.pending_seq)
+        self.pending_log_position = self.store.appended
 
     def reserve_for(self, seq: int) -> int:
         """Mark a delivery; return the log position that it waits for, 0 for none.
 
-        A delivery rarely waits: the mark is usually durable before.
+        A delivery rarely waits, because the mark is usually durable beforehand.
         """
-        reserved = self.reserved
-        if self.reserving > reserved and self.store.synced >= self.reserving_at:
-            reserved = self.reserving
+        durable_seq = self.durable_seq
+        if self.pending_seq > durable_seq and self.store.synced >= self.pending_log_position:
+            durable_seq = self.pending_seq
             if not self.notes_each:
-                self.reserved = reserved
-        if seq + (RESERVATION >> 1) > self.reserving:
+                self.durable_seq = durable_seq
+        if seq + (RESERVATION >> 1) > self.pending_seq:
             self.reserve(seq)
-        return self.reserving_at if seq > reserved else 0
+        return self.pending_log_position if seq > durable_seq else 0

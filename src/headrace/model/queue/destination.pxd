@@ -32,16 +32,16 @@ cdef class Consumer:
     cpdef int accepts(self, Message message) except -1
     cpdef deliver(self, Message message)
     cdef int put(
-        self, const unsigned char* d, Py_ssize_t start, Py_ssize_t address_len, Py_ssize_t end,
+        self, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t address_len, Py_ssize_t end,
         int redelivered,
     ) except -1
     cpdef bint lags(self) except -1
-    cpdef bint pours(self) except -1
+    cpdef bint takes_records(self) except -1
     cdef int put_record(
-        self, const unsigned char* d, Py_ssize_t start, Py_ssize_t address_len, Py_ssize_t end,
+        self, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t address_len, Py_ssize_t end,
         unsigned long long offset, unsigned long long arrived_ms,
     ) except -1
-    cpdef redelivers(self)
+    cpdef on_redelivery(self)
     cpdef hold(self, unsigned long long position)
     cpdef cancelled(self)
     cpdef on_scan_end(self)
@@ -51,8 +51,8 @@ cdef class Consumer:
 @cython.final
 cdef class ConsumerRound:
     cdef Counters counters
-    cdef long long stalled_ms
-    cdef long long waited_ms
+    cdef long long stalled_since_ms
+    cdef long long stalled_total_ms
     cdef public list consumers
     cdef public list active
     cdef Py_ssize_t next_index
@@ -70,7 +70,7 @@ cdef class ConsumerRound:
     cdef int clear(self) except -1
     @cython.locals(active=list, n=Py_ssize_t, consumer=Consumer)
     cdef Consumer pick(self)
-    @cython.locals(active=list, last=Py_ssize_t, consumer=Consumer)
+    @cython.locals(active=list, level_end=Py_ssize_t, consumer=Consumer)
     cdef Consumer pick_by_priority(self)
     @cython.locals(index=Py_ssize_t)
     cdef int skip(self, Consumer consumer) except -1
@@ -120,10 +120,10 @@ cdef class Destination:
     cpdef start_filtering(self, Consumer consumer)
     cpdef set_selective(self, Consumer consumer, bint selective)
     cpdef present(self, Consumer consumer, Message message)
-    cdef join(self, Consumer consumer)
+    cdef join_round(self, Consumer consumer)
     cdef activate(self, Consumer consumer)
     cdef deactivate(self, Consumer consumer)
-    cdef part(self, Consumer consumer)
+    cdef leave_round(self, Consumer consumer)
     cpdef unpark(self, Consumer consumer)
     cpdef drain(self)
     cpdef wake(self)

@@ -2,13 +2,13 @@
 """Two ports: a queue or stream, as exchanges and channels use it, and a consumer, as queues use it.
 
 A :class:`Destination` enqueues messages that were routed to it, and delivers messages to consumers.
-Queues, streams, leases and views of queues are destinations. The two are in one module because each
-has an attribute of the other's C type.
+Queues, streams, leases and views of queues are destinations. :class:`Destination` and
+:class:`Consumer` are in one module because each has an attribute of the other's C type.
 
-Each has a :class:`ConsumerRound`, made with its first consumer. Active consumers take turns (round
-robin), those of a higher priority first. A consumer without room is parked outside the round until
-it reports room again, so a parked consumer costs nothing. With a single active consumer
-(``x-single-active-consumer``) all others are parked.
+A destination has a :class:`ConsumerRound`, made with its first consumer. Active consumers take
+turns (round robin); consumers of a higher priority come first. A consumer without room is parked
+outside the round until it reports room again, so a parked consumer costs nothing. With a single
+active consumer (``x-single-active-consumer``) all other consumers are parked.
 """
 
 import operator
@@ -38,10 +38,10 @@ PRIORITY = operator.attrgetter("priority")
 
 
 class PacedPublisher(Protocol):
-    """A publisher that stopped reading until a queue is shorter."""
+    """A connection that does not read its socket until a queue is shorter."""
 
     def unpace(self) -> None:
-        """Read again."""
+        """Resume reading."""
 
 
 class LengthGuard(Protocol):
@@ -71,17 +71,17 @@ class Consumer:
         self.no_ack = no_ack
         self.exclusive = False
         self.no_local = False
-        self.selective = False  # Ask ``accepts`` before each message: prefetch-size, or filters.
-        self.filters = False  # May pass messages over, so it has a cursor: no-local, a selector.
-        self.selector: Selector | None = None  # Of the messages that it takes.
-        self.auto_close = False  # It ends at the end of the queue.
-        self.cursor: Cursor | None = None  # How far it has read, while it filters or browses.
-        self.scanning = False  # It has not read the whole queue yet, and continues in a later turn.
+        self.selective = False  # Call ``accepts`` before each message: prefetch-size, or filters.
+        self.filters = False  # True with no-local or a selector: it needs a cursor.
+        self.selector: Selector | None = None  # The selector of the messages that it accepts.
+        self.auto_close = False  # The consumer ends at the end of the queue.
+        self.cursor: Cursor | None = None  # The position in the queue, while it filters or browses.
+        self.scanning = False  # The scan of the queue continues in a later turn.
         self.priority = 0
-        self.family = 0  # The kind of content that its ``put`` takes: see model/message.py.
+        self.family = 0  # The kind of content that ``put`` accepts: see model/message.py.
         self.publisher = 0  # The number of its connection, as in Message.publisher.
-        self.parked = False  # Out of the queue's round, waiting for room.
-        self.browses = False  # Is shown messages without acquiring them.
+        self.parked = False  # The consumer is outside the queue's round until it has room.
+        self.browses = False  # The consumer gets messages without acquiring them.
         self.arguments: Mapping[str, object] = {}
 
     def can_take(self) -> bool:
@@ -98,52 +98,55 @@ class Consumer:
     def deliver(self, message: Message) -> None:
         """Send a message to the client. Its data is in memory; unless ``no_ack`` it is unacked."""
 
-    def redelivers(self) -> None:
+    def on_redelivery(self) -> None:
         """Called before a delivery of a message that was delivered before."""
 
     def hold(self, position: int) -> None:
         """Delay later deliveries until the journal is synced up to ``position``.
 
-        So a message that a client has seen comes back as redelivered after a crash.
+        So a message that a client received is redelivered with the flag after a crash.
         """
 
     def put(
-        self, d: bytes | bytearray, start: int, address_len: int, end: int, redelivered: int
+        self, buffer: bytes | bytearray, start: int, address_len: int, end: int, redelivered: int
     ) -> int:
-        """Send a message of class basic straight from a buffer, laid out as in Message.data.
+        """Send a message of class basic from ``buffer[start:end]``, laid out as in Message.data.
 
-        Only with ``no_ack``.
+        Called only with ``no_ack``.
         """
         return 0
 
     def lags(self) -> bool:
-        """Return True if earlier deliveries still wait: large messages are better shared then."""
+        """Return True if earlier deliveries still wait to be written.
+
+        Large messages are then better shared than copied.
+        """
         return False
 
-    def pours(self) -> bool:
+    def takes_records(self) -> bool:
         """Return True if ``put_record`` accepts records of a stream from a buffer."""
         return False
 
     def put_record(
         self,
-        d: bytes | bytearray,
+        buffer: bytes | bytearray,
         start: int,
         address_len: int,
         end: int,
         offset: int,
         arrived_ms: int,
     ) -> int:
-        """Send a record of a stream, laid out in ``d[start:end]`` as in Message.data."""
+        """Send a record of a stream from ``buffer[start:end]``, laid out as in Message.data."""
         return 0
 
     def cancelled(self) -> None:
-        """Called when the queue is deleted, or serves this consumer no longer."""
+        """Called when the queue is deleted, or no longer serves this consumer."""
 
     def on_scan_end(self) -> None:
-        """Called when this consumer, which was ``scanning``, has read the whole queue."""
+        """Called when a ``scanning`` consumer has read the whole queue."""
 
     def ended(self) -> None:
-        """Called when this consumer reached its end, and was removed from its queue."""
+        """Called when an auto-close consumer was removed at the end of its queue."""
         self.cancelled()
 
     def failed(self, error: Exception) -> None:
@@ -156,17 +159,18 @@ class ConsumerRound:
 
     def __init__(self, counters: Counters) -> None:
         self.counters = counters
-        self.stalled_ms = 0  # Since when no consumer has room for a message; 0: some may.
-        self.waited_ms = 0  # For how long that was so before.
+        # The time at which the last consumer ran out of room; 0 while a consumer may have room.
+        self.stalled_since_ms = 0
+        self.stalled_total_ms = 0  # The duration of earlier stalls.
         self.consumers: list[Consumer] = []
-        self.active: list[Consumer] = []  # Those that may have room, by priority.
-        self.next_index = 0  # Of the active consumer that comes next.
+        self.active: list[Consumer] = []  # Consumers that may have room, by priority.
+        self.next_index = 0  # The index in ``active`` of the consumer that comes next.
         self.has_priorities = False  # Some consumer has a priority other than 0.
-        self.selective = 0  # Consumers that do not take every message.
+        self.selective = 0  # The number of consumers that do not accept every message.
         self.single_active_consumer: Consumer | None = None
 
     def add(self, consumer: Consumer, single_active: bool) -> None:
-        """Add a consumer, which :meth:`activate` is to be called with next."""
+        """Add a consumer; the caller activates it next."""
         self.consumers.append(consumer)
         if consumer.selective:
             self.selective += 1
@@ -174,20 +178,20 @@ class ConsumerRound:
             self.has_priorities = True
         if single_active and self.single_active_consumer is None:
             self.single_active_consumer = consumer
-        if self.next_index and self.pick() is not None:  # Parks consumers that have no room.
+        if self.next_index and self.pick() is not None:  # ``pick`` parks consumers without room.
             self.next_index -= 1
 
     def activate(self, consumer: Consumer, single_active: bool) -> None:
-        """Put a consumer in the round, behind those of its priority."""
+        """Put a consumer in the round, behind the consumers of its priority."""
         if single_active and consumer is not self.single_active_consumer:
             consumer.parked = True
             return
         consumer.parked = False
-        if self.stalled_ms:
-            self.waited_ms += self.counters.now_ms - self.stalled_ms
-            self.stalled_ms = 0
+        if self.stalled_since_ms:
+            self.stalled_total_ms += self.counters.now_ms - self.stalled_since_ms
+            self.stalled_since_ms = 0
         if not self.has_priorities:
-            if self.next_index and self.next_index <= len(self.active):  # All others come first.
+            if self.next_index and self.next_index <= len(self.active):  # Its turn is the last.
                 self.active.insert(self.next_index, consumer)
                 self.next_index += 1
             else:
@@ -204,7 +208,10 @@ class ConsumerRound:
         self.active.remove(consumer)
 
     def remove(self, consumer: Consumer) -> Consumer | None:
-        """Remove a consumer; return the next single active consumer if it was that one."""
+        """Remove a consumer.
+
+        Return the next single active consumer if the removed one was the single active consumer.
+        """
         self.consumers.remove(consumer)
         if not consumer.parked:
             index = self.active.index(consumer)
@@ -216,16 +223,16 @@ class ConsumerRound:
             self.selective -= 1
         if consumer is not self.single_active_consumer:
             return None
-        # The highest priority comes next, and of those the one that has waited longest.
-        following: Consumer | None = max(self.consumers, key=PRIORITY) if self.consumers else None
-        self.single_active_consumer = following
-        return following
+        # The consumer of the highest priority comes next, and of equal ones the oldest.
+        successor: Consumer | None = max(self.consumers, key=PRIORITY) if self.consumers else None
+        self.single_active_consumer = successor
+        return successor
 
     def total_wait_ms(self) -> int:
-        """Return for how many milliseconds messages waited because no consumer had room."""
-        if not self.stalled_ms:
-            return self.waited_ms
-        return self.waited_ms + self.counters.now_ms - self.stalled_ms
+        """Return the time in milliseconds during which no consumer had room for a message."""
+        if not self.stalled_since_ms:
+            return self.stalled_total_ms
+        return self.stalled_total_ms + self.counters.now_ms - self.stalled_since_ms
 
     def clear(self) -> None:
         """Remove all consumers."""
@@ -234,7 +241,7 @@ class ConsumerRound:
         self.single_active_consumer = None
 
     def pick(self) -> Consumer | None:
-        """Return the next active consumer with room; park those without."""
+        """Return the next active consumer with room; park the consumers without room."""
         if self.has_priorities:
             return self.pick_by_priority()
         consumer: Consumer
@@ -243,26 +250,26 @@ class ConsumerRound:
         while n:
             if self.next_index >= n:
                 self.next_index = 0
-            consumer = cython.cast(Consumer, active[self.next_index])  # Nothing else is in there.
+            consumer = cython.cast(Consumer, active[self.next_index])  # The list has no other type.
             if consumer.can_take():
                 self.next_index += 1
                 return consumer
             consumer.parked = True
             del active[self.next_index]
             n -= 1
-        if self.stalled_ms == 0:
-            self.stalled_ms = self.counters.now_ms
+        if self.stalled_since_ms == 0:
+            self.stalled_since_ms = self.counters.now_ms
         return None
 
     def pick_by_priority(self) -> Consumer | None:
-        """As :meth:`pick`; a higher x-priority goes first while it has room."""
+        """As :meth:`pick`; consumers of a higher x-priority come first while they have room."""
         consumer: Consumer
         active = self.active
         while active:
-            last = 1
-            while last < len(active) and active[last].priority == active[0].priority:
-                last += 1
-            if self.next_index >= last:
+            level_end = 1
+            while level_end < len(active) and active[level_end].priority == active[0].priority:
+                level_end += 1
+            if self.next_index >= level_end:
                 self.next_index = 0
             consumer = active[self.next_index]
             if consumer.can_take():
@@ -270,12 +277,12 @@ class ConsumerRound:
                 return consumer
             consumer.parked = True
             del active[self.next_index]
-        if self.stalled_ms == 0:
-            self.stalled_ms = self.counters.now_ms
+        if self.stalled_since_ms == 0:
+            self.stalled_since_ms = self.counters.now_ms
         return None
 
     def skip(self, consumer: Consumer) -> None:
-        """Let another consumer come next, if this one would and there are others."""
+        """Let another consumer come next, if ``consumer`` would and it is not the only one."""
         if len(self.active) > 1:
             index = self.next_index if self.next_index < len(self.active) else 0
             if self.active[index] is consumer:
@@ -357,11 +364,11 @@ class Destination:
         self.auto_delete = auto_delete
         self.exclusive_owner = exclusive_owner
         self.arguments = arguments if arguments is not None else {}
-        self.is_hidden = False  # The broker's own: clients cannot publish to it or bind it.
+        self.is_hidden = False  # An internal queue: clients cannot publish to it or bind it.
         self.is_stream = False  # Messages stay after delivery; see model.stream.
-        self.access_name = name  # Permission to read the queue of this name is enough to read it.
-        self.expires_ms = -1  # Without consumers; set from the arguments.
-        self.used_ms = counters.now_ms  # When it was last in use, for x-expires.
+        self.access_name = name  # The queue whose read permission this queue requires.
+        self.expires_ms = -1  # The time without consumers after which it is deleted (x-expires).
+        self.used_ms = counters.now_ms  # The time of its last use, for x-expires.
         self.deleted = False
         self.ready = NOTHING_READY  # A queue has a list of its own.
         self.round: ConsumerRound | None = None
@@ -369,39 +376,39 @@ class Destination:
         self.exclusive_only = False  # At most one consumer at a time (exclusive queue policy).
         self.browse_only = False  # Every consumer browses.
         self.single_active = False  # x-single-active-consumer: only one gets messages.
-        self.traced = False  # The virtual host is shown each delivery.
-        self.waking = False  # It is drained at the end of this turn.
+        self.traced = False  # Call the virtual host before each delivery.
+        self.waking = False  # The queue is drained at the end of this turn.
         self.pace_above = PACE_ABOVE  # Ready messages above which publishers are paced.
         self.stopped = False  # Publishers are paced, until the guard of flow control resumes them.
         self.waiters: dict[PacedPublisher, None] | None = None  # Paced publishers.
         self.tally = QueueTally()
-        self.sampled: object = None  # State of a sampler; the model does not use it.
+        self.sampled: object = None  # The state of a sampler, which the model does not use.
         self.unacked_count = 0
-        self.unacked_bytes = 0  # Of bodies.
+        self.unacked_bytes = 0  # The bytes of the bodies of unacked messages.
 
     @property
     def ready_count(self) -> int:
-        """Messages that wait for a consumer."""
+        """The number of messages that wait for a consumer."""
         return self.ready.count
 
     @property
     def ready_bytes(self) -> int:
-        """Bytes of the bodies of ready messages."""
+        """The bytes of the bodies of ready messages."""
         return self.ready.bytes
 
     @property
     def published(self) -> int:
-        """Messages that were routed here."""
+        """The number of messages that were routed to this queue."""
         return self.tally.publish
 
     @property
     def delivered(self) -> int:
-        """Messages that were delivered to consumers or got."""
+        """The number of messages that were delivered to consumers or returned by ``get``."""
         return self.tally.delivered()
 
     @property
     def acknowledged(self) -> int:
-        """Deliveries that were acknowledged."""
+        """The number of deliveries that were acknowledged."""
         return self.tally.ack
 
     @property
@@ -411,17 +418,17 @@ class Destination:
 
     @property
     def single_active_consumer(self) -> Consumer | None:
-        """The consumer that gets messages, where only one does."""
+        """The consumer that gets the messages; None without ``x-single-active-consumer``."""
         return None if self.round is None else self.round.single_active_consumer
 
     # --- Arrivals ---------------------------------------------------------------------------------
 
     def ready_consumer(self) -> Consumer | None:
-        """Return a consumer that may have the next arrival at once, if no message is ready."""
+        """Return a consumer with room for the next arrival; None if messages are ready."""
         return None
 
     def has_ready_consumer(self) -> bool:
-        """Return True if a consumer may have the next arrival at once."""
+        """Return True if the next arrival can be delivered at once."""
         return False
 
     def would_reject(self, body_size: int) -> bool:
@@ -429,13 +436,13 @@ class Destination:
         return False
 
     def enqueue(self, message: Message) -> int:
-        """Enqueue a message that was routed here; return 1 if the overflow policy rejected it."""
+        """Enqueue an arrival; return 1 if the overflow policy rejected it, else 0."""
         return 0
 
     def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
         """Enqueue an arrival that got its position when its transaction was prepared.
 
-        With ``promised`` there was room for it then, and it is not rejected now.
+        With ``promised`` the queue reserved room for it then, so it is not rejected now.
         """
         self.enqueue(message)
 
@@ -443,7 +450,10 @@ class Destination:
         """Deliver an arrival to the consumer that :meth:`ready_consumer` returned."""
 
     def restore(self, message: Message, arrived_ms: int) -> None:
-        """Restore a message that the store recovered; in order of seq, before any consumer."""
+        """Restore a message that the store recovered; called in order of seq, before any consumer.
+
+        ``arrived_ms`` is the time of its arrival.
+        """
 
     # --- Consumers --------------------------------------------------------------------------------
 
@@ -457,7 +467,7 @@ class Destination:
         """Let a consumer pass messages over from now on."""
 
     def set_selective(self, consumer: Consumer, selective: bool) -> None:
-        """Ask a consumer before each message, or no longer."""
+        """Set whether :meth:`Consumer.accepts` is called before each message."""
         if consumer.selective != selective:
             consumer.selective = selective
             if self.round is not None and consumer in self.round.consumers:
@@ -469,8 +479,8 @@ class Destination:
 
     # Keeps 0-9-1/basic.consume#01, 0-9/basic.consume#01, 0-9/message.consume#01,
     # 0-9/file.consume#01, 0-9/stream.consume#01, 0-10/s089, 0-10/s209, 0-10/s240.
-    def join(self, consumer: Consumer) -> None:
-        """Put a consumer in the round."""
+    def join_round(self, consumer: Consumer) -> None:
+        """Add a consumer to the round and activate it."""
         if self.round is None:
             self.round = ConsumerRound(self.counters)
         self.round.add(consumer, self.single_active)
@@ -479,7 +489,7 @@ class Destination:
         self.activate(consumer)
 
     def activate(self, consumer: Consumer) -> None:
-        """Let a consumer of the round, which may have room, take its turns."""
+        """Activate a consumer of the round that may have room."""
         if self.round is not None:
             self.round.activate(consumer, self.single_active)
 
@@ -488,15 +498,15 @@ class Destination:
         if self.round is not None:
             self.round.deactivate(consumer)
 
-    def part(self, consumer: Consumer) -> None:
+    def leave_round(self, consumer: Consumer) -> None:
         """Remove a consumer from the round."""
         if self.round is None:
             return
-        following = self.round.remove(consumer)
+        successor = self.round.remove(consumer)
         if consumer is self.exclusive_consumer:
             self.exclusive_consumer = None
-        if following is not None:
-            self.activate(following)
+        if successor is not None:
+            self.activate(successor)
         if not self.round.consumers:
             self.round = None
         self.used_ms = self.counters.now_ms
@@ -507,8 +517,8 @@ class Destination:
     def drain(self) -> None:
         """Deliver messages while a consumer has room."""
 
-    def go_on(self, now_ms: int) -> int:
-        """Drain the queue, called by the scheduler; return 0: not to be called again."""
+    def drain_again(self, now_ms: int) -> int:
+        """Drain the queue; called once by the scheduler. Return 0, the time of no further call."""
         self.drain()
         return 0
 
@@ -528,20 +538,20 @@ class Destination:
         return None
 
     def acquire(self, message: Message, consumer: Consumer) -> bool:
-        """Acquire a ready message from its position; return False if another was faster."""
+        """Acquire a ready message from its position; return False if it is no longer ready."""
         return False
 
     def settle(self, message: Message) -> None:
-        """Settle a message that a consumer accepted."""
+        """Settle a message that a consumer acknowledged."""
 
     def requeue(self, message: Message) -> None:
-        """Requeue a message that a consumer tried; it is marked redelivered.
+        """Requeue a message after a failed delivery; it is marked redelivered.
 
         The caller drains the queue afterwards, once for all messages that it requeues.
         """
 
     def release(self, message: Message) -> None:
-        """Requeue a message that a consumer did not try."""
+        """Requeue a message that its consumer did not process; it is not marked redelivered."""
 
     def discard(self, message: Message) -> None:
         """Discard a message that a consumer rejected without requeue."""
@@ -550,10 +560,13 @@ class Destination:
         """Deliver an unacked message to its consumer once more (recover without requeue)."""
 
     def unconvertible(self, message: Message, consumer: Consumer, text: str) -> None:
-        """Handle a message that cannot be converted to a consumer's protocol; ``text`` is why."""
+        """Handle a message that cannot be converted to a consumer's protocol.
+
+        ``text`` is the cause.
+        """
 
     def remove(self, message: Message) -> None:
-        """Remove a message for good, from memory and from the store."""
+        """Remove a message from memory and from the store."""
 
     def weight(self, message: Message) -> int:
         """Return the bytes of memory that a message counts for."""
@@ -564,20 +577,20 @@ class Destination:
     # --- Publishers that wait ---------------------------------------------------------------------
 
     def add_waiter(self, publisher: PacedPublisher) -> None:
-        """Note a publisher that stopped reading until the queue is shorter."""
+        """Register a publisher to resume when the queue is shorter."""
         if self.waiters is None:
             self.waiters = {}
         self.waiters[publisher] = None
 
     def drop_waiter(self, publisher: PacedPublisher) -> None:
-        """Forget a publisher that no longer waits."""
+        """Unregister a publisher of :meth:`add_waiter`."""
         if self.waiters is not None:
             self.waiters.pop(publisher, None)
 
-    # --- The whole --------------------------------------------------------------------------------
+    # --- The whole queue --------------------------------------------------------------------------
 
     def message_count(self) -> int:
-        """Return the number of messages that a declare reports."""
+        """Return the number of ready messages, as Queue.Declare-Ok reports it."""
         return self.ready.count
 
     def consumer_count(self) -> int:
@@ -591,9 +604,9 @@ class Destination:
     def destroy(self) -> int:
         """Delete the queue: remove all messages, cancel all consumers.
 
-        Return how many messages were ready.
+        Return the number of messages that were ready.
         """
         return 0
 
 
-NOTHING_READY = ReadyList()  # The ready messages of every stream.
+NOTHING_READY = ReadyList()  # The empty list that streams share.

@@ -14,7 +14,7 @@ cdef class Expiry:
     cdef list deadlines
 
     cdef bint add(self, Message message, long long ready_count) except -1
-    @cython.locals(message=Message, listed=dict, entry=tuple, previous=tuple)
+    @cython.locals(message=Message, by_seq=dict, entry=tuple, previous=tuple)
     cdef sweep(self)
     @cython.locals(message=Message, deadline_ms=cython.longlong)
     cdef Py_ssize_t first_ms(self) except -1

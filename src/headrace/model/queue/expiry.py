@@ -14,40 +14,40 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
 
-EXPIRE_MAX = 16384  # Messages that expire in one go; of dead letters LETTERS_MAX of all queues.
+EXPIRE_MAX = 16384  # Messages that expire in one call; dead letters: LETTERS_MAX of all queues.
 
 
 class Expiry:
-    """A heap of deadlines. A message that left, or is unacked, keeps its entry until it is due.
+    """A heap of deadlines, so that a message expires on time at any position in the queue.
 
-    So a message expires on time at any position in the queue.
+    A message that left, or is unacked, keeps its entry until the deadline.
     """
 
     def __init__(self) -> None:
         self.deadlines: list[tuple[int, int, Message]] = []  # (deadline_ms, seq, message)
 
     def add(self, message: Message, ready_count: int) -> bool:
-        """List a ready message; return True if its deadline is the soonest."""
+        """Add the deadline of a ready message; return True if it is the soonest."""
         if len(self.deadlines) > 2 * ready_count + STALE_MIN:
             self.sweep()
         heappush(self.deadlines, (message.deadline_ms, message.seq, message))
         return self.deadlines[0][2] is message
 
     def sweep(self) -> None:
-        """List the deadlines of ready messages only, and each of them once.
+        """Keep one entry for each ready message, and drop all others.
 
-        An unacked message is listed again when it is requeued. At least half of the entries go, so
-        that a message costs the same however many there are.
+        An unacked message gets an entry when it is requeued. A sweep drops at least half of the
+        entries, so that the cost of a message does not depend on their number.
         """
         message: Message
-        listed: dict[int, tuple[int, int, Message]] = {}
+        by_seq: dict[int, tuple[int, int, Message]] = {}
         for entry in self.deadlines:
             message = entry[2]
             if not message.flags & C_GONE and message.consumer is None:
-                previous = listed.get(entry[1])
+                previous = by_seq.get(entry[1])
                 if previous is None or entry[0] < previous[0]:
-                    listed[entry[1]] = entry
-        self.deadlines = list(listed.values())
+                    by_seq[entry[1]] = entry
+        self.deadlines = list(by_seq.values())
         heapify(self.deadlines)
 
     def first_ms(self) -> int:
@@ -70,7 +70,7 @@ class Expiry:
         batch = False
         if limited:
             counters.begin_letters(now_ms)
-            batch = queue.dead_letters().begin_batch()
+            batch = queue.dead_letter_sender().begin_batch()
         try:
             while True:
                 deadline_ms = self.first_ms()
@@ -85,4 +85,4 @@ class Expiry:
                 queue.dead_letter(message, "expired")
         finally:
             if batch:
-                queue.dead_letters().end()
+                queue.dead_letter_sender().end()

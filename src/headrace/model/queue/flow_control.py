@@ -9,8 +9,8 @@ Alerts. Beyond a threshold the broker emits an event ``queue.alert`` and logs a 
 both while the excess lasts, once in each repeat gap. The age of the oldest message is checked at
 intervals, so that its alert may be late by a tenth of the age.
 
-Only queues with thresholds have a guard. Ready messages count; where limits or thresholds by Qpid's
-names apply, unsettled messages count too, and the guard sees each delivery.
+Only queues with thresholds have a guard. Thresholds apply to ready messages. With limits or
+thresholds under Qpid's names unacked messages count, too, and each delivery is checked.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CHECK_MS = 50  # Between two checks of a queue whose publishers are stopped.
+CHECK_MS = 50  # The interval between two checks of a queue whose publishers are stopped.
 GAP_MS = 60_000  # Default of the gap between two alerts for one reason.
-AGE_MIN_MS = 1000  # Between two checks of the age.
+AGE_MIN_MS = 1000  # The shortest interval between two checks of the age.
 AGE_CHECKS = 10  # Checks within the alerting age.
 RESUME_TENTHS = 8  # Default of the resume threshold, in tenths of the stop threshold.
 
@@ -47,13 +47,13 @@ ALERT_COUNT = ("qpid.alert_count", "qpid.alert_count_up", "x-qpid-maximum-messag
 ALERT_SIZE = ("qpid.alert_size", "qpid.alert_size_up", "x-qpid-maximum-queue-depth")
 ALERT_MESSAGE = ("x-qpid-maximum-message-size",)
 ALERT_AGE = ("x-qpid-maximum-message-age",)
-# Unacked messages count for these thresholds, and for the limits in ``MAXIMA``.
-UNACKED_TOO = (*STOP_COUNT, *STOP_SIZE, *ALERT_COUNT, *ALERT_SIZE)
-MAXIMA = ("qpid.max_count", "qpid.max_size")
+# Unacked messages count for these thresholds, and for the limits in ``LENGTH_LIMITS``.
+UNACKED_THRESHOLDS = (*STOP_COUNT, *STOP_SIZE, *ALERT_COUNT, *ALERT_SIZE)
+LENGTH_LIMITS = ("qpid.max_count", "qpid.max_size")
 GAP_S = "qpid.alert_repeat_gap"
 GAP = "x-qpid-minimum-alert-repeat-gap"
 
-NAMES = (
+THRESHOLD_ARGUMENTS = (
     *STOP_COUNT,
     *STOP_SIZE,
     *RESUME_COUNT,
@@ -68,7 +68,7 @@ NAMES = (
 
 
 def threshold(arguments: Mapping[str, object], names: tuple[str, ...]) -> int:
-    """Return the lowest of these thresholds that is set; 0 if none is."""
+    """Return the lowest threshold among the arguments ``names``; 0 if none is set."""
     return min(
         (number(arguments[name]) for name in names if number(arguments.get(name, 0))), default=0
     )
@@ -99,18 +99,20 @@ class FlowGuard:
         if GAP in arguments:
             self.gap_ms = number(arguments[GAP])
         self.counts_unacked = any(
-            number(arguments.get(name, 0)) for name in (*UNACKED_TOO, *MAXIMA)
+            number(arguments.get(name, 0)) for name in (*UNACKED_THRESHOLDS, *LENGTH_LIMITS)
         )
         self.alerted: dict[str, int] = {}  # Time of the last alert (ms) for each reason.
         self.marks: deque[tuple[int, int]] = deque()  # Next position and time (ms) of each check.
 
     @property
-    def watches(self) -> bool:
+    def has_thresholds(self) -> bool:
         """True if there is a threshold."""
-        return bool(self.flows or self.alert_count or self.alert_size or self.alert_age_ms)
+        return bool(
+            self.stops_publishers or self.alert_count or self.alert_size or self.alert_age_ms
+        )
 
     @property
-    def flows(self) -> bool:
+    def stops_publishers(self) -> bool:
         """True if publishers may be stopped."""
         return bool(self.stop_count or self.stop_size)
 
@@ -144,7 +146,7 @@ class FlowGuard:
             self.check_depth(message)
 
     def depth(self) -> tuple[int, int]:
-        """Return the number of messages that count, and the bytes of their bodies."""
+        """Return the depth that thresholds apply to: messages, and bytes of their bodies."""
         queue = self.queue
         if self.counts_unacked:
             return (
@@ -154,7 +156,7 @@ class FlowGuard:
         return queue.ready_count, queue.ready_bytes
 
     def may_resume(self, count: int, size: int) -> bool:
-        """Return True if the queue is short enough."""
+        """Return True if a depth is at or below the resume thresholds."""
         if self.stop_count and count > self.resume_count:
             return False
         return not self.stop_size or size <= self.resume_size
@@ -168,7 +170,10 @@ class FlowGuard:
         queue.vhost.scheduler.put(("flow", queue), queue.counters.now_ms + CHECK_MS, self.check)
 
     def check(self, now_ms: int) -> int:
-        """Resume publishers of a queue that shrank without a drain; return when to check again."""
+        """Resume the publishers of a queue that shrank without a drain.
+
+        Return the time of the next check, 0 for none.
+        """
         queue = self.queue
         if queue.stopped and queue.guard is self and not queue.deleted:
             if not self.may_resume(*self.depth()):
@@ -177,7 +182,7 @@ class FlowGuard:
         return 0
 
     def resume(self) -> None:
-        """Let the publishers go on."""
+        """Resume the publishers."""
         queue = self.queue
         queue.stopped = False
         queue.pace_above = PACE_ABOVE
@@ -204,38 +209,38 @@ class FlowGuard:
         return max(AGE_MIN_MS, self.alert_age_ms // AGE_CHECKS)
 
     def check_age(self, now_ms: int) -> int:
-        """Raise an alert if the oldest message is too old; return when to check again.
+        """Raise an alert if the oldest message is too old; return the time of the next check.
 
-        No message is marked. Each check notes the position of the next arrival, so that a message
-        is at least as old as the first check whose position is beyond its own.
+        Each check records the position of the next arrival. A message is at least as old as the
+        first check whose position is beyond the message's own.
         """
         queue = self.queue
-        again: int = now_ms + self.age_check_ms
+        next_check_ms: int = now_ms + self.age_check_ms
         if queue.guard is not self or queue.deleted:
             return 0
         marks = self.marks
         marks.append((queue.counters.next_seq, now_ms))
         if queue.ready_count:
-            first = queue.ready.first_position(queue.counters.next_seq)
-            while len(marks) > 1 and marks[0][0] <= first:
-                marks.popleft()  # It came after that.
+            oldest = queue.ready.first_position(queue.counters.next_seq)
+            while len(marks) > 1 and marks[0][0] <= oldest:
+                marks.popleft()  # The oldest message arrived after this check.
             if len(marks) > AGE_CHECKS + 2:
-                del marks[1]  # It is older than all of them anyway.
-            if marks[0][0] > first:
-                old_ms = now_ms - marks[0][1]
-                if old_ms >= self.alert_age_ms:
-                    self.alert("message-age", old_ms, self.alert_age_ms)
+                del marks[1]  # The oldest message is older than the first check already.
+            if marks[0][0] > oldest:
+                age_ms = now_ms - marks[0][1]
+                if age_ms >= self.alert_age_ms:
+                    self.alert("message-age", age_ms, self.alert_age_ms)
         else:
             marks.clear()
             marks.append((queue.counters.next_seq, now_ms))
-        return again
+        return next_check_ms
 
     def alert(self, reason: str, value: int, limit: int) -> None:
         """Raise an alert, unless there was one for this reason within the repeat gap."""
         queue = self.queue
         now_ms = queue.counters.now_ms
-        last = self.alerted.get(reason)
-        if last is not None and now_ms - last < self.gap_ms:
+        last_alert_ms = self.alerted.get(reason)
+        if last_alert_ms is not None and now_ms - last_alert_ms < self.gap_ms:
             return
         self.alerted[reason] = now_ms
         log.warning("queue %r: %s %d has reached %d", queue.name, reason, value, limit)
@@ -279,7 +284,7 @@ def is_traced(queue: Queue) -> bool:
 def set_guard(queue: Queue, arguments: Mapping[str, object]) -> None:
     """Set the guard of a queue from its effective arguments; called again when they change."""
     is_needed = arguments.get("x-overflow") == "flow-control" or any(
-        name in arguments for name in NAMES
+        name in arguments for name in THRESHOLD_ARGUMENTS
     )
     old = queue.guard
     if not is_needed:
@@ -293,9 +298,9 @@ def set_guard(queue: Queue, arguments: Mapping[str, object]) -> None:
         guard.alerted, guard.marks = old.alerted, old.marks
     queue.guard = guard
     queue.traced = is_traced(queue)
-    if guard.watches and queue.limits is None:
+    if guard.has_thresholds and queue.limits is None:
         queue.limits = Overflow()  # Without limits, the queue reports arrivals to its guard.
-    if queue.stopped and not guard.flows:
+    if queue.stopped and not guard.stops_publishers:
         guard.resume()
     elif queue.stopped:
         queue.vhost.scheduler.remove(("flow", queue))

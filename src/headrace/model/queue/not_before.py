@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from headrace.model.message import Message
 
-WHEN_MS_MAX = 1 << 52  # In the year 144,683; later times count as this.
+READY_MS_MAX = 1 << 52  # In the year 144,683; later times count as this.
 
 
 def due_ms(value: object) -> int:
@@ -54,10 +54,13 @@ class TimedMessages:
 
     def add(self, when_ms: int, message: Message) -> None:
         """Add a message that becomes ready at a time."""
-        heappush(self._heap, (min(when_ms, WHEN_MS_MAX), message.seq, message))
+        heappush(self._heap, (min(when_ms, READY_MS_MAX), message.seq, message))
 
     def in_order(self) -> Iterator[tuple[int, Message]]:
-        """Yield the messages of this moment with their times, in order of time."""
+        """Yield the waiting messages with their times, in order of time.
+
+        Messages that are added or removed during the iteration do not change it.
+        """
         heap = self._heap.copy()
         while heap:
             when_ms, _, message = heappop(heap)

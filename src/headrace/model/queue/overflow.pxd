@@ -22,7 +22,7 @@ cdef class Overflow:
     cdef bint is_full_for(self, Queue queue, unsigned int body_size) except -1
     cpdef long long length(self, Queue queue) except -1
     cpdef long long bytes(self, Queue queue) except -1
-    cdef bint exceeds(self, Queue queue, int more, long long more_bytes) except -1
+    cdef bint exceeds(self, Queue queue, int count, long long body_bytes) except -1
     @cython.locals(sender=DeadLetterSender, begun=cython.bint)
     cdef reject(self, Queue queue, Message message)
     @cython.locals(policy=cython.int)

@@ -74,16 +74,19 @@ class Overflow:
             return queue.ready.bytes + queue.unacked_bytes
         return queue.ready.bytes
 
-    def exceeds(self, queue: "Queue", more: int, more_bytes: int) -> bool:
-        """Return True if the queue, with so many messages and bytes more, is beyond a limit."""
-        if 0 <= self.max_length < self.length(queue) + more:
+    def exceeds(self, queue: "Queue", count: int, body_bytes: int) -> bool:
+        """Return True if the queue would exceed a limit with ``count`` messages more.
+
+        ``body_bytes`` is the size of their bodies.
+        """
+        if 0 <= self.max_length < self.length(queue) + count:
             return True
-        return 0 <= self.max_length_bytes < self.bytes(queue) + more_bytes
+        return 0 <= self.max_length_bytes < self.bytes(queue) + body_bytes
 
     def reject(self, queue: "Queue", message: Message) -> None:
         """Reject an arrival."""
         if self.policy == C_REJECT_DEAD_LETTER:
-            sender = queue.dead_letters()
+            sender = queue.dead_letter_sender()
             queue.count_death("maxlen")
             begun = sender.begin(message)
             try:
@@ -94,13 +97,13 @@ class Overflow:
                     sender.end()
             return
         if self.policy == C_SELF_DESTRUCT and not queue.deleted:
-            log.warning("queue %r: it is full, and deleted, as its policy has it", queue.name)
+            log.warning("queue %r is full and is deleted: its policy is self-destruct", queue.name)
             queue.vhost.destruct(queue)
         queue.forget_arrival(message)
 
     # Keeps 0-9-1/basic#02, 0-9/basic#02, 0-9/message#02, 0-10/s058.
     def enforce(self, queue: "Queue", message: Message | None) -> None:
-        """Apply the policy after ``message`` arrived; with None, after others were requeued."""
+        """Apply the policy after ``message`` arrived, or with None after messages were requeued."""
         policy = self.policy
         if policy == C_TO_DISK:
             if message is not None and message.consumer is None and self.exceeds(queue, 0, 0):
@@ -122,10 +125,10 @@ class Overflow:
             queue.dead_letter(message, "maxlen")
 
     def drop_head_in_batch(self, queue: "Queue") -> None:
-        """Drop messages that may be very many: a policy changed, or many were requeued."""
+        """Drop a large number of messages, after a policy changed or many were requeued."""
         if not queue.ready.count or not self.exceeds(queue, 0, 0):
             return
-        sender = queue.dead_letters()
+        sender = queue.dead_letter_sender()
         batch = sender.begin_batch()
         try:
             while queue.ready.count and self.exceeds(queue, 0, 0):

@@ -57,7 +57,7 @@ cdef class Queue(Destination):
     cpdef bint restore_unacked(self, Message message) except -1
     cpdef add_consumer(self, Consumer consumer)
     cpdef remove_consumer(self, Consumer consumer)
-    cdef part(self, Consumer consumer)
+    cdef leave_round(self, Consumer consumer)
     cpdef start_filtering(self, Consumer consumer)
     cpdef add_browser(self, Consumer consumer)
     cpdef browse_from(self, Consumer consumer, unsigned long long position)
@@ -71,9 +71,9 @@ cdef class Queue(Destination):
     cpdef dispatch(self, Consumer consumer, Message message)
     @cython.locals(message=Message)
     cpdef Message get(self, Consumer getter)
-    @cython.locals(mark=DeliveryMark, durable_at=cython.ulonglong)
+    @cython.locals(mark=DeliveryMark, log_position=cython.ulonglong)
     cdef reserve_for(self, Consumer consumer, Message message)
-    cpdef unsigned long long note(
+    cpdef unsigned long long note_count(
         self, Message message, unsigned int count, unsigned long long when_ms
     ) except? 0
     cpdef bint acquire(self, Message message, Consumer consumer) except -1
@@ -96,36 +96,37 @@ cdef class Queue(Destination):
         long long bytes_max,
     ) except? 0
     cpdef schedule_expiry(self, Message message)
-    @cython.locals(following=cython.longlong)
+    @cython.locals(deadline_ms=cython.longlong)
     cpdef long long expire(self, long long now_ms) except -1
     @cython.locals(counters=Counters)
-    cdef int relieve(self, Message message) except -1
-    @cython.locals(gained=cython.longlong)
+    cdef int relieve_memory(self, Message message) except -1
+    @cython.locals(weight=cython.longlong)
     cdef int page_out(self, Message message) except -1
-    @cython.locals(before=cython.longlong)
+    @cython.locals(paged_weight=cython.longlong)
     cdef bint load(self, Message message) except -1
     cpdef remove(self, Message message)
     cdef int dead_letter(self, Message message, str reason) except -1
     cdef count_death(self, str reason)
     @cython.locals(sender=DeadLetterSender)
     cdef dead_letter_soon(self, Message message, str reason)
-    cdef DeadLetterSender dead_letters(self)
+    cdef DeadLetterSender dead_letter_sender(self)
     cpdef bint publish_dead_letter(self, Message message, str reason) except -1
     cpdef bint retry_dead_letter(self, Message message, str reason) except -1
     cdef int orphan(self, Message message) except -1
     cpdef int orphan_some(self, int maximum) except -1
     @cython.locals(lane=Queue)
-    cpdef hand_over_tally(self, QueueTally to)
+    cpdef hand_over_tally(self, QueueTally total)
     cpdef leave_samples(self)
     @cython.locals(message=Message)
     cdef int forget_ready(self, bint settle) except -1
     cpdef release_waiters(self)
     cpdef long long message_count(self) except -1
     @cython.locals(lane=Queue, count=cython.longlong)
-    cpdef long long lanes_ready(self) except -1
+    cpdef long long ready_in_lanes(self) except -1
     @cython.locals(lane=Queue, count=Py_ssize_t)
     cpdef Py_ssize_t consumer_count(self) except -1
-    @cython.locals(lane=Queue, count=cython.longlong, kept=cython.longlong, dropped=cython.bint)
+    @cython.locals(lane=Queue, count=cython.longlong, retained_count=cython.longlong,
+                   drops_all=cython.bint)
     cpdef long long purge(self) except -1
     @cython.locals(lane=Queue)
     cpdef retire(self)

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """A queue: messages that wait for consumers.
 
-A queue holds its parts:
+A queue consists of:
 
-- :class:`~headrace.model.queue.ready_list.ReadyList`, the ready messages in order. Kinds of queue
-  have a list of another kind: sorted, by groups, fair share.
+- :class:`~headrace.model.queue.ready_list.ReadyList`, the ready messages in order. Other kinds of
+  queue have another list: sorted, by groups, fair share.
 - :class:`~headrace.model.queue.destination.ConsumerRound`, made with the first consumer.
-- :class:`~headrace.model.queue.overflow.Overflow`, where its length is limited.
+- :class:`~headrace.model.queue.overflow.Overflow`, if its length is limited.
 - :class:`~headrace.model.queue.expiry.Expiry`, while messages have deadlines.
 - :class:`~headrace.model.queue.browsing.Browsing`, while consumers browse or filter.
-- :class:`~headrace.model.queue.delivery_mark.DeliveryMark`, where the queue is durable.
-- :class:`~headrace.model.queue.dead_letter_sender.DeadLetterSender`, once a message is dead.
+- :class:`~headrace.model.queue.delivery_mark.DeliveryMark`, if the queue is durable.
+- :class:`~headrace.model.queue.dead_letter_sender.DeadLetterSender`, from the first dead letter on.
 
-Settlement. A delivered message is unacked until it is settled, requeued or discarded. Before it is
-delivered the journal notes that it may have been; it does so for many at once, ahead of time.
+Settlement. A delivered message is unacked until it is settled, requeued or discarded. The journal
+notes the delivery beforehand, for many messages at once.
 
-Ends. A message that is dropped, expires or is rejected becomes a dead letter where the queue has a
-dead-letter exchange. After that nothing of it is left, here or in the store.
+Dead letters. A message that is dropped, expires or is rejected becomes a dead letter if the queue
+has a dead-letter exchange. Then the message is removed from memory and from the store.
 """
 
 import logging
@@ -57,12 +57,12 @@ log = logging.getLogger(__name__)
 COUNT_MAX = COUNTED_MAX
 # A queue within both limits pages arrivals out only if memory is exceeded by an eighth.
 RESIDENT_MIN = 256  # Ready messages.
-RESIDENT_BYTES = 65536  # Bytes of their bodies.
-PACE_BELOW = 2048  # Ready messages below which paced publishers go on; see PACE_ABOVE.
+RESIDENT_BYTES = 65536  # Bytes of the bodies of ready messages.
+PACE_BELOW = 2048  # Ready messages below which paced publishers resume; see PACE_ABOVE.
 
 
 class Queue(Destination):
-    """One queue."""
+    """A classic queue, and the base of all other kinds of queue."""
 
     # Uncompiled, a dictionary of so many attributes would take twice the memory of all else.
     __slots__ = (
@@ -89,8 +89,7 @@ class Queue(Destination):
 
     def __init__(self, name: str, **options: "Unpack[Options]") -> None:
         Destination.__init__(self, name, **options)
-        self.ending = False  # It is deleted, and its messages go to the alternate exchange.
-        # Parts.
+        self.ending = False  # Deleted, while its messages move to the alternate exchange.
         self.ready = ReadyList()
         self.limits: Overflow | None = None
         self.expiry: Expiry | None = None
@@ -100,18 +99,17 @@ class Queue(Destination):
         self.guard: LengthGuard | None = None  # Thresholds; see model.queue.flow_control.
         self.backoff: Backoff | None = None  # Delays of requeued messages.
         self.lanes: dict[int, Queue] | None = None  # Content of class file and stream, by kind.
-        self.view: Queue | None = None  # The queue as a stream, once one browsed it so.
+        self.view: Queue | None = None  # The queue as a stream, made for its first stream reader.
         # Set from the arguments; see model.queue_kinds.apply_arguments.
         self.message_ttl_ms = -1
-        self.delivery_limit = -1  # How often a message may be requeued; below zero is for ever.
+        self.delivery_limit = -1  # The number of requeues that a message may have; -1 is no limit.
         self.dead_letter_exchange: str | None = None
         self.dead_letter_routing_key: str | None = None
         self.alternate_exchange: str | None = None  # For rejected and orphaned messages.
-        self.dead_letter_at_least_once = False  # Keep a message until the target queue has it.
-        # State.
-        self.pending_count = 0  # Prepared messages for this queue, and dead letters under way.
-        self.on_deadline: Callable[[Queue, int], None] | None = None  # Has :meth:`expire` called.
-        self.chunk: list[Queue] | None = None  # The one that has it; see ``queues_in_order``.
+        self.dead_letter_at_least_once = False  # Keep a message until its targets have it.
+        self.pending_count = 0  # Prepared messages for this queue, and undelivered dead letters.
+        self.on_deadline: Callable[[Queue, int], None] | None = None  # Schedules :meth:`expire`.
+        self.chunk: list[Queue] | None = None  # The chunk of ``queues_in_order`` that has it.
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} ready={self.ready.count} unacked={self.unacked_count}>"
@@ -129,7 +127,7 @@ class Queue(Destination):
     # --- Arrivals ---------------------------------------------------------------------------------
 
     def ready_consumer(self) -> Consumer | None:
-        """Return a consumer that may have the next arrival at once, if no message is ready."""
+        """Return a consumer with room for the next arrival; None if messages are ready."""
         if self.ready.count or self.round is None or self.round.selective:
             return None
         return self.round.pick()
@@ -142,7 +140,7 @@ class Queue(Destination):
         return self.limits is not None and self.limits.is_full_for(self, body_size)
 
     def would_reject(self, body_size: int) -> bool:
-        """Return True if the next arrival is rejected: no room, and no consumer with room."""
+        """Return True if neither the queue nor a consumer has room for the next arrival."""
         return (
             self.limits is not None
             and self.is_full_for(body_size)
@@ -166,7 +164,7 @@ class Queue(Destination):
         if self.browsing is not None:
             self.browsing.wake()
         if self.counters.memory_used > self.counters.memory_max:
-            self.relieve(message)
+            self.relieve_memory(message)
         if message.deadline_ms:
             self.schedule_expiry(message)
         if self.limits is not None:
@@ -181,16 +179,16 @@ class Queue(Destination):
         if self.browsing is not None:
             self.browsing.wake()
         if self.counters.memory_used > self.counters.memory_max:
-            self.relieve(message)
+            self.relieve_memory(message)
 
     def reinsert(self, message: Message) -> None:
-        """Return a message to its position among the ready ones."""
+        """Return a message to its position among the ready messages."""
         self.ready.reinsert(message)
         if self.browsing is not None:
             self.browsing.wake()
 
     def forget_arrival(self, message: Message) -> None:
-        """Have the store forget an arrival that was rejected."""
+        """Remove a rejected arrival from the store."""
         if message.position and self.deleted and not self.ending:
             self.store.forget(self.id, message.position)
         elif message.position:
@@ -243,8 +241,8 @@ class Queue(Destination):
         if consumer.browses:
             self.browse().add_browser(consumer)
             return
-        self.join(consumer)
-        if self.mark is not None and not self.mark.reserving:
+        self.join_round(consumer)
+        if self.mark is not None and not self.mark.pending_seq:
             self.mark.reserve(self.counters.next_seq)
         if (
             consumer.filters
@@ -264,15 +262,15 @@ class Queue(Destination):
             self.vhost.consumer_removed(consumer)
         if consumer.cursor is not None and self.browsing is not None:
             self.browsing.remove_filter(consumer)
-        self.part(consumer)
+        self.leave_round(consumer)
 
-    def part(self, consumer: Consumer) -> None:
-        Destination.part(self, consumer)
+    def leave_round(self, consumer: Consumer) -> None:
+        Destination.leave_round(self, consumer)
         if self.round is None:
             self.release_waiters()
 
     def start_filtering(self, consumer: Consumer) -> None:
-        """Let a consumer pass messages over from now on; it reads all that are ready."""
+        """Let a consumer pass messages over from now on, from the first ready message on."""
         consumer.filters = True
         if consumer.cursor is not None or consumer.browses or self.is_stream:
             return
@@ -286,12 +284,12 @@ class Queue(Destination):
         self.browse().add_browser(consumer)
 
     def browse_from(self, consumer: Consumer, position: int) -> None:
-        """Show a browser nothing before a position."""
+        """Start a browser at a position."""
         if consumer.cursor is not None:
             consumer.cursor.skip_to(position)
 
     def remove_browser(self, consumer: Consumer) -> None:
-        """Show a consumer nothing more."""
+        """Remove a browser."""
         consumer.parked = False
         if consumer.browses and self.vhost is not None:
             self.vhost.consumer_removed(consumer)
@@ -302,7 +300,7 @@ class Queue(Destination):
         self.used_ms = self.counters.now_ms
 
     def browse(self) -> Browsing:
-        """Return the part for browsers and filters; make it on first use."""
+        """Return the queue's :class:`Browsing`, made on first use."""
         if self.browsing is None:
             self.browsing = Browsing(self)
         return self.browsing
@@ -336,14 +334,17 @@ class Queue(Destination):
                         break
                     self.dispatch(consumer, message)
         if self.limits is not None:
-            self.limits.enforce(self, None)  # More may have been requeued than there is room for.
+            self.limits.enforce(self, None)  # Requeued messages may exceed the limits.
         if self.waiters is not None:
             self.release_waiters()
         if self.browsing is not None:
             self.browsing.show_all()
 
     def dequeue(self) -> Message | None:
-        """Remove the first ready message that has not expired; bring its data into memory."""
+        """Remove and return the first ready message that has not expired, loaded into memory.
+
+        Return None if no message is ready.
+        """
         while True:
             message = self.ready.pop()
             if message is None:
@@ -359,20 +360,20 @@ class Queue(Destination):
         """Deliver a message to a consumer with room."""
         if message.flags & C_REDELIVERED:
             self.tally.redeliver += 1
-            consumer.redelivers()
+            consumer.on_redelivery()
         if self.traced:
-            self.vhost.delivering(self, consumer, message)
+            self.vhost.before_delivery(self, consumer, message)
         if (
             message.position
             and self.mark is not None
-            and message.seq + (RESERVATION >> 1) > self.mark.reserved
+            and message.seq + (RESERVATION >> 1) > self.mark.durable_seq
         ):
             self.reserve_for(consumer, message)
         if consumer.no_ack:
             self.tally.deliver_no_ack += 1
             consumer.deliver(message)
             if message.position:
-                message.consumer = consumer  # It has settled the message.
+                message.consumer = consumer  # With no_ack the delivery settles the message.
             self.remove(message)
             return
         self.tally.deliver += 1
@@ -390,9 +391,9 @@ class Queue(Destination):
             return None
         if message.flags & C_REDELIVERED:
             self.tally.redeliver += 1
-            getter.redelivers()
+            getter.on_redelivery()
         if self.traced:
-            self.vhost.delivering(self, getter, message)
+            self.vhost.before_delivery(self, getter, message)
         self.reserve_for(getter, message)
         if getter.no_ack:
             self.tally.get_no_ack += 1
@@ -404,28 +405,28 @@ class Queue(Destination):
         return message
 
     def reserve_for(self, consumer: Consumer, message: Message) -> None:
-        """Have the journal note a delivery in time; else the consumer holds it back.
+        """Write a delivery's note to the journal; hold the delivery back until it is durable.
 
-        With a delivery limit each delivery is noted, for it counts as one until it is settled.
+        With a delivery limit each delivery gets a note, since it counts until it is settled.
         """
         mark = self.mark
         if mark is None or not message.position:
             return
-        if message.seq + (RESERVATION >> 1) <= mark.reserved:
+        if message.seq + (RESERVATION >> 1) <= mark.durable_seq:
             return
-        durable_at = mark.reserve_for(message.seq)
-        if durable_at:
-            consumer.hold(durable_at)
+        log_position = mark.reserve_for(message.seq)
+        if log_position:
+            consumer.hold(log_position)
         if self.delivery_limit >= 0 and not consumer.no_ack:
-            durable_at = self.note(message, min(message.deliveries + 1, COUNT_MAX), 0)
-            if durable_at and message.flags & C_REDELIVERED:
-                consumer.hold(durable_at)
+            log_position = self.note_count(message, min(message.deliveries + 1, COUNT_MAX), 0)
+            if log_position and message.flags & C_REDELIVERED:
+                consumer.hold(log_position)
 
-    def note(self, message: Message, count: int, when_ms: int) -> int:
-        """Have the store note how often a message was requeued, and until when it is to wait.
+    def note_count(self, message: Message, count: int, when_ms: int) -> int:
+        """Store the number of requeues of a message, and the time of its next delivery.
 
         Returns:
-            The position of the log at which that is durable; 0 when it need not be, or cannot.
+            The log position at which the note is durable; 0 if the message is not in the journal.
         """
         if not self.durable or not message.position or message.flags & C_SCRATCH:
             return 0
@@ -442,7 +443,7 @@ class Queue(Destination):
         return self.acquire_quietly(message, consumer)
 
     def acquire_quietly(self, message: Message, consumer: Consumer) -> bool:
-        """As :meth:`acquire`, for the broker itself: no client sees the message."""
+        """As :meth:`acquire`, without a note in the journal: no client gets the message."""
         if self.deleted or message.flags & C_GONE or message.consumer is not None:
             return False
         message.consumer = consumer
@@ -475,7 +476,7 @@ class Queue(Destination):
         if self.delivery_limit >= 0 and self.vhost is not None:
             write_count(self.name, self.vhost.contents, message)
         if self.round is not None and message.consumer is not None:
-            self.round.skip(message.consumer)  # Another one is to try it.
+            self.round.skip(message.consumer)  # Let another consumer try the message.
         self.requeue_or_delay(message, self.backoff is not None and self.backoff.failed)
 
     def give_up(self, message: Message) -> None:
@@ -492,7 +493,7 @@ class Queue(Destination):
             self.vhost.dead_letters.delay_retry(self, message)
             return
         if self.delivery_limit >= 0 and not self.deleted:
-            self.note(message, message.deliveries, 0)
+            self.note_count(message, message.deliveries, 0)
         self.requeue_now(message)
 
     # Keeps 0-10/s084, 0-10/s085.
@@ -517,11 +518,11 @@ class Queue(Destination):
             self.tally.deliver_no_ack += 1
         else:
             self.tally.deliver += 1
-        message.consumer.redelivers()
+        message.consumer.on_redelivery()
         message.consumer.deliver(message)
 
     def discard(self, message: Message) -> None:
-        """A consumer rejected a message for good: dead-letter it."""
+        """Dead-letter a message that a consumer rejected without requeue."""
         self.unassign(message)
         if self.deleted:
             self.remove(message)
@@ -529,7 +530,7 @@ class Queue(Destination):
             self.dead_letter_soon(message, "rejected")
 
     def unconvertible(self, message: Message, consumer: Consumer, text: str) -> None:
-        """Dead-letter a message that a consumer cannot be sent; a browser passes it over.
+        """Dead-letter a message that cannot be converted; a browser passes it over.
 
         Called from :meth:`Consumer.deliver`.
         """
@@ -538,7 +539,7 @@ class Queue(Destination):
             return
         if message.consumer is not None:
             self.unassign(message)
-        self.dead_letters().send_unconvertible(message, text)
+        self.dead_letter_sender().send_unconvertible(message, text)
 
     # --- Expiry and paging ------------------------------------------------------------------------
 
@@ -551,8 +552,8 @@ class Queue(Destination):
     def set_deadlines(self, first: int, last: int, arrived_ms: int, bytes_max: int) -> int:
         """Apply the queue's time to live to ready messages at the positions ``[first, last)``.
 
-        They count as having arrived at ``arrived_ms``. Return the position to go on with when
-        there were more than about ``bytes_max`` bytes of them, else ``last``.
+        Their time to live counts from ``arrived_ms``. After about ``bytes_max`` bytes of messages,
+        return the position at which to continue; else return ``last``.
         """
         message: Message
         messages = self.ready.peek(first, last, bytes_max, [])
@@ -565,7 +566,7 @@ class Queue(Destination):
         return message.seq + 1
 
     def schedule_expiry(self, message: Message) -> None:
-        """Have a ready message expire on time."""
+        """Add a ready message's deadline to :attr:`expiry`."""
         if self.expiry is None:
             self.expiry = Expiry()
         if self.expiry.add(message, self.ready.count) and self.on_deadline is not None:
@@ -574,18 +575,18 @@ class Queue(Destination):
     def expire(self, now_ms: int) -> int:
         """Dead-letter messages that are due; return the next deadline, 0 when there is none.
 
-        Some may be left for the next call, so that others do not wait long.
+        The work of one call is bounded, so a returned deadline may be past.
         """
         if self.expiry is None:
             return 0
-        following = self.expiry.expire(self, now_ms)
-        if following == 0:
+        deadline_ms = self.expiry.expire(self, now_ms)
+        if deadline_ms == 0:
             self.expiry = None
         self.ready.sweep_if_stale()
-        return following
+        return deadline_ms
 
-    def relieve(self, message: Message) -> None:
-        """Page an arrival out, since memory is short, unless it is near the queue's head."""
+    def relieve_memory(self, message: Message) -> None:
+        """Page an arrival out when memory is short, unless it is near the queue's head."""
         counters = self.counters
         if (
             self.ready.count > RESIDENT_MIN
@@ -596,14 +597,14 @@ class Queue(Destination):
 
     # Keeps 0-9-1/basic#04, 0-9/basic#04, 0-9/message#04, 0-10/s060.
     def page_out(self, message: Message) -> None:
-        """Move a message's data to the disk, if there is one."""
+        """Move a message's data to the disk, if the store has one."""
         if not message.flags & C_PAGED and self.store.page_out(message):
-            gained = message.body_size + (message.header_units << 8) + C_MESSAGE_OVERHEAD
-            self.counters.memory_used -= gained - C_PAGED_WEIGHT
+            weight = message.body_size + (message.header_units << 8) + C_MESSAGE_OVERHEAD
+            self.counters.memory_used -= weight - C_PAGED_WEIGHT
 
     def load(self, message: Message) -> bool:
-        """Load a paged message; one that cannot be read is removed, and False returned."""
-        before = self.weight(message)
+        """Load a paged message; remove it and return False if it cannot be read."""
+        paged_weight = self.weight(message)
         try:
             self.store.load(message)
         except OSError as error:
@@ -617,7 +618,7 @@ class Queue(Destination):
             return False
         if message.data is not None:
             measure(message)
-        self.counters.memory_used += self.weight(message) - before
+        self.counters.memory_used += self.weight(message) - paged_weight
         if message.deliveries and self.delivery_limit >= 0 and self.vhost is not None:
             write_count(self.name, self.vhost.contents, message)
         return True
@@ -643,12 +644,12 @@ class Queue(Destination):
         message.consumer = None
 
     def dead_letter(self, message: Message, reason: str) -> None:
-        """Remove a message that becomes a dead letter, at once or once it has arrived elsewhere."""
+        """Send a message as a dead letter and remove it, under at-least-once when it arrived."""
         self.count_death(reason)
         if self.dead_letter_exchange is None and self.alternate_exchange is None:
             self.remove(message)
         else:
-            self.dead_letters().dead_letter(message, reason)
+            self.dead_letter_sender().dead_letter(message, reason)
 
     def count_death(self, reason: str) -> None:
         """Count a message that died for a reason, with or without a dead-letter exchange."""
@@ -662,53 +663,53 @@ class Queue(Destination):
             self.counters.deaths[name] += 1
 
     def dead_letter_soon(self, message: Message, reason: str) -> None:
-        """As :meth:`dead_letter`, postponed for a moment if there are very many."""
+        """As :meth:`dead_letter`; postponed if too many messages died in this millisecond."""
         self.count_death(reason)
         if self.dead_letter_exchange is None and self.alternate_exchange is None:
             self.remove(message)
             return
-        sender = self.dead_letters()
+        sender = self.dead_letter_sender()
         if not sender.defer(message, reason):
             sender.dead_letter(message, reason)
 
-    def dead_letters(self) -> DeadLetterSender:
-        """Return the part that sends dead letters; make it on first use."""
+    def dead_letter_sender(self) -> DeadLetterSender:
+        """Return the queue's :class:`DeadLetterSender`, made on first use."""
         if self.sender is None:
             self.sender = DeadLetterSender(self)
         return self.sender
 
     def publish_dead_letter(self, message: Message, reason: str) -> bool:
-        """Publish a dead letter; return False if it must arrive, and has not yet."""
+        """Publish a dead letter; return False if it must arrive, and has not."""
         self.count_death(reason)
-        return self.dead_letters().publish(message, reason)
+        return self.dead_letter_sender().publish(message, reason)
 
     def retry_dead_letter(self, message: Message, reason: str) -> bool:
-        """Publish a dead letter that was kept; return True if it has arrived."""
-        return self.dead_letters().retry(message, reason)
+        """Publish a kept dead letter again; return True if it arrived."""
+        return self.dead_letter_sender().retry(message, reason)
 
     def orphan(self, message: Message) -> None:
         """Pass a message of a deleted queue on to the alternate exchange, if it has one."""
-        self.dead_letters().orphan(message)
+        self.dead_letter_sender().orphan(message)
 
     def orphan_some(self, maximum: int) -> int:
         """Pass up to ``maximum`` ready messages on to the alternate exchange, in one transaction.
 
-        Return how many of ``maximum`` are left.
+        Return ``maximum`` less the number of messages.
         """
-        return self.dead_letters().orphan_some(maximum)
+        return self.dead_letter_sender().orphan_some(maximum)
 
-    def hand_over_tally(self, to: QueueTally) -> None:
-        """Add the counts to the tally of deleted queues, which counts from now on."""
+    def hand_over_tally(self, total: QueueTally) -> None:
+        """Add the counts to ``total``, the tally of deleted queues, and count there from now on."""
         lane: Queue
-        to.add(self.tally)
-        self.tally = to
+        total.add(self.tally)
+        self.tally = total
         self.leave_samples()
         if self.lanes is not None:
             for lane in self.lanes.values():
-                lane.hand_over_tally(to)
+                lane.hand_over_tally(total)
 
     def leave_samples(self) -> None:
-        """Have samplers forget the queue, which is deleted."""
+        """Report the deletion of the queue to its sampler."""
         if self.sampled is not None and self.counters.sampled_gone is not None:
             self.counters.sampled_gone.append(self.sampled)
         self.sampled = None
@@ -729,7 +730,7 @@ class Queue(Destination):
     # --- Publishers that wait ---------------------------------------------------------------------
 
     def release_waiters(self) -> None:
-        """Let waiting publishers read again when the queue is short enough."""
+        """Resume the paced publishers if the queue is short enough."""
         if self.stopped and not self.deleted:
             return
         if self.waiters is not None and (
@@ -745,10 +746,10 @@ class Queue(Destination):
     def message_count(self) -> int:
         """Return the number of ready messages, of every content class."""
         if self.lanes is not None:
-            return self.ready.count + self.lanes_ready()
+            return self.ready.count + self.ready_in_lanes()
         return self.ready.count
 
-    def lanes_ready(self) -> int:
+    def ready_in_lanes(self) -> int:
         """Return the number of ready messages of the classes file and stream."""
         lane: Queue
         count = 0
@@ -779,18 +780,18 @@ class Queue(Destination):
         """Remove every ready message; return their number."""
         lane: Queue
         count = self.message_count()
-        kept = self.unacked_count + self.pending_count
+        retained_count = self.unacked_count + self.pending_count
         if self.lanes is not None:
             for lane in self.lanes.values():
-                kept += lane.unacked_count
-        dropped = kept == 0 and self.durable and count > 0
-        if dropped:
+                retained_count += lane.unacked_count
+        drops_all = retained_count == 0 and self.durable and count > 0
+        if drops_all:  # One record instead of a settlement for each message.
             self.store.drop(self.id, self.counters.next_seq - 1)
-        self.forget_ready(not dropped)
+        self.forget_ready(not drops_all)
         self.release_waiters()
         if self.lanes is not None:
             for lane in self.lanes.values():
-                lane.forget_ready(not dropped)
+                lane.forget_ready(not drops_all)
                 lane.release_waiters()
         return count
 
@@ -807,7 +808,7 @@ class Queue(Destination):
     def destroy(self) -> int:
         """Delete the queue: remove all messages, cancel all consumers.
 
-        Return how many messages were ready.
+        Return the number of messages that were ready.
         """
         lane: Queue
         count = self.message_count()

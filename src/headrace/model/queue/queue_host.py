@@ -68,7 +68,7 @@ class QueueHost(Protocol):
     facts: Facts
     contents: Contents | None  # Reads and rewrites messages; None: no gateway, as in tests.
     files: Files
-    traced: bool  # True while every delivery is passed to :meth:`delivering`.
+    traced: bool  # True while every delivery is passed to :meth:`before_delivery`.
 
     @property
     def dead_letters(self) -> DeadLetterPort:
@@ -81,7 +81,7 @@ class QueueHost(Protocol):
     def effective(self, queue: Queue) -> dict[str, object]:
         """Return a queue's arguments with policies and limits applied."""
 
-    def delivering(self, queue: Queue, consumer: Consumer, message: Message) -> None:
+    def before_delivery(self, queue: Queue, consumer: Consumer, message: Message) -> None:
         """Called before a delivery, to stamp or trace the message."""
 
     def destruct(self, queue: Queue) -> None:
@@ -96,5 +96,5 @@ class QueueHost(Protocol):
     def count_consumer(self, consumer: Consumer) -> None:
         """Count the memory of a consumer until it is removed."""
 
-    def join(self, message: Message, stream: Queue) -> bool:
+    def encode_for_stream(self, message: Message, stream: Queue) -> bool:
         """Convert a message to the form that streams keep; return False if it cannot be."""

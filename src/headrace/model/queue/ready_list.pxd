@@ -25,13 +25,13 @@ cdef class ReadyList:
     cdef public long long stale_count
     cdef Ring ring
     cdef list rings
-    cdef list returned
+    cdef list requeued
     cdef public list cursors
 
     cdef int level(self, int priority) except -1
     @cython.locals(level=cython.int, ring=Ring, level_ring=Ring)
     cdef int push(self, Message message) except -1
-    @cython.locals(ring=Ring, last=Message)
+    @cython.locals(ring=Ring, newest=Message)
     cdef bint is_newest(self, Message message) except -1
     @cython.locals(entry=tuple)
     cdef int reinsert(self, Message message) except -1
@@ -39,7 +39,8 @@ cdef class ReadyList:
     cdef Message pop(self)
     cdef Message pop_oldest(self)
     cdef int withdraw(self, Message message) except -1
-    @cython.locals(message=Message, first=Message, ring=Ring, level=cython.int, back=cython.int, seq=cython.ulonglong)
+    @cython.locals(message=Message, head=Message, ring=Ring, level=cython.int,
+                   negative_level=cython.int, seq=cython.ulonglong)
     cdef Message pop_by_priority(self)
     @cython.locals(message=Message, ring=Ring, level=Py_ssize_t)
     cdef Message pop_lowest(self)
@@ -57,24 +58,24 @@ cdef class ReadyList:
                    size=cython.longlong, index=Py_ssize_t, message=Message)
     cpdef list peek(
         self, unsigned long long first, unsigned long long last, long long bytes_max,
-        list returned,
+        list requeued,
     )
-    cpdef list returned_within(self, unsigned long long first, unsigned long long last)
+    cpdef list requeued_between(self, unsigned long long first, unsigned long long last)
     @cython.locals(ring=Ring, seq=cython.ulonglong)
     cpdef unsigned long long first_position(self, unsigned long long first) except? 0
     @cython.locals(ring=Ring, step=Py_ssize_t, index=Py_ssize_t)
-    cpdef list positions(self, Py_ssize_t parts)
+    cpdef list split_positions(self, Py_ssize_t parts)
     cpdef Cursor new_cursor(self, bint browses)
     cdef int watch(self, Cursor cursor) except -1
     cdef int unwatch(self, Cursor cursor) except -1
     @cython.locals(ahead=list, level=cython.int, seen=cython.ulonglong, candidate=Message, ring=Ring,
-                   at=Py_ssize_t, message=Message, back=cython.int, seq=cython.ulonglong,
-                   ready=cython.bint, fresh=cython.bint)
-    cdef Message following(self, Cursor cursor)
+                   index=Py_ssize_t, message=Message, negative_level=cython.int,
+                   seq=cython.ulonglong, ready=cython.bint, unseen=cython.bint)
+    cdef Message peek_unseen(self, Cursor cursor)
     @cython.locals(level=cython.int)
     cdef int pass_over(self, Cursor cursor, Message message) except -1
     @cython.locals(size=cython.longlong, message=Message)
-    cpdef list coming(self, Cursor cursor, unsigned long long end, long long bytes_max)
+    cpdef list read_unseen(self, Cursor cursor, unsigned long long end, long long bytes_max)
     @cython.locals(cursor=Cursor)
     cdef int notify_cursors(self, tuple entry) except -1
     cdef int add_ahead(self, Cursor cursor, tuple entry) except -1

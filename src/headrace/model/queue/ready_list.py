@@ -2,20 +2,20 @@
 """The ready messages of a queue, in the order in which they leave.
 
 Order. A message's position is its ``seq``. Arrivals are pushed on a ring, so the ring is sorted by
-itself. A message that was requeued waits in the heap ``returned``; the next to leave is the smaller
+itself. A message that was requeued waits in the heap ``requeued``; the next to leave is the smaller
 of both heads. So a message returns to its position whatever arrived meanwhile, at a cost that
-depends on how many messages are out of order, never on the depth of the queue. Higher priorities
+depends on the number of messages out of order, not on the depth of the queue. Higher priorities
 have rings of their own, made when the first such message arrives.
 
 Stale entries. A message that expires or is dropped from the middle is flagged GONE, and its entry
 stays in the ring until it is popped, or until stale entries outnumber ready messages. A message
-that is acquired from the middle has a ``consumer`` and stays listed as well. When it is requeued it
-is listed twice, which does no harm: the entry popped first counts, the other one is stale.
+that is acquired from the middle has a ``consumer`` and stays listed as well. After a requeue it is
+listed twice: the entry that is popped first counts, and the other entry is stale.
 
 Cursors. A browser, or a consumer with a selector, reads the list without popping. Its cursor is the
 last seq that it has seen on each level; the next message is found by bisection.
 
-Cost. Nothing that happens for each message looks at more than one of them.
+Cost. Each operation on one message costs the same whatever the depth of the queue.
 """
 
 from heapq import heapify, heappop, heappush
@@ -30,7 +30,7 @@ if not cython.compiled:
     from headrace.model.queue.ring import Ring
 
 STALE_MIN = 1024  # Below this many stale entries the list is not swept.
-SAMPLES = 64  # Messages sampled of each ring, for each part that a queue is cut into.
+SAMPLES = 64  # Messages sampled of each ring, for each range that a queue is split into.
 DEFAULT_HIGH_PRIORITY = 5  # Without x-max-priority: 0..4 are one level, 5..9 another (0-9-1/basic).
 NO_SEQ = (1 << 63) - 1  # No message has a position behind this.
 
@@ -41,11 +41,11 @@ class Cursor:
     def __init__(self, browses: bool, levels: int) -> None:
         self.browses = browses  # A message requeued behind a browser's cursor is not shown again.
         self.seen = [0] * levels  # The last seq that it has seen, by level.
-        self.ahead: list[tuple[int, int, Message]] | None = None  # Entries of ``returned`` to see.
+        self.ahead: list[tuple[int, int, Message]] | None = None  # Entries of ``requeued`` to see.
         self.looks = 0  # Messages passed over in a row.
 
     def skip_to(self, position: int) -> None:
-        """Show nothing before a position."""
+        """Start at a position, if the cursor has not moved yet."""
         if position > 0:
             self.seen = [position - 1] * len(self.seen)
 
@@ -57,14 +57,14 @@ class ReadyList:
         self.max_priority = 0
         self.priority_base = 0  # Priorities up to this one share the lowest level.
         self.count = 0
-        self.bytes = 0  # Of bodies.
+        self.bytes = 0  # The bytes of the bodies of ready messages.
         self.stale_count = 0  # Entries that no longer stand for a ready message.
-        self.ring: Ring | None = None  # The lowest priority, the only one of most queues.
-        self.rings: list[Ring | None] | None = None  # The higher ones by level; [0] is unused.
-        self.returned: list[tuple[int, int, Message]] | None = None  # (-level, seq, message)
+        self.ring: Ring | None = None  # The lowest level, the only level of most queues.
+        self.rings: list[Ring | None] | None = None  # The higher levels; [0] is unused.
+        self.requeued: list[tuple[int, int, Message]] | None = None  # (-level, seq, message)
         self.cursors: list[Cursor] | None = None
 
-    # --- Coming in --------------------------------------------------------------------------------
+    # --- Insertion --------------------------------------------------------------------------------
 
     # Keeps 0-9-1/basic#06, 0-9-1/basic#07, 0-9/basic#06, 0-9/basic#07, 0-9/message#06,
     # 0-9/message#07, 0-10/s062, 0-10/s063.
@@ -103,26 +103,26 @@ class ReadyList:
         ring = self.ring
         if ring is None or ring.count == 0:
             return True
-        last = ring.at(ring.count - 1)
-        return last is not None and last.seq < message.seq
+        newest = ring.get(ring.count - 1)
+        return newest is not None and newest.seq < message.seq
 
     def reinsert(self, message: Message) -> None:
         """Return a message to its position."""
-        if self.returned is None:
-            self.returned = []
+        if self.requeued is None:
+            self.requeued = []
         entry = (-self.level(message.priority), message.seq, message)
-        heappush(self.returned, entry)
+        heappush(self.requeued, entry)
         self.count += 1
         self.bytes += message.body_size
         if self.cursors is not None:
             self.notify_cursors(entry)
 
-    # --- Going ------------------------------------------------------------------------------------
+    # --- Removal ----------------------------------------------------------------------------------
 
     def pop(self) -> Message | None:
         """Remove and return the first ready message; its data may be paged out."""
         while True:
-            if self.returned is None and self.rings is None:
+            if self.requeued is None and self.rings is None:
                 ring = self.ring
                 if ring is None or ring.count == 0:
                     return None
@@ -139,7 +139,7 @@ class ReadyList:
             return message
 
     def pop_oldest(self) -> Message | None:
-        """As :meth:`pop`, by position, in whichever order messages leave otherwise."""
+        """As :meth:`pop`, in order of position within a level, for every kind of list."""
         return ReadyList.pop(self)
 
     def withdraw(self, message: Message) -> None:
@@ -164,13 +164,17 @@ class ReadyList:
             ring = self.ring
             if ring is not None and ring.count == 0:
                 ring = None
-        if self.returned is not None:
-            back, seq, message = self.returned[0]
-            first = None if ring is None else ring.at(0)
-            if first is None or -back > level or (-back == level and seq < first.seq):
-                heappop(self.returned)
-                if not self.returned:
-                    self.returned = None
+        if self.requeued is not None:
+            negative_level, seq, message = self.requeued[0]
+            head = None if ring is None else ring.get(0)
+            if (
+                head is None
+                or -negative_level > level
+                or (-negative_level == level and seq < head.seq)
+            ):
+                heappop(self.requeued)
+                if not self.requeued:
+                    self.requeued = None
                 return message
         if ring is None:
             return None
@@ -202,19 +206,19 @@ class ReadyList:
         self.ring = self.without_stale(self.ring)
         if self.rings is not None:
             self.rings = [self.without_stale(ring) for ring in self.rings]
-        if self.returned is not None:
-            kept = {e[1]: e for e in self.returned if not self.is_stale(e[2])}
-            self.returned = list(kept.values()) or None
-            if self.returned is not None:
-                heapify(self.returned)
+        if self.requeued is not None:
+            by_seq = {e[1]: e for e in self.requeued if not self.is_stale(e[2])}
+            self.requeued = list(by_seq.values()) or None
+            if self.requeued is not None:
+                heapify(self.requeued)
         self.stale_count = 0
 
     def is_gone(self, message: Message) -> bool:
-        """Return True if a message is removed, or unacked: it is not ready."""
+        """Return True if a message is removed or unacked, and so not ready."""
         return bool(message.flags & C_GONE) or message.consumer is not None
 
     def is_stale(self, message: Message) -> bool:
-        """Return True if an entry of ``returned`` is stale, or doubles one of a ring."""
+        """Return True if an entry of ``requeued`` is stale, or doubles one of a ring."""
         if message.flags & C_GONE or message.consumer is not None:
             return True
         return self.is_listed(message)
@@ -227,8 +231,8 @@ class ReadyList:
             ring = self.rings[level]
         if ring is None or not ring.count:
             return False
-        index = ring.after(message.seq - 1)
-        return index < ring.count and ring.at(index) is message
+        index = ring.index_after(message.seq - 1)
+        return index < ring.count and ring.get(index) is message
 
     def without_stale(self, ring: Ring | None) -> Ring | None:
         """Return a ring with the ready messages of another."""
@@ -247,22 +251,22 @@ class ReadyList:
             self.sweep()
 
     def forget(self, message: Message) -> None:
-        """Called when a message has left the queue for good."""
+        """Called when a message has left the queue; lists with more state override it."""
 
     def clear(self) -> None:
         """Drop all entries; the queue has popped every message."""
         self.ring = None
         self.rings = None
-        self.returned = None
+        self.requeued = None
         self.stale_count = 0
 
     # --- Reading ----------------------------------------------------------------------------------
 
-    def peek(self, first: int, last: int, bytes_max: int, returned: list[Message]) -> list[Message]:
-        """Return ready messages at the positions ``[first, last)``, in order of these.
+    def peek(self, first: int, last: int, bytes_max: int, requeued: list[Message]) -> list[Message]:
+        """Return ready messages at the positions ``[first, last)``, in order of position.
 
-        At least one, if there is one, and about ``bytes_max`` bytes at most. ``returned`` are
-        requeued messages as :meth:`returned_within` returned them, which are included.
+        They are about ``bytes_max`` bytes at most, but at least one message if one is ready.
+        ``requeued``, a result of :meth:`requeued_between`, is merged in.
         """
         messages: list[Message] = []
         limit = last
@@ -275,9 +279,9 @@ class ReadyList:
             if ring is None or not ring.count:
                 continue
             size = 0
-            index = ring.after(first - 1) if first else 0
+            index = ring.index_after(first - 1) if first else 0
             while index < ring.count:
-                message = ring.at(index)
+                message = ring.get(index)
                 index += 1
                 if message is None or message.seq >= limit:
                     break
@@ -288,54 +292,57 @@ class ReadyList:
                     break
                 size += message.body_size + (message.header_units << 8) + C_MESSAGE_OVERHEAD
                 messages.append(message)
-        for message in returned:
+        for message in requeued:
             if message.seq >= limit:
                 break
             if message.seq >= first and not message.flags & C_GONE and message.consumer is None:
                 messages.append(message)
-        if level == 1 and not returned:
+        if level == 1 and not requeued:
             return messages
         by_seq = {message.seq: message for message in messages if message.seq < limit}
         return [by_seq[seq] for seq in sorted(by_seq)]
 
-    def returned_within(self, first: int, last: int) -> list[Message]:
+    def requeued_between(self, first: int, last: int) -> list[Message]:
         """Return the requeued messages at ``[first, last)``, in order of position."""
-        returned = [entry for entry in self.returned or () if first <= entry[1] < last]
-        by_seq = {entry[1]: entry[2] for entry in returned}  # Some are listed twice.
+        entries = [entry for entry in self.requeued or () if first <= entry[1] < last]
+        by_seq = {entry[1]: entry[2] for entry in entries}  # A message may be listed twice.
         return [by_seq[seq] for seq in sorted(by_seq)]
 
     def first_position(self, first: int) -> int:
         """Return the lowest position at which a message may be ready, or ``first`` if it is lower.
 
-        ``first`` is the next seq of all, which is returned when the list is empty.
+        Callers pass the next free seq as ``first``; an empty list returns it.
         """
         for ring in [self.ring, *(self.rings or ())]:
-            if ring is not None and ring.count and ring.at(0).seq < first:
-                first = ring.at(0).seq
-        for _, seq, _ in self.returned or ():
+            if ring is not None and ring.count and ring.get(0).seq < first:
+                first = ring.get(0).seq
+        for _, seq, _ in self.requeued or ():
             if seq < first:
                 first = seq
         return first
 
-    def positions(self, parts: int) -> list[int]:
-        """Return the inner bounds of ``parts`` parts of the ready messages, of about equal size."""
+    def split_positions(self, parts: int) -> list[int]:
+        """Return the positions that split the ready messages into ``parts`` ranges of equal size.
+
+        The sizes are estimated by samples.
+        """
         samples: list[tuple[int, int]] = []
         for ring in [self.ring, *(self.rings or ())]:
             if ring is None or not ring.count:
                 continue
             step = max(1, ring.count // (parts * SAMPLES))
-            samples += [(ring.at(index).seq, step) for index in range(0, ring.count, step)]
-        samples += [(entry[1], 1) for entry in self.returned or ()]
+            samples += [(ring.get(index).seq, step) for index in range(0, ring.count, step)]
+        samples += [(entry[1], 1) for entry in self.requeued or ()]
         samples.sort()
         total = sum([weight for _, weight in samples])
         bounds: list[int] = []
-        passed = 0
+        weight_before = 0
         for seq, weight in samples:
-            if passed * parts >= total * (len(bounds) + 1):
+            if weight_before * parts >= total * (len(bounds) + 1):
                 bounds.append(seq)
                 if len(bounds) == parts - 1:
                     break
-            passed += weight
+            weight_before += weight
         return bounds
 
     def redelivered_seqs(self) -> list[int]:
@@ -344,10 +351,10 @@ class ReadyList:
         message: Message | None
         for ring in [self.ring, *(self.rings or ())]:
             for i in range(0 if ring is None else ring.count):
-                message = ring.at(i)
+                message = ring.get(i)
                 if message.flags & C_REDELIVERED and not message.flags & C_GONE:
                     seqs.append(message.seq)
-        for _, _, message in self.returned or ():
+        for _, _, message in self.requeued or ():
             if not message.flags & C_GONE:
                 seqs.append(message.seq)
         return seqs
@@ -357,8 +364,8 @@ class ReadyList:
     def new_cursor(self, browses: bool) -> Cursor:
         """Return a cursor before the first ready message."""
         cursor = Cursor(browses, self.max_priority + 1 if self.max_priority else 2)
-        if self.returned is not None:
-            cursor.ahead = list(self.returned)
+        if self.requeued is not None:
+            cursor.ahead = list(self.requeued)
         return cursor
 
     def watch(self, cursor: Cursor) -> None:
@@ -373,7 +380,7 @@ class ReadyList:
             self.cursors.remove(cursor)
             self.cursors = self.cursors or None
 
-    def following(self, cursor: Cursor) -> Message | None:
+    def peek_unseen(self, cursor: Cursor) -> Message | None:
         """Return the next ready message that a cursor has not seen."""
         ahead = cursor.ahead
         level = len(cursor.seen)
@@ -385,21 +392,21 @@ class ReadyList:
             if level and self.rings is not None:
                 ring = self.rings[level]
             if ring is not None and ring.count:
-                at = ring.after(seen)
-                while at < ring.count:
-                    message = ring.at(at)
+                index = ring.index_after(seen)
+                while index < ring.count:
+                    message = ring.get(index)
                     if message is None or not self.is_gone(message):
                         candidate = message
                         break
-                    seen = message.seq  # Not to be passed again.
-                    at += 1
+                    seen = message.seq  # The next search starts behind the stale entry.
+                    index += 1
             while ahead:
-                back, seq, message = ahead[0]
-                if -back < level:
+                negative_level, seq, message = ahead[0]
+                if -negative_level < level:
                     break
                 ready = not message.flags & C_GONE and message.consumer is None
-                fresh = not cursor.browses or seq > cursor.seen[level]
-                if -back == level and fresh and ready:
+                unseen = not cursor.browses or seq > cursor.seen[level]
+                if -negative_level == level and unseen and ready:
                     if candidate is None or seq < candidate.seq:
                         candidate = message
                     break
@@ -410,27 +417,27 @@ class ReadyList:
         return None
 
     def pass_over(self, cursor: Cursor, message: Message) -> None:
-        """Move a cursor behind the message that :meth:`following` returned."""
+        """Move a cursor behind the message that :meth:`peek_unseen` returned."""
         level = self.level(message.priority)
         if message.seq > cursor.seen[level]:
             cursor.seen[level] = message.seq
         if cursor.ahead and cursor.ahead[0][2] is message:
             heappop(cursor.ahead)
 
-    def coming(self, cursor: Cursor, end: int, bytes_max: int) -> list[Message]:
+    def read_unseen(self, cursor: Cursor, end: int, bytes_max: int) -> list[Message]:
         """Return the next messages that a cursor has not seen, in order of delivery.
 
-        Only messages before the position ``end``, about ``bytes_max`` bytes of them, and at least
-        one if there is one. The cursor moves behind them. Unless the list keeps it up to date
-        (:meth:`watch`), it may miss messages that are requeued meanwhile.
+        They are before the position ``end``, about ``bytes_max`` bytes at most, but at least one
+        message if one is ready. The cursor moves behind them. A cursor that the list does not
+        :meth:`watch` may miss messages that are requeued meanwhile.
         """
         messages: list[Message] = []
         size = 0
         while size < bytes_max:
-            message = self.following(cursor)
+            message = self.peek_unseen(cursor)
             if message is None:
                 break
-            if message.seq >= end:  # It arrived later, and so did all behind it.
+            if message.seq >= end:  # All messages behind it arrived even later.
                 cursor.seen[self.level(message.priority)] = NO_SEQ
                 continue
             self.pass_over(cursor, message)
@@ -439,20 +446,20 @@ class ReadyList:
         return messages
 
     def notify_cursors(self, entry: tuple[int, int, Message]) -> None:
-        """Show a message that returned to its position to the cursors that are to see it."""
+        """Add a requeued message to the cursors that have to read it."""
         cursor: Cursor
         for cursor in self.cursors or ():
             if not cursor.browses or entry[1] > cursor.seen[-entry[0]]:
                 self.add_ahead(cursor, entry)
 
     def add_ahead(self, cursor: Cursor, entry: tuple[int, int, Message]) -> None:
-        """Let a cursor see a message that returned to its position."""
+        """Add a requeued message to the entries that a cursor has yet to read."""
         if cursor.ahead is None:
             cursor.ahead = []
         elif len(cursor.ahead) > 2 * self.count + STALE_MIN:
-            kept = {
+            by_seq = {
                 e[1]: e for e in cursor.ahead if not e[2].flags & C_GONE and e[2].consumer is None
             }
-            cursor.ahead = list(kept.values())
+            cursor.ahead = list(by_seq.values())
             heapify(cursor.ahead)
         heappush(cursor.ahead, entry)

@@ -5,4 +5,4 @@ from headrace.model.message cimport C_KIND_FILE, C_KIND_MASK, Message
 from headrace.model.queue.queue cimport Queue
 
 @cython.locals(queue=Queue, message=Message, arrived_ms=cython.longlong)
-cpdef put_back(object recovered, dict queues, bint is_plain, object otherwise)
+cpdef restore_messages(object recovered, dict queues, bint is_plain, object restore_other)

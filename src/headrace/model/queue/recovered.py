@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts recovered messages into their queues: a compiled loop, for millions of messages."""
+"""Restores recovered messages to their queues, in a compiled loop for millions of messages."""
 
 from typing import TYPE_CHECKING
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
 
 
-def put_back(
+def restore_messages(
     recovered: "Iterable[tuple[int, Message, int]]",
     queues: "dict[int, Queue]",
     is_plain: bool,
-    otherwise: "Callable[[int, Message, int], object]",
+    restore_other: "Callable[[int, Message, int], object]",
 ) -> None:
     """Restore messages, each with the id of its queue and its arrival in Unix milliseconds.
 
-    Call ``otherwise`` for those of unknown queues, of queues that count deliveries, and of other
-    classes than basic; for all unless ``is_plain``.
+    ``restore_other`` restores the messages of unknown queues, of queues that count deliveries, and
+    of other classes than basic. Without ``is_plain`` it restores all messages.
     """
     queue: Queue
     for queue_id, message, arrived_ms in recovered:
@@ -35,4 +35,4 @@ def put_back(
             if queue.delivery_limit < 0:
                 queue.restore(message, arrived_ms)
                 continue
-        otherwise(queue_id, message, arrived_ms)
+        restore_other(queue_id, message, arrived_ms)

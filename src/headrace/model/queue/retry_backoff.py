@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Delayed retry: a requeued message is ready again after a delay that grows each time.
 
-Until then it is neither ready nor unacked by a client. The journal has the end of the delay, so
-that a restart or a crash of the broker does not change it.
+During the delay it is neither ready nor unacked by a client. The journal holds the end of the
+delay, so that a restart or a crash of the broker does not change it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
     from headrace.model.scheduler import Scheduler
 
-DUE_MAX = 512  # Messages that become ready, or dead letters, in one go.
+DUE_MAX = 512  # Messages that become ready, or dead letters, in one call.
 
 
 # Keeps 0-9-1/basic.deliver#01, 0-9/basic.deliver#01, 0-9/file.deliver#01, 0-10/s224.
@@ -30,7 +30,7 @@ def is_spent(queue: Queue, message: Message) -> bool:
 def restore(queue: Queue, message: Message, arrived_ms: int) -> None:
     """Restore a recovered message: it is ready, waits for its retry, or is a dead letter.
 
-    ``queue`` is the one for its content class; it has no consumer yet.
+    ``queue`` is the queue for its content class, which has no consumer yet.
     """
     when_ms = queue.store.waits.pop((queue.id, message.seq), 0)
     if 0 < when_ms <= len(DEATHS) and queue.dead_letter_at_least_once:
@@ -55,9 +55,9 @@ class DelayedRetries(Consumer):
     def add(self, message: Message, due_ms: int) -> None:
         """Delay a message until a time."""
         self._messages.add(due_ms, message)
-        self._scheduler.put(self, due_ms, self.ripen)  # Unless it is due earlier already.
+        self._scheduler.put(self, due_ms, self.requeue_due)  # An earlier time stays.
 
-    def ripen(self, now_ms: int) -> int:
+    def requeue_due(self, now_ms: int) -> int:
         """Requeue due messages; return the time of the next call, 0 if none waits."""
         queue = self.queue
         for message in self._messages.pop_due(now_ms, DUE_MAX):
@@ -68,7 +68,7 @@ class DelayedRetries(Consumer):
         queue.drain()
         return self._messages.next_ms
 
-    def forget(self) -> None:
-        """Return all messages: the queue is deleted."""
+    def requeue_all(self) -> None:
+        """Requeue all messages: the queue is deleted."""
         for message in self._messages.pop_all():
             self.queue.requeue_now(message)

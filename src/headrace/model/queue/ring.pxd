@@ -16,10 +16,10 @@ cdef class Ring:
     cpdef int push(self, Message message) except -1
     @cython.locals(head=Py_ssize_t, message=Message)
     cpdef Message pop(self)
-    cpdef Message at(self, Py_ssize_t index)
+    cpdef Message get(self, Py_ssize_t index)
     @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, message=Message)
-    cpdef Py_ssize_t after(self, unsigned long long seq) except -1
+    cpdef Py_ssize_t index_after(self, unsigned long long seq) except -1
     cpdef int clear_at(self, Py_ssize_t index) except -1
     cpdef int clear(self) except -1
-    @cython.locals(old=list, fresh=list, i=Py_ssize_t)
+    @cython.locals(old_slots=list, slots=list, i=Py_ssize_t)
     cpdef int resize(self, Py_ssize_t capacity) except -1

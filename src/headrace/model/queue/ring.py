@@ -17,12 +17,12 @@ SHRINK_ABOVE = 1024
 
 
 class Ring:
-    """Messages in order; ``None`` marks a place whose message left early."""
+    """Messages in order; ``None`` is a slot whose message left early."""
 
     __slots__ = ("count", "head", "mask", "slots")
 
     def __init__(self) -> None:
-        self.slots: Any = None  # list[Message | None] once used.
+        self.slots: Any = None  # A list[Message | None] from the first message on.
         self.head = 0
         self.count = 0
         self.mask = -1
@@ -35,7 +35,7 @@ class Ring:
         self.count += 1
 
     def pop(self) -> Message | None:
-        """Remove and return the first; only when ``count`` is above zero."""
+        """Remove and return the first message; ``count`` must be above zero."""
         head = self.head
         message: Message | None = cython.cast(Message, self.slots[head])  # Or None.
         self.slots[head] = None
@@ -45,13 +45,13 @@ class Ring:
             self.resize((self.mask + 1) >> 1)
         return message
 
-    def at(self, index: int) -> Message | None:
-        """Return the message ``index`` places behind the first, ``0 <= index < count``."""
+    def get(self, index: int) -> Message | None:
+        """Return the message ``index`` slots behind the first, ``0 <= index < count``."""
         message: Message | None = self.slots[(self.head + index) & self.mask]
         return message
 
-    def after(self, seq: int) -> int:
-        """Return the index of the first message beyond ``seq``, of a ring without empty places."""
+    def index_after(self, seq: int) -> int:
+        """Return the index of the first message beyond ``seq``, in a ring without empty slots."""
         low = 0
         high = self.count
         while low < high:
@@ -64,23 +64,23 @@ class Ring:
         return low
 
     def clear_at(self, index: int) -> None:
-        """Empty the place ``index`` behind the first; the others keep theirs."""
+        """Empty the slot ``index`` behind the first; no other message moves."""
         self.slots[(self.head + index) & self.mask] = None
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Drop all messages and the list."""
         self.slots = None
         self.head = 0
         self.count = 0
         self.mask = -1
 
     def resize(self, capacity: int) -> None:
-        """Move to ``capacity`` places, a power of two that holds all."""
-        old = self.slots
-        fresh: list[Message | None] = [None] * capacity
-        if old is not None:
+        """Move to ``capacity`` slots, a power of two that holds all messages."""
+        old_slots = self.slots
+        slots: list[Message | None] = [None] * capacity
+        if old_slots is not None:
             for i in range(self.count):
-                fresh[i] = old[(self.head + i) & self.mask]
-        self.slots = fresh
+                slots[i] = old_slots[(self.head + i) & self.mask]
+        self.slots = slots
         self.head = 0
         self.mask = capacity - 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.arguments.backoff import backoff
 from headrace.model.arguments.values import number
-from headrace.model.queue.flow_control import MAXIMA
+from headrace.model.queue.flow_control import LENGTH_LIMITS
 from headrace.model.queue.overflow import (
     OVERFLOW_DROP_HEAD,
     OVERFLOW_REJECT,
@@ -68,7 +68,7 @@ def limits_of(arguments: Mapping[str, object]) -> Overflow | None:
     max_length_bytes = number(arguments.get("x-max-length-bytes", -1))
     if overflow in UNLIMITED or (max_length < 0 and max_length_bytes < 0):
         return None
-    counts_unacked = any(number(arguments.get(name, 0)) for name in MAXIMA)
+    counts_unacked = any(number(arguments.get(name, 0)) for name in LENGTH_LIMITS)
     return Overflow(max_length, max_length_bytes, OVERFLOWS[overflow], counts_unacked)
 
 

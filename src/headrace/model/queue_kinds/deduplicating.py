@@ -16,7 +16,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.model.contents import UnreadableError
-from headrace.model.exchange.deduplication import CACHE_SIZE, CACHE_TTL, IdCache, digest, prefix_of
+from headrace.model.exchange.deduplication import (
+    CACHE_SIZE,
+    CACHE_TTL,
+    IdCache,
+    digest,
+    fact_prefix,
+)
 from headrace.model.exchange.deduplication import HEADER as HEADER_ARGUMENT
 from headrace.model.message import PAGED, Message
 from headrace.model.queue_kinds.inspecting import InspectingQueue
@@ -73,7 +79,7 @@ class DeduplicatingQueue(InspectingQueue):
             return True
         message_id = digest(value)
         cache = self.cache()
-        if message_id in self._present or (cache is not None and cache.knows(message_id)):
+        if message_id in self._present or (cache is not None and cache.contains(message_id)):
             self.duplicates += 1
             if message.position:
                 self.store.bind()
@@ -114,7 +120,7 @@ class DeduplicatingQueue(InspectingQueue):
                 self.arguments,
                 counters=self.counters,
                 facts=self.vhost.facts if self.durable else None,
-                prefix=prefix_of(b"q", f"{self.id}/{self.name}"),
+                prefix=fact_prefix(b"q", f"{self.id}/{self.name}"),
             )
         return self._cache
 
@@ -131,7 +137,7 @@ class DeduplicatingQueue(InspectingQueue):
                 self.store.load(message)
             headers = contents.read(message).headers
         except (OSError, UnreadableError):
-            pass  # It has no id that can be read.
+            pass  # The message has no readable id.
         if paged and not message.flags & PAGED:
             self.store.page_out(message)
         return headers

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from headrace.model.arguments.consumer import RepublishedHeaders
 from headrace.model.arguments.expiration import deadline_of
-from headrace.model.contents import UnreadableError, copies
+from headrace.model.contents import UnreadableError, copy_routing_keys
 from headrace.model.counters import PAGED_WEIGHT, weight_of
 from headrace.model.dead_letter_headers import EXPIRED, X_DEATH
 from headrace.model.errors import PreconditionFailed
@@ -48,9 +48,9 @@ log = logging.getLogger(__name__)
 
 HEADER = "x-delay"  # Milliseconds.
 PUBLISHER = "x-delayed-publisher"  # While it waits: the account that published it; see `Delayed`.
-NAME = "amq.delayed"  # Of the hidden queue.
+NAME = "amq.delayed"  # The name of the hidden queue.
 DELAY_MS_MAX = 10 * 366 * 86_400_000  # Ten years.
-BUCKET_MS = 16_384  # How much time the packed messages of one bucket span.
+BUCKET_MS = 16_384  # The time span of the packed messages of one bucket.
 NEAR_MS = 2 * BUCKET_MS  # Messages that are due earlier are not packed.
 DUE_MAX = 256  # Messages that are routed in one go.
 GONE_MAX = 1024  # Exchanges that are reported as gone.
@@ -69,7 +69,7 @@ def delay_of(headers: Mapping[str, object]) -> int:
     """
     value = headers.get(HEADER, 0)
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 15:
-        value = int(value)  # Some clients have only texts.
+        value = int(value)  # Some clients send numbers as text.
     if isinstance(value, bool) or not isinstance(value, int):
         raise PreconditionFailed(f"invalid {HEADER} {value!r}: expected milliseconds")
     if value > DELAY_MS_MAX:
@@ -195,7 +195,7 @@ class DelayedQueue(Queue):
             yield None
         for first, end in pairwise(starts):
             numbers = order[first:end]
-            if not ascending and len(numbers) <= ROWS_MAX:  # Most are in order of position already.
+            if not ascending and len(numbers) <= ROWS_MAX:  # Most buckets are in order of position.
                 numbers = array("I", sorted(numbers, key=partial(_position_of, packed)))
             for number in numbers:
                 if not self._is_far(bucket, packed):
@@ -340,7 +340,7 @@ class ReleasingHost(RoutingHost, Protocol):
     tracer: Tracer | None
     dead_letters: DeadLetters
 
-    def make_delayed(self, name: str) -> Queue:
+    def make_delayed_queue(self, name: str) -> Queue:
         """Make the durable queue in which delayed messages wait."""
 
 
@@ -365,7 +365,7 @@ class Delayed:
     def queue(self) -> Queue:
         """Return the hidden queue; make it on first use."""
         if self._queue is None:
-            queue = self.vhost.make_delayed(NAME)
+            queue = self.vhost.make_delayed_queue(NAME)
             assert isinstance(queue, DelayedQueue)
             self._queue = queue
         return self._queue
@@ -395,8 +395,8 @@ class Delayed:
         if HEADER in headers:
             headers[HEADER] = waited_header(headers[HEADER], delay_of(headers))
         publisher = str(headers.pop(PUBLISHER, ""))
-        bcc_keys = copies({"CC": headers.pop("BCC", None)})
-        keys = [*copies(headers), *bcc_keys]
+        bcc_keys = copy_routing_keys({"CC": headers.pop("BCC", None)})
+        keys = [*copy_routing_keys(headers), *bcc_keys]
         routing_keys = [content.routing_key, *keys]
         if publisher and self._is_refused(publisher, content.exchange, routing_keys):
             return

@@ -30,7 +30,7 @@ cdef class FairShareList(OrderedList):
     cpdef Cursor new_cursor(self, bint browses)
     @cython.locals(own=FairShareCursor, current=cython.int, served=cython.longlong,
                    tries=cython.int, share=cython.longlong, message=Message)
-    cdef Message following(self, Cursor cursor)
+    cdef Message peek_unseen(self, Cursor cursor)
     @cython.locals(heap=list, seen=cython.ulonglong, message=Message)
     cdef Message first_unseen(self, FairShareCursor cursor, int level)
     @cython.locals(own=FairShareCursor, level=cython.int, heap=list, share=cython.longlong)

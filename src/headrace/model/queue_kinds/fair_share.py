@@ -42,7 +42,7 @@ class FairShareList(OrderedList):
     def __init__(self, arguments: "Mapping[str, object]") -> None:
         OrderedList.__init__(self)
         self.level_count = max(2, number(arguments["qpid.priorities"]))
-        self.shares: list[int] = []  # By level; 0 means no limit.
+        self.shares: list[int] = []  # The share of each level; 0 means no limit.
         self.heaps: list[list[tuple[int, Message]]] = []  # Seq; heaps, by level.
         share = arguments.get("qpid.fairshare", arguments.get("x-qpid-fairshare", 0))
         for level in range(self.level_count):
@@ -102,7 +102,7 @@ class FairShareList(OrderedList):
         heaps = [list(heap) for heap in self.heaps]
         return FairShareCursor(browses, heaps, self.current, self.served)
 
-    def following(self, cursor: Cursor) -> Message | None:
+    def peek_unseen(self, cursor: Cursor) -> Message | None:
         assert isinstance(cursor, FairShareCursor)
         own = cursor
         current = own.current

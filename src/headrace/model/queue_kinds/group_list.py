@@ -33,7 +33,7 @@ class Group:
     """The messages of one group."""
 
     def __init__(self, name: object) -> None:
-        self.name = name  # None: messages in no group.
+        self.name = name  # None for messages without a group.
         self.ready: list[tuple[int, Message]] = []  # Ready ones by seq; a heap.
         self.owner: Consumer | None = None
         self.unacked = 0
@@ -54,8 +54,8 @@ class GroupList(OrderedList):
         default = arguments.get("qpid.default-message-group", NO_GROUP if self.shared else None)
         self.otherwise = short(default)  # The group of messages without the header.
         self.groups: dict[object, Group] = {}
-        self.group_of: dict[int, Group] = {}  # By seq, of each message of the queue.
-        self.unacked: dict[int, Group] = {}  # By seq, of each unacked message.
+        self.group_of: dict[int, Group] = {}  # The group of each message, by seq.
+        self.unacked: dict[int, Group] = {}  # The group of each unacked message, by seq.
         self.free: list[tuple[int, Group]] = []  # Groups without an owner, by their first seq.
         self.owned: dict[Consumer, list[tuple[int, Group]]] = {}  # The others, by owner.
         self.eager: dict[Consumer, None] = {}  # Owners that may have room.
@@ -81,7 +81,7 @@ class GroupList(OrderedList):
             if group is None:
                 group = self.groups[name] = Group(name)
             self.group_of[message.seq] = group
-        elif self.groups.get(group.name) is not group:  # It was empty meanwhile.
+        elif self.groups.get(group.name) is not group:  # The group has been empty since.
             group = self.groups.setdefault(group.name, group)
             self.group_of[message.seq] = group
         return group
@@ -129,7 +129,7 @@ class GroupList(OrderedList):
                 else:
                     self.end_group(group)
             else:
-                heappop(heap)  # It was listed anew.
+                heappop(heap)  # The group has a newer entry.
         return None
 
     def first_for(self, consumer: Consumer, free: Group | None) -> Group | None:

@@ -122,7 +122,7 @@ class GroupedQueue(InspectingQueue):
             if message is None:
                 continue
             if consumer.selective:
-                verdict = self.browse().judge(consumer, message)
+                verdict = self.browse().evaluate(consumer, message)
                 if verdict == 2:
                     consumers.deactivate(consumer)
                     self.reinsert(message)

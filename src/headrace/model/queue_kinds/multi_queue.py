@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.model.message import Message
 
 ARGUMENT = "x-multiqueue"
-QUEUES_MAX = 64  # Of one consumer.
+QUEUES_MAX = 64  # Queues of one consumer.
 
 
 def names_in(arguments: Mapping[str, object]) -> list[str]:
@@ -86,8 +86,8 @@ class Feeder(Consumer):
         self.pool.passing = self
         self.head.deliver(message)
 
-    def redelivers(self) -> None:
-        self.head.redelivers()
+    def on_redelivery(self) -> None:
+        self.head.on_redelivery()
 
     def hold(self, position: int) -> None:
         """Delay the later deliveries of the consumer."""
@@ -225,7 +225,7 @@ def give_credit(consumer: Consumer) -> None:
         consumer.head.unacked -= 1
 
 
-def go_on(consumer: Consumer) -> None:
+def unpark_head(consumer: Consumer) -> None:
     """Unpark a feeder's consumer, which may have room again."""
     if isinstance(consumer, Feeder) and consumer.head.parked:
         consumer.pool.unpark(consumer.head)

@@ -52,7 +52,7 @@ class OrderedList(ReadyList):
         if ring is None:
             return
         while ring.count:
-            first = ring.at(0)
+            first = ring.get(0)
             if first is not None and self.is_ready(first):
                 return
             ring.pop()
@@ -63,9 +63,9 @@ class OrderedList(ReadyList):
         if self.is_listed(message):
             self.stale_count -= 1
         else:
-            if self.returned is None:
-                self.returned = []
-            heappush(self.returned, entry)
+            if self.requeued is None:
+                self.requeued = []
+            heappush(self.requeued, entry)
         self.count += 1
         self.bytes += message.body_size
         self.push_heap(message)

@@ -25,6 +25,6 @@ def set_levels(ready: ReadyList, arguments: Mapping[str, object]) -> None:
     ready.max_priority = number(arguments.get("x-max-priority", 0))
     ready.priority_base = 0
     levels = number(arguments.get("qpid.priorities", 0))
-    if levels:  # Of the ten priorities the lowest ones share the first level.
+    if levels:  # The lowest of the ten priorities share a level.
         ready.max_priority = max(levels - 1, 1)
         ready.priority_base = 5 - min(5, (levels + 1) // 2) if levels > 1 else 255

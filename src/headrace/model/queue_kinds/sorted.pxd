@@ -28,7 +28,7 @@ cdef class SortedList(OrderedList):
     cdef int add_unseen(self, SortedCursor cursor, tuple entry) except -1
     cpdef Cursor new_cursor(self, bint browses)
     @cython.locals(own=SortedCursor, heap=list, message=Message, first=cython.ulonglong)
-    cdef Message following(self, Cursor cursor)
+    cdef Message peek_unseen(self, Cursor cursor)
     @cython.locals(own=SortedCursor, heap=list, reach=tuple)
     cdef int pass_over(self, Cursor cursor, Message message) except -1
     cdef int forget(self, Message message) except -1

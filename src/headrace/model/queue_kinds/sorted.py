@@ -96,7 +96,7 @@ class SortedList(OrderedList):
     def new_cursor(self, browses: bool) -> Cursor:
         return SortedCursor(browses, list(self.heap))
 
-    def following(self, cursor: Cursor) -> Message | None:
+    def peek_unseen(self, cursor: Cursor) -> Message | None:
         assert isinstance(cursor, SortedCursor)
         own = cursor
         heap = own.heap

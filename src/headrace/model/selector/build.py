@@ -61,8 +61,8 @@ class Node(NamedTuple):
     offset: int  # Index of its first character.
     depth: int = 1
     terms: int = 0  # Number of operators and conditions.
-    value: Value = None  # Of a literal.
-    name: str = ""  # Of an identifier.
+    value: Value = None  # The value of a literal.
+    name: str = ""  # The name of an identifier.
     names: frozenset[str] = frozenset()  # Headers and properties it reads.
 
 

@@ -96,7 +96,7 @@ class LikePattern:
         """
         first, *others = segments(text, escape)
         self._first = first
-        self._last = others.pop() if others else None  # None: there is no ``%``.
+        self._last = others.pop() if others else None  # None without ``%``.
         self._middle = tuple(segment for segment in others if segment.size)
         ends = first.size + (0 if self._last is None else self._last.size)
         self._size = ends + sum([segment.size for segment in self._middle])

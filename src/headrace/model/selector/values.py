@@ -45,7 +45,7 @@ def plain(value: object) -> object:
         return value
     if isinstance(value, str):
         return str(value)
-    if isinstance(value, int):  # Of an uncommon width.
+    if isinstance(value, int):  # A number of an uncommon width.
         return int(value)
     if isinstance(value, (float, Decimal)):
         return float(value)

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 OWNER_MS = 30_000
 PIN_BYTES_MAX = 1 << 30
 NAME_BYTES_MAX = 255  # Bytes of a group's name and of an owner's token.
-GROUPS_MAX = 20_000  # Of one virtual host.
+GROUPS_MAX = 20_000  # Groups of one virtual host.
 PREFIX = b"group/"
 
 
@@ -46,16 +46,16 @@ class ConsumerGroup:
     name: str
     initial: int | None = None
     committed: int | None = None
-    moved_ms: int = 0  # When ``committed`` last changed.
+    moved_ms: int = 0  # The time of the last change of ``committed``.
     pin: bool = False
     owner: str = ""  # The token of the last claim.
     holder: object = field(default=None, repr=False)  # The connection of the last claim.
     held_ms: int = 0  # Without a holder: when the claim ends.
-    committed_records: int = 0  # By its readers, since the broker was started.
+    committed_records: int = 0  # Records that readers committed since the broker's start.
 
     @property
     def position(self) -> int:
-        """Return the offset where the group goes on."""
+        """Return the offset at which the group continues."""
         if self.committed is not None:
             return self.committed
         return self.initial if self.initial is not None else self.stream.log.first_offset
@@ -95,9 +95,9 @@ class ConsumerGroups:
         self.owner_ms = OWNER_MS
         self.pin_bytes_max = PIN_BYTES_MAX
         self._facts = facts
-        self._groups: dict[int, dict[str, ConsumerGroup]] = {}  # By stream id.
+        self._groups: dict[int, dict[str, ConsumerGroup]] = {}  # Groups by stream id and name.
         self._count = 0
-        self._claims: dict[object, dict[ConsumerGroup, None]] = {}  # By holder.
+        self._claims: dict[object, dict[ConsumerGroup, None]] = {}  # Claimed groups by holder.
 
     def restore(self, queues: Iterator[Queue], now_ms: int) -> None:
         """Restore the groups from their facts, once the streams are loaded."""

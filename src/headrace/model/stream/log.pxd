@@ -34,7 +34,7 @@ cdef class StreamLog:
     cpdef long long bytes_from(self, unsigned long long offset) except -1
     cpdef list read(self, unsigned long long offset, Py_ssize_t bytes_max)
     @cython.locals(index=Py_ssize_t, data=bytes, address_len=Py_ssize_t)
-    cpdef unsigned long long pour(
+    cpdef unsigned long long deliver_records(
         self, unsigned long long offset, unsigned long long end, Consumer consumer
     ) except? 0
     cpdef unsigned long long offset_at(self, long long timestamp_ms) except? 0
@@ -42,6 +42,6 @@ cdef class StreamLog:
     @cython.locals(base=cython.longlong)
     cdef long long span(self, long long first, long long last) except -1
     @cython.locals(low=cython.longlong, high=cython.longlong, middle=cython.longlong)
-    cpdef long long within(self, long long first, long long last, long long bytes_max) except -1
+    cpdef long long find_end(self, long long first, long long last, long long bytes_max) except -1
     cpdef close(self)
     cpdef delete(self)

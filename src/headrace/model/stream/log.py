@@ -23,12 +23,12 @@ class StreamLog:
     """An append-only log with offsets that are never reused. This one lives in memory."""
 
     def __init__(self, max_length_bytes: int = -1, max_age_ms: int = -1) -> None:
-        self.first_offset = 0  # Of the oldest message.
-        self.next_offset = 0  # Of the next arrival.
+        self.first_offset = 0  # The offset of the oldest message.
+        self.next_offset = 0  # The offset of the next arrival.
         self.committed_offset = 0  # Messages below it are durable.
         self.max_length_bytes = max_length_bytes
         self.max_age_ms = max_age_ms
-        self.name = ""  # Of its stream, for log lines.
+        self.name = ""  # The stream's name, for log lines.
         self.pinned_offset = -1  # The earliest offset that a reader still needs; -1: none.
         self.pin_bytes_max = 0  # Bytes kept for that beyond ``max_length_bytes``.
         self.pin_failed = False  # True once records that a reader needs were removed.
@@ -142,7 +142,7 @@ class StreamLog:
             index += 1
         return entries
 
-    def pour(self, offset: int, end: int, consumer: Consumer) -> int:
+    def deliver_records(self, offset: int, end: int, consumer: Consumer) -> int:
         """Deliver committed messages from ``offset`` up to ``end`` while a consumer has room.
 
         Return the offset to continue with: ``offset`` if none was delivered.
@@ -187,7 +187,7 @@ class StreamLog:
         base = self.first_offset
         return sum([len(record[0]) for record in self.records[first - base : last - base]])
 
-    def within(self, first: int, last: int, bytes_max: int) -> int:
+    def find_end(self, first: int, last: int, bytes_max: int) -> int:
         """Return the end of the records from ``first`` on that have ``bytes_max`` bytes at most.
 
         It is exclusive, ``last`` at most, and beyond ``first`` if that is before ``last``: one

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from headrace.model.stream.stream import Stream
 
 READER_BYTES_MAX = 64
-RANGES_MAX = 100  # Of one reader.
-READERS_MAX = 100  # Of one stream.
+RANGES_MAX = 100  # Ranges of one reader.
+READERS_MAX = 100  # Readers of one stream.
 
 
 class _Gaps(TypedDict):
     """The lost records of one reader, as in its fact."""
 
-    at_ms: int  # When the last gap was reported.
+    at_ms: int  # The time of the last reported gap.
     before: int  # Records in gaps whose ranges were dropped;
     below: int  # these gaps end below this offset.
     ranges: list[list[int]]  # First offset and the one after the last.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.model.contents import Contents
     from headrace.model.selector import Selector
 
-    Entry = tuple[int, bytes, int, int, int]  # As from StreamLog.read.
+    Entry = tuple[int, bytes, int, int, int]  # A record as StreamLog.read returns it.
 
 BLOCK = 1024  # Offsets of one block; blocks start at its multiples.
 BLOCKS_MAX = 16384  # Blocks of one stream whose values are remembered; the oldest are dropped.

@@ -73,9 +73,11 @@ class Stream(Queue):
         self.cursors: dict[Consumer, int] = {}
         self.fetched: dict[Consumer, list[tuple[int, bytes, int, int, int]]] = {}
         self.ahead_size: dict[Consumer, int] = {}  # Their bytes, counted as memory in use.
-        self.readers: dict[Consumer, StreamReader] = {}  # Of those that are not plain.
+        # The readers with a filter, range or tracking.
+        self.readers: dict[Consumer, StreamReader] = {}
         self.blocks = NO_BLOCKS  # Replaced once a reader has a filter.
-        self.tracking: OffsetTracking | None = None  # Once a reader has its offset remembered.
+        # Made for the first reader with a stored offset.
+        self.tracking: OffsetTracking | None = None
         # Readers without records of their own connection; None while there are none.
         self.no_local_readers: list[tuple[Consumer, OwnRecords]] | None = None
 
@@ -100,7 +102,7 @@ class Stream(Queue):
         """
         self.tally.publish += 1
         foreign = message.flags & C_KIND_MASK or message.parts is not None
-        if foreign and not self.vhost.join(message, self):
+        if foreign and not self.vhost.encode_for_stream(message, self):
             return 0
         before = self.log.memory
         offset = self.log.append(
@@ -317,8 +319,10 @@ class Stream(Queue):
                     return
                 if cursor < self.log.first_offset:
                     cursor = self.log.first_offset
-                if consumer.pours():
-                    following = self.log.pour(cursor, self.log.committed_offset, consumer)
+                if consumer.takes_records():
+                    following = self.log.deliver_records(
+                        cursor, self.log.committed_offset, consumer
+                    )
                     self.tally.deliver_no_ack += following - cursor
                     self.cursors[consumer] = following
                     if following == cursor:
@@ -381,7 +385,7 @@ class Stream(Queue):
                 if looked >= SCAN_SIZE:
                     consumer.scanning = True
                     self.vhost.scheduler.put(
-                        ("scan", self), self.counters.now_ms + SCAN_PAUSE_MS, self.go_on
+                        ("scan", self), self.counters.now_ms + SCAN_PAUSE_MS, self.drain_again
                     )
                     return
                 end = log.committed_offset
@@ -402,10 +406,10 @@ class Stream(Queue):
                     reader.next = self.blocks.skip(reader.next, end, reader.filter_values)
                     if reader.next >= end:
                         continue
-                elif reader.selector is None and consumer.pours():
+                elif reader.selector is None and consumer.takes_records():
                     if 0 <= reader.last < end:
                         end = reader.last
-                    following = log.pour(reader.next, end, consumer)
+                    following = log.deliver_records(reader.next, end, consumer)
                     if following == reader.next:
                         return
                     self.tally.deliver_no_ack += following - reader.next

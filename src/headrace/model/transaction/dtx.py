@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BRANCHES_MAX = 4096  # Of one virtual host.
-TIMEOUT_DEFAULT_S = 3600  # From start to prepare or outcome.
+BRANCHES_MAX = 4096  # Branches of one virtual host.
+TIMEOUT_DEFAULT_S = 3600  # The time from start to prepare or outcome.
 TIMEOUT_MAX_S = 7 * 86400
 KEPT_MS = 600_000  # A failed branch without outcome is remembered for this long.
 
@@ -97,7 +97,7 @@ class Branch:
         self.workers: dict[Worker, bool] = {}
         self.suspended: set[Worker] = set()
         self.timeout_s = TIMEOUT_DEFAULT_S
-        self.since_ms = vhost.counters.now_ms  # When it entered this state.
+        self.since_ms = vhost.counters.now_ms  # The time at which it entered its state.
         self.publishes = TransactionPublishes()  # Set by prepare.
         self.settles: list[Settle] = []
 
@@ -355,7 +355,7 @@ class Branches:
                 queue = lane_of(queues[number], message.flags & KIND_MASK)
                 message.consumer = branch.transaction.holder(queue)
                 if message.deliveries and queue.delivery_limit >= 0:
-                    message.deliveries -= 1  # Its outcome decides whether it is redelivered.
+                    message.deliveries -= 1  # The outcome decides about a redelivery.
                 if queue.restore_unacked(message):
                     branch.settles.append(Settle(queue, message, outcome))
                 else:

@@ -43,6 +43,6 @@ cdef class TransactionPublishes:
 cdef Message new_placeholder()
 cpdef bring(Message message, Store store)
 
-@cython.locals(kept=cython.bint, twin=Message, kind=cython.uint, lane=Queue)
+@cython.locals(kept=cython.bint, message_copy=Message, kind=cython.uint, lane=Queue)
 cpdef bint admit(Message message, Queue queue, Store store) except -1
 cdef disown(Message message, Queue queue, Store store)

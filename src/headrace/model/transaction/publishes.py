@@ -48,7 +48,7 @@ class TransactionPublishes:
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self.queues: list[tuple[Queue, ...]] = []  # For each message.
+        self.queues: list[tuple[Queue, ...]] = []  # The queues of each message.
         self.lasting: list[bool] = []  # For each message, whether it is persistent.
         self.files = 0  # File messages.
         self.paged = 0  # Messages in the scratch log.
@@ -211,18 +211,18 @@ def admit(message: Message, queue: Queue, store: Store) -> bool:
             log.error("a message of a transaction cannot be read and is lost: %s", error)
             disown(message, queue, store)
             return False
-    twin = copy_message(message)
-    twin.seq = message.seq
-    twin.flags = message.flags & ~(C_REDELIVERED | C_SCRATCH | C_GONE) & 0xFF
+    message_copy = copy_message(message)
+    message_copy.seq = message.seq
+    message_copy.flags = message.flags & ~(C_REDELIVERED | C_SCRATCH | C_GONE) & 0xFF
     if kept:
-        twin.position = message.position
+        message_copy.position = message.position
     else:
-        twin.flags &= ~C_PERSISTENT & 0xFF
+        message_copy.flags &= ~C_PERSISTENT & 0xFF
     kind = message.flags & C_KIND_MASK
     lane: Queue = queue
     if kind >= C_KIND_FILE:
         lane = lane_of(queue, kind)
-    lane.enqueue_in_place(twin, True)
+    lane.enqueue_in_place(message_copy, True)
     if queue.is_stream:
         disown(message, queue, store)
     return True

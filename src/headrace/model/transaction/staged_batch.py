@@ -67,7 +67,7 @@ class Sink(NamedTuple):
     run: str
     epoch: int
     last: int  # The last committed batch; -1 is none.
-    at_ms: int  # When it was committed.
+    at_ms: int  # The time of the commit.
     past: tuple[str, ...] = ()  # The owner's latest past runs.
 
     def encode(self) -> bytes:
@@ -138,7 +138,7 @@ class Sinks:
     def __init__(self, vhost: StagingHost) -> None:
         self.vhost = vhost
         self.keep_ms = int(KEEP_S * 1000)
-        self._heard_ms: dict[str, int] = {}  # When each owner was last active, since the start.
+        self._heard_ms: dict[str, int] = {}  # The last activity of each owner since the start.
         self._deciding: set[str] = set()  # Sinks with a decided batch that is not yet published.
 
     # --- Owners -------------------------------------------------------------------------------

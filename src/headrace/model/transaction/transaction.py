@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.model.interceptor.interception import Interception, Source
     from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
-    from headrace.model.vhost.publishing_ids import Number
+    from headrace.model.vhost.publishing_ids import PublishingId
 
 BYTES_MAX = 256 << 20  # Bytes of the publishes of one transaction.
 ITEMS_MAX = 1 << 18  # Publishes and settlements of one transaction.
@@ -64,8 +64,9 @@ class Transaction:
         self.flaw_at = -1  # The index of that publish.
         self.settles: list[Settle] = []
         self.facts: dict[bytes, bytes | None] = {}
-        self.numbers: dict[int, Number] = {}  # Publishing ids by index of the publish.
-        self.interceptions: dict[int, tuple[Interception, Source]] = {}  # By index of the publish.
+        self.numbers: dict[int, PublishingId] = {}  # Publishing ids by index of the publish.
+        # Interceptions by index of the publish.
+        self.interceptions: dict[int, tuple[Interception, Source]] = {}
         self.size = 0  # Bytes of all publishes.
         self.memory = 0  # The part of these that counts as memory in use.
         self._holders: dict[Queue, Consumer] = {}
@@ -112,7 +113,7 @@ class Transaction:
             self.flaw, self.flaw_at = flaw, self.seen
         self.seen += 1
 
-    def number(self, number: Number) -> None:
+    def number(self, number: PublishingId) -> None:
         """Give the next publish a publishing id: a duplicate is dropped at the commit.
 
         Raises:
@@ -197,7 +198,7 @@ class Transaction:
         try:
             for index, (message, queues, persistent) in enumerate(publishes):
                 number = numbers.get(index) if numbers else None
-                if number is not None and self.vhost.publishing_ids.knows(number):
+                if number is not None and self.vhost.publishing_ids.is_duplicate(number):
                     continue
                 alive = [queue for queue in queues if not queue.deleted]
                 intercepted = interceptions.get(index) if interceptions else None

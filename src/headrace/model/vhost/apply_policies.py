@@ -5,9 +5,9 @@
 (:mod:`headrace.model.policy.effective_arguments`), when the queue is made and whenever a policy
 changes. The queue may be in use.
 
-New queues and exchanges follow changed rules at once. There may be very many existing ones, so
-each step of a :class:`RulesChange` handles ``SLICE`` of them at most, for ``SLICE_S``, and other
-work goes on in between.
+Changed rules apply to new queues and exchanges at once. Since there may be very many existing ones,
+each step of a :class:`RulesChange` handles ``SLICE`` of them at most, for ``SLICE_S`` at most, and
+the event loop does other work in between.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SLICE = 64  # Exchanges and queues of one step at most.
-SLICE_S = 0.002  # Seconds after which a step ends: patterns of policies take their time.
+SLICE_S = 0.002  # Seconds after which a step ends: patterns of policies may be slow.
 STRATEGY = "x-dead-letter-strategy"
-LOSES = (
+LOSS_WARNING = (
     "queue {!r} may lose dead letters: at-least-once needs a dead-letter exchange, and another "
     "overflow than drop-head"
 )
-TIMEOUT = "x-consumer-timeout"  # A change is passed on to the consumers.
-LIVES_SIZE = 1 << 20  # Bytes of messages that get a new TTL at a time.
+TIMEOUT = "x-consumer-timeout"  # Consumers are notified of a change.
+TTL_BATCH_BYTES = 1 << 20  # Bytes of messages that get a new TTL at a time.
 
 
 class RulesChange:
-    """A change of rules under way."""
+    """A change of rules that is being applied to existing queues and exchanges."""
 
     def __init__(self, vhost: PolicyHost, before: Rules | None) -> None:
         """``before`` are the former rules of all queues; None if a change was under way."""
         self.vhost = vhost
         self.before = before
-        self._left: Iterator[Exchange | Queue] = chain(
+        self._remaining: Iterator[Exchange | Queue] = chain(
             list(vhost.exchanges.values()), iter(vhost.queues_in_order)
         )
 
@@ -62,7 +62,7 @@ class RulesChange:
         clock = vhost.counters.clock
         until_s = clock() + SLICE_S
         count, is_late = 0, False
-        for target in islice(self._left, SLICE):
+        for target in islice(self._remaining, SLICE):
             count += 1
             if isinstance(target, Queue):
                 if vhost.queues.get(target.name) is target and not target.deleted:
@@ -82,7 +82,7 @@ def configure(vhost: PolicyHost, queue: Queue) -> None:
     The queue may be in use, or not yet be registered.
     """
     arguments = vhost.effective(queue)
-    live = vhost.queues.get(queue.name) is queue
+    is_registered = vhost.queues.get(queue.name) is queue
     alternate, expires_ms = queue.alternate_exchange, queue.expires_ms
     message_ttl_ms = queue.message_ttl_ms
     apply_arguments(queue, arguments)
@@ -91,27 +91,27 @@ def configure(vhost: PolicyHost, queue: Queue) -> None:
         and not queue.dead_letter_at_least_once
         and arguments.get(STRATEGY) == "at-least-once"
     ):
-        log.warning("vhost %r: %s", vhost.name, LOSES.format(queue.name))
+        log.warning("vhost %r: %s", vhost.name, LOSS_WARNING.format(queue.name))
     if arguments or queue.guard is not None:
         flow_control.set_guard(queue, arguments)
     apply_to_lanes(queue, arguments)
-    if live:
+    if is_registered:
         if alternate != queue.alternate_exchange:
             vhost.count_alternate(alternate, -1)
             vhost.count_alternate(queue.alternate_exchange, 1)
         if expires_ms != queue.expires_ms:
             vhost.scheduler.remove((queue,))
-            watch_use(vhost, queue)
+            schedule_queue_expiry(vhost, queue)
         if queue.message_ttl_ms >= 0 and not 0 <= message_ttl_ms <= queue.message_ttl_ms:
-            shorten_lives(vhost, queue)
+            shorten_ttl(vhost, queue)
     # The log was made with the queue's own arguments.
-    changed = live or arguments is not queue.arguments
+    changed = is_registered or arguments is not queue.arguments
     if isinstance(queue, Stream) and not queue.is_hidden and changed:
-        before = queue.log.max_age_ms
+        former_max_age_ms = queue.log.max_age_ms
         queue.limit(arguments)
-        if live and before != queue.log.max_age_ms:
+        if is_registered and former_max_age_ms != queue.log.max_age_ms:
             vhost.scheduler.remove(("age", queue))
-            watch_age(vhost, queue)
+            schedule_retention(vhost, queue)
 
 
 def reconfigure(vhost: PolicyHost, queue: Queue, before: Rules | None) -> None:
@@ -144,35 +144,34 @@ def configure_exchange(vhost: ExchangePolicyHost, exchange: Exchange) -> None:
     exchange.alternate = alternate
 
 
-def shorten_lives(vhost: PolicyHost, queue: Queue) -> None:
+def shorten_ttl(vhost: PolicyHost, queue: Queue) -> None:
     """Apply a new or shorter message TTL to the messages in a queue, counted from now."""
     position = queue.ready.first_position(queue.counters.next_seq)
     end = vhost.counters.next_seq
-    began_ms = vhost.counters.now_ms
+    start_ms = vhost.counters.now_ms
 
-    def go_on(now_ms: int) -> int:
+    def set_next_deadlines(now_ms: int) -> int:
         nonlocal position
         if queue.deleted or queue.message_ttl_ms < 0:
             return 0
-        position = queue.set_deadlines(position, end, began_ms, LIVES_SIZE)
+        position = queue.set_deadlines(position, end, start_ms, TTL_BATCH_BYTES)
         return now_ms + 1 if position < end else 0
 
-    returned = queue.ready.returned_within(0, end)
-    for message in returned:
-        queue.set_deadline(message, began_ms)
+    for message in queue.ready.requeued_between(0, end):
+        queue.set_deadline(message, start_ms)
         queue.schedule_expiry(message)
-    if go_on(began_ms):
-        vhost.scheduler.put(("lives", queue), began_ms + 1, go_on)
+    if set_next_deadlines(start_ms):
+        vhost.scheduler.put(("lives", queue), start_ms + 1, set_next_deadlines)
 
 
-def watch_use(vhost: PolicyHost, queue: Queue) -> None:
+def schedule_queue_expiry(vhost: PolicyHost, queue: Queue) -> None:
     """Schedule the deletion of a queue with x-expires."""
     if queue.expires_ms >= 0:
         due = queue.used_ms + queue.expires_ms
         vhost.scheduler.put((queue,), due, partial(vhost.expire_queue, queue))
 
 
-def watch_age(vhost: PolicyHost, queue: Queue) -> None:
+def schedule_retention(vhost: PolicyHost, queue: Queue) -> None:
     """Schedule the retention of a stream with x-max-age or x-local-max-age."""
     if not isinstance(queue, Stream):
         return

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A list of any length that may change while it is iterated.
 
-A virtual host may have hundreds of thousands of queues. To copy a dictionary of 100,000 takes
-3 milliseconds, in which the event loop serves nobody; an iterator over the dictionary itself is not
-safe while others declare and delete. This list is kept in chunks: an iteration copies the list of
-chunks, and each chunk when it comes to it.
+A virtual host may have hundreds of thousands of queues. Copying a dictionary of 100,000 queues
+blocks the event loop for 3 milliseconds, and iterating over the dictionary itself fails when queues
+are declared or deleted meanwhile. This list consists of chunks: an iteration copies the list of
+chunks first, and each chunk when it reaches it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CHUNK = 64  # Items of a chunk: what a removal compares, and an iteration copies at once.
+CHUNK = 64  # Items of a chunk, which a removal searches and an iteration copies at once.
 
 Item = TypeVar("Item")
 
@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 class ChunkedList(Generic[Item]):
     """Items in the order in which they were added.
 
-    An item keeps the chunk that it is in, and names it when it is removed.
+    Callers keep the chunk of an item, and pass it when they remove the item.
     """
 
     def __init__(self) -> None:
@@ -48,14 +48,14 @@ class ChunkedList(Generic[Item]):
             self._chunks.remove(chunk)
 
     def chunks(self) -> Iterator[list[Item]]:
-        """Return copies of the chunks, each made when it is asked for.
+        """Return an iterator of copies of the chunks, each copied when the iterator reaches it.
 
-        They have the items that are in the list now and are still there when their chunk is copied.
-        Items that are added meanwhile are not among them; one that is removed meanwhile may be.
+        The copies have the items that are in the list now, without items that are removed before
+        their chunk is copied. They have no items that are added later.
         """
         chunks = list(self._chunks)
         if chunks:
-            chunks[-1] = chunks[-1].copy()  # The only one to which items are added.
+            chunks[-1] = chunks[-1].copy()  # Items are added to the last chunk only.
         return map(list.copy, chunks)
 
     def __iter__(self) -> Iterator[Item]:

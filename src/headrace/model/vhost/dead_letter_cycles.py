@@ -2,9 +2,9 @@
 """Dead letters that return to a queue in which they died, die too often, or multiply.
 
 A dead letter that returns to a queue in which it has died is dropped, unless a consumer rejected it
-on the way: otherwise the cycle would never end. A message is also dropped after ``UNREJECTED_MAX``
-deaths without a rejection, or when its copies would become more than ``SPREAD_MAX``: however queues
-are bound, one publish causes a bounded number of messages.
+on the way; otherwise the cycle would be endless. A message is also dropped after ``UNREJECTED_MAX``
+deaths without a rejection, or when its copies would become more than ``SPREAD_MAX``. So one publish
+causes a bounded number of messages, however queues are bound.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def died_too_often(headers: Mapping[str, object]) -> bool:
     return all(unrejected[:UNREJECTED_MAX])
 
 
-def spread(headers: Mapping[str, object], reason: str, count: int) -> int:
+def count_spread(headers: Mapping[str, object], reason: str, count: int) -> int:
     """Return the number of dead letters from one message, with ``count`` now; 0: too many."""
     before = headers.get(SPREAD, 1)
     if reason == REJECTED or not isinstance(before, int) or before < 1:

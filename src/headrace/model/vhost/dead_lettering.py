@@ -15,7 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from headrace.model.arguments.consumer import RepublishedHeaders
-from headrace.model.contents import UnreadableError, copies
+from headrace.model.contents import UnreadableError, copy_routing_keys
 from headrace.model.counters import LETTERS_MAX
 from headrace.model.dead_letter_headers import (
     DELIVERY_LIMIT,
@@ -28,8 +28,8 @@ from headrace.model.message import KIND_MASK, copy_message
 from headrace.model.queue import delivery_count
 from headrace.model.queue.retry_backoff import DelayedRetries
 from headrace.model.queue_kinds.content_lanes import lane_of
-from headrace.model.vhost.at_least_once import Undelivered
-from headrace.model.vhost.dead_letter_cycles import SPREAD, died_too_often, is_cycle, spread
+from headrace.model.vhost.at_least_once import UndeliveredLetters
+from headrace.model.vhost.dead_letter_cycles import SPREAD, count_spread, died_too_often, is_cycle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CYCLES_MAX = 1024  # Pairs of queues whose cycles were logged.
+CYCLES_MAX = 1024  # Pairs of queues whose cycles are remembered as logged.
 PAUSE_MS = 1  # Pause before more dead letters of dead letters are delivered.
-WAITING_MAX = 65536  # Dead letters that wait for it; more are delivered at once.
+WAITING_MAX = 65536  # Postponed dead letters; beyond it they are delivered at once.
 
 
 class DeadLetters:
@@ -53,33 +53,37 @@ class DeadLetters:
 
     def __init__(self, vhost: RoutingHost) -> None:
         self.vhost = vhost
-        self._cycles: set[tuple[str, str]] = set()  # Logged cycles.
-        self._floods: set[tuple[str, str]] = set()  # Logged chains that were cut.
-        self._undelivered: dict[Queue, Undelivered] = {}
+        self._reported_cycles: set[tuple[str, str]] = set()  # Logged cycles.
+        self._reported_floods: set[tuple[str, str]] = set()  # Logged chains that were cut.
+        self._undelivered: dict[Queue, UndeliveredLetters] = {}
         self._retries: dict[Queue, DelayedRetries] = {}
         # Dead letters of messages that died during a delivery.
         self._new_letters: deque[tuple[Queue, Message]] = deque()
-        # Dead letters that wait for the next turn; they have their seq.
+        # Dead letters that wait for the next turn, with their seq assigned.
         self._postponed: deque[tuple[Queue, Message]] = deque()
         self._delivering = False
-        self._joining = False  # True until :meth:`end`: dead letters join one transaction.
-        self._begun = False  # True while that transaction is open.
+        self._joining_transaction = (
+            False  # True until :meth:`end`: dead letters join one transaction.
+        )
+        self._transaction_open = False  # True while a transaction of :meth:`begin` is open.
         self._deaths_ms = 0  # The millisecond in which ``_deaths`` is counted.
         self._deaths = 0  # Messages that were dead-lettered at once.
 
-    def deliver(self, twins: Iterable[tuple[Queue, Message]], *, promised: bool = False) -> int:
+    def deliver(
+        self, queue_messages: Iterable[tuple[Queue, Message]], *, promised: bool = False
+    ) -> int:
         """Enqueue messages, then the dead letters of those that die on arrival.
 
         Return how many were refused; with ``promised`` no queue refuses one for its length.
         """
         if self._delivering:
-            self._new_letters.extend(twins)  # The outer call delivers it.
+            self._new_letters.extend(queue_messages)  # The outer call delivers them.
             return 0
         self._delivering = True
         refused = 0
         try:
-            for queue, twin in twins:
-                refused += self._enqueue(queue, twin, promised=promised)
+            for queue, queue_message in queue_messages:
+                refused += self._enqueue(queue, queue_message, promised=promised)
             counters = self.vhost.counters
             counters.begin_letters(counters.now_ms)
             while self._new_letters and (
@@ -94,27 +98,29 @@ class DeadLetters:
         return refused
 
     def _enqueue(
-        self, queue: Queue, twin: Message, *, late: bool = False, promised: bool = False
+        self, queue: Queue, queue_message: Message, *, late: bool = False, promised: bool = False
     ) -> int:
         if queue.deleted:
-            if twin.position:
-                self.vhost.store.forget(queue.id, twin.position)
+            if queue_message.position:
+                self.vhost.store.forget(queue.id, queue_message.position)
             return 0
-        lane = lane_of(queue, twin.flags & KIND_MASK)
+        lane = lane_of(queue, queue_message.flags & KIND_MASK)
         if (late or promised) and not lane.is_stream:
-            lane.enqueue_in_place(twin, promised)  # Later messages may precede it.
+            lane.enqueue_in_place(queue_message, promised)  # Later messages may precede it.
             return 0
-        return lane.enqueue(twin)
+        return lane.enqueue(queue_message)
 
     def _postpone_new(self) -> None:
         if self._new_letters:
             self._postponed.extend(self._new_letters)
             self._new_letters.clear()
             scheduler = self.vhost.scheduler
-            scheduler.put(("letters", self), self.vhost.counters.now_ms + PAUSE_MS, self._go_on)
+            scheduler.put(
+                ("letters", self), self.vhost.counters.now_ms + PAUSE_MS, self._deliver_postponed
+            )
 
-    def _go_on(self, now_ms: int) -> int:
-        """Deliver some of the waiting dead letters; return when to go on, 0 when none is left."""
+    def _deliver_postponed(self, now_ms: int) -> int:
+        """Deliver some postponed dead letters; return the time of the next call, 0 for none."""
         self._delivering = True
         try:
             counters = self.vhost.counters
@@ -132,10 +138,10 @@ class DeadLetters:
         """Drop the undelivered dead letters and delayed retries of a deleted queue."""
         undelivered = self._undelivered.pop(queue, None)
         if undelivered is not None:
-            undelivered.forget()
+            undelivered.drop_all()
         retries = self._retries.pop(queue, None)
         if retries is not None:
-            retries.forget()
+            retries.requeue_all()
 
     # --- One transaction --------------------------------------------------------------------------
 
@@ -144,9 +150,9 @@ class DeadLetters:
 
         Return True if the caller has to call :meth:`end`; False inside a transaction.
         """
-        if self._joining or self._in_transaction():
+        if self._joining_transaction or self._in_transaction():
             return False
-        self._joining = True
+        self._joining_transaction = True
         return True
 
     def begin(self) -> bool:
@@ -158,14 +164,14 @@ class DeadLetters:
         if not store.durable or self._in_transaction():
             return False
         store.begin()
-        self._begun = True
-        return not self._joining
+        self._transaction_open = True
+        return not self._joining_transaction
 
     def end(self) -> None:
         """Commit the transaction of :meth:`join_transaction` or :meth:`begin`."""
-        self._joining = False
-        if self._begun:
-            self._begun = False
+        self._joining_transaction = False
+        if self._transaction_open:
+            self._transaction_open = False
             self.vhost.store.commit()
 
     def _in_transaction(self) -> bool:
@@ -179,7 +185,7 @@ class DeadLetters:
         Otherwise the message need not be loaded.
         """
         name = queue.dead_letter_exchange
-        if queue.alternate_exchange is not None and self._goes_elsewhere(queue, reason):
+        if queue.alternate_exchange is not None and self._goes_to_alternate(queue, reason):
             name = queue.alternate_exchange
         elif reason == ORPHANED:
             return False
@@ -194,7 +200,7 @@ class DeadLetters:
         """
         if self.vhost.contents is None:
             return True
-        if queue.alternate_exchange is not None and self._goes_elsewhere(queue, reason):
+        if queue.alternate_exchange is not None and self._goes_to_alternate(queue, reason):
             self._reroute(message, queue, queue.alternate_exchange, self.vhost.contents)
             return True
         name, key = queue.dead_letter_exchange, queue.dead_letter_routing_key
@@ -219,7 +225,7 @@ class DeadLetters:
             return True
 
     @staticmethod
-    def _goes_elsewhere(queue: Queue, reason: str) -> bool:
+    def _goes_to_alternate(queue: Queue, reason: str) -> bool:
         """Return True if a message goes to the alternate exchange (0-10/queue.declare)."""
         if reason == DELIVERY_LIMIT:
             return queue.dead_letter_exchange is None
@@ -228,7 +234,7 @@ class DeadLetters:
     def _reroute(self, message: Message, queue: Queue, alternate: str, contents: Contents) -> None:
         """Publish a message unchanged to the alternate exchange.
 
-        If no queue is bound for it there, only that exchange's own alternate is tried.
+        If it routes to no queue, the exchange's own alternate is tried, and no further one.
         """
         exchange = self.vhost.exchanges.get(alternate)
         if exchange is None:
@@ -275,7 +281,7 @@ class DeadLetters:
             detail=detail,
         )
         if key is None:
-            keys = [content.routing_key, *copies(content.headers)]
+            keys = [content.routing_key, *copy_routing_keys(content.headers)]
         else:
             keys = [key]
         targets: dict[Queue, None] = {}
@@ -323,7 +329,7 @@ class DeadLetters:
     ) -> bool:
         """Keep only queues that have room for the dead letter; return True if none is full.
 
-        Full queues get it later; queues that already have it are removed.
+        Full queues get the dead letter later. Queues that already have it are removed.
         """
         if not targets and not observers:
             undelivered = self._undelivered.get(queue)
@@ -349,14 +355,14 @@ class DeadLetters:
                 undelivered.delivered_to[message] = (delivered or set()).union(names)
         return not full
 
-    def may_spread(self, dead_in: str, headers: dict[str, object], reason: str, count: int) -> bool:
-        """Count in the headers how many dead letters one message has become.
+    def may_spread(self, source: str, headers: dict[str, object], reason: str, count: int) -> bool:
+        """Update the header with the number of dead letters that stem from one publish.
 
         Return False, and log it, if ``count`` more would be too many.
         """
-        letters = spread(headers, reason, count)
+        letters = count_spread(headers, reason, count)
         if not letters:
-            self._report_flood(dead_in, "became too many")
+            self._report_flood(source, "became too many")
             return False
         headers.pop(SPREAD, None)
         if letters > 1:
@@ -368,10 +374,10 @@ class DeadLetters:
 
         Deaths inside a store transaction are never postponed, unless it holds dead letters only.
         """
-        if self._in_transaction() and not self._begun:
+        if self._in_transaction() and not self._transaction_open:
             return False
         undelivered = self._undelivered.get(queue)
-        if undelivered is None or not undelivered.dying:
+        if undelivered is None or not undelivered.postponed:
             now_ms = self.vhost.counters.now_ms
             if self._deaths_ms != now_ms:
                 self._deaths_ms, self._deaths = now_ms, 0
@@ -388,7 +394,7 @@ class DeadLetters:
     def keep_undelivered(self, queue: Queue, message: Message, reason: str) -> Consumer:
         """Keep a dead letter that could not be delivered; return the consumer that has it."""
         if reason in delivery_count.DEATHS:
-            queue.note(message, message.deliveries, 1 + delivery_count.DEATHS.index(reason))
+            queue.note_count(message, message.deliveries, 1 + delivery_count.DEATHS.index(reason))
         undelivered = self._undelivered_of(queue)
         undelivered.add(message, reason)
         return undelivered
@@ -398,22 +404,22 @@ class DeadLetters:
         undelivered = self._undelivered_of(queue)
         message.consumer = undelivered
         if queue.restore_unacked(message):
-            queue.unacked_count -= 1  # Not a consumer's, but pending in the queue.
+            queue.unacked_count -= 1  # The message is pending instead of unacked.
             queue.unacked_bytes -= message.body_size
             queue.pending_count += 1
             undelivered.add(message, reason)
 
-    def _undelivered_of(self, queue: Queue) -> Undelivered:
+    def _undelivered_of(self, queue: Queue) -> UndeliveredLetters:
         undelivered = self._undelivered.get(queue)
         if undelivered is None:
-            undelivered = self._undelivered[queue] = Undelivered(queue, self.vhost.scheduler)
+            undelivered = self._undelivered[queue] = UndeliveredLetters(queue, self.vhost.scheduler)
         return undelivered
 
     def delay_retry(self, queue: Queue, message: Message) -> None:
         """Delay the next delivery of a message by its queue's retry backoff."""
         assert queue.backoff is not None
         due_ms = self.vhost.counters.now_ms + queue.backoff.delay_ms(message.deliveries)
-        queue.note(message, message.deliveries, due_ms)
+        queue.note_count(message, message.deliveries, due_ms)
         retries = self._retries_of(queue)
         message.consumer = retries
         retries.add(message, due_ms)
@@ -431,24 +437,24 @@ class DeadLetters:
             retries = self._retries[queue] = DelayedRetries(queue, self.vhost.scheduler)
         return retries
 
-    def _report_flood(self, dead_in: str, cause: str) -> None:
-        if (dead_in, cause) not in self._floods and len(self._floods) < CYCLES_MAX:
-            self._floods.add((dead_in, cause))
+    def _report_flood(self, source: str, cause: str) -> None:
+        if (source, cause) not in self._reported_floods and len(self._reported_floods) < CYCLES_MAX:
+            self._reported_floods.add((source, cause))
             log.warning(
-                "vhost %r: a dead letter of queue %r is dropped, for it %s; this is not reported "
-                "again of the queue",
+                "vhost %r: a dead letter of queue %r is dropped because it %s; this is reported "
+                "once for each queue",
                 self.vhost.name,
-                dead_in,
+                source,
                 cause,
             )
 
-    def _report_cycle(self, dead_in: str, queue: str) -> None:
-        if (dead_in, queue) not in self._cycles and len(self._cycles) < CYCLES_MAX:
-            self._cycles.add((dead_in, queue))
+    def _report_cycle(self, source: str, queue: str) -> None:
+        if (source, queue) not in self._reported_cycles and len(self._reported_cycles) < CYCLES_MAX:
+            self._reported_cycles.add((source, queue))
             log.warning(
                 "vhost %r: a dead letter of queue %r returned to queue %r and is dropped; this "
                 "cycle is not reported again",
                 self.vhost.name,
-                dead_in,
+                source,
                 queue,
             )

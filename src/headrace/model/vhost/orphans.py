@@ -2,9 +2,9 @@
 """Messages of deleted queues on their way to alternate exchanges.
 
 A deleted queue is out of use at once. Its ready messages are rerouted in order, at most
-``counters.LETTERS_MAX`` in a millisecond, so that other work goes on. Each portion is one store
-transaction. Until the last one a durable queue stays defined under an internal name, so that
-rerouting resumes after a restart.
+``counters.LETTERS_MAX`` in a millisecond, so that they do not delay other work. Each portion is one
+store transaction. A durable queue stays defined under an internal name until its last message is
+rerouted, so that rerouting resumes after a restart.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from headrace.model.vhost.dead_lettering import DeadLetters
     from headrace.model.vhost.definitions import Definitions
 
-ENDING = "amq.headrace.ending."  # Prefix of such a queue's name in its definition.
-PAUSE_MS = 1  # Between two portions.
+ENDING_PREFIX = "amq.headrace.ending."  # Prefix of such a queue's name in its definition.
+PAUSE_MS = 1  # The pause between two portions.
 
 
 class OrphanHost(Host, Protocol):
@@ -34,7 +34,7 @@ class OrphanHost(Host, Protocol):
     dead_letters: DeadLetters
 
     def end_queue(self, queue: Queue) -> None:
-        """Remove the last of a deleted queue."""
+        """Remove a deleted queue's remaining messages and its definition."""
 
 
 class Orphans:
@@ -53,21 +53,21 @@ class Orphans:
     def reroute(self, queue: Queue, user: str) -> bool:
         """Reroute the ready messages of a deleted queue; ``user`` declared it.
 
-        Return True if some are left for later; otherwise the caller destroys the queue.
+        Return True if messages are left for later; otherwise the caller destroys the queue.
         """
         if queue.alternate_exchange is None or not self.vhost.dead_letters.has_target(
             queue, ORPHANED
         ):
             return False
         queue.retire()
-        if self._pass_on(queue):
+        if self._reroute_portion(queue):
             return False
         if queue.durable:
             arguments = {**queue.arguments, "alternate-exchange": queue.alternate_exchange}
-            record = QueueRecord(queue.id, ENDING + queue.name, False, arguments, user)
+            record = QueueRecord(queue.id, ENDING_PREFIX + queue.name, False, arguments, user)
             self.vhost.definitions.keep_queue(record)
         self._queues.append(queue)
-        self._await_turn()
+        self._schedule()
         return True
 
     def adopt(self, queue: Queue) -> None:
@@ -75,11 +75,11 @@ class Orphans:
         self._queues.append(queue)
 
     def resume(self) -> None:
-        """Go on rerouting, once the messages are recovered."""
+        """Continue rerouting after the messages are recovered."""
         for queue in self._queues:
             queue.retire()
         if self._queues:
-            self._await_turn()
+            self._schedule()
 
     def close(self) -> None:
         """Destroy all queues, because the virtual host is deleted."""
@@ -87,19 +87,19 @@ class Orphans:
         for queue in queues:
             queue.destroy()
 
-    def _await_turn(self) -> None:
+    def _schedule(self) -> None:
         when_ms = self.vhost.counters.now_ms + PAUSE_MS
-        self.vhost.scheduler.put(("orphans", self), when_ms, self._go_on)
+        self.vhost.scheduler.put(("orphans", self), when_ms, self._reroute_next)
 
-    def _go_on(self, now_ms: int) -> int:
-        """Reroute some messages; return when to go on, 0 when none is left."""
+    def _reroute_next(self, now_ms: int) -> int:
+        """Reroute some messages; return the time of the next call, 0 for none."""
         while self._queues:
-            if not self._pass_on(self._queues[0]):
+            if not self._reroute_portion(self._queues[0]):
                 return now_ms + PAUSE_MS
             self.vhost.end_queue(self._queues.popleft())
         return 0
 
-    def _pass_on(self, queue: Queue) -> bool:
+    def _reroute_portion(self, queue: Queue) -> bool:
         """Reroute one portion; return True if it was the last."""
         counters = self.vhost.counters
         counters.begin_letters(counters.now_ms)

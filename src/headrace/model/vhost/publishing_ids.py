@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 PREFIX = b"publisher/"
 NAME_MAX = 255  # Bytes of a publisher's name.
 ID_MAX = (1 << 63) - 1
-PUBLISHERS_MAX = 10_000  # Of one virtual host; beyond it, the longest idle one is forgotten
-IDLE_MS = 7 * 86400 * 1000  # if it was idle for this long; otherwise the new one is refused.
+# Beyond this number of publishers in a virtual host, a new one replaces the longest idle one. The
+# new one is refused if none was idle for ``IDLE_MS``.
+PUBLISHERS_MAX = 10_000
+IDLE_MS = 7 * 86400 * 1000
 REFUSED_MAX = 256  # Ranges of refused ids kept for one publisher; the lowest are dropped.
 
-Number = tuple[bytes, int]  # Publisher's name and publishing id.
+PublishingId = tuple[bytes, int]  # Publisher's name and publishing id.
 
 
 class PublisherState:
@@ -40,12 +42,12 @@ class PublisherState:
 
     def __init__(self, value: bytes | None) -> None:
         """``value`` is from :meth:`encode`."""
-        self.last = -1  # The highest accepted id.
+        self.highest = -1  # The highest accepted id.
         self.used_ms = 0
         # Ranges of refused ids in order, both ends inclusive.
         self.refused: list[tuple[int, int]] = []
         if value is not None:
-            self.last = int.from_bytes(value[:8], "big")
+            self.highest = int.from_bytes(value[:8], "big")
             self.used_ms = int.from_bytes(value[8:16], "big")
             for offset in range(16, len(value), 16):
                 low = int.from_bytes(value[offset : offset + 8], "big")
@@ -53,34 +55,34 @@ class PublisherState:
 
     def encode(self) -> bytes:
         """Return the value of the fact: the highest accepted id and the refused ones below it."""
-        value = self.last.to_bytes(8, "big") + self.used_ms.to_bytes(8, "big")
+        value = self.highest.to_bytes(8, "big") + self.used_ms.to_bytes(8, "big")
         for low, high in self.refused:
-            if low < self.last:
-                value += low.to_bytes(8, "big") + min(high, self.last - 1).to_bytes(8, "big")
+            if low < self.highest:
+                value += low.to_bytes(8, "big") + min(high, self.highest - 1).to_bytes(8, "big")
         return value
 
-    def knows(self, number_id: int) -> bool:
+    def has_accepted(self, number_id: int) -> bool:
         """Return True if an id was accepted before."""
-        if number_id > self.last:
+        if number_id > self.highest:
             return False
         return not any(low <= number_id <= high for low, high in self.refused)
 
     def accept(self, number_id: int) -> None:
-        """Note that an id is accepted."""
-        self.last = max(self.last, number_id)
+        """Record that an id is accepted."""
+        self.highest = max(self.highest, number_id)
         if self.refused:
-            kept = []
+            remaining = []
             for low, high in self.refused:
                 if low <= number_id <= high:
-                    kept += [
+                    remaining += [
                         r for r in ((low, number_id - 1), (number_id + 1, high)) if r[0] <= r[1]
                     ]
                 else:
-                    kept.append((low, high))
-            self.refused = kept[-REFUSED_MAX:]
+                    remaining.append((low, high))
+            self.refused = remaining[-REFUSED_MAX:]
 
     def refuse(self, number_id: int) -> None:
-        """Note that the message with this id was refused."""
+        """Record that the message with this id was refused."""
         refused = self.refused
         if any(low <= number_id <= high for low, high in refused):
             return
@@ -100,15 +102,15 @@ class PublishingIds:
         self._counters = counters
         self._states: dict[bytes, PublisherState] | None = None  # Read on first use.
 
-    def last(self, name: bytes) -> int:
+    def highest(self, name: bytes) -> int:
         """Return the highest accepted id of a publisher; -1 if there is none."""
-        state = self._all().get(name)
-        return -1 if state is None else state.last
+        state = self._load().get(name)
+        return -1 if state is None else state.highest
 
-    def knows(self, number: Number) -> bool:
+    def is_duplicate(self, number: PublishingId) -> bool:
         """Return True if a message is a duplicate."""
-        state = self._all().get(number[0])
-        return state is not None and state.knows(number[1])
+        state = self._load().get(number[0])
+        return state is not None and state.has_accepted(number[1])
 
     def check(self, name: bytes) -> None:
         """Make room for a new publisher.
@@ -116,7 +118,7 @@ class PublishingIds:
         Raises:
             ResourceError: there are too many publishers.
         """
-        states = self._all()
+        states = self._load()
         if name in states or len(states) < PUBLISHERS_MAX:
             return
         idle = min(states, key=lambda publisher: states[publisher].used_ms)
@@ -126,42 +128,42 @@ class PublishingIds:
             )
         self.forget(idle)
 
-    def note(self, number: Number, lasting: bool) -> None:
-        """Note an accepted message; if ``lasting``, inside its store transaction."""
+    def note(self, number: PublishingId, lasting: bool) -> None:
+        """Record an accepted message; if ``lasting``, inside its store transaction."""
         state = self._state(number[0])
         state.accept(number[1])
         state.used_ms = self._counters.now_ms
         if lasting:
             self._facts.change(PREFIX + number[0], state.encode())
 
-    def refuse(self, number: Number) -> None:
-        """Note a refused message, which its publisher may repeat."""
-        states = self._all()
+    def refuse(self, number: PublishingId) -> None:
+        """Record a refused message, which its publisher may repeat."""
+        states = self._load()
         if number[0] in states or len(states) < PUBLISHERS_MAX:
             self._state(number[0]).refuse(number[1])
 
     def forget(self, name: bytes) -> bool:
         """Forget a publisher; return False if there is none of that name."""
-        if self._all().pop(name, None) is None:
+        if self._load().pop(name, None) is None:
             return False
         self._facts.change(PREFIX + name, None)
         return True
 
     def items(self) -> Iterator[tuple[bytes, int, int]]:
         """Yield name, highest id and time of last use (ms) of each publisher, sorted by name."""
-        states = self._all()
+        states = self._load()
         for name in sorted(states):
-            yield name, states[name].last, states[name].used_ms
+            yield name, states[name].highest, states[name].used_ms
 
     def _state(self, name: bytes) -> PublisherState:
-        states = self._all()
+        states = self._load()
         state = states.get(name)
         if state is None:
             state = states[name] = PublisherState(None)
             state.used_ms = self._counters.now_ms
         return state
 
-    def _all(self) -> dict[bytes, PublisherState]:
+    def _load(self) -> dict[bytes, PublisherState]:
         if self._states is None:
             start = len(PREFIX)
             self._states = {
@@ -170,11 +172,11 @@ class PublishingIds:
         return self._states
 
 
-def number_of(name: object, number_id: object) -> Number:
-    """Return the publishing id that the headers x-publisher-name and x-publishing-id give.
+def parse_publishing_id(name: object, number_id: object) -> PublishingId:
+    """Return the publishing id in the headers x-publisher-name and x-publishing-id.
 
     Raises:
-        PreconditionFailed: one is missing or malformed.
+        PreconditionFailed: a header is missing or malformed.
     """
     if isinstance(name, str):
         name = name.encode()

@@ -36,7 +36,12 @@ from headrace.model.queue_kinds.delayed import NAME as DELAYED
 from headrace.model.queue_kinds.delayed import DelayedQueue
 from headrace.model.queue_kinds.inspecting import InspectingQueue
 from headrace.model.vhost import queue_type as kinds
-from headrace.model.vhost.apply_policies import RulesChange, configure, watch_age, watch_use
+from headrace.model.vhost.apply_policies import (
+    RulesChange,
+    configure,
+    schedule_queue_expiry,
+    schedule_retention,
+)
 from headrace.model.vhost.definitions import Definitions, QueueRecord
 from headrace.model.vhost.topology import NO_ARGUMENTS, Topology
 
@@ -47,8 +52,8 @@ if TYPE_CHECKING:
     from headrace.model.scheduler import Scheduler
 
 
-LOST = "amq.lost-"  # Prefix of queues whose definitions were lost; the queue's id follows.
-LINGER = "qpid.auto_delete_timeout"  # Seconds that an unused auto-delete queue stays.
+LOST_PREFIX = "amq.lost-"  # Prefix of queues whose definitions were lost; the queue's id follows.
+AUTO_DELETE_TIMEOUT = "qpid.auto_delete_timeout"  # Seconds that an unused auto-delete queue stays.
 
 DELETIONS_PER_STEP = 256  # Queues of a closed connection that one step of the event loop deletes.
 
@@ -72,7 +77,7 @@ class QueueRegistry(Topology):
         self.store = store
         self.scheduler = scheduler
         self.make_stream = make_stream
-        self.traced = False  # True while every delivery is passed to ``delivering``.
+        self.traced = False  # True while every delivery is passed to ``before_delivery``.
         self.declared_by: dict[Queue, str] = {}  # The users.
         self.queues_of: dict[str, int] = {}  # Number of queues that each user declared.
         self.lifetimes = queue_lifetime.QueueLifetimes(self)
@@ -85,7 +90,7 @@ class QueueRegistry(Topology):
         # Declared durable, but transient because exclusive.
         self._durable_exclusive: set[Queue] = set()
         self.no_local: set[Queue] = set()  # Queues that refuse their own connection's publishes.
-        self._own_count = 0  # Queues of the broker, not of clients.
+        self._internal_count = 0  # Queues of the broker, not of clients.
         self._deadline_hook = self._on_deadline
         self._change: RulesChange | None = None  # The change of rules under way.
 
@@ -96,7 +101,7 @@ class QueueRegistry(Topology):
         """Return True if a lease of a queue is in use."""
 
     @abstractmethod
-    def _end(self, queue: Queue, user: str) -> int:
+    def _end_deleted(self, queue: Queue, user: str) -> int:
         """End a deleted queue with its leases and groups; return the number of ready messages.
 
         ``user`` declared it.
@@ -158,7 +163,7 @@ class QueueRegistry(Topology):
             arguments = self.understand(arguments, name)
         if existing is not None:
             if sticky:
-                self._adopt(existing, owner, exclusive=exclusive, kept=kept)
+                self._lock_existing(existing, owner, exclusive=exclusive, kept=kept)
             else:
                 self._check_same(existing, durable, exclusive, auto_delete, arguments, owner)
             self._count_redeclaration(existing)
@@ -193,18 +198,18 @@ class QueueRegistry(Topology):
         self._add_owned(queue, plan, owner, durable=durable, kept=kept)
         if dlq:
             self.declare_queue(dlq, durable=durable, user=user)
-        self._void_routes()
+        self._invalidate_routes()
         self._report_created(queue)
         return queue
 
     def _find_declared(self, name: str, owner: object) -> Queue:
         """Return the queue that a passive declaration names; it counts as a use."""
         queue = self.find_queue(name, owner)
-        if LINGER not in queue.arguments:  # There the last consumer's end counts.
+        if AUTO_DELETE_TIMEOUT not in queue.arguments:  # There the last consumer's end counts.
             queue.used_ms = self.counters.now_ms
         return queue
 
-    def _adopt(self, queue: Queue, owner: object, *, exclusive: bool, kept: bool) -> None:
+    def _lock_existing(self, queue: Queue, owner: object, *, exclusive: bool, kept: bool) -> None:
         """Check that ``owner`` may use a queue, and lock it on request."""
         self.find_queue(queue.name, owner)
         if exclusive and queue.exclusive_owner is None:
@@ -234,14 +239,14 @@ class QueueRegistry(Topology):
         Return them with the virtual host's default type, if that applies.
         """
         default_type = self.rules.default_queue_type
-        own = plan.exclusive or plan.limited
-        plain = durable and not own and not plan.fleeting
+        own = plan.exclusive or plan.owner_bound
+        plain = durable and not own and not plan.deletes_itself
         if default_type != "classic" and plain and "x-queue-type" not in arguments:
             arguments = {**arguments, "x-queue-type": default_type}
         check_queue_arguments(arguments, self._queue_subject(name))
         kinds.check(arguments, self._queue_subject(name))
         if queue_type(arguments) != "classic":
-            self._check_lasting(name, durable, own, plan.fleeting)
+            self._check_lasting(name, durable, own, plan.deletes_itself)
             self._check_stream(name, arguments)
         return arguments
 
@@ -269,7 +274,7 @@ class QueueRegistry(Topology):
         """Register whose end releases or deletes a new queue."""
         if plan.life.scope and durable:
             self._durable_exclusive.add(queue)
-        if plan.limited:
+        if plan.owner_bound:
             holder = queue_lifetime.key_of(queue.exclusive_owner)
             self._owned.setdefault(holder, {})[queue] = None
             self._outliving.add(queue)
@@ -326,7 +331,7 @@ class QueueRegistry(Topology):
 
     def queue_count(self) -> int:
         """Return the number of queues that clients declared."""
-        return len(self.queues) - self._own_count
+        return len(self.queues) - self._internal_count
 
     # --- Rules ------------------------------------------------------------------------------------
 
@@ -373,8 +378,8 @@ class QueueRegistry(Topology):
         """Set a queue's attributes from its effective arguments; the queue may be in use."""
         configure(self, queue)
 
-    def _clear_later(self) -> None:
-        self.scheduler.put(("bindings", self), self.counters.now_ms + 1, self._clear_some)
+    def _schedule_unindexing(self) -> None:
+        self.scheduler.put(("bindings", self), self.counters.now_ms + 1, self._unindex_some)
 
     # --- Owners -----------------------------------------------------------------------------------
 
@@ -398,7 +403,7 @@ class QueueRegistry(Topology):
         """Delete or release the exclusive queues of an owner that is gone."""
         to_delete: list[Queue] = []
         for queue in self._owned.pop(owner, ()):
-            lingers = LINGER in queue.arguments and queue.expires_ms >= 0
+            lingers = AUTO_DELETE_TIMEOUT in queue.arguments and queue.expires_ms >= 0
             if queue in self._outliving and (lingers or not queue.auto_delete):
                 self._outliving.discard(queue)
                 queue.exclusive_owner = None
@@ -427,7 +432,7 @@ class QueueRegistry(Topology):
                 self._free_name(queue)
                 self._ownerless[queue.name] = queue
         if self._ownerless:
-            self._void_routes()
+            self._invalidate_routes()
             self.scheduler.put(("owners", self), self.counters.now_ms + 1, self._delete_some)
 
     def _delete_some(self, now_ms: int) -> int:
@@ -453,7 +458,7 @@ class QueueRegistry(Topology):
 
     def queue_unused(self, queue: Queue) -> None:
         """Delete an auto-delete queue that has lost its last consumer."""
-        if LINGER in queue.arguments and queue.expires_ms >= 0:
+        if AUTO_DELETE_TIMEOUT in queue.arguments and queue.expires_ms >= 0:
             return  # It is deleted after its timeout.
         if self.queues.get(queue.name) is queue and not self.lifetimes.stays(queue):
             self._remove_queue(queue)
@@ -476,7 +481,7 @@ class QueueRegistry(Topology):
 
     # --- The broker's own -------------------------------------------------------------------------
 
-    def make_hidden(self, name: str, arguments: Mapping[str, object]) -> Queue:
+    def make_hidden_stream(self, name: str, arguments: Mapping[str, object]) -> Queue:
         """Make a durable stream to which clients cannot publish.
 
         Raises:
@@ -489,27 +494,27 @@ class QueueRegistry(Topology):
         queue_id = self.definitions.save_queue(QueueRecord(0, name, False, arguments))
         queue = self._make_queue(name, id=queue_id, durable=True, arguments=dict(arguments))
         self._add_queue(queue)
-        self._void_routes()
+        self._invalidate_routes()
         return queue
 
-    def make_delayed(self, name: str) -> Queue:
+    def make_delayed_queue(self, name: str) -> Queue:
         """Make the durable queue in which delayed messages wait."""
         queue_id = self.definitions.save_queue(QueueRecord(0, name, False, NO_ARGUMENTS))
         queue = self._make_queue(name, id=queue_id, durable=True, arguments=NO_ARGUMENTS)
         self._add_queue(queue)
         return queue
 
-    def make_lost(self, queue_id: int) -> Queue:
+    def make_lost_queue(self, queue_id: int) -> Queue:
         """Make a durable queue for recovered messages whose queue has no definition."""
-        name = f"{LOST}{queue_id}"
+        name = f"{LOST_PREFIX}{queue_id}"
         self.definitions.keep_queue(QueueRecord(queue_id, name, False, NO_ARGUMENTS))
         queue = self._make_queue(name, id=queue_id, durable=True, arguments=NO_ARGUMENTS)
         self._add_queue(queue)
-        self._void_routes()
+        self._invalidate_routes()
         return queue
 
-    def remove_hidden(self, queue: Queue) -> None:
-        """Delete a stream made by :meth:`make_hidden`."""
+    def remove_hidden_stream(self, queue: Queue) -> None:
+        """Delete a stream made by :meth:`make_hidden_stream`."""
         self._remove_queue(queue)
 
     def destruct(self, queue: Queue) -> None:
@@ -593,7 +598,7 @@ class QueueRegistry(Topology):
         exclusive_owner: object = None,
         arguments: Mapping[str, object],
     ) -> Queue:
-        make: StreamMaker = kinds.kind_of(arguments) if arguments else Queue
+        make: StreamMaker = kinds.queue_class(arguments) if arguments else Queue
         if queue_type(arguments) == "stream" and self.make_stream is not None:
             make = self.make_stream
         elif name == DELAYED:
@@ -628,14 +633,14 @@ class QueueRegistry(Topology):
             self.queues_of[user] = self.queues_of.get(user, 0) + 1
         self.queues[queue.name] = queue
         queue.chunk = self.queues_in_order.append(queue)
-        self._own_count += queue.is_hidden or is_own(queue.name)
+        self._internal_count += queue.is_hidden or is_own(queue.name)
         self.definition_memory += queue_memory(queue.name, queue.arguments)
         self.count_alternate(queue.alternate_exchange, 1)
         queue.used_ms = self.counters.now_ms
         if is_on(queue.arguments):
             self.no_local.add(queue)
-        watch_use(self, queue)
-        watch_age(self, queue)
+        schedule_queue_expiry(self, queue)
+        schedule_retention(self, queue)
 
     def _free_name(self, queue: Queue) -> None:
         """Remove a queue from those that clients can name, and that limits count."""
@@ -645,7 +650,7 @@ class QueueRegistry(Topology):
             if left:
                 self.queues_of[user] = left
         del self.queues[queue.name]
-        self._own_count -= queue.is_hidden or is_own(queue.name)
+        self._internal_count -= queue.is_hidden or is_own(queue.name)
 
     def _remove_queue(self, queue: Queue) -> int:
         if self._ownerless.get(queue.name) is queue:
@@ -673,13 +678,13 @@ class QueueRegistry(Topology):
         self.scheduler.remove(("age", queue))
         for lane in (queue.lanes or {}).values():
             self.scheduler.remove(lane)
-        self._void_routes()
-        self._leave_unused(sources)
+        self._invalidate_routes()
+        self._delete_unused(sources)
         if queue.name.startswith(SERVICES):  # Samplers do not count it.
             queue.leave_samples()
         else:
             queue.hand_over_tally(self.queues_ended)
-        count = self._end(queue, user)
+        count = self._end_deleted(queue, user)
         self.events.churn.queues_deleted += not is_own(queue.name)
         if self.events.has_listeners and not queue.is_hidden:
             self.events.emit("queue.deleted", name=queue.name, vhost=self.name)

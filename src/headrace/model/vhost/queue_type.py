@@ -32,8 +32,8 @@ GROUP = "qpid.group_header_key"
 HOLD = "holdOnPublishEnabled"
 DEDUPLICATION = "x-message-deduplication"  # Deduplicating queues are a kind of their own.
 
-_FAMILIES = (LAST_VALUE, (SORT,), (GROUP,), PRIORITIES)
-_NEEDS = (
+_KIND_ARGUMENTS = (LAST_VALUE, (SORT,), (GROUP,), PRIORITIES)
+_REQUIRED_ARGUMENTS = (
     ("qpid.LVQ_key", LAST_VALUE),
     ("qpid.shared_msg_group", (GROUP,)),
     ("qpid.default-message-group", (GROUP,)),
@@ -55,7 +55,7 @@ def check(arguments: Mapping[str, object], subject: str) -> None:
     Raises:
         InvalidArgument: two arguments contradict each other; the text names both.
     """
-    wanted = [name for name in (first_set(arguments, family) for family in _FAMILIES) if name]
+    wanted = [name for name in (first_set(arguments, family) for family in _KIND_ARGUMENTS) if name]
     if len(wanted) > 1:
         raise _contradiction(wanted[1], wanted[0], subject)
     for family in (LAST_VALUE[:1], PRIORITIES):
@@ -71,7 +71,7 @@ def check(arguments: Mapping[str, object], subject: str) -> None:
     if once and wanted:
         raise _contradiction(once, wanted[0], subject)
     flow_control.check(arguments, subject)
-    for name, needed in _NEEDS:
+    for name, needed in _REQUIRED_ARGUMENTS:
         if name in arguments and not first_set(arguments, needed):
             raise InvalidArgument(f"invalid arg '{name}' for {subject}: it needs '{needed[0]}'")
 
@@ -80,14 +80,14 @@ def _contradiction(name: str, other: str, subject: str) -> InvalidArgument:
     return InvalidArgument(f"invalid arg '{name}' for {subject}: it contradicts '{other}'")
 
 
-def kind_of(arguments: Mapping[str, object]) -> type[AnyQueue]:
+def queue_class(arguments: Mapping[str, object]) -> type[AnyQueue]:
     """Return the class of a queue with these checked arguments."""
     if first_set(arguments, LAST_VALUE):
         return LastValueQueue
     if first_set(arguments, (GROUP,)):
         return GroupedQueue
     if first_set(
-        arguments, (SORT, *SHARES, HOLD, *flow_control.ALERT_MESSAGE, *flow_control.MAXIMA)
+        arguments, (SORT, *SHARES, HOLD, *flow_control.ALERT_MESSAGE, *flow_control.LENGTH_LIMITS)
     ):
         return InspectingQueue
     return Queue

@@ -19,7 +19,7 @@ from headrace.model.exchange.super_stream import (
     PARTITION_ORDER,
     SUPER_STREAM,
     SuperStreamExchange,
-    order_of,
+    partition_sort_key,
 )
 from headrace.model.stream.stream import Stream
 
@@ -57,7 +57,7 @@ def is_super_stream(exchange: Exchange) -> bool:
 def partitions_of(exchange: Exchange) -> list[Partition]:
     """Return the partitions in their order, each once."""
     partitions: dict[Stream, Partition] = {}
-    for binding in sorted(exchange.bindings, key=order_of):
+    for binding in sorted(exchange.bindings, key=partition_sort_key):
         stream = binding.destination
         if isinstance(stream, Stream):
             order = (binding.arguments or {}).get(PARTITION_ORDER)

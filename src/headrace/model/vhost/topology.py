@@ -21,14 +21,17 @@ from headrace.model.errors import (
     PreconditionFailed,
 )
 from headrace.model.events import Events, binding_facts, exchange_facts
-from headrace.model.exchange.binding import EXCHANGE, QUEUE, Binding, Destination
+from headrace.model.exchange.binding import EXCHANGE, QUEUE, Binding, BindingDestination
 from headrace.model.exchange.direct import DefaultExchange
 from headrace.model.exchange.exchange import BINDING_ARGUMENTS, EXCLUSIVE, Exchange
 from headrace.model.exchange.registry import exchange_type, known_arguments, new_exchange
 from headrace.model.exchange.super_stream import PARTITION_ORDER
 from headrace.model.interceptor.tracer import TRACE
 from headrace.model.policy.rules import DEFAULT, NO_RULES, REFUSE, Rules
-from headrace.model.policy.unknown_arguments import judge_binding, judge_exchange
+from headrace.model.policy.unknown_arguments import (
+    check_binding_arguments,
+    check_exchange_arguments,
+)
 from headrace.model.tallies import ChannelTally, QueueTally
 from headrace.model.vhost import super_stream
 from headrace.model.vhost.apply_policies import configure_exchange
@@ -51,7 +54,7 @@ PREDECLARED = (
     (TRACE, "topic"),
 )
 NAME_BYTES_MAX = 255
-CLEARED_AT_ONCE = 512  # Bindings removed from an exchange's index at once.
+UNINDEXED_AT_ONCE = 512  # Bindings removed from an exchange's index at once.
 NO_ARGUMENTS: dict[str, object] = {}  # Shared by all queues without arguments; read only.
 
 
@@ -77,8 +80,12 @@ class Topology(ABC):
         for exchange, kind in PREDECLARED:
             internal = exchange == TRACE
             self.exchanges[exchange] = new_exchange(kind, exchange, durable=True, internal=internal)
-        self._bound: dict[Destination, dict[Binding, None]] = {}  # Bindings by destination.
-        self._cleared: deque[Binding] = deque()  # Removed, but still in their exchange's index.
+        self._by_destination: dict[
+            BindingDestination, dict[Binding, None]
+        ] = {}  # Bindings by destination.
+        self._removed_bindings: deque[Binding] = (
+            deque()
+        )  # Removed, but still in their exchange's index.
         self._alternates: dict[str, int] = {}  # Number of queues and exchanges that name each.
         #: Memory of all definitions in bytes (:mod:`headrace.model.arguments.memory_estimate`).
         self.definition_memory = 0
@@ -100,8 +107,8 @@ class Topology(ABC):
         """
 
     @abstractmethod
-    def _clear_later(self) -> None:
-        """Schedule :meth:`_clear_some`."""
+    def _schedule_unindexing(self) -> None:
+        """Schedule :meth:`_unindex_some`."""
 
     @abstractmethod
     def _check_new_exchange(self, exchange: Exchange) -> None:
@@ -164,7 +171,7 @@ class Topology(ABC):
         arguments = arguments or {}
         subject = self._exchange_subject(name)
         if existing is None or not sticky:
-            self.judge_exchange(name, kind, arguments)
+            self.check_exchange_arguments(name, kind, arguments)
         if existing is None:
             self._check_name("exchange", name)
             exchange_type(kind).check_arguments(arguments, subject)
@@ -185,7 +192,7 @@ class Topology(ABC):
                     ExchangeRecord(name, kind, auto_delete, internal, arguments)
                 )
             self._on_exchange_added(exchange)
-            self._void_routes()
+            self._invalidate_routes()
             if self.events.has_listeners:
                 self.events.emit("exchange.created", **exchange_facts(exchange, self.name))
             return exchange
@@ -201,7 +208,7 @@ class Topology(ABC):
         assert_same_arguments(existing.arguments, arguments, existing.arguments_known, subject)
         return existing
 
-    def judge_exchange(
+    def check_exchange_arguments(
         self, name: str, kind: str, arguments: Mapping[str, object], *, strict: bool = False
     ) -> None:
         """Refuse, log or ignore the arguments that an exchange of a type does not have.
@@ -212,7 +219,7 @@ class Topology(ABC):
         """
         if arguments:
             mode = self._mode(strict)
-            judge_exchange(
+            check_exchange_arguments(
                 arguments, known_arguments(kind, arguments), self._exchange_subject(name), mode
             )
 
@@ -239,8 +246,8 @@ class Topology(ABC):
         self.count_alternate(exchange.alternate, 1)
 
     def _remove_exchange(self, exchange: Exchange) -> None:
-        self._leave_unused(self._drop_exchange(exchange))
-        self._void_routes()
+        self._delete_unused(self._drop_exchange(exchange))
+        self._invalidate_routes()
 
     def _drop_exchange(self, exchange: Exchange) -> dict[Exchange, None]:
         """Remove an exchange; return the exchanges that were bound to it."""
@@ -257,7 +264,7 @@ class Topology(ABC):
             self.events.emit("exchange.deleted", name=exchange.name, vhost=self.name)
         return sources
 
-    def _leave_unused(self, exchanges: Iterable[Exchange]) -> None:
+    def _delete_unused(self, exchanges: Iterable[Exchange]) -> None:
         """Delete auto-delete exchanges that have just lost their last binding."""
         pending = list(exchanges)
         while pending:
@@ -309,18 +316,18 @@ class Topology(ABC):
         binding.source.check(routing_key, binding.arguments or NO_ARGUMENTS)
         binding.source.check_destination(binding.destination)
         if arguments and not binding.source.reads_arguments:
-            self._judge_binding(binding.source, arguments, strict)
+            self._check_binding_arguments(binding.source, arguments, strict)
         if binding in binding.source.bindings:
             return
-        self._require(self._lasting(binding))
+        self._require(self._is_durable(binding))
         memory = binding.source.binding_memory(binding)
         self.check_definition(memory, "a binding of exchange '{}'", source)
         if self._add_binding(binding, memory):
-            if self._lasting(binding):
+            if self._is_durable(binding):
                 self.definitions.save_binding(self._record(binding))
             if binding.arguments and binding.arguments.get(EXCLUSIVE):
                 self._remove_other_bindings(binding)
-            self._void_routes()
+            self._invalidate_routes()
             if self.events.has_listeners:
                 self.events.emit("binding.created", **binding_facts(binding, self.name))
             if binding.source.observer is not None:
@@ -338,15 +345,15 @@ class Topology(ABC):
         binding = self._binding(source, destination, routing_key, arguments, owner)
         if binding not in binding.source.bindings:
             return False
-        self._require(self._lasting(binding))
+        self._require(self._is_durable(binding))
         self._remove_binding(binding)
-        self._leave_unused((binding.source,))
-        self._void_routes()
+        self._delete_unused((binding.source,))
+        self._invalidate_routes()
         return True
 
-    def bindings_to(self, destination: Destination) -> Iterable[Binding]:
+    def bindings_to(self, destination: BindingDestination) -> Iterable[Binding]:
         """Return the bindings that lead to a queue or an exchange."""
-        return tuple(self._bound.get(destination, ()))
+        return tuple(self._by_destination.get(destination, ()))
 
     def _binding(
         self,
@@ -362,7 +369,7 @@ class Topology(ABC):
         if kind != QUEUE:
             self._refuse_default(name)
         start = self.find_exchange(source)
-        end: Destination
+        end: BindingDestination
         if kind == QUEUE:
             end = self.find_queue(name, owner)
             if end.is_hidden:
@@ -372,7 +379,7 @@ class Topology(ABC):
         return Binding(start, end, routing_key, arguments)
 
     # Keeps 0-10/s170.
-    def _judge_binding(
+    def _check_binding_arguments(
         self, source: Exchange, arguments: Mapping[str, object], strict: bool
     ) -> None:
         """Refuse, log or ignore arguments that the source of a binding does not read."""
@@ -380,9 +387,9 @@ class Topology(ABC):
         if super_stream.is_super_stream(source):
             allowed = (*allowed, PARTITION_ORDER)
         subject = f"a binding of {self._exchange_subject(source.name)}"
-        judge_binding(arguments, allowed, subject, self._mode(strict))
+        check_binding_arguments(arguments, allowed, subject, self._mode(strict))
 
-    def _lasting(self, binding: Binding) -> bool:
+    def _is_durable(self, binding: Binding) -> bool:
         return binding.source.durable and binding.destination.durable
 
     def _record(self, binding: Binding) -> BindingRecord:
@@ -400,7 +407,7 @@ class Topology(ABC):
         if not binding.source.bind(binding):
             return False
         self.definition_memory += memory
-        self._bound.setdefault(binding.destination, {})[binding] = None
+        self._by_destination.setdefault(binding.destination, {})[binding] = None
         return True
 
     def _remove_binding(self, binding: Binding) -> None:
@@ -415,12 +422,12 @@ class Topology(ABC):
 
     def _forget_binding(self, binding: Binding) -> None:
         """Remove a binding from the index by destination and from the store."""
-        bound = self._bound.get(binding.destination)
+        bound = self._by_destination.get(binding.destination)
         if bound is not None:
             bound.pop(binding, None)
             if not bound:
-                del self._bound[binding.destination]
-        if self._lasting(binding):
+                del self._by_destination[binding.destination]
+        if self._is_durable(binding):
             self.definitions.delete_binding(self._record(binding))
 
     def _remove_other_bindings(self, binding: Binding) -> None:
@@ -429,47 +436,47 @@ class Topology(ABC):
             if other != binding and other.routing_key == binding.routing_key:
                 self._remove_binding(other)
 
-    def _unbind_destination(self, destination: Destination) -> dict[Exchange, None]:
+    def _unbind_destination(self, destination: BindingDestination) -> dict[Exchange, None]:
         """Remove all bindings to a destination; return their exchanges."""
-        bindings = list(self._bound.get(destination, ()))
-        if len(bindings) > CLEARED_AT_ONCE:
-            self._bound[destination] = dict.fromkeys(bindings[:CLEARED_AT_ONCE])
+        bindings = list(self._by_destination.get(destination, ()))
+        if len(bindings) > UNINDEXED_AT_ONCE:
+            self._by_destination[destination] = dict.fromkeys(bindings[:UNINDEXED_AT_ONCE])
         self._remove_bindings(bindings, self.events.has_listeners or destination.durable)
         return dict.fromkeys([binding.source for binding in bindings])
 
     def _remove_bindings(self, bindings: list[Binding], unlist: bool) -> None:
         """Remove many bindings at once, with ``unlist`` from the index by destination, too.
 
-        They have no effect from now on. Beyond ``CLEARED_AT_ONCE``, exchanges drop them from their
-        index in later turns; until then :meth:`drop_unbound` filters the matches of the index.
+        They have no effect from now on. Beyond ``UNINDEXED_AT_ONCE``, exchanges drop them from
+        their index in later turns; until then :meth:`drop_unbound` filters the index's matches.
         """
-        for binding in bindings[:CLEARED_AT_ONCE]:
+        for binding in bindings[:UNINDEXED_AT_ONCE]:
             self._remove_binding(binding)
-        for binding in bindings[CLEARED_AT_ONCE:]:
-            if not binding.source.lingers:
+        for binding in bindings[UNINDEXED_AT_ONCE:]:
+            if not binding.source.unindexes_later:
                 self._remove_binding(binding)
                 continue
             del binding.source.bindings[binding]
-            self._cleared.append(binding)
+            self._removed_bindings.append(binding)
             if unlist:
                 self._forget_binding(binding)
                 self._report_unbound(binding)
-        if self._cleared:
-            self._clear_later()
+        if self._removed_bindings:
+            self._schedule_unindexing()
 
-    def _clear_some(self, now_ms: int) -> int:
+    def _unindex_some(self, now_ms: int) -> int:
         """Drop some removed bindings from the index; return when to go on, 0 for never."""
-        for _ in range(min(CLEARED_AT_ONCE, len(self._cleared))):
-            binding = self._cleared.popleft()
-            binding.source.forget(binding)
+        for _ in range(min(UNINDEXED_AT_ONCE, len(self._removed_bindings))):
+            binding = self._removed_bindings.popleft()
+            binding.source.remove_from_index(binding)
             self.definition_memory -= binding.source.binding_memory(binding)
-        return now_ms + 1 if self._cleared else 0
+        return now_ms + 1 if self._removed_bindings else 0
 
-    def drop_unbound(self, exchange: Exchange, matched: dict[Destination, None]) -> None:
+    def drop_unbound(self, exchange: Exchange, matched: dict[BindingDestination, None]) -> None:
         """Remove the destinations whose bindings are gone from those that an index matched."""
-        if self._cleared and exchange.name:
+        if self._removed_bindings and exchange.name:
             for destination in list(matched):
-                if destination not in self._bound:
+                if destination not in self._by_destination:
                     del matched[destination]
 
     # --- Inside -----------------------------------------------------------------------------------
@@ -526,5 +533,5 @@ class Topology(ABC):
         if not name.isprintable() or len(name.encode()) > NAME_BYTES_MAX:
             raise PreconditionFailed(f"{kind} name {name!r} is not allowed")
 
-    def _void_routes(self) -> None:
+    def _invalidate_routes(self) -> None:
         self.counters.generation += 1

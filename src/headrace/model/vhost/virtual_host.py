@@ -19,7 +19,7 @@ from headrace.model.contents import UnreadableError
 from headrace.model.dead_letter_headers import UNCONVERTIBLE
 from headrace.model.errors import InvalidArgument
 from headrace.model.events import SERVICES, Events, consumer_facts, consumer_name
-from headrace.model.exchange.binding import QUEUE, Binding, Destination
+from headrace.model.exchange.binding import QUEUE, Binding, BindingDestination
 from headrace.model.exchange.exchange import Exchange, Headers, Observer
 from headrace.model.exchange.registry import new_exchange
 from headrace.model.exchange.super_stream import SuperStreamExchange
@@ -51,7 +51,7 @@ from headrace.model.transaction.staged_batch import Sinks
 from headrace.model.vhost import super_stream
 from headrace.model.vhost.dead_lettering import DeadLetters
 from headrace.model.vhost.definitions import Definitions, NoDefinitions, QueueRecord
-from headrace.model.vhost.orphans import ENDING, Orphans
+from headrace.model.vhost.orphans import ENDING_PREFIX, Orphans
 from headrace.model.vhost.publishing_ids import PublishingIds
 from headrace.model.vhost.queue_registry import QueueRegistry, StreamMaker
 from headrace.model.vhost.topology import NO_ARGUMENTS
@@ -117,7 +117,7 @@ class VirtualHost(QueueRegistry):
         self.groups = ConsumerGroups(self.facts)
         self.lost_records = LostRecords(self.facts)
         #: Called with each closed connection or session and the time (ms).
-        self.watchers: list[Callable[[object, int], None]] = [self.groups.holder_gone]
+        self.close_listeners: list[Callable[[object, int], None]] = [self.groups.holder_gone]
         self.publishing_ids = PublishingIds(self.facts, counters)
         self.jobs = Jobs(self)
         self.stamps: Stamps | None = None  # Headers that the broker adds to messages.
@@ -143,14 +143,14 @@ class VirtualHost(QueueRegistry):
             )
         for record in saved.queues:
             queue = self._make_queue(
-                record.name.removeprefix(ENDING),
+                record.name.removeprefix(ENDING_PREFIX),
                 id=record.id,
                 durable=True,
                 auto_delete=record.auto_delete,
                 arguments=dict(record.arguments) or NO_ARGUMENTS,
                 exclusive_owner=queue_lifetime.recovered_owner(record.arguments),
             )
-            if record.name.startswith(ENDING):
+            if record.name.startswith(ENDING_PREFIX):
                 self.count_alternate(queue.alternate_exchange, 1)
                 self.orphans.adopt(queue)
                 continue
@@ -163,7 +163,7 @@ class VirtualHost(QueueRegistry):
                 self.delayed.adopt(queue)
         for saved_binding in saved.bindings:
             self._load_binding(saved_binding)
-        self._void_routes()
+        self._invalidate_routes()
         maximum = self.rules.limits.definitions_size
         if 0 <= maximum < self.definition_memory:
             log.warning(
@@ -175,7 +175,7 @@ class VirtualHost(QueueRegistry):
     def _load_binding(self, record: BindingRecord) -> None:
         """Restore a binding; one without source or destination is logged and left out."""
         source = self.exchanges.get(record.source)
-        destinations: Mapping[str, Destination] = (
+        destinations: Mapping[str, BindingDestination] = (
             self.queues if record.kind == QUEUE else self.exchanges
         )
         destination = destinations.get(record.destination)
@@ -260,7 +260,7 @@ class VirtualHost(QueueRegistry):
                 observers[exchange.observer] = None
                 if exchange.observer.is_duplicate(headers()):
                     continue
-            matched: dict[Destination, None] = {}
+            matched: dict[BindingDestination, None] = {}
             for key in (routing_key, *copies) if copies else (routing_key,):
                 exchange.match(key, headers, matched)
                 if exchange.filtered is not None and exchange.match_filtered(
@@ -307,7 +307,7 @@ class VirtualHost(QueueRegistry):
         interception = Interception(self, tuple(observers), lambda: headers)
         if interception.is_duplicate():
             return
-        targets = [*queues, *interception.keepers()]
+        targets = [*queues, *interception.history_queues()]
         if observers:
             message = interception.stamp_for_exchanges(message)
         if targets:
@@ -315,7 +315,7 @@ class VirtualHost(QueueRegistry):
             for observer in observers:
                 observer.note(headers, persistent)
 
-    def send_kept(
+    def replay_kept(
         self,
         message: Message,
         binding: Binding,
@@ -356,19 +356,19 @@ class VirtualHost(QueueRegistry):
             ids = b"".join([q.id_bytes for q in queues if q.durable and not q.is_stream])
             if ids:
                 position = self.store.publish_message(message, counters.now_ms, ids)
-        twins = []
+        queue_messages = []
         for queue in queues:
-            twin = copy_message(message)
-            twin.seq = message.seq
+            queue_message = copy_message(message)
+            queue_message.seq = message.seq
             if position and queue.durable and not queue.is_stream:
-                twin.flags |= PERSISTENT
-                twin.position = position
+                queue_message.flags |= PERSISTENT
+                queue_message.position = position
             else:
-                twin.flags &= ~PERSISTENT
-            twins.append((queue, twin))
-        return self.dead_letters.deliver(twins, promised=promised)
+                queue_message.flags &= ~PERSISTENT
+            queue_messages.append((queue, queue_message))
+        return self.dead_letters.deliver(queue_messages, promised=promised)
 
-    def join(self, message: Message, stream: Queue) -> bool:
+    def encode_for_stream(self, message: Message, stream: Queue) -> bool:
         """Convert a message to the form that streams keep (class basic, body in one piece).
 
         Return False, and dead-letter the message, if it cannot be converted.
@@ -392,13 +392,13 @@ class VirtualHost(QueueRegistry):
         if self.tracer is None:
             self.tracer = Tracer(self, node, lookup)
             self.facts.put(TRACED, b"on")
-            self._observe()
+            self._update_traced()
 
     def stop_tracing(self) -> None:
         """Stop tracing."""
         self.tracer = None
         self.facts.put(TRACED, None)
-        self._observe()
+        self._update_traced()
 
     @property
     def was_traced(self) -> bool:
@@ -408,9 +408,9 @@ class VirtualHost(QueueRegistry):
     def stamp(self, stamps: Stamps | None) -> None:
         """Set the headers that the broker adds to messages; None for none."""
         self.stamps = stamps or None
-        self._observe()
+        self._update_traced()
 
-    def delivering(self, queue: Queue, consumer: Consumer, message: Message) -> None:
+    def before_delivery(self, queue: Queue, consumer: Consumer, message: Message) -> None:
         """Stamp and trace a delivery; called just before it."""
         if queue.guard is not None:
             queue.guard.note_delivery(consumer, message)
@@ -425,18 +425,18 @@ class VirtualHost(QueueRegistry):
         if self.tracer is not None:
             self.tracer.trace_delivery(queue, consumer, message)
 
-    def _observe(self) -> None:
-        """Turn the call of :meth:`delivering` on or off for each queue."""
+    def _update_traced(self) -> None:
+        """Turn the call of :meth:`before_delivery` on or off for each queue."""
         self.traced = self.tracer is not None or (self.stamps is not None and self.stamps.sent_time)
         for queue in self.queues.values():
             queue.traced = is_traced(queue)
-        self._void_routes()
+        self._invalidate_routes()
 
     # --- Connections and consumers ----------------------------------------------------------------
 
     def connection_closed(self, owner: object) -> None:
         """Release the groups and exclusive queues of a closed connection."""
-        for watcher in self.watchers:
+        for watcher in self.close_listeners:
             watcher(owner, self.counters.now_ms)
         self.owner_gone(owner)
 
@@ -515,7 +515,7 @@ class VirtualHost(QueueRegistry):
     def _is_leased(self, queue: Queue) -> bool:
         return self.leases.in_use(queue)
 
-    def _end(self, queue: Queue, user: str) -> int:
+    def _end_deleted(self, queue: Queue, user: str) -> int:
         if isinstance(queue, Stream):
             self.groups.forget(queue)
             self.lost_records.forget(queue)

@@ -43,7 +43,7 @@ class JournalSums:
         """Return the counts of open stores and of those that have ended."""
         open_counts = [
             JournalCounts(
-                store.group_number, store.compactor.copied, store.paged_out, store.paged_in
+                store.group_number, store.compactor.copied_bytes, store.paged_out, store.paged_in
             )
             for store in stores
             if isinstance(store, Journal)

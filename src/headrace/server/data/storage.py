@@ -25,7 +25,7 @@ from headrace.model.message import KIND_MASK
 from headrace.model.policy.accounts import Account, AccountError, Permission
 from headrace.model.ports import Store
 from headrace.model.queue import retry_backoff
-from headrace.model.queue.recovered import put_back
+from headrace.model.queue.recovered import restore_messages
 from headrace.model.queue_kinds.content_lanes import lane_of
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
@@ -363,13 +363,13 @@ class Storage:
         def restore(queue_id: int, message: Message, arrived_ms: int) -> None:
             queue = queues.get(queue_id) or nameless.get(queue_id)
             if queue is None:
-                queue = nameless[queue_id] = vhost.make_lost(queue_id)
+                queue = nameless[queue_id] = vhost.make_lost_queue(queue_id)
             if queue_id in nameless:
                 lost[queue] += 1
             lane = lane_of(queue, message.flags & KIND_MASK)
             retry_backoff.restore(lane, message, arrived_ms)
 
-        put_back(recovered, queues, not store.waits, restore)
+        restore_messages(recovered, queues, not store.waits, restore)
         for queue, count in lost.items():
             log.error(
                 "vhost %r: %d messages are owed by a queue with the id %d, which no definition "

@@ -27,7 +27,7 @@ from headrace.model.policy.rules import (
     metadata_key,
     read_limits,
 )
-from headrace.model.policy.unknown_arguments import judge_exchange
+from headrace.model.policy.unknown_arguments import check_exchange_arguments
 from headrace.model.ports import Store
 from headrace.model.vhost.topology import RESERVED_PREFIX
 from headrace.model.vhost.virtual_host import VirtualHost
@@ -166,7 +166,7 @@ class Plan(AccountPlan):
         recognized = known_arguments(exchange.type, exchange.arguments)
         named_exchange = f"exchange '{exchange.name}' in vhost '{vhost}'"
         try:
-            judge_exchange(
+            check_exchange_arguments(
                 exchange.arguments, recognized, named_exchange, self._unknown_arguments(vhost)
             )
         except NotUnderstood as error:

@@ -98,7 +98,7 @@ def create_queue(call: QmfRequest) -> None:
     )
     alternate = text_in(call, properties, "alternate-exchange") or ""
     plan = LifetimePlan(properties, False, auto_delete, f"queue '{name}'")
-    if plan.limited or plan.life.scope:
+    if plan.owner_bound or plan.life.scope:
         call.refuse(BAD_REQUEST, "a request cannot bind a lifetime to its session or connection")
     with call.host() as host:
         host.declare_queue(

@@ -38,8 +38,8 @@ class BackedUpFile:
 
     size: int  # Bytes of the file.
     octets: int  # Bytes of its significant part; the rest is zeros.
-    sha256: str  # Of the significant part.
-    whole: bool  # It will never change.
+    sha256: str  # The hash of the significant bytes.
+    whole: bool  # True if the file is final.
 
 
 @dataclass(slots=True)
@@ -47,11 +47,11 @@ class Manifest:
     """The contents of a backup."""
 
     headrace: str  # The version that made it.
-    identity: str  # Of the data.
+    identity: str  # The identity of the data directory.
     begun: str  # ISO 8601; everything confirmed before is in the backup.
     finished: str = ""
     vhosts: dict[str, str] = field(default_factory=dict)  # Name by number.
-    files: dict[str, BackedUpFile] = field(default_factory=dict)  # By path.
+    files: dict[str, BackedUpFile] = field(default_factory=dict)  # Files by path.
 
 
 class DamagedError(StoreError):

@@ -48,8 +48,8 @@ class Overlay(Disk):
         self.root = root
         self.changes_made: list[str] = []  # The changes, as text.
         self._removed: set[str] = set()
-        self._sizes: dict[str, int] = {}  # Of files that would be cut.
-        self._paths: dict[int, str] = {}  # By open handle.
+        self._sizes: dict[str, int] = {}  # The new sizes of files that would be cut.
+        self._paths: dict[int, str] = {}  # Paths of open files by handle.
 
     def make_directory(self, path: str) -> None:
         """Do nothing: reading needs no new directory."""
@@ -150,7 +150,7 @@ class Findings:
 
     vhosts: int = 0
     queues: int = 0  # Queues with messages.
-    messages: int = 0  # In them.
+    messages: int = 0  # The messages in all journals.
     message_octets: int = 0  # Bytes of their bodies.
     redelivered: int = 0  # Messages that would be recovered as redelivered.
     ownerless: int = 0  # Messages of queues without a definition.
@@ -160,7 +160,7 @@ class Findings:
     offloaded: int = 0  # Segments in the object store, which were not read.
     stream_messages: int = 0
     damaged: int = 0  # Places that would be left out.
-    findings: list[str] = field(default_factory=list)  # As in the log.
+    findings: list[str] = field(default_factory=list)  # Damage, as a start would log it.
     changes: list[str] = field(default_factory=list)  # Changes to files.
 
 
@@ -204,7 +204,7 @@ def examine_vhost(
     if not (home / "journal").is_dir():
         return
     journal = Journal(str(home / "journal"), disk=disk, free_min=0, threaded=False, name=name)
-    journal.read()  # It has the ends of streams.
+    journal.read()  # The journal has the ends of streams.
     streams = home / "streams"
     logs = [
         DiskStreamLog(str(directory), journal, segment_size=journal.segment_size)

@@ -23,10 +23,10 @@ class Changes:
 
     vhosts: dict[str, None] = field(default_factory=dict)
     accounts: dict[str, Account] = field(default_factory=dict)
-    # By user and virtual host.
+    # Permissions by user and virtual host.
     permissions: dict[tuple[str, str], Permission] = field(default_factory=dict)
     parameters: dict[Key, Json] = field(default_factory=dict)
-    # By user, virtual host, exchange.
+    # Topic permissions by user, virtual host and exchange.
     topic_permissions: dict[tuple[str, str, str], TopicPermission] = field(default_factory=dict)
 
     def __bool__(self) -> bool:

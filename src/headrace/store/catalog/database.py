@@ -25,7 +25,7 @@ FILE_NAME = "definitions.db"
 SCHEMA_VERSION = 3
 BUSY_S = 5.0  # Wait for another process that writes.
 
-EARLIER_TABLES = ("exchanges", "queues", "bindings")  # Of versions 1 and 2.
+EARLIER_TABLES = ("exchanges", "queues", "bindings")  # Tables of versions 1 and 2.
 
 # Missing tables are made when the file is opened, whatever its version.
 TABLES = """
@@ -142,7 +142,7 @@ def make_private(path: str) -> None:
     The directory may be open to others, as systemd makes it. SQLite gives its other files the same
     mode.
     """
-    with contextlib.suppress(OSError):  # It exists, or SQLite reports the error.
+    with contextlib.suppress(OSError):  # The file exists, or SQLite reports the error.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"HRC1"
 IDENTITY, SECRET = 36, 32  # Bytes.
-CATALOG_BYTES_MAX = 16 << 20  # Of a value.
+CATALOG_BYTES_MAX = 16 << 20  # Bytes of a value.
 WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE")
 
 
@@ -73,7 +73,7 @@ class CatalogReplica:
 
     def __init__(self, engine: CatalogEngine) -> None:
         self.engine = engine
-        self.version = NONE  # Of the local file; NONE while unknown.
+        self.version = NONE  # The version of the local file; NONE while unknown.
         self.identity = ""
         self.secret = b""
 
@@ -169,7 +169,7 @@ class CatalogConnection(sqlite3.Connection):
             ) from None
 
     def _alone(self, sql: str, parameters: Sequence[object]) -> sqlite3.Cursor:
-        """Run a statement in a transaction of its own."""
+        """Run a statement in a separate transaction."""
         self.execute("BEGIN IMMEDIATE")
         try:
             cursor = super().execute(sql, parameters)

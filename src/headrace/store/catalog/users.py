@@ -179,7 +179,7 @@ class UserDirectory:
         Unchanged accounts and permissions are the same objects as before, so that one change among
         very many is cheap.
         """
-        self._version = -1  # Until all of it is read.
+        self._version = -1  # -1 until the catalog is read.
         with self._transaction():
             version = self._data_version()
             rows = self._db.execute(

@@ -35,7 +35,7 @@ class StagedPart:
         self.chunks: list[bytes] = []
         self.handle = -1
         self.header = b""  # Payload of the content header, with the size of the whole body.
-        self.version: object = None  # Of AMQP, for the header.
+        self.version: object = None  # The AMQP version of the header.
         self.holder: BodyHolder | None = None  # Who stages it; None after a disconnect.
         self.touched_ms = now_ms
         self.error: OSError | None = None

@@ -326,7 +326,7 @@ class Staging(Files):
 
         def finish(error: OSError | None) -> None:
             if error is not None and not part.ended and part.error is None:
-                self.fail(part, error)  # How much of it is on disk is unknown.
+                self.fail(part, error)  # The number of bytes on disk is unknown.
 
         self.submit(work, finish)
 

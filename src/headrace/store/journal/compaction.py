@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compaction: copying what is left of old segments to the end of the log.
+"""Compaction: copying the unsettled messages of old segments to the end of the log.
 
-Segments are removed oldest first, so a single unsettled message would keep all later ones. When the
-files hold more than twice as much as is needed, and four segments beyond that, the rest of the
-oldest segment is copied to the end, some of it after each group, and its file is removed. A copy
-keeps the message's seq, and with it its place in every queue; it names the queues that have not
+Segments are removed oldest first, so a single unsettled message would keep all later segments. When
+the files hold more than twice the needed bytes, and four segments beyond that, the messages of the
+oldest segment are copied to the end, some of them after each group, and its file is removed. A copy
+has the seq of the message, and so its position in every queue. It names the queues that have not
 settled the message.
 """
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STEP_SIZE = 256 << 10
+STEP_SIZE = 256 << 10  # Bytes copied in one step.
 STEP_LOOKS = 4096  # Index entries scanned in one step.
-SEGMENTS_MIN = 4
-FILES_MAX = 64  # Beyond twice the number of files that full ones would need.
+SEGMENTS_MIN = 4  # Segments that the log may exceed twice the needed bytes by.
+FILES_MAX = 64  # Files that the log may exceed twice the needed number by.
 PAUSE = 32  # Groups between two checks of the whole log.
 LARGE = 32
 
@@ -40,13 +40,13 @@ class Compactor:
         self.journal = journal
         self.page_in = page_in
         self.flush_settled = flush_settled  # Appends the journal's pending settlements.
-        self.segment: Segment | None = None  # The segment being emptied.
-        self.next = 0  # The next index in it.
-        self.pause = 0
-        self.copied = 0  # Bytes, in total.
+        self.segment: Segment | None = None  # The segment that is being copied.
+        self.next_index = 0  # The index of the next message in ``segment``.
+        self.pause = 0  # Groups left until the next check of the log.
+        self.copied_bytes = 0
 
-    def wasteful(self) -> bool:
-        """Return True if the files hold far more than is needed."""
+    def is_wasteful(self) -> bool:
+        """Return True if the files hold far more bytes than needed."""
         journal = self.journal
         used = needed = 0
         for segment in journal.order:
@@ -61,7 +61,7 @@ class Compactor:
         return bool(used > 2 * needed + SEGMENTS_MIN * journal.segment_size)
 
     def step(self) -> bool:
-        """Copy some messages, if the log is wasteful; return True if a segment is empty then."""
+        """Copy some messages, if the log is is_wasteful; return True if a segment is empty then."""
         if self.segment is None or self.segment.moved:
             self.segment = None
             if self.pause:
@@ -72,12 +72,12 @@ class Compactor:
                 not oldest.sealed
                 or oldest.moved
                 or oldest.written < oldest.end
-                or not self.wasteful()
+                or not self.is_wasteful()
             ):
                 self.pause = PAUSE
                 return False
             self.segment = oldest
-            self.next = 0
+            self.next_index = 0
         self.copy_some(self.segment)
         return self.segment.moved
 
@@ -88,13 +88,13 @@ class Compactor:
         if forward is None:
             forward = segment.forward = bytearray(8 * segment.count)
         budget = STEP_SIZE
-        stop = min(segment.count, self.next + STEP_LOOKS)
-        while self.next < stop and budget > 0:
-            i = self.next
-            self.next += 1
+        stop = min(segment.count, self.next_index + STEP_LOOKS)
+        while self.next_index < stop and budget > 0:
+            i = self.next_index
+            self.next_index += 1
             if segment.unsettled_queues(i):
                 budget -= self.copy_one(segment, forward, i)
-        if self.next >= segment.count:
+        if self.next_index >= segment.count:
             segment.moved = True
 
     def copy_one(self, segment: "Segment", forward: bytearray, i: int) -> int:
@@ -102,7 +102,7 @@ class Compactor:
         journal = self.journal
         offset = segment.offset(i)
         try:
-            record, own = self.read(segment, offset)
+            record, body_offset = self.read(segment, offset)
         except OSError as error:
             log.error("journal %s: %s; its message is lost", journal.name, error)
             put32(segment.heads, 8 * i + 4, 0)
@@ -111,14 +111,14 @@ class Compactor:
         count = int.from_bytes(record[44:48], "big")
         ids = record[MESSAGE_HEAD : MESSAGE_HEAD + 4 * count]
         ids = segment.unsettled_ids(i, ids)
-        position = journal.append_copy(record, own, ids)
+        position = journal.append_copy(record, body_offset, ids)
         put64(forward, 8 * i, position)
         put32(segment.heads, 8 * i + 4, 0)  # ``live`` counts it until its copy is settled.
-        self.copied += len(record)
+        self.copied_bytes += len(record)
         return len(record)
 
     def read(self, segment: "Segment", offset: int) -> tuple[bytes, int]:
-        """Return a checked record, and the offset of its body if that is separate, else 0."""
+        """Return a checked record, and the offset of its body if the body is large, else 0."""
         journal = self.journal
         slab, slab_offset = self.page_in.slab(segment, offset, 0)
         length = int.from_bytes(slab[slab_offset : slab_offset + 4], "big")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DEFINED records: exchanges, queues and bindings, and which records are current.
+"""DEFINED records: the current exchanges, queues and bindings.
 
 A DEFINED record sets or removes one definition of the virtual host; the last one of a key counts.
 Its payload is that of a FACT (:mod:`headrace.store.journal.keyvalue`). Keys and values, by kind; a
@@ -12,9 +12,9 @@ text is its length (2) and its bytes, a table is one of AMQP::
     "s" queue id, in digits                             segment (8), offset (8), offset (8)
 
 Flags are 1 for auto-delete, 2 for internal. The fields of a binding's table are sorted, so that a
-binding has one key. A queue whose definition is removed loses all messages read so far. "s" is of a
-stream: its last segment, the offset below which all records are durable with this record, and the
-bound of offsets until the next such record.
+binding has one key. A queue whose definition is removed loses all messages read so far. "s" is the
+state of a stream: its last segment, the offset below which all records are durable with this
+record, and the bound of offsets until the next such record.
 
 Definitions that are current when their segment is removed are appended again at the end of the log;
 see :mod:`headrace.store.journal.keyvalue` for the bound.
@@ -46,20 +46,20 @@ class CurrentDefinitions:
     """The current definitions by key, with the segments of their records."""
 
     def __init__(self) -> None:
-        self._homes: dict[bytes, Segment] = {}
+        self._segments: dict[bytes, Segment] = {}
 
     def __len__(self) -> int:
-        return len(self._homes)
+        return len(self._segments)
 
     def note(self, key: bytes, value: bytes | None, segment: "Segment") -> None:
-        """Note a DEFINED record in a segment."""
-        before = self._homes.pop(key, None)
-        if before is not None and before.defined is not None:
-            value_size = len(before.defined.pop(key))
-            before.fact_bytes -= OVERHEAD + len(key) + value_size
+        """Record that a DEFINED record of a key is in a segment."""
+        former = self._segments.pop(key, None)
+        if former is not None and former.defined is not None:
+            value_size = len(former.defined.pop(key))
+            former.fact_bytes -= OVERHEAD + len(key) + value_size
         if value is None:
             return
-        self._homes[key] = segment
+        self._segments[key] = segment
         if segment.defined is None:
             segment.defined = {}
         segment.defined[key] = value
@@ -67,13 +67,13 @@ class CurrentDefinitions:
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys and values in the order of their records."""
-        for key, segment in self._homes.items():
+        for key, segment in self._segments.items():
             if segment.defined is not None:
                 yield key, segment.defined[key]
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key; None if there is none."""
-        segment = self._homes.get(key)
+        """Return the current value of a key; None if it is not defined."""
+        segment = self._segments.get(key)
         return None if segment is None or segment.defined is None else segment.defined[key]
 
 
@@ -101,8 +101,8 @@ def queue_key(queue_id: int) -> bytes:
     return QUEUE + queue_id.to_bytes(4, "big")
 
 
-def queue_of(key: bytes) -> int:
-    """Return the queue id in a key; 0 if it is not a queue's."""
+def read_queue_id(key: bytes) -> int:
+    """Return the queue id in a key; 0 if it is not the key of a queue."""
     return int.from_bytes(key[1:], "big") if key[:1] == QUEUE else 0
 
 
@@ -122,7 +122,7 @@ def read_queue(key: bytes, value: bytes) -> QueueRecord:
     name, offset = _read_text(value, 1)
     user, offset = _read_text(value, offset)
     arguments, _ = decode_table(value, offset)
-    return QueueRecord(queue_of(key), name, bool(value[0] & AUTO_DELETE), arguments, user)
+    return QueueRecord(read_queue_id(key), name, bool(value[0] & AUTO_DELETE), arguments, user)
 
 
 def binding_key(record: BindingRecord) -> bytes:

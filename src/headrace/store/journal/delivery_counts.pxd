@@ -17,16 +17,16 @@ cdef class DeliveryCounts:
     cdef public u64 number
     cdef public bytearray fresh
     cdef public bytearray positions
-    cdef public Py_ssize_t at
+    cdef public Py_ssize_t pending_bytes
 
-    @cython.locals(at=Py_ssize_t)
-    cpdef note(self, u32 queue_id, u64 seq, u64 position, u32 count, u64 when_ms)
+    @cython.locals(offset=Py_ssize_t)
+    cpdef add(self, u32 queue_id, u64 seq, u64 position, u32 count, u64 when_ms)
     @cython.locals(n=Py_ssize_t)
     cpdef flush(self)
     cpdef append(self, bytes entries, bytes positions)
     cpdef keep(self, object segment, bytes entries, bytes positions)
     cpdef sweep(self, object segment)
-    @cython.locals(at=Py_ssize_t, before=Py_ssize_t, n=Py_ssize_t, queue_id=u32, seq=u64,
+    @cython.locals(offset=Py_ssize_t, before=Py_ssize_t, n=Py_ssize_t, queue_id=u32, seq=u64,
                    last=cython.longlong, newest=dict, by_seq=dict, current=bytearray,
                    current_positions=bytearray)
     cpdef tuple current_entries(self, bytearray entries, bytearray positions)

@@ -8,14 +8,13 @@ A record is a list of entries, one for a message in a queue::
     | queue id | count | zeros | seq  | when_ms | number |
     +----------+-------+-------+------+---------+--------+
 
-``count`` is the redelivery count if nothing else is recorded; so an entry made at a delivery counts
-as if the message returned. The message is not ready before ``when_ms`` (0: at once). Of several
-entries of a message in a queue the one with the highest ``number`` counts, wherever it is in the
-log.
+``count`` is the redelivery count unless the message is settled, so an entry made at a delivery
+counts as a requeue. The message is not ready before ``when_ms`` (0: at once). If a message has
+several entries in a queue, the entry with the highest ``number`` counts, wherever it is in the log.
 
-Entries of a turn are one record. Memory keeps them by segment, with the positions of their
-messages; entries that no longer count are dropped from time to time. The current ones are appended
-again, some in each turn, before their segment is removed.
+The entries of a turn are one record. Memory has them by segment, with the positions of their
+messages; sweeps drop the entries that no longer count. Before a segment is removed its current
+entries are appended again, some in each turn.
 """
 
 from collections.abc import Callable
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.store.segment.segment import Segment
 
 ENTRY = 32  # Bytes.
-FRESH_MAX = 64 << 10  # Bytes of entries in one record, and carried over in one turn.
+FRESH_MAX = 64 << 10  # Bytes of entries in one record, and appended again in one turn.
 SWEEP_AT = 128 << 10  # Bytes of a segment's entries in memory before the first sweep.
 
 if not cython.compiled:
@@ -47,30 +46,30 @@ class DeliveryCounts:
         """``is_unsettled`` returns True if a queue has not settled the message of a position."""
         self.log = log
         self.is_unsettled = is_unsettled
-        self.number = 0  # Of the last entry.
+        self.number = 0  # The number of the last entry.
         self.fresh = bytearray(FRESH_MAX)  # Entries that are not in the log yet.
         self.positions = bytearray(FRESH_MAX >> 2)  # The positions of their messages.
-        self.at = 0  # Bytes of ``fresh`` in use.
+        self.pending_bytes = 0  # Bytes of ``fresh`` in use.
 
-    def note(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> None:
+    def add(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> None:
         """Add an entry to the next record."""
-        if self.at >= C_FRESH_MAX:
+        if self.pending_bytes >= C_FRESH_MAX:
             self.flush()
-        at = self.at
+        offset = self.pending_bytes
         self.number += 1
-        put32(self.fresh, at, queue_id)
-        put32(self.fresh, at + 4, count << 24)
-        put64(self.fresh, at + 8, seq)
-        put64(self.fresh, at + 16, when_ms)
-        put64(self.fresh, at + 24, self.number)
-        put64(self.positions, at >> 2, position)
-        self.at = at + C_ENTRY
+        put32(self.fresh, offset, queue_id)
+        put32(self.fresh, offset + 4, count << 24)
+        put64(self.fresh, offset + 8, seq)
+        put64(self.fresh, offset + 16, when_ms)
+        put64(self.fresh, offset + 24, self.number)
+        put64(self.positions, offset >> 2, position)
+        self.pending_bytes = offset + C_ENTRY
 
     def flush(self) -> None:
         """Append the pending entries."""
-        n = self.at
+        n = self.pending_bytes
         if n:
-            self.at = 0
+            self.pending_bytes = 0
             self.append(cut(self.fresh, 0, n), cut(self.positions, 0, n >> 2))
 
     def append(self, entries: bytes, positions: bytes) -> None:
@@ -103,33 +102,33 @@ class DeliveryCounts:
     ) -> tuple[bytearray, bytearray]:
         """Return the current entries, and the positions of their messages."""
         is_unsettled = self.is_unsettled
-        newest: dict[int, dict[int, int]] = {}  # Its offset in ``entries``, by queue id and seq.
+        newest: dict[int, dict[int, int]] = {}  # Offsets in ``entries`` by queue id and seq.
         by_seq: dict[int, int] = {}
         last = -1
-        for at in range(0, len(entries), C_ENTRY):
-            queue_id = get32(entries, at)
-            if not is_unsettled(queue_id, get64(positions, at >> 2)):
-                continue  # Most are.
+        for offset in range(0, len(entries), C_ENTRY):
+            queue_id = get32(entries, offset)
+            if not is_unsettled(queue_id, get64(positions, offset >> 2)):
+                continue  # Most messages are settled.
             if queue_id != last:
                 last = queue_id
                 by_seq = newest.setdefault(queue_id, {})
-            seq = get64(entries, at + 8)
+            seq = get64(entries, offset + 8)
             before = by_seq.get(seq, -1)
-            if before < 0 or get64(entries, before + 24) < get64(entries, at + 24):
-                by_seq[seq] = at
+            if before < 0 or get64(entries, before + 24) < get64(entries, offset + 24):
+                by_seq[seq] = offset
         current, current_positions = bytearray(len(entries)), bytearray(len(positions))
         n = 0
         for by_seq in newest.values():
-            for at in by_seq.values():
-                copy(current, n, entries, at, at + C_ENTRY)
-                copy(current_positions, n >> 2, positions, at >> 2, (at >> 2) + 8)
+            for offset in by_seq.values():
+                copy(current, n, entries, offset, offset + C_ENTRY)
+                copy(current_positions, n >> 2, positions, offset >> 2, (offset >> 2) + 8)
                 n += C_ENTRY
         del current[n:]
         del current_positions[n >> 2 :]
         return current, current_positions
 
     def carry(self, segment: "Segment") -> bool:
-        """Append a leaving segment's entries again; return False if more remain."""
+        """Append the entries of a segment again before its removal; return False if more remain."""
         counts, count_positions = segment.counts, segment.count_positions
         if counts is None or count_positions is None:
             return True
@@ -151,27 +150,27 @@ class RecoveredCounts:
     """The entries read by a recovery."""
 
     def __init__(self) -> None:
-        self.number = 0  # The highest.
-        self.room = SWEEP_AT // ENTRY
-        #: By queue id and seq: number, count, when_ms, and the segment of the entry.
+        self.number = 0  # The highest number of an entry.
+        self.capacity = SWEEP_AT // ENTRY
+        #: Number, count, when_ms and segment of the current entry, by queue id and seq.
         self.entries: dict[tuple[int, int], tuple[int, int, int, Segment]] = {}
 
     def add(self, payload: bytes, segment: "Segment") -> bool:
         """Add the entries of a record; return True if a sweep is due."""
         entries = self.entries
-        for at in range(0, len(payload), ENTRY):
-            key = (get32(payload, at), get64(payload, at + 8))
-            number = get64(payload, at + 24)
+        for offset in range(0, len(payload), ENTRY):
+            key = (get32(payload, offset), get64(payload, offset + 8))
+            number = get64(payload, offset + 24)
             before = entries.get(key)
             if before is None or before[0] < number:
-                entries[key] = number, payload[at + 4], get64(payload, at + 16), segment
+                entries[key] = number, payload[offset + 4], get64(payload, offset + 16), segment
             self.number = max(self.number, number)
-        return len(entries) > self.room
+        return len(entries) > self.capacity
 
     def retain(self, entries: dict[tuple[int, int], "tuple[int, int, int, Segment]"]) -> None:
         """Keep only these entries."""
         self.entries = entries
-        self.room = max(self.room, 2 * len(entries))
+        self.capacity = max(self.capacity, 2 * len(entries))
 
     def restore_to(self, counts: DeliveryCounts, positions: dict[tuple[int, int], int]) -> None:
         """Pass the entries to a journal, with the positions of their messages."""
@@ -182,5 +181,5 @@ class RecoveredCounts:
             counts.keep(segment, entry, positions[queue_id, seq].to_bytes(8, "big"))
 
     def waits(self) -> dict[tuple[int, int], int]:
-        """Return when delayed retries are due, by queue id and seq."""
+        """Return the due times (ms) of delayed retries, by queue id and seq."""
         return {key: entry[2] for key, entry in self.entries.items() if entry[2]}

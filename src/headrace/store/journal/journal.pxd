@@ -38,31 +38,31 @@ cdef class Journal(SegmentLog):
     cdef public u64 next_transaction
     cdef public u64 transaction
     cdef Segment turn_segment
-    cdef u32 turn_first
-    cdef u64 turn_from
-    cdef public bint shared
+    cdef u32 turn_first_index
+    cdef u64 turn_start
+    cdef public bint spans_streams
     cdef public list streams
     cdef public u64 paged_out
     cdef public u64 paged_in
-    cdef public bint emptied
+    cdef public bint may_retire
     cdef public object compactor
     cdef public object retirement
-    cdef public object room
+    cdef public object disk_reserve
     cdef public PageIn page_in
     cdef public Scratch scratch
 
     @cython.locals(
-        q=Py_ssize_t, n=Py_ssize_t, length=u32, size=u64, b="u8*", at=Py_ssize_t, segment=Segment,
+        q=Py_ssize_t, n=Py_ssize_t, length=u32, size=u64, buffer="u8*", base=Py_ssize_t, segment=Segment,
         i=u32, position=u64,
     )
     cdef u64 publish(
-        self, const u8* d, Py_ssize_t start, Py_ssize_t end, u32 address_len, u32 flags, u32 priority,
+        self, const u8* data, Py_ssize_t start, Py_ssize_t end, u32 address_len, u32 flags, u32 priority,
         i64 deadline_ms, i64 arrived_ms, u64 seq, u32 body_size, bytes queue_ids,
     ) except? 0
     @cython.locals(head=bytearray, data=bytes, position=u64, paged=bint, flags=u32)
     cpdef u64 publish_message(self, Message message, i64 arrived_ms, bytes queue_ids) except? 0
     @cython.locals(
-        n=Py_ssize_t, length=u32, size=u64, b="u8*", at=Py_ssize_t, segment=Segment, i=u32,
+        n=Py_ssize_t, length=u32, size=u64, buffer="u8*", base=Py_ssize_t, segment=Segment, i=u32,
         position=u64,
     )
     cpdef u64 append_returned(self, Message message, i64 arrived_ms, bytes queue_id) except? 0
@@ -87,13 +87,13 @@ cdef class Journal(SegmentLog):
     cpdef begin(self)
     @cython.locals(number=u64)
     cpdef commit(self)
-    cpdef vouch(self, number)
+    cpdef append_shared_commit(self, number)
     cpdef prepare(self, bytes xid, list publishes, list settles)
-    cpdef keep(self, prepared)
+    cpdef append_prepared(self, prepared)
     cpdef decide(self, bytes xid, int status, long long when_ms)
     cpdef fact(self, bytes key, object value)
     cpdef define(self, bytes key, object value)
-    cpdef carry(self, bytes key, bytes value)
+    cpdef append_definition(self, bytes key, bytes value)
     cpdef seal_changes(self)
     cpdef prove(self)
     cpdef mark(self, bytes runs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The journal of a virtual host: one log for everything durable.
+"""The journal of a virtual host: one log for its messages, settlements, definitions and facts.
 
 Appending. Messages are written straight into the buffer of the log
 (:mod:`headrace.store.journal.log`), one record each, whatever the number of queues.
@@ -9,7 +9,7 @@ turn become one record of runs (:mod:`headrace.store.journal.settlements`).
 
 Removing. The oldest segment is recycled once all its messages are settled
 (:mod:`headrace.store.journal.retirement`). If one old message keeps many segments, compaction
-copies the unsettled messages of the oldest ones to the end
+copies the unsettled messages of the oldest segments to the end
 (:mod:`headrace.store.journal.compaction`).
 
 Reading. Messages that queues paged out are read from the segments
@@ -26,10 +26,10 @@ import cython
 
 from headrace.store.disk import Disk
 from headrace.store.journal.compaction import Compactor
-from headrace.store.journal.definition_records import CurrentDefinitions, queue_of
+from headrace.store.journal.definition_records import CurrentDefinitions, read_queue_id
 from headrace.store.journal.keyvalue import CurrentFacts
 from headrace.store.journal.keyvalue import encode as encode_fact
-from headrace.store.journal.prepared_record import Prepared, encode_decided, runs_of
+from headrace.store.journal.prepared_record import Prepared, build_runs, encode_decided
 from headrace.store.journal.recovery import Recovery
 from headrace.store.journal.retirement import Retirement
 from headrace.store.segment.reserve import RESERVE_MIN, Reserve
@@ -71,9 +71,9 @@ if TYPE_CHECKING:
 
 SEGMENT_SIZE = 64 << 20  # Bytes.
 INDEX_MASK = 0xFFFFFFFF  # Mask of the record's index in a position.
-RELIEF = 16 << 20  # Bytes that may be pending while the log is read.
+BACKLOG_MAX = 16 << 20  # Bytes that may be pending while recovery reads the log.
 MARKS_MAX = 64 << 10  # Bytes of MARKED runs in one record.
-FREE_MIN = 1 << 20
+FREE_MIN = 1 << 20  # Free bytes of the disk below which publishers wait.
 CARRIED_SIZE = 1 << 20  # Bytes of definitions appended again in one turn.
 
 
@@ -101,30 +101,31 @@ class Journal(SegmentLog):
         )
         self.clean = True  # The log was closed by a regular stop.
         self.recovered = False
-        self.reserved: dict[int, int] = {}  # RESERVED records: queue id to seq.
+        self.reserved: dict[int, int] = {}  # Seqs of RESERVED records by queue id.
         # The PREPARED records by xid, with their segments.
         self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}
         self.current_facts = CurrentFacts(self.facts)
         self.definitions = CurrentDefinitions()
         self.recovery: Recovery | None = None  # Between :meth:`read` and :meth:`recover`.
-        self.proven = 0  # Damage to definitions before this position is told from a torn write.
-        self.room = self.writer.reserve = Reserve(self.disk, directory)
+        # Damage to definitions before this position is distinguishable from a torn write.
+        self.proven = 0
+        self.disk_reserve = self.writer.reserve = Reserve(self.disk, directory)
         self.counts = DeliveryCounts(self, self.is_unsettled)
-        self.settled = Settlements(self, self.room)
+        self.settled = Settlements(self, self.disk_reserve)
         self.next_transaction = secrets.randbits(62)
-        self.transaction = 0  # Number of the open transaction; 0 is none.
+        self.transaction = 0  # The number of the open transaction; 0 is none.
         # The start of this turn: the segment, the messages in it, and the log position.
         self.turn_segment = self.segment
-        self.turn_first = 0
-        self.turn_from = 0
-        self.shared = False  # A stream's log has a part of it.
+        self.turn_first_index = 0
+        self.turn_start = 0
+        self.spans_streams = False  # The open transaction has records in a stream's log.
         self.streams: list[JournaledStream] = []  # Logs of open streams.
-        self.paged_out = 0  # Messages that were paged out, in all.
-        self.paged_in = 0  # Messages that were loaded again, in all.
-        self.emptied = False  # Some segment may be removable.
+        self.paged_out = 0  # The total number of messages that were paged out.
+        self.paged_in = 0  # The total number of messages that were loaded again.
+        self.may_retire = False  # A segment may be removable.
         self.page_in = PageIn(self)
         self.compactor = Compactor(self, self.page_in, self.flush_settled)
-        self.retirement = Retirement(self, self.compactor.wasteful, self.carry_all)
+        self.retirement = Retirement(self, self.compactor.is_wasteful, self.carry_all)
         self.scratch = Scratch(self.disk, directory)
 
     # --- Appending --------------------------------------------------------------------------
@@ -132,7 +133,7 @@ class Journal(SegmentLog):
     # Keeps 0-9-1/s085, 0-9-1/basic#01, 0-9/basic#01, 0-9/message#01, 0-10/s057.
     def publish(
         self,
-        d: bytes | bytearray,
+        data: bytes | bytearray,
         start: int,
         end: int,
         address_len: int,
@@ -149,26 +150,29 @@ class Journal(SegmentLog):
         n = end - start
         length = C_MESSAGE_HEAD + q + n
         size = (length + 7) & ~7
-        if self.offset + size + 32 > self.segment.size or self.at + size + 64 > self.capacity:
+        if (
+            self.offset + size + 32 > self.segment.size
+            or self.buffer_end + size + 64 > self.capacity
+        ):
             self.reserve(size)
-        b = self.buffer
-        at = self.at
-        put64(b, at + size - 8, 0)
-        put64(b, at + 16, seq)
-        put64(b, at + 24, arrived_ms)
-        put64(b, at + 32, deadline_ms)
-        put32(b, at + 40, body_size)
-        put32(b, at + 44, q >> 2)
-        put32(b, at + 48, n)
-        put16(b, at + 52, address_len)
-        b[at + 54] = flags & 0xFF
-        b[at + 55] = priority & 0xFF
-        copy(b, at + C_MESSAGE_HEAD, queue_ids, 0, q)
-        copy(b, at + C_MESSAGE_HEAD + q, d, start, end)
+        buffer = self.buffer
+        base = self.buffer_end
+        put64(buffer, base + size - 8, 0)
+        put64(buffer, base + 16, seq)
+        put64(buffer, base + 24, arrived_ms)
+        put64(buffer, base + 32, deadline_ms)
+        put32(buffer, base + 40, body_size)
+        put32(buffer, base + 44, q >> 2)
+        put32(buffer, base + 48, n)
+        put16(buffer, base + 52, address_len)
+        buffer[base + 54] = flags & 0xFF
+        buffer[base + 55] = priority & 0xFF
+        copy(buffer, base + C_MESSAGE_HEAD, queue_ids, 0, q)
+        copy(buffer, base + C_MESSAGE_HEAD + q, data, start, end)
         segment = self.segment
-        seal(b, at, segment.seed, length, C_MESSAGE)
+        seal(buffer, base, segment.seed, length, C_MESSAGE)
         i = segment.note(self.offset, q >> 2, queue_ids)
-        self.at = at + size
+        self.buffer_end = base + size
         self.offset += size
         segment.end = self.offset
         self.appended += size
@@ -230,24 +234,24 @@ class Journal(SegmentLog):
         size = (length + 7) & ~7
         self.flush_settled()  # Earlier settlements of the queue must precede it in the log.
         self.reserve(size)
-        b = self.buffer
-        at = self.at
-        put64(b, at + size - 8, 0)
-        put64(b, at + 16, message.seq)
-        put64(b, at + 24, arrived_ms)
-        put64(b, at + 32, message.deadline_ms)
-        put32(b, at + 40, message.body_size)
-        put32(b, at + 44, 1)
-        put32(b, at + 48, n)
-        put16(b, at + 52, message.address_len)
-        b[at + 54] = C_PERSISTENT | (message.flags & (C_KIND_MASK | C_REDELIVERED))
-        b[at + 55] = message.priority
-        copy(b, at + C_MESSAGE_HEAD, queue_id, 0, 4)
-        copy(b, at + C_MESSAGE_HEAD + 4, message.data, 0, n)
+        buffer = self.buffer
+        base = self.buffer_end
+        put64(buffer, base + size - 8, 0)
+        put64(buffer, base + 16, message.seq)
+        put64(buffer, base + 24, arrived_ms)
+        put64(buffer, base + 32, message.deadline_ms)
+        put32(buffer, base + 40, message.body_size)
+        put32(buffer, base + 44, 1)
+        put32(buffer, base + 48, n)
+        put16(buffer, base + 52, message.address_len)
+        buffer[base + 54] = C_PERSISTENT | (message.flags & (C_KIND_MASK | C_REDELIVERED))
+        buffer[base + 55] = message.priority
+        copy(buffer, base + C_MESSAGE_HEAD, queue_id, 0, 4)
+        copy(buffer, base + C_MESSAGE_HEAD + 4, message.data, 0, n)
         segment = self.segment
-        seal(b, at, segment.seed, length, C_RETURNED)
+        seal(buffer, base, segment.seed, length, C_RETURNED)
         i = segment.note(self.offset, 1, queue_id)
-        self.at = at + size
+        self.buffer_end = base + size
         self.offset += size
         segment.end = self.offset
         self.appended += size
@@ -260,14 +264,14 @@ class Journal(SegmentLog):
         """See :class:`Store`."""
         if self.forget(queue_id, position) < 0:
             return
-        self.settled.note(queue_id, seq)
+        self.settled.add(queue_id, seq)
 
     def span(self) -> Span | None:
         """See :class:`Store`."""
         segment = self.segment
-        if segment is not self.turn_segment or self.promising > self.turn_from:
+        if segment is not self.turn_segment or self.required_position > self.turn_start:
             return None
-        return SegmentSpan(self, segment, self.turn_first, segment.count, self.turn_from)
+        return SegmentSpan(self, segment, self.turn_first_index, segment.count, self.turn_start)
 
     def settle_each(self, queue_id: int, messages: list[Message]) -> None:
         """See :class:`Store`."""
@@ -289,7 +293,7 @@ class Journal(SegmentLog):
                 return self.forget_moved(segment, forward, queue_id, i)
         outcome = segment.settle(i, queue_id)
         if segment.live == 0 and segment.sealed:
-            self.emptied = True
+            self.may_retire = True
         return outcome
 
     def forget_moved(self, segment: "Segment", forward: bytearray, queue_id: int, i: int) -> int:
@@ -303,23 +307,23 @@ class Journal(SegmentLog):
                 if segment.retired:
                     del self.segments[segment.number]
                 else:
-                    self.emptied = True
+                    self.may_retire = True
         return outcome
 
     def flush_settled(self) -> None:
         """Append the pending settlements."""
         self.settled.flush()
-        if self.counts.at:
+        if self.counts.pending_bytes:
             self.counts.flush()
 
     def note_count(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> int:
         """See :class:`Store`."""
-        self.counts.note(queue_id, seq, position, count, when_ms)
+        self.counts.add(queue_id, seq, position, count, when_ms)
         return self.appended + 1
 
     def is_unsettled(self, queue_id: int, position: int) -> bool:
         """Return True if a queue has not settled a message."""
-        segment, i = self.page_in.whereabouts(position)
+        segment, i = self.page_in.locate(position)
         return segment is not None and bool(segment.is_unsettled(i, queue_id))
 
     # --- Facts beside messages --------------------------------------------------------------
@@ -355,28 +359,28 @@ class Journal(SegmentLog):
         self.flush_settled()
         number = self.transaction
         self.transaction = 0
-        if self.shared:
-            self.shared = False
-            self.vouch(number)
+        if self.spans_streams:
+            self.spans_streams = False
+            self.append_shared_commit(number)
         else:
             self.append(C_COMMIT, b"")
         self.bind()
 
-    def vouch(self, number: int) -> None:
-        """Append that a transaction was committed of which a stream's log has a part."""
+    def append_shared_commit(self, number: int) -> None:
+        """Append the COMMIT of a transaction that has records in a stream's log."""
         self.append(C_COMMIT, number.to_bytes(8, "big"))
-        if self.segment.shared is None:
-            self.segment.shared = []
-        self.segment.shared.append(number)
+        if self.segment.shared_transactions is None:
+            self.segment.shared_transactions = []
+        self.segment.shared_transactions.append(number)
 
     def prepare(
         self, xid: bytes, publishes: list[int], settles: list[tuple[int, int, int]]
     ) -> None:
         """See :class:`Store`."""
         self.flush_settled()
-        self.keep(Prepared(xid, 0, False, runs_of(publishes), settles))
+        self.append_prepared(Prepared(xid, 0, False, build_runs(publishes), settles))
 
-    def keep(self, prepared: Prepared) -> None:
+    def append_prepared(self, prepared: Prepared) -> None:
         """Append a PREPARED record."""
         self.append(C_PREPARED, prepared.encode())
         self.prepared[prepared.xid] = (prepared, self.segment)
@@ -405,16 +409,19 @@ class Journal(SegmentLog):
         self.definitions.note(key, value, self.segment)
         self.defined = self.appended
         if value is None:
-            self.forget_reserved(queue_of(key))
+            self.forget_reserved(read_queue_id(key))
 
     def forget_reserved(self, queue_id: int) -> None:
-        """Forget up to where a deleted queue may have delivered: mostly beyond its last message."""
+        """Forget the delivery mark of a deleted queue."""
         self.reserved.pop(queue_id, None)
-        if self.segment.reserved is not None:  # Those of older segments go with these.
+        if self.segment.reserved is not None:  # Marks of older segments are removed with them.
             self.segment.reserved.pop(queue_id, None)
 
     def carry_all(self, segment: "Segment") -> bool:
-        """Append a leaving segment's current records again; return False if more remain."""
+        """Append the current records of a segment again before its removal.
+
+        Return False if more remain for the next turn.
+        """
         if not self.counts.carry(segment) or not self.carry_definitions(segment):
             return False
         if segment.reserved is not None:
@@ -425,27 +432,27 @@ class Journal(SegmentLog):
         if segment.marks is not None:
             for runs in segment.marks:
                 self.mark(runs)
-        for number in segment.shared or ():
-            if any(stream.doubts(number) for stream in self.streams):
-                self.vouch(number)
-        for prepared, home in list(self.prepared.values()):
-            if home is segment:
-                self.keep(prepared)
+        for number in segment.shared_transactions or ():
+            if any(stream.needs_commit(number) for stream in self.streams):
+                self.append_shared_commit(number)
+        for prepared, prepared_segment in list(self.prepared.values()):
+            if prepared_segment is segment:
+                self.append_prepared(prepared)
         for key in sorted(segment.facts or ()):
             self.fact(key, self.facts[key])
         return True
 
     def carry_definitions(self, segment: "Segment") -> bool:
         """Append a segment's current definitions again; return False if more remain."""
-        left = CARRIED_SIZE
-        while segment.defined and left > 0:
+        budget = CARRIED_SIZE
+        while segment.defined and budget > 0:
             for key, value in list(islice(segment.defined.items(), 256)):
-                self.carry(key, value)
-                left -= len(key) + len(value)
+                self.append_definition(key, value)
+                budget -= len(key) + len(value)
         return not segment.defined
 
-    def carry(self, key: bytes, value: bytes) -> None:
-        """Append a definition of a leaving segment again."""
+    def append_definition(self, key: bytes, value: bytes) -> None:
+        """Append a current definition again, into the last segment."""
         self.append(C_DEFINED, encode_fact(key, value))
         self.definitions.note(key, value, self.segment)
 
@@ -457,7 +464,7 @@ class Journal(SegmentLog):
     def prove(self) -> None:
         """Append a group after the last definitions, so that damage to them is recognized.
 
-        The end of a log could be a torn write if nothing followed it.
+        Damage at the end of a log cannot be distinguished from a torn write.
         """
         if self.proven < self.defined <= self.synced:
             self.proven = self.defined
@@ -475,44 +482,44 @@ class Journal(SegmentLog):
 
     def start_write(self) -> None:
         """See :class:`Store`."""
-        if self.settled.count or self.settled.at or self.counts.at:
-            if not self.room.low:
+        if self.settled.count or self.settled.pending_bytes or self.counts.pending_bytes:
+            if not self.disk_reserve.low:
                 self.flush_settled()
-            elif self.counts.at:  # Deliveries wait for these; nothing waits for acks.
+            elif self.counts.pending_bytes:  # Deliveries wait for counts, but not for acks.
                 self.counts.flush()
         if self.full and self.writer.short:
             self.make_room()
-        if self.emptied:
-            self.emptied = False
+        if self.may_retire:
+            self.may_retire = False
             if self.retirement.retire():
-                self.emptied = True
+                self.may_retire = True
             self.retirement.recycle()
         if self.busy is None and self.is_dirty():
             self.hand_over()
         self.turn += 1
         self.turn_segment = self.segment
-        self.turn_first = self.segment.count
-        self.turn_from = self.appended
+        self.turn_first_index = self.segment.count
+        self.turn_start = self.appended
 
     def make_room(self) -> None:
-        """On a full disk, remove the last segment, too, if nothing in it is needed."""
-        self.emptied = True
+        """Seal the last segment on a full disk if it has no message, so that it can be removed."""
+        self.may_retire = True
         if self.segment.live == 0 and self.offset > RESERVE_MIN and self.segment.written:
             self.roll(0)
 
     def roll(self, size: int) -> None:
         SegmentLog.roll(self, size)
-        self.emptied = True
+        self.may_retire = True
 
     def handle_finished(self) -> bool:
         moved = SegmentLog.handle_finished(self)
         if moved:
             self.retirement.recycle()
             self.files.close_some()
-            self.room.set_target(self.segment.allocated)
-            # Compaction needs room before it frees any.
-            if not self.room.spent and self.compactor.step():
-                self.emptied = True
+            self.disk_reserve.set_target(self.segment.allocated)
+            # Compaction needs free bytes before it frees any.
+            if not self.disk_reserve.spent and self.compactor.step():
+                self.may_retire = True
             self.prove()
         return moved
 
@@ -551,7 +558,7 @@ class Journal(SegmentLog):
         return self.page_in.arrival(message.position)
 
     def growing(self) -> Iterator[tuple[str, int]]:
-        """Yield the files that are appended to, of this log and of streams, with durable bytes."""
+        """Yield the unfinished files of this log and of streams, with their durable bytes."""
         for segment in self.order:
             if not segment.sealed or segment.written < segment.end:
                 yield self.files.path(segment), segment.written
@@ -577,7 +584,9 @@ class Journal(SegmentLog):
         assert recovery is not None
         self.recovery = None
         for stream in self.streams:
-            stream.resolve(None if recovery.quarantined else recovery.shared, recovery.clean)
+            stream.resolve(
+                None if recovery.quarantined else recovery.shared_transactions, recovery.clean
+            )
         self.secret = recovery.secret
         self.last_seq = recovery.rows.last_seq
         self.clean = recovery.clean
@@ -590,8 +599,8 @@ class Journal(SegmentLog):
             number = segment.number + 1
         self.begin_segment(max(number, recovery.next_number), self.segment_size)
         self.begin_group()
-        self.floor = self.at
-        if recovery.quarantined:  # Prove to the next start that the log went on after the damage.
+        self.floor = self.buffer_end
+        if recovery.quarantined:  # This record proves that the log continues after the damage.
             self.append(C_MARKED, b"")
         self.reserved = dict(recovery.reserved)
         for segment in recovery.segments:
@@ -604,20 +613,20 @@ class Journal(SegmentLog):
         self.waits = recovery.counts.waits()
         self.prepared_branches = recovery.prepared_branches()
         self.recovered = True
-        self.emptied = True
+        self.may_retire = True
         self.writer.want_free_check()
         return recovery.messages()
 
     def flush_backlog(self) -> None:
         """See :class:`Store`."""
-        if self.appended - self.synced > RELIEF:
+        if self.appended - self.synced > BACKLOG_MAX:
             self.start_write()
             self.wait()
 
     def store_redelivered(self, marks: Iterable[tuple[int, int]]) -> None:
-        """Store which messages were delivered before, as (queue id, seq).
+        """Store the (queue id, seq) of messages that were delivered before.
 
-        Call just before :meth:`close`; otherwise the next start has only upper bounds.
+        Called just before :meth:`close`; otherwise the next start has upper bounds only.
         """
         if not self.recovered or self.closed:
             return
@@ -651,6 +660,6 @@ class Journal(SegmentLog):
         self.scratch.close()
         for stream in list(self.streams):
             stream.close()
-        self.files.close_given_up()
+        self.files.close_replaced()
         for segment in self.segments.values():
             self.files.close(segment)

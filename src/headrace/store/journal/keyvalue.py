@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FACT records, and which of them are current.
+"""FACT records: the current facts of a virtual host.
 
-A FACT sets or removes one fact of the virtual host (:mod:`headrace.model.keyvalue`); the last one
-of a key counts::
+A FACT sets or removes one fact (:mod:`headrace.model.keyvalue`); the last record of a key counts::
 
     0          4        5       8
     +----------+--------+-------+- - -+- - - -+
@@ -10,8 +9,8 @@ of a key counts::
     +----------+--------+-------+- - -+- - - -+
 
 Facts that are current when their segment is removed are appended again at the end of the log. A
-segment that consists mostly of current facts is only removed when the log as a whole is far larger
-than needed (:mod:`.compaction`); otherwise facts alone would move from segment to segment forever.
+segment that consists mostly of current facts is removed only when the log as a whole is far larger
+than needed (:mod:`.compaction`), so that facts do not move from segment to segment forever.
 """
 
 from typing import TYPE_CHECKING
@@ -40,19 +39,19 @@ class CurrentFacts:
 
     def __init__(self, values: dict[bytes, bytes]) -> None:
         self.values = values
-        self._homes: dict[bytes, Segment] = {}
+        self._segments: dict[bytes, Segment] = {}
 
     def note(self, key: bytes, value: bytes | None, segment: "Segment") -> None:
-        """Note a FACT record in a segment."""
-        before = self._homes.pop(key, None)
-        if before is not None and before.facts is not None:
-            before.facts.discard(key)
-            before.fact_bytes -= OVERHEAD + len(key) + len(self.values[key])
+        """Record that a FACT record of a key is in a segment, and set its value."""
+        former = self._segments.pop(key, None)
+        if former is not None and former.facts is not None:
+            former.facts.discard(key)
+            former.fact_bytes -= OVERHEAD + len(key) + len(self.values[key])
         if value is None:
             self.values.pop(key, None)
             return
         self.values[key] = value
-        self._homes[key] = segment
+        self._segments[key] = segment
         if segment.facts is None:
             segment.facts = set()
         segment.facts.add(key)

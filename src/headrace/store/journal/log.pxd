@@ -28,12 +28,12 @@ cdef class SegmentLog(Store):
     cdef public bytearray buffer
     cdef public Py_ssize_t capacity
     cdef public object spare_buffer
-    cdef public Py_ssize_t at
+    cdef public Py_ssize_t buffer_end
     cdef public Py_ssize_t floor
     cdef public list writes
     cdef public Py_ssize_t write_start
     cdef public u64 write_offset
-    cdef public u64 promising
+    cdef public u64 required_position
     cdef public u64 offset
     cdef public u64 group_number
     cdef public object busy
@@ -43,16 +43,16 @@ cdef class SegmentLog(Store):
 
     @cython.locals(more=Py_ssize_t)
     cpdef reserve(self, u64 size)
-    @cython.locals(n=Py_ssize_t, length=u32, size=u64, b="u8*", at=Py_ssize_t)
+    @cython.locals(n=Py_ssize_t, length=u32, size=u64, buffer="u8*", base=Py_ssize_t)
     cpdef append(self, u32 type, bytes payload)
     @cython.locals(
-        length=u64, size=u64, own_size=Py_ssize_t, b="u8*", at=Py_ssize_t, i=u32, position=u64
+        length=u64, size=u64, head_size=Py_ssize_t, buffer="u8*", base=Py_ssize_t, i=u32, position=u64
     )
-    cpdef u64 append_large(self, u32 type, bytes own, list parts, bytes queue_ids) except? 0
+    cpdef u64 append_large(self, u32 type, bytes head, list parts, bytes queue_ids) except? 0
     @cython.locals(q=Py_ssize_t, i=u32, position=u64, count=u32, length=Py_ssize_t)
-    cpdef u64 append_copy(self, bytes record, Py_ssize_t own, bytes queue_ids) except? 0
+    cpdef u64 append_copy(self, bytes record, Py_ssize_t body_offset, bytes queue_ids) except? 0
     cpdef end_write(self)
-    @cython.locals(old=Segment, b="u8*")
+    @cython.locals(old=Segment, buffer="u8*")
     cpdef roll(self, u64 size)
     @cython.locals(segment=Segment, first=bytes)
     cpdef begin_segment(self, u32 number, u64 size)
@@ -60,7 +60,7 @@ cdef class SegmentLog(Store):
     cpdef bint failing(self) except -1
     cdef bint is_dirty(self) except -1
     cpdef hand_over(self)
-    @cython.locals(before=u64)
+    @cython.locals(appended=u64)
     cpdef begin_group(self)
     cpdef woken(self)
     cpdef bint handle_finished(self) except -1

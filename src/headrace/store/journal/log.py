@@ -3,12 +3,12 @@
 
 Records are written straight into a buffer on the event loop's thread, without an object for each.
 At the end of a turn :meth:`SegmentLog.hand_over` passes the buffer to the writer's thread, which
-writes and syncs it as one group while the next one fills; so groups grow with the latency of the
-disk. When a group is durable, ``synced`` advances and ``notify`` is called. Records of streams are
-written with the group, before it.
+writes and syncs it as one group while the next buffer fills; so groups grow with the latency of the
+disk. When a group is durable, ``synced`` advances and ``notify`` is called. The records of streams
+are written before the group that they belong to.
 
-Full disk. The writer repeats a group until it succeeds; meanwhile ``full`` is set and nothing is
-confirmed.
+Full disk. The writer repeats a group until it succeeds. In the meantime ``full`` is set, and no
+publish is confirmed.
 """
 
 import logging
@@ -48,9 +48,9 @@ log = logging.getLogger(__name__)
 
 BUFFER_SIZE = 1 << 20  # Bytes of an empty group buffer.
 BUFFER_KEPT = 8 << 20  # Bytes of the largest buffer that is used again.
-BUFFER_USED = 4  # A buffer more than so many times larger than its last group is not used again.
+BUFFER_USED = 4  # The maximum ratio of a buffer to its last group for which it is used again.
 AHEAD = 1 << 16  # Offsets of streams that are stored as possible in advance.
-# Records of what happened to messages: answers to publishes do not depend on them.
+# Types of records about messages. Answers to publishes do not wait for them.
 NOTES = (1 << C_SETTLED) | (1 << C_MARKED) | (1 << C_RESERVED) | (1 << C_COUNTED) | (1 << C_GROUP)
 
 
@@ -70,23 +70,25 @@ class SegmentLog(Store):
         Store.__init__(self)
         self.durable = True
         self.directory = directory
-        self.name = name  # For log messages.
+        self.name = name  # The virtual host's name, for log messages.
         self.disk = disk
         self.segment_size = segment_size
         self.secret = 0
         self.files = SegmentFiles(disk, directory, segment_size)
         self.segments: dict[int, Segment] = {}  # All segments that positions may refer to.
-        self.segment = Segment(0, 0, 0)  # The last one.
-        self.order: deque[Segment] = deque()  # Those with a file, oldest first.
+        self.segment = Segment(0, 0, 0)  # The last segment.
+        self.order: deque[Segment] = deque()  # Segments that have a file, oldest first.
         self.buffer = bytearray(BUFFER_SIZE)
         self.capacity = BUFFER_SIZE
         self.spare_buffer: bytearray | None = bytearray(BUFFER_SIZE)
-        self.at = 0
-        self.floor = 0  # The value of ``at`` for an empty buffer.
+        self.buffer_end = 0
+        self.floor = 0  # The value of ``buffer_end`` without records.
         self.writes: list[SegmentWrite] = []
         self.write_start = 0
         self.write_offset = 0
-        self.promising = 0  # Log position of the last record but messages and notes about them.
+        self.required_position = (
+            0  # Log position of the last record but messages and notes about them.
+        )
         self.offset = 0  # In the file of the last segment.
         self.group_number = 0
         self.busy: WriteGroup | None = None
@@ -102,14 +104,14 @@ class SegmentLog(Store):
         """Make room for ``size`` bytes in the buffer and the segment."""
         if self.offset + size + 2 * C_HEAD > self.segment.size:
             self.roll(size)
-        if self.at + size + 64 > self.capacity:
+        if self.buffer_end + size + 64 > self.capacity:
             more = self.capacity
-            while self.at + size + 64 > self.capacity + more:
+            while self.buffer_end + size + 64 > self.capacity + more:
                 more *= 2
             self.grow(more)
 
     def grow(self, more: int) -> None:
-        """Make room in the buffer, in a new one: views of failed writes may hold the old one."""
+        """Copy the buffer to a larger one: views of failed writes may refer to the old one."""
         self.buffer = self.buffer + bytes(more)
         self.capacity += more
 
@@ -119,35 +121,35 @@ class SegmentLog(Store):
         length = C_HEAD + n
         size = (length + 7) & ~7
         self.reserve(size)
-        b = self.buffer
-        at = self.at
-        put64(b, at + size - 8, 0)
-        copy(b, at + C_HEAD, payload, 0, n)
-        seal(b, at, self.segment.seed, length, type)
-        self.at += size
+        buffer = self.buffer
+        base = self.buffer_end
+        put64(buffer, base + size - 8, 0)
+        copy(buffer, base + C_HEAD, payload, 0, n)
+        seal(buffer, base, self.segment.seed, length, type)
+        self.buffer_end += size
         self.offset += size
         self.segment.end = self.offset
         self.appended += size
         if not NOTES >> type & 1:
-            self.promising = self.appended
+            self.required_position = self.appended
 
-    def append_large(self, type: int, own: bytes, parts: list[bytes], queue_ids: bytes) -> int:
+    def append_large(self, type: int, head: bytes, parts: list[bytes], queue_ids: bytes) -> int:
         """Append a message without copying its body; return its position."""
-        length = C_HEAD + len(own) + sum(map(len, parts))
+        length = C_HEAD + len(head) + sum(map(len, parts))
         size = (length + 7) & ~7
         if size > length:
             parts.append(bytes(size - length))
-        own_size = C_HEAD + len(own)
+        head_size = C_HEAD + len(head)
         if self.offset + size + 2 * C_HEAD > self.segment.size:
             self.roll(size)
-        self.reserve(own_size)
-        b = self.buffer
-        at = self.at
-        copy(b, at + C_HEAD, own, 0, len(own))
-        seal_around(b, at, self.segment.seed, length, type, own_size, parts)
+        self.reserve(head_size)
+        buffer = self.buffer
+        base = self.buffer_end
+        copy(buffer, base + C_HEAD, head, 0, len(head))
+        seal_around(buffer, base, self.segment.seed, length, type, head_size, parts)
         i = self.segment.note(self.offset, len(queue_ids) >> 2, queue_ids)
-        self.at += own_size
-        self.offset += own_size
+        self.buffer_end += head_size
+        self.offset += head_size
         self.end_write()
         body = SegmentWrite(self.segment, self.offset, 0, 0, parts)
         self.writes.append(body)
@@ -158,18 +160,18 @@ class SegmentLog(Store):
         position = self.segment.number
         return (position << 32) | i
 
-    def append_copy(self, record: bytes, own: int, queue_ids: bytes) -> int:
+    def append_copy(self, record: bytes, body_offset: int, queue_ids: bytes) -> int:
         """Append a copy of a message for the queues that have not settled it.
 
-        ``own`` is the offset of its body if that is separate, else 0.
+        ``body_offset`` is the offset of the body in a record that is not copied whole, else 0.
         """
         q = 4 * int.from_bytes(record[44:48], "big")
         length = int.from_bytes(record[:4], "big")
         count = len(queue_ids) >> 2
         head = record[16:44] + count.to_bytes(4, "big") + record[48:56] + queue_ids
-        if own:
-            data = record[C_MESSAGE_HEAD + q : own]
-            return self.append_large(C_MOVED, head + data, [record[own:length]], queue_ids)
+        if body_offset:
+            data = record[C_MESSAGE_HEAD + q : body_offset]
+            return self.append_large(C_MOVED, head + data, [record[body_offset:length]], queue_ids)
         data = record[C_MESSAGE_HEAD + q : length]
         size = (C_HEAD + len(head) + len(data) + 7) & ~7
         self.reserve(size)
@@ -180,21 +182,23 @@ class SegmentLog(Store):
 
     def end_write(self) -> None:
         """End a run of bytes that is contiguous in the file."""
-        if self.at > self.write_start:
+        if self.buffer_end > self.write_start:
             self.writes.append(
-                SegmentWrite(self.segment, self.write_offset, self.write_start, self.at, None)
+                SegmentWrite(
+                    self.segment, self.write_offset, self.write_start, self.buffer_end, None
+                )
             )
-        self.write_start = self.at
+        self.write_start = self.buffer_end
         self.write_offset = self.offset
 
     def roll(self, size: int) -> None:
         """Seal the last segment and begin the next, with room for ``size`` bytes."""
         old = self.segment
-        if self.at + 256 > self.capacity:
+        if self.buffer_end + 256 > self.capacity:
             self.grow(self.capacity)
-        b = self.buffer
-        seal(b, self.at, old.seed, C_HEAD, C_SEALED)
-        self.at += C_HEAD
+        buffer = self.buffer
+        seal(buffer, self.buffer_end, old.seed, C_HEAD, C_SEALED)
+        self.buffer_end += C_HEAD
         self.offset += C_HEAD
         old.end = self.offset
         self.appended += C_HEAD
@@ -213,10 +217,10 @@ class SegmentLog(Store):
         self.segments[number] = segment
         self.order.append(segment)
         first = header(number, self.secret, self.last_seq + 1, oldest, previous=previous)
-        copy(self.buffer, self.at, first, 0, HEADER)
-        self.write_start = self.at
+        copy(self.buffer, self.buffer_end, first, 0, HEADER)
+        self.write_start = self.buffer_end
         self.write_offset = 0
-        self.at += HEADER
+        self.buffer_end += HEADER
         self.offset = HEADER
         segment.end = HEADER
 
@@ -224,10 +228,10 @@ class SegmentLog(Store):
 
     def is_dirty(self) -> bool:
         """Return True if there are records to write."""
-        return self.at > self.floor or bool(self.writes) or bool(self.dirty_streams)
+        return self.buffer_end > self.floor or bool(self.writes) or bool(self.dirty_streams)
 
     def hand_over(self) -> None:
-        """Pass the buffer to the writer and continue in the other one."""
+        """Pass the buffer to the writer and continue in the spare buffer."""
         for stream in self.dirty_streams:
             stream.announce(AHEAD)
         self.end_write()
@@ -240,38 +244,38 @@ class SegmentLog(Store):
         self.buffer = self.spare_buffer if self.spare_buffer is not None else bytearray(BUFFER_SIZE)
         self.spare_buffer = None
         self.capacity = len(self.buffer)
-        self.at = 0
+        self.buffer_end = 0
         self.write_start = 0
         self.begin_group()
         self.writer.submit(group)
 
     def begin_group(self) -> None:
-        """Put a GROUP record at the start of the buffer; alone it is not written."""
-        before = self.appended
+        """Put a GROUP record at the start of the buffer, which is not written without others."""
+        appended = self.appended
         self.group_number += 1
         self.append(C_GROUP, self.group_number.to_bytes(8, "big"))
-        self.appended = before
-        self.floor = self.at
+        self.appended = appended
+        self.floor = self.buffer_end
 
     def woken(self) -> None:
         """Handle finished groups; called on the event loop when ``wake_fd`` is readable."""
         if self.closed:
             return
         self.writer.woken()
-        news = self.handle_finished()
+        has_changed = self.handle_finished()
         full = self.is_full()
         if full != self.full:
             self.full = full
             self.report_full()
-            news = True
+            has_changed = True
         self.start_write()
-        if news and self.notify is not None:
+        if has_changed and self.notify is not None:
             self.notify()
 
     def handle_finished(self) -> bool:
-        """Take note of finished groups; return True if ``synced`` advanced."""
-        moved = False
-        self.files.close_given_up()
+        """Process finished groups; return True if ``synced`` advanced."""
+        has_advanced = False
+        self.files.close_replaced()
         while self.writer.finished:
             job = self.writer.finished.popleft()
             if not isinstance(job, WriteGroup):
@@ -288,11 +292,11 @@ class SegmentLog(Store):
             for stream in job.streams:
                 stream.finish()
             self.synced = job.appended
-            moved = True
+            has_advanced = True
             if len(job.buffer) <= min(BUFFER_KEPT, max(BUFFER_SIZE, BUFFER_USED * used)):
                 self.spare_buffer = job.buffer
             self.busy = None
-        return moved
+        return has_advanced
 
     def wait(self) -> bool:
         """Wait for the writer to finish a group; return False if it cannot."""
@@ -302,7 +306,7 @@ class SegmentLog(Store):
         return True
 
     def finish(self) -> None:
-        """Write everything appended, as far as the disk allows."""
+        """Write all appended records, as far as the disk allows."""
         while self.busy is not None or self.is_dirty():
             if self.busy is None:
                 self.hand_over()
@@ -321,7 +325,7 @@ class SegmentLog(Store):
         return bool(self.writer.fails() or self.writer.short)
 
     def report_full(self) -> None:
-        """Log why publishers wait, or that they no longer do."""
+        """Log the reason for which publishers wait, or that they no longer wait."""
         if not self.full:
             log.warning("journal %s: writing again", self.name)
         elif self.writer.fails():

@@ -18,18 +18,18 @@ cdef class PageIn:
     cdef object disk
     cdef object files
     cdef dict segments
-    cdef public ReadAhead ahead
+    cdef public ReadAhead read_ahead
 
     @cython.locals(i=u32, segment=Segment)
-    cpdef whereabouts(self, u64 position)
+    cpdef locate(self, u64 position)
     @cython.locals(i=u32, segment=Segment)
     cdef find(self, u64 position)
     @cython.locals(
-        segment=Segment, offset=u64, at=Py_ssize_t, q=Py_ssize_t, n=Py_ssize_t, start=Py_ssize_t,
+        segment=Segment, offset=u64, base=Py_ssize_t, q=Py_ssize_t, n=Py_ssize_t, start=Py_ssize_t,
         size=Py_ssize_t,
     )
     cdef load(self, Message message)
-    @cython.locals(segment=Segment, offset=u64, at=Py_ssize_t, block=ReadBlock)
+    @cython.locals(segment=Segment, offset=u64, base=Py_ssize_t, block=ReadBlock)
     cdef u64 arrival(self, u64 position) except? 0
-    @cython.locals(block=ReadBlock, d=bytes, at=Py_ssize_t, length=Py_ssize_t, own=Py_ssize_t)
+    @cython.locals(block=ReadBlock, data=bytes, base=Py_ssize_t, length=Py_ssize_t, head_size=Py_ssize_t)
     cpdef slab(self, Segment segment, u64 offset, Py_ssize_t size)

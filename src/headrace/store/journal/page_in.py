@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loading messages that queues paged out.
 
-A message is read together with those after it if they are needed next
-(:mod:`headrace.store.segment.read_ahead`). One that is not written yet is in the log's buffers; one
-that compaction copied is read from its copy. A large body is verified with its record and never
-read ahead.
+A message is read together with the messages after it if they are needed next
+(:mod:`headrace.store.segment.read_ahead`). A message that is not written yet is in the log's
+buffers; a message that compaction copied is read from its copy. A large body is verified with its
+record, and not read ahead.
 """
 
 import errno
@@ -27,7 +27,7 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from headrace.store.journal.log import SegmentLog
 
-READ_SLACK = 512  # Bytes of a record besides body and headers, usually.
+READ_SLACK = 512  # The usual bytes of a record besides body and headers.
 PART_SIZE = 131064  # Bytes; large bodies are read in parts of this size.
 INDEX_MASK = 0xFFFFFFFF  # Mask of the record's index in a position.
 
@@ -40,9 +40,9 @@ class PageIn:
         self.disk = log.disk
         self.files = log.files
         self.segments: dict[int, Segment] = log.segments
-        self.ahead = ReadAhead()
+        self.read_ahead = ReadAhead()
 
-    def whereabouts(self, position: int) -> tuple["Segment | None", int]:
+    def locate(self, position: int) -> tuple["Segment | None", int]:
         """Return the segment and index of a message, or of its copy."""
         i = position & INDEX_MASK
         segment = self.segments.get(position >> 32)
@@ -56,7 +56,7 @@ class PageIn:
 
     def find(self, position: int) -> tuple["Segment", int]:
         """Return the segment and offset of an unsettled message."""
-        segment, i = self.whereabouts(position)
+        segment, i = self.locate(position)
         if segment is None or i >= segment.count:
             raise OSError(errno.ENOENT, f"no message at position {position:#x} of the journal")
         return segment, segment.offset(i)
@@ -69,23 +69,23 @@ class PageIn:
             size = READ_SLACK + (message.header_units << 8)
             if not message.flags & C_LARGE:
                 size += message.body_size
-            slab, at = self.slab(segment, offset, size)
+            slab, base = self.slab(segment, offset, size)
         else:
-            slab, at = self.log.pending(segment, offset)
-        q = 4 * get32(slab, at + 44)
-        n = get32(slab, at + 48)
-        start = at + C_MESSAGE_HEAD + q
+            slab, base = self.log.pending(segment, offset)
+        q = 4 * get32(slab, base + 44)
+        n = get32(slab, base + 48)
+        start = base + C_MESSAGE_HEAD + q
         if message.flags & C_LARGE:
-            message.parts = self.load_body(segment, offset, slab, at, C_MESSAGE_HEAD + q + n)
+            message.parts = self.load_body(segment, offset, slab, base, C_MESSAGE_HEAD + q + n)
         message.data = cut(slab, start, start + n)
 
     def arrival(self, position: int) -> int:
-        """Return when a message arrived; reads only that field."""
+        """Return the arrival time of a message (ms), the only field that is read."""
         segment, offset = self.find(position)
         if offset >= segment.written:
-            slab, at = self.log.pending(segment, offset)
-            return get64(slab, at + 24)
-        block = self.ahead.find(segment.number, offset, 32)
+            slab, base = self.log.pending(segment, offset)
+            return get64(slab, base + 24)
+        block = self.read_ahead.find(segment.number, offset, 32)
         if block is not None:
             return get64(block.data, offset - block.start + 24)
         handle = segment.handle if segment.handle >= 0 else self.files.handle(segment)
@@ -97,58 +97,60 @@ class PageIn:
 
         ``size`` is the expected size of the record, without a large body.
         """
-        block = self.ahead.find(segment.number, offset, C_MESSAGE_HEAD)
+        block = self.read_ahead.find(segment.number, offset, C_MESSAGE_HEAD)
         if block is not None:
-            d = block.data
-            at = offset - block.start
-            length = intact(d, at, len(d), segment.seed)
+            data = block.data
+            base = offset - block.start
+            length = intact(data, base, len(data), segment.seed)
             if length:
                 block.used += length
-                return d, at
+                return data, base
         handle = self.files.handle(segment)
-        size = self.ahead.plan(segment.number, offset, size)
-        d = self.disk.read(handle, min(size, segment.written - offset), offset)
-        if len(d) >= C_MESSAGE_HEAD:
-            length = get32(d, 0)
-            if length > len(d) and not d[54] & C_LARGE and length <= segment.written - offset:
-                d = self.disk.read(handle, (length + 7) & ~7, offset)
-            elif d[54] & C_LARGE:
-                own = C_MESSAGE_HEAD + 4 * get32(d, 44) + get32(d, 48)
-                if len(d) < own <= segment.written - offset:
-                    d = self.disk.read(handle, own, offset)
-                if own <= len(d) < length:
-                    return d, 0  # Verified together with the body.
-            length = intact(d, 0, len(d), segment.seed)
+        size = self.read_ahead.plan(segment.number, offset, size)
+        data = self.disk.read(handle, min(size, segment.written - offset), offset)
+        if len(data) >= C_MESSAGE_HEAD:
+            length = get32(data, 0)
+            if length > len(data) and not data[54] & C_LARGE and length <= segment.written - offset:
+                data = self.disk.read(handle, (length + 7) & ~7, offset)
+            elif data[54] & C_LARGE:
+                head_size = C_MESSAGE_HEAD + 4 * get32(data, 44) + get32(data, 48)
+                if len(data) < head_size <= segment.written - offset:
+                    data = self.disk.read(handle, head_size, offset)
+                if head_size <= len(data) < length:
+                    return data, 0  # Verified together with the body.
+            length = intact(data, 0, len(data), segment.seed)
             if length:
-                block = self.ahead.keep(segment.number, offset, d)
+                block = self.read_ahead.keep(segment.number, offset, data)
                 block.used = length
-                return d, 0
+                return data, 0
         raise OSError(errno.EIO, f"damaged record at {offset} of {file_name(segment.number)}")
 
     def load_body(
-        self, segment: "Segment", offset: int, d: bytes | bytearray, at: int, own: int
+        self, segment: "Segment", offset: int, data: bytes | bytearray, base: int, head_size: int
     ) -> tuple[bytes, ...]:
         """Return the body of a large message."""
-        length = get32(d, at)
+        length = get32(data, base)
         if offset >= segment.written:
             filled = 1 if length & 7 else 0  # The last part is padding.
             for write in self.log.pending_writes():
-                if write.segment is segment and write.parts and write.offset == offset + own:
+                if write.segment is segment and write.parts and write.offset == offset + head_size:
                     return tuple(write.parts[: len(write.parts) - filled])
-            raise OSError(errno.ENOENT, f"no body at {offset + own} in the journal's buffers")
-        if len(d) - at >= length:  # The whole record was read ahead.
+            raise OSError(errno.ENOENT, f"no body at {offset + head_size} in the journal's buffers")
+        if len(data) - base >= length:  # The whole record was read ahead.
             return tuple(
-                cut(d, at + start, at + min(start + PART_SIZE, length))
-                for start in range(own, length, PART_SIZE)
+                cut(data, base + start, base + min(start + PART_SIZE, length))
+                for start in range(head_size, length, PART_SIZE)
             )
         handle = self.files.handle(segment)
-        x = residue(first_word(segment.seed, length, d[at + 4]), d, at + C_HEAD, at + own)
+        x = residue(
+            first_word(segment.seed, length, data[base + 4]), data, base + C_HEAD, base + head_size
+        )
         parts = []
-        for start in range(own, length, PART_SIZE):
+        for start in range(head_size, length, PART_SIZE):
             part = self.disk.read(handle, min(PART_SIZE, length - start), offset + start)
             x = residue(x, part, 0, len(part))
             parts.append(part)
         x = residue(x, bytes(-length & 7), 0, -length & 7)
-        if x != get64(d, at + 8):
+        if x != get64(data, base + 8):
             raise OSError(errno.EIO, f"damaged record at {offset} of {file_name(segment.number)}")
         return tuple(parts)

@@ -11,10 +11,10 @@ PREPARED names a branch, its publishes and its settlements::
     | status | damaged | xid size | publishes | settles | shape | xid | publishes | settles   |
     +--------+---------+----------+-----------+---------+-------+- - -+- - - - - -+- - - - - -+
 
-``status`` is 0 for a prepared branch, else an operator's decision; then the branch has no messages
-any longer. Publishes are runs of messages that no queue has yet: first seq (8), number (4); in
+``status`` is 0 for a prepared branch, else an operator's decision, after which the branch no longer
+has messages. Publishes are runs of messages that no queue has yet: first seq (8), number (4); in
 records of ``shape`` 0, which are no longer written, each is one seq (8). A settle is queue id (4),
-outcome (4) and seq (8) of a message that is not delivered. The messages are records of their own.
+outcome (4) and seq (8) of a message that is not delivered. The messages are separate records.
 
 DECIDED ends a branch: status (1; 0 if nothing is remembered), zeros (7), time (8, milliseconds; the
 arrival time of its messages), xid. SETTLED records in the same transaction have its settlements.
@@ -86,18 +86,18 @@ class Prepared(NamedTuple):
             yield from range(first, first + count)
 
 
-def runs_of(seqs: Iterable[int]) -> list[tuple[int, int]]:
+def build_runs(seqs: Iterable[int]) -> list[tuple[int, int]]:
     """Return seqs as runs of (first seq, number)."""
     runs: list[tuple[int, int]] = []
-    first = following = -1
+    first = end = -1
     for seq in seqs:
-        if seq != following:
-            if following > first:
-                runs.append((first, following - first))
+        if seq != end:
+            if end > first:
+                runs.append((first, end - first))
             first = seq
-        following = seq + 1
-    if following > first:
-        runs.append((first, following - first))
+        end = seq + 1
+    if end > first:
+        runs.append((first, end - first))
     return runs
 
 

@@ -30,19 +30,19 @@ cdef class Recovery:
     cdef public set marks
     cdef public Rows rows
     cdef public object deferred
-    cdef public object begun
+    cdef public object open_transaction
     cdef public int quarantined
     cdef public dict prepared
     cdef public set branch_rows
     cdef public set locked
-    cdef public set shared
+    cdef public set shared_transactions
     cdef public object facts
     cdef public object definitions
     cdef public u64 oldest
     cdef public u64 reached
     cdef public object counts
 
-    @cython.locals(at=Py_ssize_t, end=Py_ssize_t, length=u32, type=u32, following=Py_ssize_t)
-    cdef scan(self, Segment segment, bytearray d, Py_ssize_t base, Py_ssize_t size, int extent)
+    @cython.locals(offset=Py_ssize_t, end=Py_ssize_t, length=u32, type=u32, next_offset=Py_ssize_t)
+    cdef scan(self, Segment segment, bytearray buffer, Py_ssize_t base, Py_ssize_t size, int extent)
     @cython.locals(message=Message, entry=tuple)
-    cpdef Message make(self, Py_ssize_t row, u32 queue_id)
+    cpdef Message make_message(self, Py_ssize_t row, u32 queue_id)

@@ -6,14 +6,15 @@ All segments are read in order, and every record is verified. Messages become ro
 that fit into the processor's cache. The last segment is read as a whole, and so is one with damage
 or with a record larger than a chunk.
 
-The end. The last segment ends at the first place without a record: its file was reserved in full,
-or a write was torn. Bytes behind it are cut off, unless a GROUP record or another segment behind it
-proves that the place had been synced: then the log is damaged there
+The end. The last segment ends at the first offset without a record: its file was reserved in full,
+or a write was torn. Bytes behind the offset are cut off, unless a GROUP record or another segment
+behind it proves that the offset had been synced: then the log is damaged there
 (:mod:`headrace.store.segment.quarantine`).
 
 Transactions. Records between BEGIN and COMMIT count only with the COMMIT; the log is cut back to a
-BEGIN without one. Messages of prepared branches are left out and returned separately; what a
-job prepared without a decision is dropped by every recovery, until its segments are recycled.
+BEGIN without COMMIT. Messages of prepared branches are skipped and returned separately. Messages
+that a job prepared without a decision are dropped by each recovery, until their segments are
+recycled.
 """
 
 import logging
@@ -27,7 +28,7 @@ from headrace.model.ports import PreparedBranch
 from headrace.model.transaction.xid import JOB
 from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
-from headrace.store.journal.definition_records import CurrentDefinitions, queue_of
+from headrace.store.journal.definition_records import CurrentDefinitions, read_queue_id
 from headrace.store.journal.delivery_counts import DeliveryCounts, RecoveredCounts
 from headrace.store.journal.keyvalue import CurrentFacts
 from headrace.store.journal.keyvalue import decode as decode_fact
@@ -70,7 +71,7 @@ log = logging.getLogger(__name__)
 
 CHUNK = 256 << 10  # Bytes.
 TORN_LOOK = 1 << 20  # Bytes after a torn write that are searched for records.
-CHAINED = 5  # From this version on a segment names the one before it.
+CHAINED = 5  # The first version of segments that name their predecessor.
 
 # The extent of the bytes that a scan gets of a segment.
 PARTIAL = 0  # A chunk: the scan ends at the first offset without a record.
@@ -86,10 +87,10 @@ SECRET_FILE = "secret"  # noqa: S105  # The name of the file.
 
 
 class Recovery:
-    """One reading of one journal."""
+    """The state of one pass over a journal's segments."""
 
     def __init__(self, disk: Disk, directory: str, name: str) -> None:
-        """``name`` is for log messages."""
+        """``name`` is the virtual host's, for log messages."""
         self.disk = disk
         self.directory = directory
         self.name = name
@@ -102,17 +103,19 @@ class Recovery:
         self.reserved: dict[int, int] = {}
         self.marks: set[tuple[int, int]] = set()
         self.deferred: list[tuple[int, bytes]] | None = None  # The records of an open transaction.
-        self.begun: tuple[Segment, int, int] | None = None
+        self.open_transaction: tuple[Segment, int, int] | None = None
         self.quarantined = 0
         # The PREPARED records by xid, with their segments.
         self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}
         self.facts = CurrentFacts({})
         self.definitions = CurrentDefinitions()
-        self.oldest = 0  # Earlier segments were removed.
-        self.reached = 0  # The last segment known to exist.
+        self.oldest = 0  # The number of the oldest segment that was not removed.
+        self.reached = 0  # The number of the last segment known to exist.
         self.counts = RecoveredCounts()
-        self.branch_rows: set[int] = set()  # Rows of prepared branches' publishes.
-        self.shared: set[int] = set()  # Committed transactions with a part in a stream's log.
+        self.branch_rows: set[int] = set()  # Rows of the publishes of prepared branches.
+        self.shared_transactions: set[int] = (
+            set()
+        )  # Committed transactions with a part in a stream's log.
         self.locked: set[tuple[int, int]] = set()  # (queue id, seq) settled in prepared branches.
 
     # --- Files ------------------------------------------------------------------------------
@@ -127,15 +130,15 @@ class Recovery:
         self.spares = [name for name in names if name.endswith(".spare")]
         for name in names:
             if name.endswith(NEW):
-                self.disk.remove(os.path.join(self.directory, name))  # It was incomplete.
+                self.disk.remove(os.path.join(self.directory, name))  # An incomplete copy.
         numbers = segment_numbers(names)
         self.reached = read_reached(self.disk, self.directory)
         if self.reached > max(numbers, default=0):
-            raise self.missing(self.reached, "the last segment of the log")
-        secret = self.kept_secret() if SECRET_FILE in names else None
+            raise self.missing_segment_error(self.reached, "the last segment of the log")
+        secret = self.read_secret_file() if SECRET_FILE in names else None
         headers, oldest = read_headers(self.disk, self.directory, numbers, secret)
         for number in [number for number in numbers if number < oldest]:
-            self.disk.remove(self.path(number))  # It was removed.
+            self.disk.remove(self.path(number))  # Its removal was recorded before the crash.
             numbers.remove(number)
             del headers[number]
         self.read_secret(headers)
@@ -156,11 +159,11 @@ class Recovery:
                     self.scan_chunks(segment, handle, buffer, size)
                 if not in_chunks or (segment.end < size and not segment.sealed):
                     if size > len(buffer):
-                        buffer.clear()  # So that only one buffer is in memory.
+                        buffer.clear()  # Only one buffer at a time is in memory.
                         buffer = bytearray(size)
                     size = self.disk.read_into(handle, buffer, size)
                     if head is None and number > last and self.is_empty(buffer, size, segment):
-                        self.leave_out(number)
+                        self.remove_empty_segment(number)
                         continue
                     if head is None:
                         log.error("journal %s: damaged header in %s", self.name, file_name(number))
@@ -177,7 +180,7 @@ class Recovery:
             segment.sealed = True
         self.check_chain(headers)
         self.roll_back()
-        self.end_jobs()
+        self.drop_jobs()
         self.rows.count_unsettled({segment.number: segment for segment in self.segments})
 
     def check_chain(self, headers: Headers) -> None:
@@ -194,39 +197,39 @@ class Recovery:
             if head.version < CHAINED:
                 if number - 1 > oldest and number - 1 not in headers:
                     log.error(
-                        "journal %s: %s is missing: it was never written, or is lost",
+                        "journal %s: %s is missing: it was not written, or is lost",
                         *(self.name, file_name(number - 1)),
                     )
                 continue
             previous = head.previous
             if previous >= oldest and previous not in headers:
-                raise self.missing(
+                raise self.missing_segment_error(
                     previous,
                     f"and perhaps segments before it: the log goes on in {file_name(number)}",
                 )
 
-    def missing(self, number: int, more: str) -> StoreError:
+    def missing_segment_error(self, number: int, more: str) -> StoreError:
         """Return the error for a missing segment."""
         return StoreError(
             f"journal {self.name}: {self.path(number)} is missing, {more}. Put it back, as from a "
             "backup, or make an empty file of that name to continue without its records"
         )
 
-    def leave_out(self, number: int) -> None:
+    def remove_empty_segment(self, number: int) -> None:
         """Remove an empty segment at the end of the log."""
         if number <= self.reached:
             self.log_lost(number)
             last = len(self.segments) - 1
-            self.go_back_to(self.segments[last].number if last >= 0 else 0)
-        self.disk.remove(self.path(number))  # It was made and never written.
+            self.set_last_segment(self.segments[last].number if last >= 0 else 0)
+        self.disk.remove(self.path(number))  # The segment was created and not written.
 
     def log_lost(self, number: int) -> None:
         """Report that the last segment has lost its contents."""
         name = file_name(number)
         log.error("journal %s: %s is empty: its records are lost", self.name, name)
 
-    def go_back_to(self, number: int) -> None:
-        """Make a segment the last one: those after it will be removed."""
+    def set_last_segment(self, number: int) -> None:
+        """Record a segment as the last one, before the segments after it are removed."""
         if number < self.reached:
             write_reached(self.disk, self.directory, number)
             self.reached = number
@@ -248,7 +251,7 @@ class Recovery:
             if head is not None:
                 self.secret = head.secret
                 return
-        secret = self.kept_secret()
+        secret = self.read_secret_file()
         if secret is not None:
             self.secret = secret
             return
@@ -256,8 +259,8 @@ class Recovery:
         path = os.path.join(self.directory, SECRET_FILE)
         write_whole(self.disk, path, self.secret.to_bytes(8, "big"))
 
-    def kept_secret(self) -> int | None:
-        """Return the secret in the file of that name; None if it was not completely written."""
+    def read_secret_file(self) -> int | None:
+        """Return the secret in ``SECRET_FILE``; None if the file is incomplete."""
         handle = self.disk.open(os.path.join(self.directory, SECRET_FILE), create=True)
         try:
             text = self.disk.read(handle, 8, 0)
@@ -265,77 +268,79 @@ class Recovery:
         finally:
             self.disk.close(handle)
 
-    def is_empty(self, d: bytearray, size: int, segment: "Segment") -> bool:
+    def is_empty(self, buffer: bytearray, size: int, segment: "Segment") -> bool:
         """Return True if a segment without a valid header has no valid record either."""
         end = size & ~7
-        return next_intact(d, HEADER, end, segment.seed) == end
+        return next_intact(buffer, HEADER, end, segment.seed) == end
 
     # --- Records ----------------------------------------------------------------------------
 
-    def scan_chunks(self, segment: "Segment", handle: int, d: bytearray, size: int) -> None:
-        """Read the records of a segment up to its end, or to the first larger than a chunk."""
+    def scan_chunks(self, segment: "Segment", handle: int, buffer: bytearray, size: int) -> None:
+        """Read the records of a segment up to its end, or to a record larger than a chunk."""
         while segment.end < size and not segment.sealed:
             base = segment.end
-            have = self.disk.read_into(handle, d, min(CHUNK, size - base), base)
-            self.scan(segment, d, base, have, C_PARTIAL)
+            size_read = self.disk.read_into(handle, buffer, min(CHUNK, size - base), base)
+            self.scan(segment, buffer, base, size_read, C_PARTIAL)
             if segment.end == base:
                 return
 
-    def scan(self, segment: "Segment", d: bytearray, base: int, size: int, extent: int) -> None:
-        """Read records from ``segment.end`` on, which is then where they end.
+    def scan(
+        self, segment: "Segment", buffer: bytearray, base: int, size: int, extent: int
+    ) -> None:
+        """Read records from ``segment.end`` on, and set it to the end of the last record.
 
-        ``d`` has ``size`` bytes of the segment, the first of which is at the offset ``base``.
+        ``buffer`` has ``size`` bytes of the segment from the offset ``base`` on.
         """
-        at = segment.end - base
+        offset = segment.end - base
         end = size & ~7
-        while at < end:
-            length = intact(d, at, end, segment.seed)
+        while offset < end:
+            length = intact(buffer, offset, end, segment.seed)
             if length == 0:
                 if extent == C_PARTIAL:
                     break
-                following = self.behind_damage(segment, d, at, end, extent == C_LAST)
-                if following == 0:
+                next_offset = self.skip_damage(segment, buffer, offset, end, extent == C_LAST)
+                if next_offset == 0:
                     break
-                at = following
+                offset = next_offset
                 continue
-            type = d[at + 4]
+            type = buffer[offset + 4]
             if type in (C_MESSAGE, C_MOVED, C_RETURNED):
-                self.rows.add(segment, d, at, type, base + at)
+                self.rows.add(segment, buffer, offset, type, base + offset)
                 self.clean = False
             elif type == C_SEALED:
-                at += length
+                offset += length
                 segment.sealed = True
                 break
             elif type == C_BEGIN:
-                self.commit()  # No other record can follow a transaction's last.
-                self.begun = (segment, base + at, self.rows.count)
+                self.commit()  # Its COMMIT was damaged: transactions do not overlap.
+                self.open_transaction = (segment, base + offset, self.rows.count)
                 self.deferred = []
             elif type == C_COMMIT:
                 self.commit()
                 if length > 16:
-                    self.note_shared(segment, get64(d, at + 16))
+                    self.add_shared_transaction(segment, get64(buffer, offset + 16))
             elif type == C_GROUP:
-                self.clean = False  # A stream's log may have a part of it.
-                if self.begun is not None:
+                self.clean = False  # A stream's log may have records of this group.
+                if self.open_transaction is not None:
                     self.commit()  # Its COMMIT was damaged; a group holds whole transactions.
             else:
-                payload = bytes(d[at + 16 : at + length])
+                payload = bytes(buffer[offset + 16 : offset + length])
                 if self.deferred is not None:
                     self.deferred.append((type, payload))
-                    self.fact(segment, type, payload, True)
+                    self.apply_record(segment, type, payload, True)
                 else:
-                    self.fact(segment, type, payload, False)
-            at += (length + 7) & ~7
-        segment.end = base + at
+                    self.apply_record(segment, type, payload, False)
+            offset += (length + 7) & ~7
+        segment.end = base + offset
 
-    def note_shared(self, segment: "Segment", number: int) -> None:
-        """Note that a transaction with a part in a stream's log was committed."""
-        self.shared.add(number)
-        if segment.shared is None:
-            segment.shared = []
-        segment.shared.append(number)
+    def add_shared_transaction(self, segment: "Segment", number: int) -> None:
+        """Record the commit of a transaction that has records in a stream's log."""
+        self.shared_transactions.add(number)
+        if segment.shared_transactions is None:
+            segment.shared_transactions = []
+        segment.shared_transactions.append(number)
 
-    def fact(self, segment: "Segment", type: int, payload: bytes, deferred: bool) -> None:
+    def apply_record(self, segment: "Segment", type: int, payload: bytes, deferred: bool) -> None:
         """Apply a record other than a message; settlements of a transaction are deferred."""
         if type == C_RESERVED:
             queue_id, seq = get64(payload, 0), get64(payload, 8)
@@ -353,15 +358,15 @@ class Recovery:
             self.reserved.clear()
             self.clean = True
         elif not deferred:
-            self.strike(segment, type, payload)
+            self.apply_settlement(segment, type, payload)
             self.clean = False
 
-    def strike(self, segment: "Segment", type: int, payload: bytes) -> None:
+    def apply_settlement(self, segment: "Segment", type: int, payload: bytes) -> None:
         """Apply settlements, deliveries and drops."""
         if type == C_SETTLED:
-            for at in range(0, len(payload), 16):
-                queue_id, seq = get32(payload, at), get64(payload, at + 4)
-                self.rows.settle(queue_id, seq, get32(payload, at + 12))
+            for offset in range(0, len(payload), 16):
+                queue_id, seq = get32(payload, offset), get64(payload, offset + 4)
+                self.rows.settle(queue_id, seq, get32(payload, offset + 12))
         elif type == C_DROPPED:
             queue_id, seq = get64(payload, 0), get64(payload, 8)
             self.rows.drop(queue_id, seq)
@@ -384,7 +389,7 @@ class Recovery:
     def define(self, key: bytes, value: bytes | None, segment: "Segment") -> None:
         """Apply a definition; a deleted queue loses its messages."""
         self.definitions.note(key, value, segment)
-        queue_id = queue_of(key) if value is None else 0
+        queue_id = read_queue_id(key) if value is None else 0
         if queue_id:
             self.rows.drop(queue_id, self.rows.last_seq)
             self.reserved.pop(queue_id, None)
@@ -393,7 +398,7 @@ class Recovery:
         """Drop the counts of settled messages; return the positions of the others."""
         entries, positions = {}, {}
         for key, entry in self.counts.entries.items():
-            row = self.rows.find_of(key[0], key[1])
+            row = self.rows.find_in_queue(key[0], key[1])
             if row >= 0 and key[0] in self.rows.unsettled_ids(row):
                 entries[key] = entry
                 positions[key] = self.rows.position(row)
@@ -417,30 +422,30 @@ class Recovery:
 
     def mark(self, payload: bytes) -> None:
         """Apply runs of delivered messages."""
-        for at in range(0, len(payload), 16):
-            queue_id, seq = get32(payload, at), get64(payload, at + 4)
-            for k in range(get32(payload, at + 12)):
+        for offset in range(0, len(payload), 16):
+            queue_id, seq = get32(payload, offset), get64(payload, offset + 4)
+            for k in range(get32(payload, offset + 12)):
                 self.marks.add((queue_id, seq + k))
 
     # --- Transactions -----------------------------------------------------------------------
 
     def commit(self) -> None:
         """Apply a committed transaction."""
-        if self.begun is not None:
+        if self.open_transaction is not None:
             for type, payload in self.deferred or ():
                 if type not in (C_RESERVED, C_MARKED, C_CLEAN):
-                    self.strike(self.begun[0], type, payload)
+                    self.apply_settlement(self.open_transaction[0], type, payload)
             self.clean = False
         self.deferred = None
-        self.begun = None
+        self.open_transaction = None
 
     def roll_back(self) -> None:
         """Cut the log back to the BEGIN of an unfinished transaction."""
-        if self.begun is None:
+        if self.open_transaction is None:
             return
-        segment, offset, count = self.begun
+        segment, offset, count = self.open_transaction
         self.rows.cut_back(count)
-        self.go_back_to(segment.number)
+        self.set_last_segment(segment.number)
         while self.segments[len(self.segments) - 1] is not segment:
             later = self.segments.pop()
             self.disk.remove(self.path(later.number))
@@ -453,11 +458,11 @@ class Recovery:
         while segment.count and segment.offset(segment.count - 1) >= offset:
             segment.count -= 1
         segment.end = segment.written = segment.size = offset
-        self.begun = None
+        self.open_transaction = None
         self.deferred = None
         self.clean = False
 
-    def end_jobs(self) -> None:
+    def drop_jobs(self) -> None:
         """Drop the messages that undecided jobs prepared: jobs end with their process."""
         mark = JOB.to_bytes(4, "big")
         for xid in [xid for xid in self.prepared if xid.startswith(mark)]:
@@ -468,31 +473,35 @@ class Recovery:
 
     # --- Damage -----------------------------------------------------------------------------
 
-    def behind_damage(self, segment: "Segment", d: bytearray, at: int, end: int, last: bool) -> int:
-        """Return where to continue after a damaged place; 0 if the log ends there."""
-        if last and next_group(d, at, end, segment.seed) < 0:  # No later group was written.
-            self.log_torn(segment, d, at, end)
+    def skip_damage(
+        self, segment: "Segment", buffer: bytearray, offset: int, end: int, last: bool
+    ) -> int:
+        """Return the offset of the first record after damage; 0 if the log ends there."""
+        if (
+            last and next_group(buffer, offset, end, segment.seed) < 0
+        ):  # No later group was written.
+            self.log_torn(segment, buffer, offset, end)
             return 0
-        following = next_intact(d, at + 8, end, segment.seed)
-        stop = following
-        if following == end:
-            stop = at + len(bytes(d[at:end]).rstrip(b"\x00"))
-            if stop == at:
+        next_offset = next_intact(buffer, offset + 8, end, segment.seed)
+        stop = next_offset
+        if next_offset == end:
+            stop = offset + len(bytes(buffer[offset:end]).rstrip(b"\x00"))
+            if stop == offset:
                 return end
         self.quarantined += 1
-        put_aside(self.disk, self.directory, self.name, segment, d, at, stop)
-        return following
+        put_aside(self.disk, self.directory, self.name, segment, buffer, offset, stop)
+        return next_offset
 
-    def log_torn(self, segment: "Segment", d: bytearray, at: int, end: int) -> None:
+    def log_torn(self, segment: "Segment", buffer: bytearray, offset: int, end: int) -> None:
         """Report that a torn last write is cut off."""
-        end = min(end, at + TORN_LOOK)
-        if d.count(0, at, at + 4096) == len(d[at : at + 4096]):
-            return  # Reserved room.
-        if next_intact(d, at + 8, end, segment.seed) < end:
+        end = min(end, offset + TORN_LOOK)
+        if buffer.count(0, offset, offset + 4096) == len(buffer[offset : offset + 4096]):
+            return  # Zeros are reserved bytes of the file.
+        if next_intact(buffer, offset + 8, end, segment.seed) < end:
             log.warning(
                 "journal %s: cut at byte %d of %s, where a write was torn; records behind that "
                 "place are not used",
-                *(self.name, at, file_name(segment.number)),
+                *(self.name, offset, file_name(segment.number)),
             )
 
     # --- Results ----------------------------------------------------------------------------
@@ -504,7 +513,7 @@ class Recovery:
             self.counts.restore_to(counts, positions)
 
     def prepared_branches(self) -> list[PreparedBranch]:
-        """Return the known branches with their messages."""
+        """Return the prepared and decided branches with their messages."""
         branches = []
         for prepared, _ in self.prepared.values():
             damaged = prepared.damaged
@@ -517,40 +526,40 @@ class Recovery:
                 self.branch_rows.add(row)
                 ids = self.rows.unsettled_ids(row)
                 if ids:
-                    message = self.make(row, 0)
+                    message = self.make_message(row, 0)
                     message.flags &= ~C_REDELIVERED & 0xFF
                     publishes.append((message, ids))
             settles = []
             for queue_id, seq, outcome in prepared.settles:
-                row = self.rows.find_of(queue_id, seq)
+                row = self.rows.find_in_queue(queue_id, seq)
                 if row < 0:
                     damaged = damaged or self.quarantined > 0
                 elif queue_id in self.rows.unsettled_ids(row):
                     self.locked.add((queue_id, seq))
-                    settles.append((queue_id, self.make(row, queue_id), outcome))
+                    settles.append((queue_id, self.make_message(row, queue_id), outcome))
             branches.append(
                 PreparedBranch(prepared.xid, prepared.status, damaged, publishes, settles)
             )
         return branches
 
     def messages(self) -> Iterator[tuple[int, Message, int]]:
-        """Yield all unsettled messages that no branch has, in order of seq."""
+        """Yield all unsettled messages outside of prepared branches, in order of seq."""
         rows = self.rows
         for row in rows.in_order():
-            queue_id = rows.sole(row)
+            queue_id = rows.only_queue(row)
             if queue_id == 0 or (self.branch_rows and row in self.branch_rows):
                 continue
             if queue_id > 0 and not self.locked:
-                yield queue_id, self.make(row, queue_id), rows.arrived_ms(row)
+                yield queue_id, self.make_message(row, queue_id), rows.arrived_ms(row)
                 continue
             for unsettled_id in rows.unsettled_ids(row):
                 if (unsettled_id, rows.seq(row)) not in self.locked:
-                    yield unsettled_id, self.make(row, unsettled_id), rows.arrived_ms(row)
+                    yield unsettled_id, self.make_message(row, unsettled_id), rows.arrived_ms(row)
         self.rows = Rows()
 
-    def make(self, row: int, queue_id: int) -> Message:
+    def make_message(self, row: int, queue_id: int) -> Message:
         """Return the message of a row for one queue."""
-        message = self.rows.make(row)
+        message = self.rows.make_message(row)
         delivered = bool(self.reserved) and message.seq <= self.reserved.get(queue_id, 0)
         if delivered or (self.marks and (queue_id, message.seq) in self.marks):
             message.flags |= C_REDELIVERED

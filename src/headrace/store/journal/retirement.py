@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removing segments from the log, oldest first, when nothing in them is needed.
+"""Removing segments from the log, oldest first, when none of their records is needed.
 
-All messages of a removed segment are settled, or copied by compaction. Its other records that still
-count are appended again; its file is removed once these, and the settlements, are durable. Because
-segments are removed in order, no SETTLED record is removed before its messages.
+All messages of a removed segment are settled, or copied by compaction. Its other current records
+are appended again. Its file is removed once these records and the settlements are durable. Because
+segments are removed in order, messages are removed before their SETTLED records.
 """
 
 from collections import deque
@@ -24,22 +24,22 @@ class Retirement:
     def __init__(
         self,
         journal: "SegmentLog",
-        wasteful: Callable[[], bool],
+        is_wasteful: Callable[[], bool],
         carry: Callable[["Segment"], bool],
     ) -> None:
-        """``wasteful`` returns True if the files hold far more than is needed.
+        """``is_wasteful`` returns True if the files hold far more than is needed.
 
-        ``carry`` appends a leaving segment's current records again, as many as one turn may; it
-        returns False if more remain.
+        ``carry`` appends a segment's current records again, as many as one turn may. It returns
+        False if more remain.
         """
         self.journal = journal
-        self.wasteful = wasteful
+        self.is_wasteful = is_wasteful
         self.carry = carry
         # Removed segments, each with the log position that must be durable first.
-        self.leaving: deque[tuple[Segment, int]] = deque()
+        self.pending_removals: deque[tuple[Segment, int]] = deque()
 
     def retire(self) -> bool:
-        """Remove the oldest segments while nothing in them is needed.
+        """Remove the oldest segments that are not needed.
 
         Return True if the next turn may remove more.
         """
@@ -48,25 +48,25 @@ class Retirement:
         if retired:
             journal = self.journal
             journal.append(RETIRED, journal.order[0].number.to_bytes(8, "big"))
-            self.leaving.extend([(segment, journal.appended) for segment in retired])
+            self.pending_removals.extend([(segment, journal.appended) for segment in retired])
         return more
 
     def collect(self, retired: "list[Segment]") -> bool:
-        """Take the oldest segments out of the order while nothing in them is needed."""
+        """Move the oldest segments that are not needed from the log's order to ``retired``."""
         journal = self.journal
-        carried = False
+        has_carried = False
         while len(journal.order) > 1:
             segment = journal.order[0]
             if not segment.sealed or (segment.live and not segment.moved):
-                return carried
+                return has_carried
             if 2 * segment.fact_bytes > segment.end:
-                if carried or not self.wasteful():
-                    return carried
-                carried = True  # As much as one turn may append; the next one continues.
+                if has_carried or not self.is_wasteful():
+                    return has_carried
+                has_carried = True  # One turn appends the records of one such segment.
             if len(journal.order) == 2 and journal.segment.written == 0:
-                # Removed when the next one exists: numbers continue from the last one on disk.
+                # Wait until the last segment has a file: numbers continue from the last file.
                 return True
-            # It is in the order still: the header of a segment that begins meanwhile names it.
+            # The segment stays in ``order``: the header of a segment that begins here names it.
             if not self.carry(segment):
                 return True
             journal.order.popleft()
@@ -74,12 +74,12 @@ class Retirement:
             if segment.live == 0:
                 journal.segments.pop(segment.number, None)
             retired.append(segment)
-        return carried
+        return has_carried
 
     def recycle(self) -> None:
         """Recycle the files of segments whose removal is durable."""
         journal = self.journal
-        while self.leaving and self.leaving[0][1] <= journal.synced:
-            segment, _ = self.leaving.popleft()
+        while self.pending_removals and self.pending_removals[0][1] <= journal.synced:
+            segment, _ = self.pending_removals.popleft()
             journal.files.forget(segment)
             journal.writer.submit(Recycling(journal.files, segment))

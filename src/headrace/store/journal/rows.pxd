@@ -22,14 +22,14 @@ cdef class Rows:
     cdef public u64 last_seq
     cdef bytearray rows
     cdef readonly Py_ssize_t count
-    cdef Py_ssize_t room
-    cdef bytearray ladder
-    cdef readonly Py_ssize_t ladder_count
-    cdef Py_ssize_t ladder_room
-    cdef u64 ladder_top
-    cdef Py_ssize_t hint
-    cdef dict strays
-    cdef dict returned
+    cdef Py_ssize_t capacity
+    cdef bytearray seq_index
+    cdef readonly Py_ssize_t seq_index_count
+    cdef Py_ssize_t seq_index_capacity
+    cdef u64 seq_index_last
+    cdef Py_ssize_t last_hit
+    cdef dict unordered
+    cdef dict returned_rows
     cdef dict queues
     cdef dict settled
     cdef dict drops
@@ -38,7 +38,7 @@ cdef class Rows:
         seq=u64, count=u32, i=u32, row=Py_ssize_t, base=Py_ssize_t, position=u64,
         earlier=Py_ssize_t,
     )
-    cdef add(self, Segment segment, bytearray d, Py_ssize_t at, u32 type, u32 offset)
+    cdef add(self, Segment segment, bytearray buffer, Py_ssize_t start, u32 type, u32 offset)
     cdef int add_returned(self, u32 queue_id, u64 seq, Py_ssize_t row) except -1
     @cython.locals(row=Py_ssize_t, base=Py_ssize_t, unsettled=u32)
     cpdef settle(self, u32 queue_id, u64 seq, u32 count)
@@ -47,9 +47,9 @@ cdef class Rows:
     @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
     cpdef Py_ssize_t find(self, u64 seq) except -2
     @cython.locals(row=Py_ssize_t)
-    cpdef Py_ssize_t find_of(self, u32 queue_id, u64 seq) except -2
+    cpdef Py_ssize_t find_in_queue(self, u32 queue_id, u64 seq) except -2
     cpdef u64 position(self, Py_ssize_t row) except? 0
-    cpdef Py_ssize_t sole(self, Py_ssize_t row) except -2
+    cpdef Py_ssize_t only_queue(self, Py_ssize_t row) except -2
     cpdef list unsettled_ids(self, Py_ssize_t row)
     @cython.locals(
         number=u32, segment=Segment, row=Py_ssize_t, base=Py_ssize_t, unsettled=u32, position=u64, i=u32
@@ -57,4 +57,4 @@ cdef class Rows:
     cpdef count_unsettled(self, dict segments)
     cpdef u64 arrived_ms(self, Py_ssize_t row) except? 0
     @cython.locals(rows="u8*", base=Py_ssize_t, message=Message, flags=u32)
-    cdef Message make(self, Py_ssize_t row)
+    cdef Message make_message(self, Py_ssize_t row)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The messages read by a recovery, as rows of 56 bytes instead of objects.
 
-Settlements are struck from the rows; only the rest becomes messages, with their data left on disk.
-Most messages are in the log in order of seq: these are found by binary search in a list of seqs and
-rows, the few others through dicts.
+Settlements are subtracted from the rows. Unsettled rows become messages, whose data stay on disk.
+Most messages are in the log in order of seq and are found by binary search in a list of seqs and
+rows. The others are found through dicts.
 """
 
 from collections.abc import Iterable
@@ -42,72 +42,80 @@ class Rows:
     """All messages of one log until they are recovered."""
 
     def __init__(self) -> None:
-        self.last_seq = 0  # The highest seen.
+        self.last_seq = 0  # The highest seq in the log.
         self.rows = bytearray()
         self.count = 0
-        self.room = 0
-        self.ladder = bytearray()  # seq (8), row (8), ascending, of messages in order.
-        self.ladder_count = 0
-        self.ladder_room = 0
-        self.ladder_top = 0  # The last seq in it.
-        self.hint = 0  # Index of the last hit.
-        self.strays: dict[int, int] = {}  # seq to row, for the others.
-        self.returned: dict[tuple[int, int], int] = {}  # (queue id, seq) to row, for RETURNED.
-        self.queues: dict[int, bytes] = {}  # By row: the queue ids, if there are several.
-        # By row: the queues that settled it, if there are several.
+        self.capacity = 0
+        self.seq_index = bytearray()  # seq (8), row (8), ascending, of messages in order.
+        self.seq_index_count = 0
+        self.seq_index_capacity = 0
+        self.seq_index_last = 0  # The last seq in it.
+        self.last_hit = 0  # The index in ``seq_index`` of the last lookup.
+        self.unordered: dict[int, int] = {}  # Rows of messages out of order, by seq.
+        # Rows of RETURNED records by queue id and seq.
+        self.returned_rows: dict[tuple[int, int], int] = {}
+        self.queues: dict[int, bytes] = {}  # Queue ids by row, for messages in several queues.
+        # Queues that settled a message, by row, for messages in several queues.
         self.settled: dict[int, set[int]] = {}
-        self.drops: dict[int, tuple[int, int]] = {}  # By queue id: rows before the drop, last seq.
+        # The number of rows before a queue's drop, and the last dropped seq, by queue id.
+        self.drops: dict[int, tuple[int, int]] = {}
 
     # --- Reading ----------------------------------------------------------------------------
 
-    def add(self, segment: "Segment", d: bytearray, at: int, type: int, offset: int) -> None:
-        """Add the row of a message; ``at`` is its offset in ``d``, ``offset`` in its segment."""
-        seq = get64(d, at + 16)
-        count = get32(d, at + 44)
+    def add(
+        self, segment: "Segment", buffer: bytearray, start: int, type: int, offset: int
+    ) -> None:
+        """Add the row of a message at ``start`` in ``buffer`` and ``offset`` in its segment."""
+        seq = get64(buffer, start + 16)
+        count = get32(buffer, start + 44)
         i = segment.note(offset, 0, b"")
         row = self.count
-        if row == self.room:
-            self.room = 4096 if row == 0 else row * 2
-            self.rows.extend(bytes(C_ROW * (self.room - row)))
+        if row == self.capacity:
+            self.capacity = 4096 if row == 0 else row * 2
+            self.rows.extend(bytes(C_ROW * (self.capacity - row)))
         self.count = row + 1
         base = row * C_ROW
-        copy(self.rows, base, d, at + 16, at + C_MESSAGE_HEAD)
+        copy(self.rows, base, buffer, start + 16, start + C_MESSAGE_HEAD)
         position = segment.number
         put64(self.rows, base + C_AT_POSITION, (position << 32) | i)
-        put32(self.rows, base + C_AT_QUEUE, get32(d, at + C_MESSAGE_HEAD) if count else 0)
+        put32(self.rows, base + C_AT_QUEUE, get32(buffer, start + C_MESSAGE_HEAD) if count else 0)
         put32(self.rows, base + C_AT_UNSETTLED, count)
         if count > 1:
-            self.queues[row] = bytes(d[at + C_MESSAGE_HEAD : at + C_MESSAGE_HEAD + 4 * count])
+            self.queues[row] = bytes(
+                buffer[start + C_MESSAGE_HEAD : start + C_MESSAGE_HEAD + 4 * count]
+            )
         if type == C_RETURNED:
-            self.add_returned(get32(d, at + C_MESSAGE_HEAD), seq, row)
+            self.add_returned(get32(buffer, start + C_MESSAGE_HEAD), seq, row)
             return
-        if type == C_MESSAGE and seq > self.ladder_top:
-            if self.ladder_count == self.ladder_room:
-                self.ladder_room = 4096 if self.ladder_room == 0 else self.ladder_room * 2
-                self.ladder.extend(bytes(16 * (self.ladder_room - self.ladder_count)))
-            put64(self.ladder, 16 * self.ladder_count, seq)
-            put64(self.ladder, 16 * self.ladder_count + 8, row)
-            self.ladder_count += 1
-            self.ladder_top = seq
+        if type == C_MESSAGE and seq > self.seq_index_last:
+            if self.seq_index_count == self.seq_index_capacity:
+                self.seq_index_capacity = (
+                    4096 if self.seq_index_capacity == 0 else self.seq_index_capacity * 2
+                )
+                self.seq_index.extend(bytes(16 * (self.seq_index_capacity - self.seq_index_count)))
+            put64(self.seq_index, 16 * self.seq_index_count, seq)
+            put64(self.seq_index, 16 * self.seq_index_count + 8, row)
+            self.seq_index_count += 1
+            self.seq_index_last = seq
             if seq > self.last_seq:
                 self.last_seq = seq
             return
         earlier = self.find(seq)
         if earlier >= 0:
             self.forget(earlier)
-        self.strays[seq] = row
+        self.unordered[seq] = row
 
     def add_returned(self, queue_id: int, seq: int, row: int) -> None:
         """Add a RETURNED record; other queues' rows of the same seq are unchanged."""
-        self.settle(queue_id, seq, 1)  # Settled before, unless a damaged place had that.
-        self.returned[queue_id, seq] = row
+        self.settle(queue_id, seq, 1)  # Its SETTLED record may have been damaged.
+        self.returned_rows[queue_id, seq] = row
 
     def settle(self, queue_id: int, seq: int, count: int) -> None:
         """Settle a run of messages."""
         if seq + count - 1 > self.last_seq:
             self.last_seq = seq + count - 1
         while count:
-            row = self.find_of(queue_id, seq)
+            row = self.find_in_queue(queue_id, seq)
             if row >= 0:
                 base = row * C_ROW
                 unsettled = get32(self.rows, base + C_AT_UNSETTLED)
@@ -150,32 +158,32 @@ class Rows:
     # --- Looking up -------------------------------------------------------------------------
 
     def find(self, seq: int) -> int:
-        """Return the row of a message; -1 if there is none."""
-        if self.strays:
-            row = self.strays.get(seq)
+        """Return the row of a message; -1 if the log does not have it."""
+        if self.unordered:
+            row = self.unordered.get(seq)
             if row is not None:
                 return row
-        low = self.hint + 1
-        if low < self.ladder_count and get64(self.ladder, 16 * low) == seq:
-            self.hint = low
-            return get64(self.ladder, 16 * low + 8)
+        low = self.last_hit + 1
+        if low < self.seq_index_count and get64(self.seq_index, 16 * low) == seq:
+            self.last_hit = low
+            return get64(self.seq_index, 16 * low + 8)
         low = 0
-        high = self.ladder_count
+        high = self.seq_index_count
         while low < high:
             middle = (low + high) >> 1
-            if get64(self.ladder, 16 * middle) < seq:
+            if get64(self.seq_index, 16 * middle) < seq:
                 low = middle + 1
             else:
                 high = middle
-        if low < self.ladder_count and get64(self.ladder, 16 * low) == seq:
-            self.hint = low
-            return get64(self.ladder, 16 * low + 8)
+        if low < self.seq_index_count and get64(self.seq_index, 16 * low) == seq:
+            self.last_hit = low
+            return get64(self.seq_index, 16 * low + 8)
         return -1
 
-    def find_of(self, queue_id: int, seq: int) -> int:
-        """Return the row of a message in one queue; -1 if there is none."""
-        if self.returned:
-            row = self.returned.get((queue_id, seq), -1)
+    def find_in_queue(self, queue_id: int, seq: int) -> int:
+        """Return the row of a message in one queue; -1 if the log does not have it."""
+        if self.returned_rows:
+            row = self.returned_rows.get((queue_id, seq), -1)
             if row >= 0:
                 return row
         return self.find(seq)
@@ -189,7 +197,7 @@ class Rows:
         ids = self.queues.get(row)
         if ids is None:
             return [get32(self.rows, row * C_ROW + C_AT_QUEUE)]
-        return [get32(ids, at) for at in range(0, len(ids), 4)]
+        return [get32(ids, start) for start in range(0, len(ids), 4)]
 
     def unsettled_ids(self, row: int) -> list[int]:
         """Return the queues that have not settled a message."""
@@ -198,8 +206,8 @@ class Rows:
         settled = self.settled.get(row, ())
         return [queue_id for queue_id in self.ids(row) if queue_id not in settled]
 
-    def sole(self, row: int) -> int:
-        """Return the only queue of a message; 0 if settled, -1 if there were several."""
+    def only_queue(self, row: int) -> int:
+        """Return the only queue of a message; 0 if it is settled, -1 if it has several queues."""
         if get32(self.rows, row * C_ROW + C_AT_UNSETTLED) == 0:
             return 0
         if get32(self.rows, row * C_ROW + 28) > 1:
@@ -226,7 +234,7 @@ class Rows:
             i = position & 0xFFFFFFFF
             if get32(self.rows, base + 28) > 1:
                 count = get32(self.rows, base + 28)
-                segment.several(i, count, self.queues[row])
+                segment.set_queues(i, count, self.queues[row])
                 for queue_id in self.settled.get(row, ()):
                     segment.settle(i, queue_id)
             else:
@@ -250,7 +258,7 @@ class Rows:
     def in_order(self) -> Iterable[int]:
         """Return all rows in order of seq."""
         order: Iterable[int] = range(self.count)
-        if self.strays or self.returned:
+        if self.unordered or self.returned_rows:
             order = sorted(order, key=self.seq)
         return order
 
@@ -262,7 +270,7 @@ class Rows:
         """Return the arrival time of a row's message."""
         return get64(self.rows, row * C_ROW + 8)
 
-    def make(self, row: int) -> Message:
+    def make_message(self, row: int) -> Message:
         """Return the message of a row, paged out."""
         rows = self.rows
         base = row * C_ROW

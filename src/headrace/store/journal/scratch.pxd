@@ -19,20 +19,20 @@ cdef class Scratch:
     cdef public i64 chunk
     cdef public int handle
     cdef public i64 end
-    cdef public i64 at
+    cdef public i64 next_offset
     cdef public i64 limit
     cdef public bytearray buffer
-    cdef public i64 gathered
-    cdef public i64 buffer_at
+    cdef public i64 buffered_bytes
+    cdef public i64 buffer_offset
     cdef public dict live
     cdef public object unused
-    cdef public dict spans
-    cdef public ReadAhead ahead
+    cdef public dict chunk_counts
+    cdef public ReadAhead read_ahead
 
     @cython.locals(data=bytes, n=i64, body=i64, size=i64, chunk=i64, last=i64)
     cpdef bint put(self, Message message) except -1
     @cython.locals(offset=i64)
-    cdef int gather(self, bytes data, i64 n) except -1
+    cdef int buffer_message(self, bytes data, i64 n) except -1
     cpdef claim_chunks(self, i64 size)
     cpdef flush(self)
     @cython.locals(block=ReadBlock, ahead=i64, data=bytes)
@@ -42,6 +42,6 @@ cdef class Scratch:
         offset=i64, expected=i64, head=bytes, n=i64, body=i64, data=bytes, start=i64, k=i64
     )
     cpdef load(self, Message message)
-    @cython.locals(chunk=i64, last=i64, left=i64)
+    @cython.locals(chunk=i64, last=i64, remaining=i64)
     cpdef release(self, Message message)
     cpdef close(self)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scratch log: transient messages that do not fit in memory.
 
-It is a file without a name that is never synced and ends with the process. It grows in chunks; a
-chunk without messages is used again.
+The log is a file without a name, not synced, which is removed at the end of the process. It grows
+in chunks; a chunk without messages is used again.
 
     0          4          8                 8 + n
     +----------+----------+-----------------+----------+
@@ -29,7 +29,7 @@ if not cython.compiled:
 log = logging.getLogger(__name__)
 
 CHUNK = 16 << 20  # Bytes.
-BUFFER = 256 << 10  # Bytes gathered before they are written.
+BUFFER = 256 << 10  # Bytes buffered before they are written.
 PART_SIZE = 131064
 READ_SLACK = 512  # Bytes of a message besides body and headers, usually.
 KEEP_MAX = 256 << 10  # Bytes of a read that are kept for the next messages.
@@ -45,18 +45,19 @@ class Scratch:
         self.chunk = chunk
         self.handle = -1  # Opened on first use.
         self.end = 0  # Size of the file, in whole chunks.
-        self.at = 0  # Offset of the next message.
-        self.limit = 0  # End of the free chunks around ``at``.
+        self.next_offset = 0  # The offset of the next message.
+        self.limit = 0  # The end of the free chunks around ``next_offset``.
         self.buffer = bytearray()
-        self.gathered = 0  # Bytes in the buffer.
-        self.buffer_at = 0  # Offset of the buffer in the file.
-        self.live: dict[int, int] = {}  # By chunk: number of messages in it.
+        self.buffered_bytes = 0  # Bytes in the buffer.
+        self.buffer_offset = 0  # Offset of the buffer in the file.
+        self.live: dict[int, int] = {}  # The number of messages in each chunk.
         self.unused: deque[int] = deque()  # Free chunks.
-        self.spans: dict[int, int] = {}  # By position: number of chunks of a message with several.
-        self.ahead = ReadAhead()
+        # The number of chunks of each message in more than one chunk, by position.
+        self.chunk_counts: dict[int, int] = {}
+        self.read_ahead = ReadAhead()
 
     def put(self, message: Message) -> bool:
-        """Store a message's data; return False if the disk does not take it."""
+        """Store a message's data; return False if the write fails."""
         data = message.data or b""
         n = len(data)
         body = 0
@@ -66,79 +67,83 @@ class Scratch:
         try:
             if self.handle < 0:
                 self.handle = self.disk.open_unnamed(self.directory)
-            if self.gathered >= BUFFER or body or self.at + size > self.limit:
+            if self.buffered_bytes >= BUFFER or body or self.next_offset + size > self.limit:
                 self.flush()
-            if self.at + size > self.limit:
+            if self.next_offset + size > self.limit:
                 self.claim_chunks(size)
             if body:
                 head = n.to_bytes(4, "big") + body.to_bytes(4, "big")
-                self.disk.write(self.handle, [head, data, *message.parts], self.at)
-                self.buffer_at += size
+                self.disk.write(self.handle, [head, data, *message.parts], self.next_offset)
+                self.buffer_offset += size
             else:
-                self.gather(data, n)
-        except OSError as error:  # The buffer is kept.
+                self.buffer_message(data, n)
+        except OSError as error:  # The buffered messages stay in memory.
             log.warning("cannot page out to %s: %s", self.directory, error)
             return False
-        message.position = self.at + 1
-        chunk = self.at // self.chunk
-        last = (self.at + size - 1) // self.chunk
+        message.position = self.next_offset + 1
+        chunk = self.next_offset // self.chunk
+        last = (self.next_offset + size - 1) // self.chunk
         if last > chunk:
-            self.spans[message.position] = last - chunk + 1
+            self.chunk_counts[message.position] = last - chunk + 1
         while chunk <= last:
             self.live[chunk] = self.live.get(chunk, 0) + 1
             chunk += 1
-        self.at += size
+        self.next_offset += size
         return True
 
-    def gather(self, data: bytes, n: int) -> None:
+    def buffer_message(self, data: bytes, n: int) -> None:
         """Append a message without body to the buffer."""
-        offset = self.gathered
+        offset = self.buffered_bytes
         if len(self.buffer) < offset + HEAD + n:
             self.buffer.extend(bytes(max(BUFFER, HEAD + n)))
         put32(self.buffer, offset, n)
         put32(self.buffer, offset + 4, 0)
         copy(self.buffer, offset + HEAD, data, 0, n)
-        self.gathered = offset + HEAD + n
+        self.buffered_bytes = offset + HEAD + n
 
     def claim_chunks(self, size: int) -> None:
         """Find room: a free chunk, or new ones at the end of the file."""
         if self.limit and not self.live.get(self.limit // self.chunk - 1):
             self.unused.append(self.limit // self.chunk - 1)
         if size <= self.chunk and self.unused:
-            self.at = self.unused.popleft() * self.chunk
-            self.limit = self.at + self.chunk
-            self.ahead.clear()
+            self.next_offset = self.unused.popleft() * self.chunk
+            self.limit = self.next_offset + self.chunk
+            self.read_ahead.clear()
         else:
-            self.at = self.end
+            self.next_offset = self.end
             self.limit = self.end + (size + self.chunk - 1) // self.chunk * self.chunk
             self.end = self.limit
-        self.buffer_at = self.at
+        self.buffer_offset = self.next_offset
 
     def flush(self) -> None:
         """Write the buffer."""
-        if self.gathered:
-            with memoryview(self.buffer) as view, view[: self.gathered] as data:
-                self.disk.write(self.handle, [data], self.buffer_at)
-            self.buffer_at += self.gathered
-            self.gathered = 0
+        if self.buffered_bytes:
+            with memoryview(self.buffer) as view, view[: self.buffered_bytes] as data:
+                self.disk.write(self.handle, [data], self.buffer_offset)
+            self.buffer_offset += self.buffered_bytes
+            self.buffered_bytes = 0
 
     def read(self, offset: int, size: int, expected: int) -> bytes:
         """Return bytes from the buffer, an earlier read, or the file.
 
-        ``expected`` is how many from ``offset`` on will be needed, at least ``size``.
+        ``expected`` is the number of bytes from ``offset`` on that will be needed, at least
+        ``size``.
         """
-        if offset >= self.buffer_at and offset - self.buffer_at + size <= self.gathered:
-            offset -= self.buffer_at
+        if (
+            offset >= self.buffer_offset
+            and offset - self.buffer_offset + size <= self.buffered_bytes
+        ):
+            offset -= self.buffer_offset
             return cut(self.buffer, offset, offset + size)
-        block = self.ahead.find(0, offset, size)
+        block = self.read_ahead.find(0, offset, size)
         if block is None:
-            ahead = self.ahead.plan(0, offset, expected)
-            if offset < self.buffer_at <= offset + ahead:
-                ahead = self.buffer_at - offset  # The bytes behind that are not written yet.
+            ahead = self.read_ahead.plan(0, offset, expected)
+            if offset < self.buffer_offset <= offset + ahead:
+                ahead = self.buffer_offset - offset  # The bytes behind that are not written yet.
             data = self.read_file(max(min(ahead, KEEP_MAX), size), offset)
             if len(data) < size or len(data) > KEEP_MAX:
                 return data[:size]
-            block = self.ahead.keep(0, offset, data)
+            block = self.read_ahead.keep(0, offset, data)
         block.used += size
         offset -= block.start
         return cut(block.data, offset, offset + size)
@@ -148,10 +153,10 @@ class Scratch:
         return bytes(self.disk.read(self.handle, size, offset))
 
     def load(self, message: Message) -> None:
-        """Load a message's data; its room stays reserved until it is released.
+        """Load a message's data, which stays in the file until the message is released.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: the file cannot be read.
         """
         offset = message.position - 1
         expected = HEAD + READ_SLACK + (message.header_units << 8)
@@ -176,15 +181,15 @@ class Scratch:
         message.data = data
 
     def release(self, message: Message) -> None:
-        """Free the room of a message."""
+        """Free the bytes of a message."""
         chunk = (message.position - 1) // self.chunk
         last = chunk
-        if self.spans:
-            last += self.spans.pop(message.position, 1) - 1
+        if self.chunk_counts:
+            last += self.chunk_counts.pop(message.position, 1) - 1
         while chunk <= last:
-            left = self.live[chunk] - 1
-            self.live[chunk] = left
-            if left == 0:
+            remaining = self.live[chunk] - 1
+            self.live[chunk] = remaining
+            if remaining == 0:
                 del self.live[chunk]
                 if not (self.limit and chunk == (self.limit - 1) // self.chunk):
                     self.unused.append(chunk)

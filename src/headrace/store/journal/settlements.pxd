@@ -12,14 +12,14 @@ cdef Py_ssize_t RUNS_MAX
 @cython.final
 cdef class Settlements:
     cdef SegmentLog log
-    cdef object room
+    cdef object reserve
     cdef u32 queue_id
     cdef u64 seq
     cdef readonly u32 count
     cdef bytearray runs
-    cdef readonly Py_ssize_t at
+    cdef readonly Py_ssize_t pending_bytes
 
-    cdef int note(self, u32 queue_id, u64 seq) except -1
+    cdef int add(self, u32 queue_id, u64 seq) except -1
     cdef int end_run(self) except -1
     @cython.locals(n=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t)
     cdef int flush_runs(self) except -1

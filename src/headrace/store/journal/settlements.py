@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settlements that are not in the log yet, as runs: consumers mostly settle in order.
+"""Settlements that are not in the log yet, as runs of seqs, since consumers mostly settle in order.
 
-They become records at the end of a turn; on a full disk with a low reserve, when there is room.
+They become records at the end of a turn, but on a full disk with a low reserve only later.
 """
 
 import cython
@@ -19,16 +19,16 @@ RUNS_MAX = 64 << 10  # Bytes of runs in one record.
 class Settlements:
     """The pending settlements of one journal."""
 
-    def __init__(self, log: SegmentLog, room: Reserve) -> None:
+    def __init__(self, log: SegmentLog, reserve: Reserve) -> None:
         self.log = log
-        self.room = room
+        self.reserve = reserve
         self.queue_id = 0
         self.seq = 0
-        self.count = 0  # Of the current run.
+        self.count = 0  # The length of the current run.
         self.runs = bytearray(RUNS_MAX)
-        self.at = 0
+        self.pending_bytes = 0
 
-    def note(self, queue_id: int, seq: int) -> None:
+    def add(self, queue_id: int, seq: int) -> None:
         """Add a settled message."""
         if queue_id == self.queue_id and seq == self.seq + self.count:
             self.count += 1
@@ -41,21 +41,21 @@ class Settlements:
 
     def end_run(self) -> None:
         """End the current run."""
-        if self.at + 16 > len(self.runs):
-            if self.room.low:  # Written when there is room.
+        if self.pending_bytes + 16 > len(self.runs):
+            if self.reserve.low:  # The runs wait until the disk has free bytes.
                 self.runs.extend(bytes(len(self.runs)))
             else:
                 self.flush_runs()
-        put32(self.runs, self.at, self.queue_id)
-        put64(self.runs, self.at + 4, self.seq)
-        put32(self.runs, self.at + 12, self.count)
-        self.at += 16
+        put32(self.runs, self.pending_bytes, self.queue_id)
+        put64(self.runs, self.pending_bytes + 4, self.seq)
+        put32(self.runs, self.pending_bytes + 12, self.count)
+        self.pending_bytes += 16
         self.count = 0
 
     def flush_runs(self) -> None:
         """Append the ended runs."""
-        n = self.at
-        self.at = start = 0
+        n = self.pending_bytes
+        self.pending_bytes = start = 0
         while start < n:
             end = min(n, start + RUNS_MAX)
             self.log.append(C_SETTLED, cut(self.runs, start, end))

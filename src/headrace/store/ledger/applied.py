@@ -27,9 +27,9 @@ class ReplicatedFile(NamedTuple):
 class Applied(NamedTuple):
     """The entry up to which the files of a node are durable, and the files."""
 
-    number: int  # Of the last entry.
-    chain: bytes  # Of the last entry.
-    files: dict[str, ReplicatedFile]  # By path.
+    number: int  # The number of the last entry.
+    chain: bytes  # The chain of the last entry.
+    files: dict[str, ReplicatedFile]  # Files by path.
 
 
 def read_applied(disk: Disk, home: str) -> Applied | None:

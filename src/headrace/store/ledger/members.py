@@ -6,8 +6,8 @@ from typing import NamedTuple
 from headrace.store.errors import StoreError
 
 RUNNING = "running"
-DRAINING = "draining"  # It takes no further ledger.
-LEFT = "left"  # It stopped regularly.
+DRAINING = "draining"  # The broker accepts no further ledger.
+LEFT = "left"  # The broker stopped regularly.
 
 
 class NameTakenError(StoreError):

@@ -37,7 +37,7 @@ class Stalled(OSError):
 class Position(NamedTuple):
     """The position of a ledger."""
 
-    epoch: int  # Of the owner.
+    epoch: int  # The epoch of the owner.
     last: int  # The number of the last entry; 0 without entries.
     front: int  # The number of the first entry that is kept, or that would be the next.
 

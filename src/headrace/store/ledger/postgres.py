@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 STATEMENT_ROWS = 128  # Rows of an entry that one statement inserts: about 1 MiB.
 STATEMENT_BYTES = STATEMENT_ROWS * ROW_BYTES
-READ_ROWS = 2048  # At once: about 16 MiB.
+READ_ROWS = 2048  # Rows of one read, about 16 MiB.
 TAKE_ATTEMPTS = 5
 LOCK_NOT_AVAILABLE = "55P03"
 
@@ -68,7 +68,7 @@ ANY = "*"
 REPEAT = b"""update headrace.log set last = last
     where id = $1 and taken = $2 and epoch = $3 and last = $4 returning last"""
 SEGMENTS = b"select segment, first from headrace.segment where log = $1 order by segment"
-EVERY = "{}"  # Of the holders.
+ALL_HOLDERS = "{}"  # An array without holders, which stands for all holders.
 INSERT_PART = b"""insert into %(table)b
     select $1, $2 + cut, substring($3 from cut * %(row)d + 1 for %(row)d)
     from generate_series(0, (length($3) - 1) / %(row)d) as cut"""
@@ -192,7 +192,7 @@ class PostgresLedger(LedgerAccess):
                 if error.sqlstate != LOCK_NOT_AVAILABLE:
                     raise
             log.warning("ledger %r is locked by its owner: its sessions are ended", self.name)
-            session.query(HOLDERS, LOCK, self.id, EVERY)
+            session.query(HOLDERS, LOCK, self.id, ALL_HOLDERS)
         raise TimeoutError(f"ledger {self.name!r} stayed locked by another session")
 
     # --- Appending --------------------------------------------------------------------------

@@ -32,11 +32,11 @@ class LedgerAccess:
         self.cluster = cluster
         self.name = name
         self.owner = owner
-        self.id = 0  # Of the row; 0 while unknown.
+        self.id = 0  # The id of the ledger's row; 0 while unknown.
         self.epoch = 0  # 0 while this broker does not own the ledger.
         self.taken = ""  # Names this epoch of this owner.
         self.durable = 0  # The last entry known to be.
-        self.segment = 0  # Of the next entry; 0 while unknown.
+        self.segment = 0  # The segment of the next entry; 0 while unknown.
         self.open_session: Session | None = None
         self.abandoned: list[int] = []  # Processes of the server that sessions were left with.
 

@@ -16,8 +16,8 @@ FIRST = b"""insert into headrace.catalog (version, content) values ($1, $2)
     on conflict do nothing returning version"""
 NEXT = b"""update headrace.catalog set version = $1, content = $2 where version = $3
     returning version"""
-PART_ROWS = 256  # Of objects that one step removes: about 256 MiB at most.
-STEPS = 64  # Of one call; the next heartbeat asks again.
+PART_ROWS = 256  # Rows of objects that one step removes, about 256 MiB.
+STEPS = 64  # Steps of one call; the next heartbeat continues.
 STEP = b"select headrace.drop_some($1, $2, $3)"
 
 

@@ -18,7 +18,7 @@ from headrace.store.ledger.postgres_session import (
     StatementError,
 )
 
-SEGMENT_BYTES = 1 << 30  # Of a table of entries; then the next one begins.
+SEGMENT_BYTES = 1 << 30  # Bytes of a table of entries, after which the next one begins.
 SEGMENTS_OF_LIMIT = 16  # Smaller tables under a small limit: only whole ones are dropped.
 OLDEST_SERVER = 140000  # PostgreSQL 14.
 POOLER_ROUNDS = 3
@@ -70,7 +70,7 @@ class Cluster:
         self.standbys = standbys
         self.size_max = size_max
         self.answer_s = answer_s
-        self.id: str | None = None  # Of the cluster, once known: no other one is accepted.
+        self.id: str | None = None  # The cluster's id once known; others are refused.
 
     @property
     def segment_bytes(self) -> int:

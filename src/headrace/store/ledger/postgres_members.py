@@ -59,7 +59,7 @@ RELEASE = b"""update headrace.log set owner = '' where name = $1 and taken = $2
 DROP = b"select headrace.drop_log(id) from headrace.log where name = $1"
 # That of the tables alone would wait for the locks of those that are dropped.
 SIZE = b"select pg_database_size(current_database())"
-SIZE_S = 2.0  # How often the size is read.
+SIZE_S = 2.0  # The interval between two reads of the size.
 STANDBYS = b"""select application_name, state, sync_state,
     coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn), -1)::bigint
     from pg_stat_replication order by application_name"""
@@ -92,7 +92,7 @@ class Members:
         self.lease_s = lease_s
         self.incarnation = f"{os.getpid()}-{secrets.token_hex(8)}"
         self.open_session: Session | None = None
-        self.size = 0  # Of the database; read if it has a limit.
+        self.size = 0  # The bytes of the database; read if it has a limit.
         self.sized_s = -SIZE_S
 
     def session(self) -> Session:
@@ -118,7 +118,7 @@ class Members:
         """
         session = self.session()
         session.query(END_HOLDERS, LOCK, self.name)
-        with contextlib.suppress(StatementError):  # It may take longer to end.
+        with contextlib.suppress(StatementError):  # The other broker may take longer to end.
             session.query(WAIT_FOR_NAME, LOCK, self.name)
 
     def read_holder(self) -> Holder:

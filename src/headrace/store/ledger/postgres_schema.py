@@ -18,8 +18,8 @@ it. ``lease`` is one: the lease of a broker, valid with the incarnation of its r
 broker of an older version writes its row without it.
 """
 
-VERSION = 1  # Of the schema.
-ROW_BYTES = 8100  # Of an entry; a page of 8 KiB holds one such row.
+VERSION = 1  # The version of the schema.
+ROW_BYTES = 8100  # Bytes of one row of an entry: one row on a page of 8 KiB.
 LOCK = 1213354060  # First key of advisory locks: "HRLL".
 
 FENCED = "HR001"

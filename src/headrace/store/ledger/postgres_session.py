@@ -21,7 +21,7 @@ from psycopg.rows import TupleRow
 from headrace.store.errors import StoreError
 from headrace.store.ledger.port import BytesLike
 
-CONNECT_S = 3  # For each host of a list.
+CONNECT_S = 3  # Seconds for each host of a list.
 ANSWER_S = 10.0
 BINARY = 1
 WARNING = "WARNING"
@@ -63,7 +63,7 @@ class Address:
         check_quoting(url)
         try:
             fields = conninfo_to_dict(url)
-        except psycopg.Error:  # Its text would quote the URL.
+        except psycopg.Error:  # The error's text would quote the URL.
             raise StoreError(
                 "the URL of the cluster is not a PostgreSQL URL: it must begin with postgresql:// "
                 "and name user, hosts and database, as postgresql://user@host1,host2/database"
@@ -116,10 +116,10 @@ class Session:
         self.connection = connection
         self.address = address
         self.answer_s = answer_s
-        self.warnings: list[str] = []  # Since the last statement was sent.
+        self.warnings: list[str] = []  # Warnings since the last statement was sent.
         self.prepared: set[bytes] = set()  # Names of statements.
         self.libpq = connection.pgconn
-        self.process = self.libpq.backend_pid  # Of the server.
+        self.process = self.libpq.backend_pid  # The id of the server's process.
         self.socket = self.libpq.socket
         self.poll = select.poll()
         self.poll.register(self.socket, select.POLLIN)

@@ -64,17 +64,17 @@ class ReplicatedDisk(PassingDisk):
         super().__init__(local)
         self.ledger = ledger
         self.home = home  # Paths in entries are relative to this directory.
-        self.bodies = self.object_files(ledger)  # Of file messages.
+        self.bodies = self.object_files(ledger)  # The bodies of file messages.
         self.lost: LedgerLost | None = None  # Why this node may write nothing more.
         self.epoch = 0
         self.applied = Applied(0, NO_CHAIN, {})  # The entries in the files, durable or not.
         self.marked = 0  # The last entry that is durable here.
         self.mark_every = MARK_EVERY
         self.since_mark = 0  # Bytes written since.
-        self.front = 1  # Of the ledger.
-        self.doubtful = NO_CHAIN  # Of an entry that was given to the ledger without an answer.
+        self.front = 1  # The number of the ledger's first entry.
+        self.doubtful = NO_CHAIN  # The chain of an entry without an answer.
         self.dirty: set[str] = set()  # Files with writes that are not durable here.
-        self.paths: dict[int, str] = {}  # Of open replicated files.
+        self.paths: dict[int, str] = {}  # Paths of open replicated files by handle.
         # Files that this process made or copied, so that no earlier failed sync can take from them.
         self.fresh: set[str] = set()
         self.missing: set[str] = set()  # Files of which a part is missing.
@@ -309,7 +309,7 @@ class ReplicatedDisk(PassingDisk):
             LedgerLost: another owner has the ledger, or it lost entries.
             Stalled: it is in doubt; call again with the same changes.
         """
-        if self.since_mark > self.mark_every:  # All groups before this one are in the files.
+        if self.since_mark > self.mark_every:  # The files have all earlier groups.
             self.mark()
             self.release()
         self.append(changes)

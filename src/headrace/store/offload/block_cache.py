@@ -34,7 +34,7 @@ PAUSES_S = (0.1, 0.5, 2, 5, 15)  # Before a fetch is tried again; the last one f
 Post = Callable[[Callable[[], None]], None]
 
 
-class BlockPending(Exception):  # It is not an error: the block is on its way.
+class BlockPending(Exception):  # Not an error: the block is being fetched.
     """A block is being fetched; read again once the readers are woken."""
 
 
@@ -156,7 +156,7 @@ class BlockCache:
         self.trouble = ""  # The error of the store while it does not answer.
 
     def fetch(self, segment: OffloadedSegment, blocks: range) -> None:
-        """Fetch those blocks that are neither here nor on their way."""
+        """Fetch the blocks that are neither cached nor being fetched."""
         for block in blocks:
             handled = segment.present | segment.pending | segment.lost
             missing = block not in handled and not segment.removed and not self.stopping.is_set()

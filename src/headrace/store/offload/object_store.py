@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore as Obstore
 
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "https", "http", "file")
-TIMEOUT_S = 30  # Of one request.
-RETRY_S = 10  # How long one call is repeated by itself; callers go on after that.
+TIMEOUT_S = 30  # Seconds of one request.
+RETRY_S = 10  # Seconds for which one call repeats a failed request.
 
 
 class ObjectStore(Protocol):

@@ -33,7 +33,7 @@ class GroupScan:
         self.first_offset = 0
         self.first_file_offset = 0
         self.first_ms = 0
-        self.offset = 0  # Of the last record.
+        self.offset = 0  # The offset of the last record.
         self.file_offset = 0
         self.ms = 0
 

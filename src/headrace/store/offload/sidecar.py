@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.store.disk import Disk
 
 SUFFIX = ".offloaded"
-MADE = ".made"  # Of a sidecar whose segment is still here.
+MADE = ".made"  # Suffix of a sidecar whose segment has not moved yet.
 MAGIC = b"HEADTIER"
 VERSION = 1
 FIRST = struct.Struct(">8sIIQI64s4x")  # Without its check.
@@ -48,7 +48,7 @@ class SidecarError(Exception):
 class SidecarHead(NamedTuple):
     """The first part of a sidecar."""
 
-    header: Header  # Of the segment.
+    header: Header  # The header of the segment.
     size: int  # Bytes of the segment.
     groups: int
 

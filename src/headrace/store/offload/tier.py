@@ -102,7 +102,7 @@ class Tier:
         self, disk: Disk, name: str, path: str, sidecar: str, size: int, seed: int, job: Upload
     ) -> None:
         tries = 0
-        while not self.stopping.is_set() and not job.given_up:
+        while not self.stopping.is_set() and not job.is_abandoned:
             try:
                 make_sidecar(disk, path, sidecar, size, seed)
                 self.store.put(name, self._chunks(disk, path, size, job))
@@ -126,8 +126,8 @@ class Tier:
         handle = disk.open(path)
         try:
             for offset in range(0, size, CHUNK):
-                if self.stopping.is_set() or job.given_up:
-                    raise OSError("the upload was given up")  # It ends the put.
+                if self.stopping.is_set() or job.is_abandoned:
+                    raise OSError("the upload was given up")  # The error ends the put.
                 yield disk.read(handle, min(CHUNK, size - offset), offset)
         finally:
             disk.close(handle)
@@ -177,7 +177,7 @@ class Upload:
     def __init__(self, then: Callable[[bool], None]) -> None:
         """``then`` is called with True if the object and the sidecar are durable."""
         self.then = then
-        self.given_up = False  # The segment is no longer needed.
+        self.is_abandoned = False  # The segment is no longer needed.
 
 
 def open_tier(url: str, identity: str, data: str, *, cache_size: int, post: Post) -> Tier:

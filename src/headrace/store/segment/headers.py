@@ -8,7 +8,7 @@ from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
 from headrace.store.segment.segment import HEADER, VERSION, Header, file_name, read_header
 
-Headers = dict[int, tuple[int, Header | None]]  # By number: size of the file, and header.
+Headers = dict[int, tuple[int, Header | None]]  # The file's size and header, by number.
 
 
 def read_headers(

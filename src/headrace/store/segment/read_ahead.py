@@ -42,7 +42,7 @@ class ReadAhead:
         return None
 
     def plan(self, file: int, offset: int, size: int) -> int:
-        """Return how many bytes to read at ``offset``, where ``size`` are needed."""
+        """Return the number of bytes to read at ``offset``, of which ``size`` are needed."""
         block: ReadBlock
         size = max(size, READ_MIN)
         i = len(self.blocks)

@@ -34,7 +34,7 @@ class Reserve:
             self.size = disk.size(handle)
             disk.close(handle)
         self.spent = False  # A part was used, and is not reserved again.
-        self.low = False  # All of it was used.
+        self.low = False  # The whole reserve was used.
 
     def set_target(self, allocated: int) -> None:
         """Set the size to half of the last segment's file, at least the present size."""

@@ -19,7 +19,7 @@ cdef class Segment:
     cdef public u64 end
     cdef public u64 written
     cdef public bytearray heads
-    cdef public u32 room
+    cdef public u32 capacity
     cdef public u32 count
     cdef public u32 live
     cdef public bytearray masks
@@ -35,7 +35,7 @@ cdef class Segment:
     cdef public bint retired
     cdef public dict reserved
     cdef public list marks
-    cdef public list shared
+    cdef public list shared_transactions
     cdef public set facts
     cdef public u64 fact_bytes
     cdef public dict defined
@@ -45,7 +45,7 @@ cdef class Segment:
 
     @cython.locals(i=u32)
     cpdef u32 note(self, u64 offset, u32 unsettled, bytes ids) except? 0xFFFFFFFF
-    cpdef several(self, u32 i, u32 unsettled, bytes ids)
+    cpdef set_queues(self, u32 i, u32 unsettled, bytes ids)
     cpdef u32 offset(self, u32 i) except? 0xFFFFFFFF
     cpdef u32 unsettled_queues(self, u32 i) except? 0xFFFFFFFF
     @cython.locals(unsettled=u32)

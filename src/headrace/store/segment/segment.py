@@ -51,26 +51,27 @@ class Segment:
         self.size = size  # Maximum size of the file in bytes.
         self.end = 0  # End of the last appended record.
         self.written = 0  # End of the records that are in the file.
-        self.heads = bytearray()  # By message: offset (4), number of queues left (4).
-        self.room = 0  # Capacity of ``heads`` in messages.
+        self.heads = bytearray()  # For each message: offset (4), unsettled queues (4).
+        self.capacity = 0  # Capacity of ``heads`` in messages.
         self.count = 0  # Messages.
         self.live = 0  # Unsettled messages.
-        # If there are messages for several queues: route number (4), a bit for each queue that
+        # For messages in several queues: route number (4), a bit for each queue that
         # settled the message (8).
         self.masks: bytearray | None = None
         self.routes: dict[bytes, int] = {}  # Queue ids, as in the record, to a number.
-        self.bits: list[dict[int, int]] = []  # By that number: queue id to bit.
+        self.bits: list[dict[int, int]] = []  # The bits of queue ids, by route number.
         # The queues that settled it, if there are more than 64.
         self.partial: dict[int, set[int]] | None = None
-        self.forward: bytearray | None = None  # By index: the position of the copy (8).
-        self.moved = False  # All that was left has been copied.
-        self.retired = False  # Its file is no longer part of the log.
+        self.forward: bytearray | None = None  # The positions of copies (8) by index.
+        self.moved = False  # All unsettled messages have been copied.
+        self.retired = False  # The file is no longer a part of the log.
         self.handle = -1
         self.allocated = 0  # Bytes reserved in the file.
         self.suspect = False  # A write failed: see headrace.store.replacement.
         self.sealed = False
-        self.reserved: dict[int, int] | None = None  # Its RESERVED records: queue id to seq.
-        self.shared: list[int] | None = None  # Its transactions with a part in a stream's log.
+        self.reserved: dict[int, int] | None = None  # Seqs of RESERVED records by queue id.
+        # Numbers of its committed transactions that have records in a stream's log.
+        self.shared_transactions: list[int] | None = None
         self.marks: list[bytes] | None = None  # The runs of its MARKED records.
         self.facts: set[bytes] | None = None  # Keys of current facts recorded in it.
         self.fact_bytes = 0  # Bytes of current facts and definitions recorded in it.
@@ -85,25 +86,25 @@ class Segment:
     def note(self, offset: int, unsettled: int, ids: bytes) -> int:
         """Add a message for the queues in ``ids`` to the index; return its index."""
         i = self.count
-        if i == self.room:
-            self.room = 512 if i == 0 else i * 2
-            self.heads.extend(bytes(8 * (self.room - i)))
+        if i == self.capacity:
+            self.capacity = 512 if i == 0 else i * 2
+            self.heads.extend(bytes(8 * (self.capacity - i)))
             if self.masks is not None:
-                self.masks.extend(bytes(12 * (self.room - i)))
+                self.masks.extend(bytes(12 * (self.capacity - i)))
         put32(self.heads, 8 * i, offset)
         put32(self.heads, 8 * i + 4, unsettled)
         self.count = i + 1
         if unsettled:
             self.live += 1
             if unsettled > 1:
-                self.several(i, unsettled, ids)
+                self.set_queues(i, unsettled, ids)
         return i
 
-    def several(self, i: int, unsettled: int, ids: bytes) -> None:
+    def set_queues(self, i: int, unsettled: int, ids: bytes) -> None:
         """Prepare to track which of several queues settle a message."""
         put32(self.heads, 8 * i + 4, unsettled | C_SEVERAL)
         if self.masks is None:
-            self.masks = bytearray(12 * self.room)
+            self.masks = bytearray(12 * self.capacity)
         number = self.routes.get(ids, -1)
         if number < 0:
             number = self.routes[ids] = len(self.bits)
@@ -117,7 +118,7 @@ class Segment:
         return get32(self.heads, 8 * i)
 
     def unsettled_queues(self, i: int) -> int:
-        """Return how many queues have not settled a message."""
+        """Return the number of queues that have not settled a message."""
         return get32(self.heads, 8 * i + 4) & 0x7FFFFFFF
 
     def settle(self, i: int, queue_id: int) -> int:

@@ -33,7 +33,7 @@ class SegmentFiles:
         self.segment_size = segment_size
         self.spares: list[str] = []
         self.open: deque[Segment] = deque()  # Old segments whose files may be open.
-        self.given_up: deque[int] = deque()  # Open files that were replaced.
+        self.replaced_handles: deque[int] = deque()  # Open files that were replaced.
         self.reached = 0  # The last segment, as in the file ``reached``.
 
     def path(self, segment: Segment) -> str:
@@ -99,15 +99,15 @@ class SegmentFiles:
         """Continue in a new file with the durable part and ``data``; on the writer's thread."""
         path = self.path(segment)
         handle = write_anew(self.disk, path, segment.handle, kept_size, data, segment.allocated)
-        self.given_up.append(segment.handle)  # A reader may be using it.
+        self.replaced_handles.append(segment.handle)  # A reader may be using it.
         segment.handle = handle
         segment.allocated = self.disk.size(handle)
         segment.suspect = False
 
-    def close_given_up(self) -> None:
+    def close_replaced(self) -> None:
         """Close replaced files; on the reading thread."""
-        while self.given_up:
-            self.disk.close(self.given_up.popleft())
+        while self.replaced_handles:
+            self.disk.close(self.replaced_handles.popleft())
 
     def handle(self, segment: Segment) -> int:
         """Return the open file of a written segment."""

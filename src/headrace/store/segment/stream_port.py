@@ -37,7 +37,7 @@ class JournaledStream(Protocol):
     def hand_over(self) -> StreamRecords:
         """Pass the appended records to the journal's next group."""
 
-    def doubts(self, number: int) -> bool:
+    def needs_commit(self, number: int) -> bool:
         """Return True if a transaction is in the last group, so that its COMMIT is needed."""
 
     def resolve(self, committed: set[int] | None, clean: bool) -> None:

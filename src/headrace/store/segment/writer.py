@@ -65,7 +65,7 @@ class Writer:
         self.trouble: OSError | None = None  # Why the first job does not succeed.
         self.lost: LedgerLost | None = None  # Why no job will ever succeed again.
         self.short = False  # Free space is below the limit, or the reserve was used.
-        self.reserve: Reserve | None = None  # Of a journal.
+        self.reserve: Reserve | None = None  # The reserve of a journal; None otherwise.
         self.jobs: deque[Job] = deque()
         self.finished: deque[Job] = deque()
         self.stopping = False
@@ -115,7 +115,7 @@ class Writer:
             return False
         except LedgerLost as error:
             self.lost = error
-            self.trouble = Stalled(str(error))  # Its clients wait until the broker closes them.
+            self.trouble = Stalled(str(error))  # Clients wait until the broker closes them.
             self._wake()
             return False
         except Exception as error:  # A bug: the thread must go on.

@@ -17,7 +17,7 @@ cdef class StreamSegment:
     cdef public list index
     cdef public int handle
     cdef public bint suspect
-    cdef public bint logged
+    cdef public bint damage_logged
     cdef public bint sealed
     cdef public object offloaded
 

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ALLOCATE_MIN = 64 << 10  # Bytes reserved beyond the written ones in a small segment.
-ALLOCATE_MAX = 1 << 20  # The same for a segment of that size.
+# Bytes reserved behind the written ones: as many as these, within the two bounds.
+ALLOCATE_MIN = 64 << 10
+ALLOCATE_MAX = 1 << 20
 HANDLES_MAX = 16  # Files of old segments that one stream keeps open.
 
 
@@ -33,13 +34,13 @@ class StreamSegment:
         self.end = 0  # End of the last appended record.
         self.written = 0  # End of the durable records in the file.
         self.allocated = 0
-        # Offset, file offset, arrived_ms.
+        # Entries of offset, file offset and arrived_ms; None until the first use.
         self.index: list[tuple[int, int, int]] | None = None
         self.handle = -1
         self.suspect = False  # A write failed: see headrace.store.replacement.
-        self.logged = False  # The damage was logged.
+        self.damage_logged = False
         self.sealed = False
-        self.offloaded: OffloadedSegment | None = None  # Once it is in the object store.
+        self.offloaded: OffloadedSegment | None = None  # Its reader, if it is in the object store.
 
 
 class StreamFiles:
@@ -48,9 +49,9 @@ class StreamFiles:
     def __init__(self, disk: Disk, directory: str) -> None:
         self.disk = disk
         self.directory = directory
-        self.secret = 0  # In the header of each segment, and in the names of its objects.
+        self.secret = 0  # A part of each segment's header, and of the names of its objects.
         self.open: deque[StreamSegment] = deque()  # Old segments whose files may be open.
-        self.given_up: deque[int] = deque()  # Open files that were replaced.
+        self.replaced_handles: deque[int] = deque()  # Open files that were replaced.
         self.deleted = False  # The stream is deleted; its files will be removed.
 
     def path(self, number: int) -> str:
@@ -60,7 +61,7 @@ class StreamFiles:
     def create(self, segment: StreamSegment) -> None:
         """Open the file of a segment for writing; on the writer's thread."""
         if self.deleted:
-            self.disk.make_directory(self.directory)  # A removal comes after this.
+            self.disk.make_directory(self.directory)  # The writer removes it after this write.
         handle = self.disk.open(segment.path, create=True)
         try:
             self.disk.sync_directory(self.directory)
@@ -82,7 +83,7 @@ class StreamFiles:
         buffer = bytearray(segment.written)
         try:
             size = self.disk.read_into(self.handle(segment), buffer, segment.written)
-            self.note_end(segment, size)
+            self.log_if_shorter(segment, size)
         except OSError:
             data = self.read_at(segment, segment.written, 0)
             size = len(data)
@@ -93,7 +94,7 @@ class StreamFiles:
         """Return bytes of a segment: zeros where it cannot be read, fewer at its end.
 
         Raises:
-            BlockPending: they are in the object store, and are being fetched.
+            BlockPending: the bytes are being fetched from the object store.
         """
         if segment.offloaded is not None:
             return self.read_offloaded(segment, size, file_offset)
@@ -110,7 +111,7 @@ class StreamFiles:
         except OSError as error:
             self.log_damage(segment, "damaged: %s is left out: %s", segment.path, error)
         if len(data) < size:
-            self.note_end(segment, file_offset + len(data))
+            self.log_if_shorter(segment, file_offset + len(data))
         return data
 
     def read_offloaded(self, segment: StreamSegment, size: int, file_offset: int) -> bytes:
@@ -122,24 +123,24 @@ class StreamFiles:
             self.log_damage(segment, "damaged: %s is left out: %s", segment.path, error)
             return b""
 
-    def note_end(self, segment: StreamSegment, end: int) -> None:
-        """Log if a segment has become shorter."""
-        left = segment.written - end
-        if left > 0:
+    def log_if_shorter(self, segment: StreamSegment, end: int) -> None:
+        """Log that a segment has become shorter, if it has."""
+        missing = segment.written - end
+        if missing > 0:
             text = "damaged: %s ends at byte %d: %d bytes behind it are missing"
-            self.log_damage(segment, text, segment.path, end, left)
+            self.log_damage(segment, text, segment.path, end, missing)
 
     def log_damage(self, segment: StreamSegment, text: str, *values: object) -> None:
-        """Log damage to a segment, once."""
-        if not segment.logged:
-            segment.logged = True
+        """Log damage to a segment, once for each segment."""
+        if not segment.damage_logged:
+            segment.damage_logged = True
             log.error(text, *values)
 
     def prove(self, segment: StreamSegment) -> None:
         """Verify that a segment of an earlier process is durable."""
         buffer, size = self.read(segment)
         if not prove(self.disk, segment.path, self.handle(segment), buffer, size):
-            self.close(segment)  # Its name is that of another file now.
+            self.close(segment)  # The path names a new file now.
             segment.handle = self.disk.open(segment.path)
 
     def close(self, segment: StreamSegment) -> None:
@@ -148,10 +149,10 @@ class StreamFiles:
             self.disk.close(segment.handle)
             segment.handle = -1
 
-    def close_given_up(self) -> None:
+    def close_replaced(self) -> None:
         """Close replaced files; on the reading thread."""
-        while self.given_up:
-            self.disk.close(self.given_up.popleft())
+        while self.replaced_handles:
+            self.disk.close(self.replaced_handles.popleft())
 
     def close_some(self) -> None:
         """Close files beyond ``HANDLES_MAX``."""
@@ -203,7 +204,7 @@ class StreamGroup:
                 end = file_offset + stop - start
                 with view[start:stop] as data:
                     if segment.suspect:
-                        self.begin_anew(disk, segment, file_offset, data)
+                        self.rewrite(disk, segment, file_offset, data)
                     else:
                         self.write(disk, segment, file_offset, data)
                 if segment.sealed and end == segment.end:
@@ -229,36 +230,36 @@ class StreamGroup:
             raise
 
     def cut(self, disk: Disk, segment: StreamSegment) -> None:
-        """Free the unused room of a whole segment."""
+        """Cut the reserved bytes behind a sealed segment's records."""
         try:
             disk.truncate(segment.handle, segment.end)
         except OSError:
             segment.suspect = True
             raise
 
-    def begin_anew(
+    def rewrite(
         self, disk: Disk, segment: StreamSegment, file_offset: int, data: memoryview
     ) -> None:
-        """Write to a new file, after a copy of the old one."""
+        """Copy a suspect segment to a new file, and write there."""
         handle = write_anew(disk, segment.path, segment.handle, file_offset, [data], 0)
-        self.files.given_up.append(segment.handle)  # A reader may be using it.
+        self.files.replaced_handles.append(segment.handle)  # A reader may be using it.
         segment.handle = handle
         segment.allocated = disk.size(handle)
         segment.suspect = False
 
     def finish(self) -> None:
-        """Note that the group is durable; on the loop's thread."""
+        """Record that the group is durable; called on the loop's thread."""
         for segment, file_offset, start, stop in self.writes:
             segment.written = file_offset + stop - start
         self.finished(self)
 
 
-class Removal:
+class FileRemoval:
     """Removes files; a job of the writer."""
 
     def __init__(self, paths: list[str], directory: str | None) -> None:
         self.paths = paths
-        self.directory = directory  # Removed, too, if given.
+        self.directory = directory  # A directory to remove afterwards; None for none.
 
     def run(self, disk: Disk) -> None:
         """Remove the files, oldest first."""

@@ -13,14 +13,14 @@ cdef class StreamIndex:
     cdef object files
     cdef list segments
 
-    cpdef list of(self, StreamSegment segment)
-    cpdef StreamSegment following(self, StreamSegment segment)
+    cpdef list index_of(self, StreamSegment segment)
+    cpdef StreamSegment next_segment(self, StreamSegment segment)
     @cython.locals(following=StreamSegment)
-    cpdef StreamSegment follow(self, StreamSegment segment, u64 offset)
+    cpdef StreamSegment find_next_segment(self, StreamSegment segment, u64 offset)
     cpdef tuple find(self, u64 offset)
-    @cython.locals(left=u64, d=bytes, end=Py_ssize_t, at=Py_ssize_t, length=u32, size=Py_ssize_t,
+    @cython.locals(left=u64, chunk=bytes, end=Py_ssize_t, start=Py_ssize_t, length=u32, size=Py_ssize_t,
                    seq=u64)
-    cpdef tuple walk(self, StreamSegment segment, u64 file_offset, u64 offset, u64 limit)
+    cpdef tuple find_record(self, StreamSegment segment, u64 file_offset, u64 offset, u64 limit)
     @cython.locals(size=u64, k=Py_ssize_t, segment=StreamSegment, active=bint,
                    end=u64, last=u64, following=StreamSegment)
     cpdef u64 estimate_bytes_from(self, u64 offset, u64 file_offset, u64 next_offset) except? 0

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The index of a stream: positions by offset, time and bytes.
 
-Memory has one entry (offset, file offset, time) for about 64 KiB of a segment; from there the
-records are read one by one. An old segment is indexed on first use. Bytes count the segments'
-records with their heads, without the files' headers.
+Memory has one entry (offset, file offset, time) for about 64 KiB of a segment. From an entry on the
+records are read one by one. An old segment is indexed on first use. Bytes are those of the
+segments' records with their heads, without the files' headers.
 """
 
 import bisect
@@ -29,11 +29,11 @@ class StreamIndex:
     """The index of one stream."""
 
     def __init__(self, files: StreamFiles, segments: list[StreamSegment]) -> None:
-        """``segments`` is the stream's own list, oldest first."""
+        """``segments`` is the log's list, oldest first, which the log changes."""
         self.files = files
         self.segments = segments
 
-    def of(self, segment: StreamSegment) -> list[tuple[int, int, int]]:
+    def index_of(self, segment: StreamSegment) -> list[tuple[int, int, int]]:
         """Return the index of a segment, making it on first use."""
         if segment.offloaded is not None:
             index = segment.offloaded.record_index()
@@ -45,21 +45,21 @@ class StreamIndex:
             segment.index = scan.index
         return segment.index
 
-    def following(self, segment: StreamSegment) -> StreamSegment | None:
+    def next_segment(self, segment: StreamSegment) -> StreamSegment | None:
         """Return the segment after another."""
         for k, other in enumerate(self.segments):
             if other is segment and k + 1 < len(self.segments):
                 return self.segments[k + 1]
         return None
 
-    def follow(self, segment: StreamSegment, offset: int) -> StreamSegment | None:
+    def find_next_segment(self, segment: StreamSegment, offset: int) -> StreamSegment | None:
         """Return the segment after one that lacks an offset."""
-        following = self.following(segment)
+        following = self.next_segment(segment)
         if following is not None and offset < following.first_offset:
             self.files.log_damage(
                 segment,
-                "damaged: %s holds nothing from offset %d on, and the next one begins with %d: "
-                "what was between them is left out",
+                "damaged: %s has no record from offset %d on, and the next segment begins with %d: "
+                "the records between them are skipped",
                 segment.path,
                 offset,
                 following.first_offset,
@@ -70,15 +70,18 @@ class StreamIndex:
         """Return a segment and a file offset at or before an offset."""
         k = bisect.bisect_right(self.segments, offset, key=first_offset_of) - 1
         segment = self.segments[max(k, 0)]
-        index = self.of(segment)
+        index = self.index_of(segment)
         k = bisect.bisect_right(index, offset, key=offset_of) - 1
         return segment, index[k][1] if k >= 0 else HEADER
 
     def offset_before(self, timestamp_ms: int) -> int:
-        """Return an offset at or before the first record of a time; there is a segment."""
+        """Return an offset at or before the first record of a time.
+
+        The stream must have a segment.
+        """
         k = bisect.bisect_left(self.segments, timestamp_ms, key=begun_ms_of) - 1
         segment = self.segments[max(k, 0)]
-        index = self.of(segment)
+        index = self.index_of(segment)
         k = bisect.bisect_left(index, timestamp_ms, key=arrived_ms_of) - 1
         return index[k][0] if k >= 0 else segment.first_offset
 
@@ -89,29 +92,31 @@ class StreamIndex:
         return sum([max(0, segment.written - HEADER) for segment in self.segments])
 
     def position(self, offset: int) -> int:
-        """Return the bytes before a written record."""
+        """Return the bytes of the records before a written record."""
         k = max(bisect.bisect_right(self.segments, offset, key=first_offset_of) - 1, 0)
         segment = self.segments[k]
-        index = self.of(segment)
+        index = self.index_of(segment)
         i = bisect.bisect_right(index, offset, key=offset_of) - 1
-        file_offset, _ = self.walk(
+        file_offset, _ = self.find_record(
             segment, index[i][1] if i >= 0 else HEADER, offset, segment.written
         )
-        return sum([each.written - HEADER for each in self.segments[:k]]) + file_offset - HEADER
+        return (
+            sum([segment.written - HEADER for segment in self.segments[:k]]) + file_offset - HEADER
+        )
 
-    def offset_across(self, stop: int) -> int:
-        """Return the offset of the record that ends after so many bytes; -1 if none does."""
+    def offset_ending_after(self, stop: int) -> int:
+        """Return the offset of the first record that ends beyond ``stop`` bytes, or -1."""
         for segment in self.segments:
             size = segment.written - HEADER
             if size > stop:
-                index = self.of(segment)
+                index = self.index_of(segment)
                 i = bisect.bisect_right(index, HEADER + stop, key=file_offset_of) - 1
                 file_offset = index[i][1] if i >= 0 else HEADER
-                return self.walk(segment, file_offset, 1 << 62, HEADER + stop)[1]
+                return self.find_record(segment, file_offset, 1 << 62, HEADER + stop)[1]
             stop -= size
         return -1
 
-    def walk(
+    def find_record(
         self, segment: StreamSegment, file_offset: int, offset: int, limit: int
     ) -> tuple[int, int]:
         """Return file offset and offset of the first record from ``offset``, or beyond ``limit``.
@@ -120,32 +125,34 @@ class StreamIndex:
         At the segment's end the offset is -1.
         """
         if segment.offloaded is not None:
-            return self.look_up(segment, offset, limit)
+            return self.find_offloaded_record(segment, offset, limit)
         while file_offset < segment.written:
             left = segment.written - file_offset
-            d = self.files.read_at(segment, min(WALK_SIZE, left), file_offset)
-            end = len(d)
-            at = 0
-            while at + C_MESSAGE_HEAD <= end:
-                length = plausible(d, at, left, segment.seed)
+            chunk = self.files.read_at(segment, min(WALK_SIZE, left), file_offset)
+            end = len(chunk)
+            start = 0
+            while start + C_MESSAGE_HEAD <= end:
+                length = plausible(chunk, start, left, segment.seed)
                 if length == 0:
-                    at = next_intact(d, at + 8, end & ~7, segment.seed)
+                    start = next_intact(chunk, start + 8, end & ~7, segment.seed)
                     continue
                 size = (length + 7) & ~7
-                if d[at + 4] == C_MESSAGE:
-                    seq = get64(d, at + 16)
-                    if seq >= offset or file_offset + at + size > limit:
-                        return file_offset + at, seq
-                at += size
-            if at == 0:
+                if chunk[start + 4] == C_MESSAGE:
+                    seq = get64(chunk, start + 16)
+                    if seq >= offset or file_offset + start + size > limit:
+                        return file_offset + start, seq
+                start += size
+            if start == 0:
                 break
-            file_offset += at
+            file_offset += start
         return segment.written, -1
 
-    def look_up(self, segment: StreamSegment, offset: int, limit: int) -> tuple[int, int]:
-        """Walk a segment in the object store by its sidecar; see :meth:`walk`.
+    def find_offloaded_record(
+        self, segment: StreamSegment, offset: int, limit: int
+    ) -> tuple[int, int]:
+        """As :meth:`find_record` for a segment in the object store, by its sidecar.
 
-        Of records beyond a limit it may be the one before: a sidecar has no ends of records.
+        With a limit the record may be the one before, because a sidecar has no ends of records.
         """
         assert segment.offloaded is not None
         if limit < segment.written:
@@ -158,8 +165,8 @@ class StreamIndex:
         """Return the first record of a time in the segment of an offset, if it is offloaded.
 
         Returns:
-            Its offset, and 0; -1 and the next segment's first offset if it has none; -1 and -1 if
-            the segment is here, or is the last.
+            The record's offset, and 0. If the segment has no such record, -1 and the next segment's
+            first offset. If the segment is not offloaded, or is the last, -1 and -1.
         """
         k = max(bisect.bisect_right(self.segments, offset, key=first_offset_of) - 1, 0)
         segment = self.segments[k]
@@ -198,15 +205,17 @@ class StreamIndex:
     ) -> int:
         """Return the approximate bytes of a segment from an offset on, without reading."""
         first, file_offset = segment.first_offset, HEADER
-        after, stop = last, end
+        entry_end, stop = last, end
         if segment.index:
             k = bisect.bisect_right(segment.index, offset, key=offset_of)
             if k:
                 first, file_offset = segment.index[k - 1][:2]
             if k < len(segment.index):
-                after, stop = segment.index[k][:2]
-        part = (stop - file_offset) * (after - offset) // (after - first) if after > first else 0
-        return end - stop + part
+                entry_end, stop = segment.index[k][:2]
+        size = 0  # The bytes from the offset on of the records of one index entry.
+        if entry_end > first:
+            size = (stop - file_offset) * (entry_end - offset) // (entry_end - first)
+        return end - stop + size
 
 
 def first_offset_of(segment: StreamSegment) -> int:

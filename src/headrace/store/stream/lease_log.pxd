@@ -8,7 +8,7 @@ from headrace.store.stream.log cimport DiskStreamLog
 cdef class DiskLeaseLog(DiskStreamLog):
     cdef public object render
     cdef public unsigned long long floor
-    cdef public object waiting
+    cdef public object pending_floors
 
     cpdef list read(self, unsigned long long offset, Py_ssize_t bytes_max)
     cpdef list read_raw(self, unsigned long long offset, Py_ssize_t bytes_max)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The log of a lease on disk: a stream's log from which settled messages are removed.
 
-Segments of settled or released messages are removed, but only once the fact with the settled number
-is durable: a crash before that restores the lease with all its messages.
+Segments of settled or released messages are removed once the fact with the settled number is
+durable: a crash before that restores the lease with all its messages.
 """
 
 from collections import deque
 
 import cython
 
-from headrace.model.lease.log import Render, as_it_is
+from headrace.model.lease.log import Render, render_unchanged
 
 if not cython.compiled:
     from headrace.model.lease.log import TAIL as C_TAIL
@@ -27,12 +27,12 @@ class DiskLeaseLog(DiskStreamLog):
         """Open the log and recover it.
 
         Raises:
-            StoreError, OSError: it cannot be read.
+            StoreError, OSError: the log cannot be read.
         """
-        self.render: Render = as_it_is
+        self.render: Render = render_unchanged
         self.floor = 0  # Offsets below it are durably settled.
-        # Log positions and the offsets to which ``floor`` is raised when these are durable.
-        self.waiting: deque[tuple[int, int]] = deque()
+        # Log positions, and the offsets to which ``floor`` is raised when they are durable.
+        self.pending_floors: deque[tuple[int, int]] = deque()
         DiskStreamLog.__init__(
             self, directory, journal, segment_size=min(segment_size, SEGMENT_SIZE)
         )
@@ -49,19 +49,22 @@ class DiskLeaseLog(DiskStreamLog):
         """See :class:`LeaseLog`."""
         if offset > self.first_offset:
             self.first_offset = offset
-            self.waiting.append((position, offset))
+            self.pending_floors.append((position, offset))
         self.trim(0)
 
     def trim(self, now_ms: int) -> None:
         """Remove the segments of settled messages."""
-        waiting = self.waiting
-        while waiting and waiting[0][0] <= self.journal.synced:
-            self.floor = waiting.popleft()[1]
+        pending_floors = self.pending_floors
+        while pending_floors and pending_floors[0][0] <= self.journal.synced:
+            self.floor = pending_floors.popleft()[1]
         segments = self.segments
-        gone = 0
-        while gone < len(segments) - 1 and segments[gone].written == segments[gone].end:
-            if segments[gone + 1].first_offset > self.floor:
+        removed_count = 0
+        while (
+            removed_count < len(segments) - 1
+            and segments[removed_count].written == segments[removed_count].end
+        ):
+            if segments[removed_count + 1].first_offset > self.floor:
                 break
-            gone += 1
-        if gone:
-            self.drop(gone)
+            removed_count += 1
+        if removed_count:
+            self.drop(removed_count)

@@ -6,17 +6,17 @@ Segments and records are those of the journal (:mod:`headrace.store.segment.segm
 offset). Records are appended to a buffer that is written and synced with the next group of the
 virtual host's journal, so one watermark releases the confirms of both.
 
-Memory has an index of the segments (:mod:`headrace.store.stream.index`); readers continue where
-they left off (:mod:`headrace.store.stream.reader`).
+Memory has an index of the segments (:mod:`headrace.store.stream.index`). Readers continue at the
+position of their last read (:mod:`headrace.store.stream.reader`).
 
-Transactions. A stream is written before the journal, whose COMMIT decides. So the records of a
-transaction here follow a BEGIN record with its number. At the start, the last group is cut back to
-the first BEGIN whose COMMIT the journal lacks: nothing after it was durable. Earlier groups need no
-check, because the journal was written before the next group began; a GROUP record that only
-continues a group in a new segment has a bit for that.
+Transactions. A stream is written before the journal, whose COMMIT decides. So a stream's log has a
+BEGIN record with the transaction's number before its records. At the start, the last group is cut
+back to the first BEGIN whose COMMIT the journal lacks: no later record was confirmed. Earlier
+groups need no check, because the journal was written before the next group began. A GROUP record
+that continues a group in a new segment has a bit for that.
 
-Retention removes whole segments, oldest first, never the last one; so offsets are never reused,
-even when everything is removed. If the last segment is lost, a definition in the journal has the
+Retention removes whole segments, oldest first, but not the last one, so that offsets are not reused
+even when all records are removed. If the last segment is lost, a definition in the journal has the
 stream's durable offset and the bound of offsets. It is appended to the group that begins a segment
 or exceeds the bound, so it costs no sync. A log that ends before the durable offset continues after
 the bound, in a new segment.
@@ -33,10 +33,10 @@ from headrace.store.offload.block_cache import BlockPending
 from headrace.store.offload.tier import Tier
 from headrace.store.segment.record import segment_seed
 from headrace.store.segment.segment import HEADER, header
-from headrace.store.stream.files import Removal, StreamFiles
+from headrace.store.stream.files import FileRemoval, StreamFiles
 from headrace.store.stream.offloading import Offloading
 from headrace.store.stream.recovery import StreamRecovery
-from headrace.store.stream.scan import GOES_ON
+from headrace.store.stream.scan import CONTINUES
 
 if not cython.compiled:
     from headrace.model.queue.destination import Consumer
@@ -56,10 +56,10 @@ if not cython.compiled:
 
 log = logging.getLogger(__name__)
 
-BUFFER_SIZE = 64 << 10
+BUFFER_SIZE = 64 << 10  # Bytes of an empty group buffer.
 BUFFER_KEPT = 4 << 20  # Bytes of the largest buffer that is used again.
-BUFFER_USED = 4  # A buffer more than so many times larger than its last group is not used again.
-SEGMENT_MIN = 64 << 10
+BUFFER_USED = 4  # The maximum ratio of a buffer to its last group for which it is used again.
+SEGMENT_MIN = 64 << 10  # Bytes of the smallest segment size.
 
 
 class DiskStreamLog(StreamLog):
@@ -78,7 +78,7 @@ class DiskStreamLog(StreamLog):
         """Open the log and recover it; ``tier`` is the object store for its segments.
 
         Raises:
-            StoreError, OSError: it cannot be read.
+            StoreError, OSError: the log cannot be read.
         """
         StreamLog.__init__(self, max_length_bytes, max_age_ms)
         self.journal = journal
@@ -93,33 +93,35 @@ class DiskStreamLog(StreamLog):
             if tier is None
             else Offloading(self, self.files, self.segments, self.reader, journal.writer, tier)
         )
-        self.size_segments()
+        self.set_segment_size()
         self.tail = 0  # Bytes at the end of a record's data that readers do not see.
         self.buffer = bytearray(BUFFER_SIZE)
         self.capacity = BUFFER_SIZE
-        self.spare: bytearray | None = None
-        self.at = 0
+        self.spare_buffer: bytearray | None = None
+        self.buffer_end = 0
         self.writes: list[tuple[StreamSegment, int, int, int]] = []
         self.write_start = 0
         self.write_offset = 0
-        self.file_offset = 0  # Of the next record.
-        self.indexed = 0  # File offset of the last index entry.
-        self.index: list[tuple[int, int, int]] = []  # Of the last segment.
-        self.groups = 0  # Number of the latest group.
-        self.bracket = 0  # Transaction of the last BEGIN.
-        self.doubtful: deque[tuple[int, int]] = deque()  # Group and number of transactions.
-        self.begun: list[tuple[int, StreamSegment, int]] = []  # Found at the start.
+        self.file_offset = 0  # The file offset of the next record.
+        self.indexed = 0  # The file offset of the last index entry.
+        self.index: list[tuple[int, int, int]] = []  # The index of the last segment.
+        self.groups = 0  # The number of the latest group.
+        self.begun_transaction = 0  # The number in the last BEGIN.
+        # The group and number of transactions whose COMMIT a recovery would need.
+        self.uncertain_transactions: deque[tuple[int, int]] = deque()
+        # The transactions of the last group, from the start until :meth:`resolve`.
+        self.group_transactions: list[tuple[int, StreamSegment, int]] = []
         self.seed = 0
-        self.roll_ms = 0  # A segment ends with the first message after this.
+        self.roll_after_ms = 0  # The time after which the next message begins a segment.
         self.newest_ms = 0
         self.dirty = False
         self.key = stream_key(directory)
         self.announced = (0, 0, 0)  # The definition in the journal; see :func:`stream_value`.
-        self.lost = 0  # The last segment, if it is lost: the next number is higher.
+        self.lost_number = 0  # The number of the last segment if it is lost; the next is higher.
         journal.disk.make_directory(directory)
         self.start()
         if journal.recovered:
-            self.begun = []
+            self.group_transactions = []
         journal.streams.append(self)
 
     # --- Appending --------------------------------------------------------------------------
@@ -131,36 +133,36 @@ class DiskStreamLog(StreamLog):
         size = (length + 7) & ~7
         if not self.dirty:
             self.begin_group(arrived_ms)
-        if self.journal.transaction != 0 and self.journal.transaction != self.bracket:
+        if self.journal.transaction != 0 and self.journal.transaction != self.begun_transaction:
             self.begin_transaction(self.journal.transaction)
-        full = self.file_offset + size + 32 > self.segment_size or arrived_ms > self.roll_ms
+        full = self.file_offset + size + 32 > self.segment_size or arrived_ms > self.roll_after_ms
         if full and self.file_offset > HEADER + 64:
             self.roll(arrived_ms)
-        if self.at + size + 128 > self.capacity:
+        if self.buffer_end + size + 128 > self.capacity:
             self.grow(size)
-        b = self.buffer
-        at = self.at
+        buffer = self.buffer
+        base = self.buffer_end
         offset = self.next_offset
-        put64(b, at + size - 8, 0)
-        put64(b, at + 16, offset)
-        put64(b, at + 24, arrived_ms)
-        put64(b, at + 32, 0)
-        put32(b, at + 40, body_size)
-        put32(b, at + 44, 0)
-        put32(b, at + 48, n)
-        put16(b, at + 52, address_len)
-        b[at + 54] = 1
-        b[at + 55] = 0
-        copy(b, at + C_MESSAGE_HEAD, data, 0, n)
-        seal(b, at, self.seed, length, C_MESSAGE)
+        put64(buffer, base + size - 8, 0)
+        put64(buffer, base + 16, offset)
+        put64(buffer, base + 24, arrived_ms)
+        put64(buffer, base + 32, 0)
+        put32(buffer, base + 40, body_size)
+        put32(buffer, base + 44, 0)
+        put32(buffer, base + 48, n)
+        put16(buffer, base + 52, address_len)
+        buffer[base + 54] = 1
+        buffer[base + 55] = 0
+        copy(buffer, base + C_MESSAGE_HEAD, data, 0, n)
+        seal(buffer, base, self.seed, length, C_MESSAGE)
         if self.file_offset >= self.indexed + C_INDEX_STEP or self.indexed == 0:
             self.indexed = self.file_offset
             self.index.append((offset, self.file_offset, arrived_ms))
-        self.at = at + size
+        self.buffer_end = base + size
         self.file_offset += size
         self.size += size
         self.journal.appended += size
-        self.journal.promising = self.journal.appended
+        self.journal.required_position = self.journal.appended
         self.newest_ms = arrived_ms
         self.next_offset = offset + 1
         return offset
@@ -170,9 +172,9 @@ class DiskStreamLog(StreamLog):
         return self.segments[len(self.segments) - 1]
 
     def grow(self, size: int) -> None:
-        """Make room in the buffer, in a new one: views of failed writes may hold the old one."""
+        """Copy the buffer to a larger one: views of failed writes may refer to the old one."""
         more = self.capacity
-        while self.at + size + 128 > self.capacity + more:
+        while self.buffer_end + size + 128 > self.capacity + more:
             more *= 2
         self.buffer = self.buffer + bytes(more)
         self.capacity += more
@@ -181,47 +183,50 @@ class DiskStreamLog(StreamLog):
         """Begin the records of the journal's next group."""
         self.dirty = True
         self.journal.dirty_streams.append(self)
-        if self.lost and self.segments:
+        if self.lost_number and self.segments:
             old = self.active()
             old.sealed = True
             self.files.open.append(old)
-        if self.lost or not self.segments:
-            self.begin_segment(self.lost + 1, arrived_ms, False)
-            self.lost = 0
+        if self.lost_number or not self.segments:
+            self.begin_segment(self.lost_number + 1, arrived_ms, False)
+            self.lost_number = 0
             return
-        self.write_start = self.at
+        self.write_start = self.buffer_end
         self.write_offset = self.file_offset
         self.mark_group(False)
 
     def begin_transaction(self, number: int) -> None:
-        """Append a BEGIN: what follows counts only with a COMMIT of the journal."""
-        self.bracket = number
-        self.journal.shared = True
-        self.doubtful.append((self.groups, number))
-        if self.at + 128 > self.capacity:
+        """Append a BEGIN; the records behind it count only with the journal's COMMIT."""
+        self.begun_transaction = number
+        self.journal.spans_streams = True
+        self.uncertain_transactions.append((self.groups, number))
+        if self.buffer_end + 128 > self.capacity:
             self.grow(128)
-        put64(self.buffer, self.at + C_HEAD, number)
-        seal(self.buffer, self.at, self.seed, C_HEAD + 8, C_BEGIN)
-        self.at += C_HEAD + 8
+        put64(self.buffer, self.buffer_end + C_HEAD, number)
+        seal(self.buffer, self.buffer_end, self.seed, C_HEAD + 8, C_BEGIN)
+        self.buffer_end += C_HEAD + 8
         self.file_offset += C_HEAD + 8
         self.size += C_HEAD + 8
 
-    def doubts(self, number: int) -> bool:
+    def needs_commit(self, number: int) -> bool:
         """Return True if a transaction is in the last group, so that its COMMIT is needed."""
-        return any(segment_number == number for _, segment_number in self.doubtful)
+        return any(segment_number == number for _, segment_number in self.uncertain_transactions)
 
-    def mark_group(self, goes_on: bool) -> None:
-        """Append the GROUP record that proves the previous group, unless that goes on."""
-        if not goes_on:
+    def mark_group(self, continues: bool) -> None:
+        """Append a GROUP record, which proves that the previous group was written.
+
+        With ``continues`` the record continues the previous group in a new segment.
+        """
+        if not continues:
             self.groups += 1
-        b = self.buffer
-        put64(b, self.at + C_HEAD, self.groups | (GOES_ON if goes_on else 0))
-        seal(b, self.at, self.seed, C_HEAD + 8, C_GROUP)
-        self.at += C_HEAD + 8
+        buffer = self.buffer
+        put64(buffer, self.buffer_end + C_HEAD, self.groups | (CONTINUES if continues else 0))
+        seal(buffer, self.buffer_end, self.seed, C_HEAD + 8, C_GROUP)
+        self.buffer_end += C_HEAD + 8
         self.file_offset += C_HEAD + 8
         self.size += C_HEAD + 8
 
-    def begin_segment(self, number: int, arrived_ms: int, goes_on: bool) -> None:
+    def begin_segment(self, number: int, arrived_ms: int, continues: bool) -> None:
         """Begin a segment in the buffer; the writer makes its file."""
         self.seed = segment_seed(self.files.secret, number)
         segment = StreamSegment(
@@ -229,43 +234,43 @@ class DiskStreamLog(StreamLog):
         )
         self.index = segment.index = []
         self.segments.append(segment)
-        self.limit_age(arrived_ms)
+        self.set_roll_time(arrived_ms)
         oldest, secret = self.segments[0].number, self.files.secret
         first = header(number, secret, self.next_offset, oldest, arrived_ms)
-        copy(self.buffer, self.at, first, 0, HEADER)
-        self.write_start = self.at
+        copy(self.buffer, self.buffer_end, first, 0, HEADER)
+        self.write_start = self.buffer_end
         self.write_offset = 0
-        self.at += HEADER
+        self.buffer_end += HEADER
         self.file_offset = HEADER
         self.size += HEADER
         self.indexed = 0
-        self.mark_group(goes_on)
+        self.mark_group(continues)
 
     def limit_segments(self, size: int) -> None:
         """See :class:`StreamLog`."""
         self.segment_size_max = size or self.segment_size_usual
-        self.size_segments()
+        self.set_segment_size()
 
     def limit(self, max_length_bytes: int, max_age_ms: int) -> None:
         StreamLog.limit(self, max_length_bytes, max_age_ms)
-        self.size_segments()
+        self.set_segment_size()
         if self.segments:
-            self.limit_age(self.active().begun_ms)
+            self.set_roll_time(self.active().begun_ms)
 
     def limit_local(self, max_length_bytes: int, max_age_ms: int) -> None:
         """See :class:`StreamLog`."""
         if self.offloading is None:
             if max_length_bytes >= 0 or max_age_ms >= 0:
                 log.warning(
-                    "stream %r: its segments stay here: this broker has no stream_store",
+                    "stream %r: its segments stay on this machine: the broker has no stream_store",
                     self.name,
                 )
             return
         self.offloading.max_length_bytes = max_length_bytes
         self.local_max_age_ms = self.offloading.max_age_ms = max_age_ms
-        self.size_segments()
+        self.set_segment_size()
         if self.segments:
-            self.limit_age(self.active().begun_ms)
+            self.set_roll_time(self.active().begun_ms)
             self.offloading.start_moves(self.newest_ms)
 
     def offload(self, now_ms: int) -> None:
@@ -273,8 +278,8 @@ class DiskStreamLog(StreamLog):
         if self.offloading is not None:
             self.offloading.start_moves(now_ms)
 
-    def size_segments(self) -> None:
-        """Set the segment size so that retention by length can remove some."""
+    def set_segment_size(self) -> None:
+        """Set the segment size to a fraction of the length limits, so that retention has effect."""
         size = self.segment_size_max
         if self.max_length_bytes >= 0:
             size = min(size, self.max_length_bytes // 8)
@@ -282,10 +287,10 @@ class DiskStreamLog(StreamLog):
             size = min(size, self.offloading.max_length_bytes // 8)
         self.segment_size = max(size, SEGMENT_MIN)
 
-    def limit_age(self, begun_ms: int) -> None:
-        """Set the segments' maximum age so that retention by age can remove some."""
+    def set_roll_time(self, begun_ms: int) -> None:
+        """Set the time of the next segment by the age limits, so that retention has effect."""
         ages = [age for age in (self.max_age_ms, self.local_max_age_ms) if age >= 0]
-        self.roll_ms = begun_ms + min(ages) // 4 if ages else 1 << 62
+        self.roll_after_ms = begun_ms + min(ages) // 4 if ages else 1 << 62
 
     def roll(self, arrived_ms: int) -> None:
         """Continue in a new segment."""
@@ -293,7 +298,7 @@ class DiskStreamLog(StreamLog):
         self.end_write()
         old.sealed = True
         self.files.open.append(old)
-        if self.at + 256 > self.capacity:
+        if self.buffer_end + 256 > self.capacity:
             self.grow(256)
         self.begin_segment(old.number + 1, arrived_ms, True)
 
@@ -301,9 +306,9 @@ class DiskStreamLog(StreamLog):
         """End a run of bytes that is contiguous in the file."""
         segment = self.active()
         segment.end = self.file_offset
-        if self.at > self.write_start:
-            self.writes.append((segment, self.write_offset, self.write_start, self.at))
-        self.write_start = self.at
+        if self.buffer_end > self.write_start:
+            self.writes.append((segment, self.write_offset, self.write_start, self.buffer_end))
+        self.write_start = self.buffer_end
         self.write_offset = self.file_offset
 
     def hand_over(self) -> StreamGroup:
@@ -318,16 +323,16 @@ class DiskStreamLog(StreamLog):
             self.groups,
         )
         self.writes = []
-        self.buffer = self.spare if self.spare is not None else bytearray(BUFFER_SIZE)
-        self.spare = None
+        self.buffer = self.spare_buffer if self.spare_buffer is not None else bytearray(BUFFER_SIZE)
+        self.spare_buffer = None
         self.capacity = len(self.buffer)
-        self.at = 0
+        self.buffer_end = 0
         self.dirty = False
         return group
 
     def announce(self, ahead: int) -> None:
         """Define in the journal the durable offset, and ``ahead`` more as possible."""
-        if not self.segments or self.lost:
+        if not self.segments or self.lost_number:
             return
         number, _, end = self.announced
         announced = (self.active().number, self.next_offset, self.next_offset + ahead)
@@ -336,17 +341,17 @@ class DiskStreamLog(StreamLog):
         ):
             return
         self.announced = announced
-        self.journal.carry(self.key, stream_value(*announced))
+        self.journal.append_definition(self.key, stream_value(*announced))
 
     def finished(self, group: StreamGroup) -> None:
-        """Note that a group is durable."""
-        self.files.close_given_up()
+        """Record that a group is durable; apply retention and offloading."""
+        self.files.close_replaced()
         self.committed_offset = group.next_offset
-        while self.doubtful and self.doubtful[0][0] < group.number:
-            self.doubtful.popleft()
+        while self.uncertain_transactions and self.uncertain_transactions[0][0] < group.number:
+            self.uncertain_transactions.popleft()
         used = group.writes[len(group.writes) - 1][3] if group.writes else 0
         if len(group.buffer) <= min(BUFFER_KEPT, max(BUFFER_SIZE, BUFFER_USED * used)):
-            self.spare = group.buffer
+            self.spare_buffer = group.buffer
         if len(self.segments) > 1:
             self.trim(self.newest_ms)
             if self.offloading is not None:
@@ -359,24 +364,27 @@ class DiskStreamLog(StreamLog):
 
     def trim(self, now_ms: int) -> None:
         """Remove the oldest segments beyond the limits."""
-        gone = 0
+        removed_count = 0
         segments = self.segments
         size = self.size
-        while gone < len(segments) - 1 and segments[gone].written == segments[gone].end:
-            following = segments[gone + 1]
-            if following.first_offset > self.committed_offset:
+        while (
+            removed_count < len(segments) - 1
+            and segments[removed_count].written == segments[removed_count].end
+        ):
+            next_segment = segments[removed_count + 1]
+            if next_segment.first_offset > self.committed_offset:
                 break
             too_long = 0 <= self.max_length_bytes < size
-            too_old = self.max_age_ms >= 0 and following.begun_ms < now_ms - self.max_age_ms
+            too_old = self.max_age_ms >= 0 and next_segment.begun_ms < now_ms - self.max_age_ms
             if not too_long and not too_old:
                 break
-            if self.holds_back(following.first_offset, size):
+            if self.holds_back(next_segment.first_offset, size):
                 break
-            size -= segments[gone].end
-            gone += 1
-        if not gone:
+            size -= segments[removed_count].end
+            removed_count += 1
+        if not removed_count:
             return
-        self.drop(gone)
+        self.drop(removed_count)
         self.first_offset = segments[0].first_offset
 
     def drop(self, count: int) -> None:
@@ -389,7 +397,7 @@ class DiskStreamLog(StreamLog):
             if self.offloading is not None:
                 self.offloading.drop(segment)
         self.reader.forget()
-        self.journal.writer.submit(Removal([segment.path for segment in dropped], None))
+        self.journal.writer.submit(FileRemoval([segment.path for segment in dropped], None))
 
     # --- Reading ----------------------------------------------------------------------------
 
@@ -404,22 +412,22 @@ class DiskStreamLog(StreamLog):
         except BlockPending:
             return []
 
-    def pour(self, offset: int, end: int, consumer: Consumer) -> int:
+    def deliver_records(self, offset: int, end: int, consumer: Consumer) -> int:
         """See :class:`StreamLog`."""
         if offset < self.first_offset:
             offset = self.first_offset
         if offset >= end or not consumer.can_take():
             return offset
         try:
-            after = self.reader.pour(offset, end, self.tail, consumer)
+            next_offset = self.reader.deliver_records(offset, end, self.tail, consumer)
         except BlockPending:
             return offset
-        if after == offset:
-            return self.pour_one_by_one(offset, end, consumer)
-        return after
+        if next_offset == offset:
+            return self.deliver_one_by_one(offset, end, consumer)
+        return next_offset
 
-    def pour_one_by_one(self, offset: int, end: int, consumer: Consumer) -> int:
-        """Deliver like :meth:`pour` for large records, damaged places and converted records."""
+    def deliver_one_by_one(self, offset: int, end: int, consumer: Consumer) -> int:
+        """Deliver records that are large, damaged, or need conversion."""
         for seq, data, address_len, _, arrived_ms in self.read(offset, 1):
             if seq >= end or not consumer.can_take():
                 break
@@ -433,11 +441,11 @@ class DiskStreamLog(StreamLog):
             return self.next_offset
         offset = self.stream_index.offset_before(timestamp_ms)
         while offset < self.committed_offset:
-            record_offset, following = self.stream_index.find_time(offset, timestamp_ms)
+            record_offset, next_offset = self.stream_index.find_time(offset, timestamp_ms)
             if record_offset >= 0:
                 return record_offset
-            if following >= 0:
-                offset = following
+            if next_offset >= 0:
+                offset = next_offset
                 continue
             batch = self.read(offset, 1 << 18)
             if not batch:
@@ -462,12 +470,12 @@ class DiskStreamLog(StreamLog):
         return self.position(last) - self.position(first)
 
     def position(self, offset: int) -> int:
-        """Return the bytes of the kept segments before a record."""
+        """Return the bytes of the existing segments before a record."""
         if offset >= self.committed_offset:
             return self.stream_index.written()
         return self.stream_index.position(offset)
 
-    def within(self, first: int, last: int, bytes_max: int) -> int:
+    def find_end(self, first: int, last: int, bytes_max: int) -> int:
         """See :class:`StreamLog`."""
         last = min(last, self.committed_offset)
         if first + 1 >= last:
@@ -475,7 +483,7 @@ class DiskStreamLog(StreamLog):
         stop = self.position(first) + bytes_max
         if self.position(last) <= stop:
             return last
-        boundary = self.stream_index.offset_across(stop)
+        boundary = self.stream_index.offset_ending_after(stop)
         return last if boundary < 0 else max(first + 1, min(boundary, last))
 
     # --- The start --------------------------------------------------------------------------
@@ -486,16 +494,18 @@ class DiskStreamLog(StreamLog):
         self.segments[:] = recovery.segments
         self.size = recovery.size
         self.groups = max(self.groups, recovery.groups)
-        self.begun = recovery.begun
-        self.doubtful = deque((self.groups, number) for number, _, _ in recovery.begun)
+        self.group_transactions = recovery.group_transactions
+        self.uncertain_transactions = deque(
+            (self.groups, number) for number, _, _ in recovery.group_transactions
+        )
         self.open_offloaded(recovery)
         announced = self.journal.definitions.get(self.key)
         if announced is not None:
             self.announced = read_stream(announced)
         if recovery.last is None:
             if self.segments:
-                self.go_on_after_loss()
-            self.see_end()
+                self.continue_after_loss()
+            self.skip_lost_offsets()
             self.first_offset = self.segments[0].first_offset if self.segments else self.next_offset
             return
         last = recovery.last.segment
@@ -503,13 +513,13 @@ class DiskStreamLog(StreamLog):
         self.next_offset = self.committed_offset = recovery.last.next_offset
         self.index = recovery.last.index
         self.seed = last.seed
-        self.limit_age(last.begun_ms)
+        self.set_roll_time(last.begun_ms)
         self.file_offset = last.end
         self.indexed = self.index[len(self.index) - 1][1] if self.index else 0
-        self.see_end()
+        self.skip_lost_offsets()
 
     def open_offloaded(self, recovery: StreamRecovery) -> None:
-        """Read segments in the object store from there, if this log has one."""
+        """Open the readers of segments in the object store, if this log has one."""
         if self.offloading is None:
             return
         for segment in self.segments:
@@ -521,8 +531,8 @@ class DiskStreamLog(StreamLog):
         for number in recovery.forgotten:
             self.offloading.tier.delete([self.offloading.name(number)])
 
-    def go_on_after_loss(self) -> None:
-        """Continue behind the segments in the object store: those that were here are lost."""
+    def continue_after_loss(self) -> None:
+        """Continue behind the segments in the object store: all local segments are lost."""
         last = self.active()
         assert last.offloaded is not None
         index = last.offloaded.record_index()
@@ -532,22 +542,22 @@ class DiskStreamLog(StreamLog):
         self.next_offset = self.committed_offset = max(
             last.first_offset, -1 if index is None else index.end()
         )
-        self.lost = last.number
+        self.lost_number = last.number
 
-    def see_end(self) -> None:
+    def skip_lost_offsets(self) -> None:
         """Continue after all possible offsets if the last records are lost."""
         number, durable, end = self.announced
         if self.next_offset >= durable:
             return
         log.error(
-            "damaged: the stream in %s ends before offset %d, though those before %d were durable: "
-            "the end of its segment %d is lost, or all of it; it goes on with offset %d",
+            "damaged: the stream in %s ends before offset %d, but offsets before %d were durable: "
+            "the end of its segment %d is lost, or all of it; the stream continues with offset %d",
             *(self.files.directory, self.next_offset, durable, number, end),
         )
         self.next_offset = self.committed_offset = end
-        self.lost = max(number, self.active().number if self.segments else 0)
-        self.begun = []  # Later records proved the last transaction.
-        self.doubtful.clear()
+        self.lost_number = max(number, self.active().number if self.segments else 0)
+        self.group_transactions = []  # Later records proved the last transaction.
+        self.uncertain_transactions.clear()
 
     def resolve(self, committed: set[int] | None, clean: bool) -> None:
         """Cut off an uncommitted transaction and all records behind it.
@@ -555,7 +565,7 @@ class DiskStreamLog(StreamLog):
         If the journal is damaged, nothing is cut. Unless the journal was closed
         regularly (``clean``), verify that the last segment is durable.
         """
-        begun, self.begun = self.begun, []
+        begun, self.group_transactions = self.group_transactions, []
         if self.segments and not clean and self.active().offloaded is None:
             self.files.prove(self.active())
         if committed is None:
@@ -574,15 +584,15 @@ class DiskStreamLog(StreamLog):
             disk.remove(later.path)
             disk.sync_directory(self.files.directory)
         disk.truncate(self.files.handle(segment), file_offset)
-        for kept in self.segments:
-            self.files.close(kept)
+        for remaining in self.segments:
+            self.files.close(remaining)
         self.files.open.clear()
         self.reader.forget()
         self.start()
-        self.begun = []
+        self.group_transactions = []
 
     def growing(self) -> Iterator[tuple[str, int]]:
-        """Yield the files that are appended to, with their durable bytes."""
+        """Yield the unfinished files, with their durable bytes."""
         for segment in self.segments:
             if not segment.sealed or segment.written < segment.end:
                 yield segment.path, segment.written
@@ -595,7 +605,7 @@ class DiskStreamLog(StreamLog):
             self.offloading.close()
         if self in self.journal.streams:
             self.journal.streams.remove(self)
-        self.files.close_given_up()
+        self.files.close_replaced()
         for segment in self.segments:
             self.files.close(segment)
 
@@ -614,10 +624,10 @@ class DiskStreamLog(StreamLog):
         busy = self.journal.busy
         paths = [segment.path for segment in self.segments]
         self.delete_objects()
-        self.journal.writer.submit(Removal(paths, self.files.directory))
+        self.journal.writer.submit(FileRemoval(paths, self.files.directory))
         in_use = False
         if busy is not None:
             for group in busy.streams:
                 in_use = in_use or group.files is self.files
         if not in_use:
-            self.close()  # Otherwise when the writer is done with it.
+            self.close()  # Otherwise ``finished`` closes it after the write.

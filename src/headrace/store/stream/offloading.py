@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offloading: when the segments of a stream move to the object store, and how.
+"""Offloading: moving the segments of a stream to the object store.
 
-A sealed segment moves when the segments here exceed ``local_max_length_bytes`` or are older than
+A sealed segment moves when the local segments exceed ``local_max_length_bytes`` or are older than
 ``local_max_age_ms``; the two newest stay. Its object and a sidecar are made durable first, then the
-sidecar gets its name, then the segment's file is removed. A start that finds both removes the file.
+sidecar gets its name, then the segment's file is removed. A start that finds sidecar and file
+removes the file.
 """
 
 import logging
@@ -17,7 +18,7 @@ from headrace.store.offload.sidecar import Sidecar, complete, sidecar_path
 from headrace.store.offload.tier import Tier, Upload
 from headrace.store.segment.segment import file_name
 from headrace.store.segment.writer import ReportedJob
-from headrace.store.stream.files import Removal, StreamSegment
+from headrace.store.stream.files import FileRemoval, StreamSegment
 
 if TYPE_CHECKING:
     from headrace.model.stream.log import StreamLog
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STAY = 2  # Newest segments that never move.
+KEPT_SEGMENTS = 2  # Newest segments that never move.
 MOVING_MAX = 2  # Segments of a stream that move at a time.
 
 
 class Offloading:
-    """The moves of one stream; used on the loop's thread."""
+    """Moves the segments of one stream; used on the loop's thread."""
 
     def __init__(
         self,
@@ -43,14 +44,14 @@ class Offloading:
         writer: "Writer",
         tier: Tier,
     ) -> None:
-        """``segments`` are those of the stream, oldest first; its log changes the list."""
+        """``segments`` is the log's list, oldest first, which the log changes."""
         self.log = log
         self.files = files
         self.segments = segments
         self.reader = reader
         self.writer = writer
         self.tier = tier
-        self.now_ms = 0  # Of the last call of :meth:`start_moves`.
+        self.now_ms = 0  # The time of the last call of :meth:`start_moves`.
         self.max_length_bytes = -1
         self.max_age_ms = -1
         self.moving: dict[StreamSegment, Upload] = {}
@@ -58,7 +59,7 @@ class Offloading:
 
     @property
     def prefix(self) -> str:
-        """The prefix of the names of its objects."""
+        """The prefix of the names of the stream's objects."""
         return self.tier.prefix(self.files.directory.rpartition("/")[2], self.files.secret)
 
     def name(self, number: int) -> str:
@@ -66,22 +67,22 @@ class Offloading:
         return self.prefix + file_name(number)
 
     def start_moves(self, now_ms: int) -> None:
-        """Begin to move the segments beyond the limits."""
+        """Start the uploads of segments beyond the limits."""
         self.now_ms = now_ms
         if self.ended or (self.max_length_bytes < 0 and self.max_age_ms < 0):
             return
-        here = [segment for segment in self.segments if segment.offloaded is None]
-        size = sum(segment.end for segment in here if segment not in self.moving)
-        for k, segment in enumerate(here[:-STAY]):
+        local = [segment for segment in self.segments if segment.offloaded is None]
+        size = sum(segment.end for segment in local if segment not in self.moving)
+        for k, segment in enumerate(local[:-KEPT_SEGMENTS]):
             if len(self.moving) >= MOVING_MAX:
                 return
             if segment in self.moving:
                 continue
-            following = here[k + 1]
-            if segment.written != segment.end or following.written == 0:
+            next_segment = local[k + 1]
+            if segment.written != segment.end or next_segment.written == 0:
                 return
             too_long = 0 <= self.max_length_bytes < size
-            too_old = self.max_age_ms >= 0 and following.begun_ms < now_ms - self.max_age_ms
+            too_old = self.max_age_ms >= 0 and next_segment.begun_ms < now_ms - self.max_age_ms
             if not too_long and not too_old:
                 return
             size -= segment.end
@@ -102,23 +103,23 @@ class Offloading:
         return Sidecar(self.files.disk, sidecar_path(segment.path))
 
     def finish_upload(self, segment: StreamSegment, durable: bool) -> None:
-        """Give the sidecar its name, once the object is durable."""
-        if not durable or self.ended:  # The object is written again, or deleted with the stream.
+        """Give the sidecar its name if the object is ``durable``."""
+        if not durable or self.ended:  # The object is uploaded again, or deleted with the stream.
             self.moving.pop(segment, None)
         elif segment not in self.segments:
             self.moving.pop(segment, None)
             self.tier.delete([self.name(segment.number)])
         else:
-            job = NameSidecar(self.sidecar(segment).path, partial(self.finish_move, segment))
+            job = SidecarRename(self.sidecar(segment).path, partial(self.finish_move, segment))
             self.writer.submit(job)
 
     def finish_move(self, segment: StreamSegment) -> None:
-        """Read the segment from the store from now on, and remove its file."""
+        """Read a segment from the object store from now on, and remove its file."""
         self.moving.pop(segment, None)
         if self.ended:
             return
         sidecar = self.sidecar(segment)
-        if segment not in self.segments:  # Retention came first.
+        if segment not in self.segments:  # Retention has removed the segment meanwhile.
             self.remove(sidecar.path, self.name(segment.number))
             return
         segment.offloaded = self.open_offloaded(segment, sidecar, sidecar.read_head().groups)
@@ -127,13 +128,13 @@ class Offloading:
         if segment in self.files.open:
             self.files.open.remove(segment)
         self.reader.forget()
-        self.writer.submit(Removal([segment.path], None))
+        self.writer.submit(FileRemoval([segment.path], None))
         self.start_moves(self.now_ms)
 
     def open_offloaded(
         self, segment: StreamSegment, sidecar: Sidecar, groups: int
     ) -> OffloadedSegment:
-        """Return the reader of a segment in the store."""
+        """Return the reader of a segment in the object store."""
         name, disk = self.name(segment.number), self.files.disk
         cache, size = self.tier.cache, segment.end
         return OffloadedSegment(
@@ -141,7 +142,7 @@ class Offloading:
         )
 
     def wake_readers(self) -> None:
-        """Wake the stream's readers: blocks are here."""
+        """Wake the stream's readers when blocks have been fetched."""
         if not self.ended and self.log.on_arrival is not None:
             self.log.on_arrival()
 
@@ -149,7 +150,7 @@ class Offloading:
         """Remove the object and the sidecar of a segment that retention removes."""
         upload = self.moving.get(segment)
         if upload is not None:
-            upload.given_up = True
+            upload.is_abandoned = True
         if segment.offloaded is not None:
             self.tier.cache.forget(segment.offloaded)
             self.remove(self.sidecar(segment).path, self.name(segment.number))
@@ -157,13 +158,13 @@ class Offloading:
     def remove(self, sidecar: str, name: str) -> None:
         """Remove a sidecar durably, then its object."""
         then = partial(self.tier.delete, [name])
-        self.writer.submit(RemoveSidecar(sidecar, then))
+        self.writer.submit(SidecarRemoval(sidecar, then))
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Abandon the uploads and start no others."""
         self.ended = True
         for upload in self.moving.values():
-            upload.given_up = True
+            upload.is_abandoned = True
         for segment in self.segments:
             if segment.offloaded is not None:
                 segment.offloaded.close()
@@ -180,7 +181,7 @@ class Offloading:
             self.tier.delete_all(self.prefix)
 
 
-class NameSidecar(ReportedJob):
+class SidecarRename(ReportedJob):
     """Gives a sidecar its name; a job of the writer."""
 
     def __init__(self, path: str, then: Callable[[], None]) -> None:
@@ -188,7 +189,7 @@ class NameSidecar(ReportedJob):
         self.then = then
 
     def run(self, disk: Disk) -> None:
-        """Rename it durably; a repeated job may find it done."""
+        """Rename the sidecar durably; a repeated job accepts that it is renamed."""
         try:
             complete(disk, self.path)
         except FileNotFoundError:
@@ -199,7 +200,7 @@ class NameSidecar(ReportedJob):
         self.then()
 
 
-class RemoveSidecar(ReportedJob):
+class SidecarRemoval(ReportedJob):
     """Removes a sidecar durably; a job of the writer."""
 
     def __init__(self, path: str, then: Callable[[], None]) -> None:
@@ -207,7 +208,7 @@ class RemoveSidecar(ReportedJob):
         self.then = then
 
     def run(self, disk: Disk) -> None:
-        """Remove it."""
+        """Remove the sidecar and sync its directory."""
         disk.remove(self.path)
         disk.sync_directory(self.path.rpartition("/")[0])
 

@@ -23,18 +23,18 @@ cdef class StreamReader:
     cdef object recent
 
     cpdef forget(self)
-    @cython.locals(records=list, segment=StreamSegment, following=StreamSegment, file_offset=u64, after=u64)
+    @cython.locals(records=list, segment=StreamSegment, next_segment=StreamSegment, file_offset=u64, read_end=u64)
     cdef list read(self, u64 offset, u64 committed, Py_ssize_t bytes_max)
     @cython.locals(
-        segment=StreamSegment, following=StreamSegment,
-        begun=u64, file_offset=u64, left=u64, d=bytes, stop=Py_ssize_t, at=Py_ssize_t, seed=u64,
+        segment=StreamSegment, next_segment=StreamSegment,
+        first_offset=u64, file_offset=u64, left=u64, chunk=bytes, stop=Py_ssize_t, base=Py_ssize_t, seed=u64,
         length=u32, seq=u64, start=Py_ssize_t, end_of_data=Py_ssize_t,
     )
-    cdef u64 pour(self, u64 offset, u64 end, Py_ssize_t tail, Consumer consumer) except? 0
+    cdef u64 deliver_records(self, u64 offset, u64 end, Py_ssize_t tail, Consumer consumer) except? 0
     cdef remember(self, u64 offset, StreamSegment segment, u64 file_offset)
     cdef tuple find(self, u64 offset)
     @cython.locals(
-        left=u64, d=bytes, end=Py_ssize_t, at=Py_ssize_t, size=Py_ssize_t, seed=u64, length=u32,
+        left=u64, chunk=bytes, end=Py_ssize_t, base=Py_ssize_t, size=Py_ssize_t, seed=u64, length=u32,
         seq=u64, start=Py_ssize_t, n=Py_ssize_t,
     )
     cdef u64 read_some(

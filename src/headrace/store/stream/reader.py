@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a stream from anywhere, by many readers.
+"""Reading a stream from any offset, by many readers.
 
-A reader that continues after the last read needs no search, and readers close to each other share
-what was read.
+A reader that continues after its last read needs no search. Readers that are close to each other
+share their reads.
 """
 
 import logging
@@ -45,7 +45,7 @@ class StreamReader:
         )
 
     def forget(self) -> None:
-        """Forget positions and reads: segments were removed."""
+        """Forget all positions and reads, because segments were removed."""
         self.recent.clear()
         self.positions.clear()
 
@@ -60,63 +60,68 @@ class StreamReader:
         records: list[tuple[int, bytes, int, int, int]] = []
         while not records:
             if file_offset >= segment.written:
-                following = self.index.follow(segment, offset)
-                if following is None:
+                next_segment = self.index.find_next_segment(segment, offset)
+                if next_segment is None:
                     return []
-                segment, file_offset = following, HEADER
+                segment, file_offset = next_segment, HEADER
                 continue
-            after = self.read_some(segment, file_offset, offset, committed, bytes_max, records)
-            if after == file_offset and not records:
+            read_end = self.read_some(segment, file_offset, offset, committed, bytes_max, records)
+            if read_end == file_offset and not records:
                 return []
-            file_offset = after
+            file_offset = read_end
         last = records[len(records) - 1][0]
         self.remember(last + 1, segment, file_offset)
         self.recent.append((offset, bytes_max, records))
         return list(records)
 
-    def pour(self, offset: int, end: int, tail: int, consumer: Consumer) -> int:
+    def deliver_records(self, offset: int, end: int, tail: int, consumer: Consumer) -> int:
         """See :class:`StreamLog`; writes records straight to the consumer's output.
 
-        The last ``tail`` bytes of each are left out. If it returns ``offset``, the next record is
-        large, damaged, or needs conversion.
+        The last ``tail`` bytes of each record are omitted. If the method returns ``offset``, the
+        next record is large, damaged, or needs conversion.
         """
-        begun = offset
+        first_offset = offset
         segment, file_offset = self.find(offset)
-        while offset == begun:
+        while offset == first_offset:
             if file_offset >= segment.written:
-                following = self.index.follow(segment, offset)
-                if following is None:
+                next_segment = self.index.find_next_segment(segment, offset)
+                if next_segment is None:
                     return offset
-                segment, file_offset = following, HEADER
+                segment, file_offset = next_segment, HEADER
                 continue
             left = segment.written - file_offset
-            d = self.files.read_at(segment, min(READ_SIZE + 4096, left), file_offset)
-            stop = len(d) & ~7
+            chunk = self.files.read_at(segment, min(READ_SIZE + 4096, left), file_offset)
+            stop = len(chunk) & ~7
             seed = segment.seed
-            at = 0
-            while at < stop and offset < end:
-                length = intact(d, at, stop, seed)
+            base = 0
+            while base < stop and offset < end:
+                length = intact(chunk, base, stop, seed)
                 if length == 0:
                     break  # Cut off by this read, or damaged.
-                if d[at + 4] == C_MESSAGE:
-                    seq = get64(d, at + 16)
+                if chunk[base + 4] == C_MESSAGE:
+                    seq = get64(chunk, base + 16)
                     if seq >= end:
                         break
                     if seq >= offset:
                         if not consumer.can_take():
                             break
-                        start = at + C_MESSAGE_HEAD
-                        end_of_data = start + get32(d, at + 48) - tail
-                        if tail and d[end_of_data + 16] & (C_KIND_MASK | C_REDELIVERED):
+                        start = base + C_MESSAGE_HEAD
+                        end_of_data = start + get32(chunk, base + 48) - tail
+                        if tail and chunk[end_of_data + 16] & (C_KIND_MASK | C_REDELIVERED):
                             break  # It needs conversion.
                         consumer.put_record(
-                            d, start, get16(d, at + 52), end_of_data, seq, get64(d, at + 24)
+                            chunk,
+                            start,
+                            get16(chunk, base + 52),
+                            end_of_data,
+                            seq,
+                            get64(chunk, base + 24),
                         )
                         offset = seq + 1
-                at += (length + 7) & ~7
-            if at == 0:
+                base += (length + 7) & ~7
+            if base == 0:
                 return offset
-            file_offset += at
+            file_offset += base
         self.remember(offset, segment, file_offset)
         return offset
 
@@ -140,47 +145,50 @@ class StreamReader:
         bytes_max: int,
         records: list[tuple[int, bytes, int, int, int]],
     ) -> int:
-        """Read records from ``offset`` on, starting at a file offset; return where to continue."""
+        """Read records from ``offset`` on, starting at a file offset.
+
+        Return the file offset at which to continue.
+        """
         left = segment.written - file_offset
-        d = self.files.read_at(segment, min(bytes_max + 4096, left), file_offset)
-        end = len(d) & ~7
+        chunk = self.files.read_at(segment, min(bytes_max + 4096, left), file_offset)
+        end = len(chunk) & ~7
         if end == 0:
-            return segment.written  # It is shorter than before.
-        at = 0
+            return segment.written  # The file has become shorter.
+        base = 0
         size = 0
         seed = segment.seed
-        while at < end and size < bytes_max:
-            length = intact(d, at, end, seed)
+        while base < end and size < bytes_max:
+            length = intact(chunk, base, end, seed)
             if length == 0:
-                if at and end < left:
-                    break  # Cut off by this read, or damaged: seen next time.
-                length = plausible(d, at, left, seed) if end - at >= C_HEAD else 0
+                if base and end < left:
+                    break  # Cut off by this read, or damaged, as the next read will show.
+                length = plausible(chunk, base, left, seed) if end - base >= C_HEAD else 0
                 if length > end and end < left:
-                    d = self.files.read_at(segment, (length + 7) & ~7, file_offset)
-                    end = len(d) & ~7
-                    if intact(d, 0, end, seed):
+                    chunk = self.files.read_at(segment, (length + 7) & ~7, file_offset)
+                    end = len(chunk) & ~7
+                    if intact(chunk, 0, end, seed):
                         continue
                 log.error(
                     "damaged record in %s near byte %d is left out", segment.path, file_offset
                 )
-                at = next_intact(d, at + 8, end, seed)
+                base = next_intact(chunk, base + 8, end, seed)
                 continue
-            if d[at + 4] == C_MESSAGE:
-                seq = get64(d, at + 16)
+            if chunk[base + 4] == C_MESSAGE:
+                seq = get64(chunk, base + 16)
                 if seq >= committed:
                     break
                 if seq >= offset:
-                    start = at + C_MESSAGE_HEAD
-                    n = get32(d, at + 48)
+                    start = base + C_MESSAGE_HEAD
+                    n = get32(chunk, base + 48)
                     records.append(
                         (
                             seq,
-                            cut(d, start, start + n),
-                            get16(d, at + 52),
-                            get32(d, at + 40),
-                            get64(d, at + 24),
+                            cut(chunk, start, start + n),
+                            get16(chunk, base + 52),
+                            get32(chunk, base + 40),
+                            get64(chunk, base + 24),
                         )
                     )
                     size += n
-            at += (length + 7) & ~7
-        return file_offset + at
+            base += (length + 7) & ~7
+        return file_offset + base

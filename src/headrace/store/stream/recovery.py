@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recovery of a stream: finding its segments, and reading the last, which may be torn."""
+"""Recovery of a stream: finding its segments, and reading the last one, which may be torn."""
 
 import logging
 import os
@@ -20,27 +20,29 @@ log = logging.getLogger(__name__)
 
 
 class StreamRecovery:
-    """One reading of one stream."""
+    """The recovered segments of one stream."""
 
     def __init__(self, files: StreamFiles) -> None:
         """Read the stream.
 
         Raises:
-            StoreError, OSError: it cannot be read.
+            StoreError, OSError: the stream cannot be read.
         """
         self.files = files
         self.size = 0
         self.segments: list[StreamSegment] = []
-        self.offloaded: dict[int, SidecarHead] = {}  # By number.
+        self.offloaded: dict[int, SidecarHead] = {}  # Heads of sidecars by segment number.
         self.forgotten: list[int] = []  # Offloaded segments that retention had removed.
         self.last: StreamScan | None = None  # The records of the last segment.
-        self.groups = 0  # Number of the latest group.
-        self.begun: list[tuple[int, StreamSegment, int]] = []  # Transactions of that group.
+        self.groups = 0  # The number of the latest group.
+        self.group_transactions: list[
+            tuple[int, StreamSegment, int]
+        ] = []  # Transactions of that group.
         self.find_segments()
         if self.segments and self.segments[-1].offloaded is None:
             self.last = self.read_last(self.segments[-1])
             self.groups = self.last.groups
-            self.begun = self.find_begun(self.last)
+            self.group_transactions = self.find_group_transactions(self.last)
 
     def find_segments(self) -> None:
         """Find the segments; remove unwritten and removed ones."""
@@ -48,7 +50,7 @@ class StreamRecovery:
         names = disk.names(directory)
         for name in names:
             if name.endswith((NEW, MADE, CACHE)):
-                disk.remove(os.path.join(directory, name))  # It was incomplete, or fetched.
+                disk.remove(os.path.join(directory, name))  # Incomplete files, and caches.
         self.find_offloaded(names)
         headers, oldest = read_headers(
             disk, directory, [n for n in segment_numbers(names) if n not in self.offloaded]
@@ -62,7 +64,7 @@ class StreamRecovery:
         for number in numbers:
             size, head = headers[number]
             if number < oldest:
-                self.remove_left(number)
+                self.remove_retired(number)
                 continue
             segment = self.segment(number, size)
             if head is not None:
@@ -70,7 +72,7 @@ class StreamRecovery:
             elif not self.rescue(segment, number == numbers[-1]):
                 continue
             if self.segments and number > self.segments[-1].number + 1:
-                self.segments[-1].logged = True
+                self.segments[-1].damage_logged = True
                 log.error(
                     "damaged: the segments %d to %d of %s are missing: their records before "
                     "offset %d are skipped",
@@ -83,7 +85,7 @@ class StreamRecovery:
             self.segments.append(segment)
 
     def find_offloaded(self, names: list[str]) -> None:
-        """Find the segments that are in the object store, and finish moves that were cut off."""
+        """Find the segments that are in the object store; finish moves that a crash interrupted."""
         disk, directory = self.files.disk, self.files.directory
         for name in sorted(name for name in names if name.endswith(SIDECAR)):
             path = os.path.join(directory, name)
@@ -102,7 +104,7 @@ class StreamRecovery:
             if segment in names:
                 disk.remove(os.path.join(directory, segment))
 
-    def remove_left(self, number: int) -> None:
+    def remove_retired(self, number: int) -> None:
         """Remove the file or sidecar of a segment that retention had removed."""
         path = self.files.path(number)
         if number in self.offloaded:
@@ -130,7 +132,7 @@ class StreamRecovery:
         disk, path = self.files.disk, segment.path
         buffer, size = self.files.read(segment)
         if not any(buffer[:size]):
-            if not last:  # The last one may have been made and never written.
+            if not last:  # The last segment may have been created and not written.
                 log.error("damaged: %s is empty and is left out", path)
             else:
                 log.warning("%s is empty and is removed", path)
@@ -164,20 +166,20 @@ class StreamRecovery:
         last.index = scan.index
         last.end = last.written = last.allocated = end
         last.sealed = False
-        self.files.open.remove(last)  # This one stays open.
+        self.files.open.remove(last)  # The last segment stays open.
         return scan
 
-    def find_begun(self, last: StreamScan) -> list[tuple[int, StreamSegment, int]]:
+    def find_group_transactions(self, last: StreamScan) -> list[tuple[int, StreamSegment, int]]:
         """Return the transactions of the last group, which may begin in an earlier segment.
 
-        Each is its number, and the segment and file offset of its BEGIN.
+        They are tuples of the number, and the segment and file offset of the BEGIN.
         """
-        scan, begun = last, last.begun
+        scan, begun = last, last.group_transactions
         for segment in reversed(self.segments[:-1]):
             if scan.whole or segment.offloaded is not None:  # Its groups were durable.
                 break
             scan = StreamScan(segment)
             scan.read(*self.files.read(segment))
             self.groups = max(self.groups, scan.groups)
-            begun = scan.begun + begun
+            begun = scan.group_transactions + begun
         return begun

@@ -17,12 +17,12 @@ cdef class StreamScan:
     cdef public list index
     cdef public u64 next_offset
     cdef public u64 groups
-    cdef public list begun
+    cdef public list group_transactions
     cdef public bint whole
 
     @cython.locals(
-        at=Py_ssize_t, end=Py_ssize_t, marked=Py_ssize_t, following=Py_ssize_t,
+        offset=Py_ssize_t, end=Py_ssize_t, marked=Py_ssize_t, next_offset=Py_ssize_t,
         length=u32, seq=u64, seed=u64,
     )
-    cpdef Py_ssize_t read(self, bytearray d, Py_ssize_t size) except -1
+    cpdef Py_ssize_t read(self, bytearray buffer, Py_ssize_t size) except -1
     cdef note(self, u32 type, u64 number, Py_ssize_t file_offset)

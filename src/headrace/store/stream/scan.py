@@ -23,63 +23,65 @@ INDEX_STEP = 64 << 10  # Bytes of a segment for one index entry.
 if not cython.compiled:
     C_INDEX_STEP = INDEX_STEP
 
-GOES_ON = 1 << 63  # Bit in the number of a GROUP record: the group began in the previous segment.
+CONTINUES = 1 << 63  # Bit in the number of a GROUP record: the group began in the previous segment.
 
 
 class StreamScan:
     """The records of a segment."""
 
     def __init__(self, segment: StreamSegment, *, last: bool = False) -> None:
-        """``last``: a crash may have torn its end."""
+        """``last`` is True for the last segment, whose end a crash may have torn."""
         self.segment = segment
         self.last = last
         self.index: list[tuple[int, int, int]] = []  # Offset, file offset, arrived_ms.
         self.next_offset = segment.first_offset
-        self.groups = 0  # Number of the latest group.
-        self.begun: list[tuple[int, StreamSegment, int]] = []  # Transactions of that group.
+        self.groups = 0  # The number of the latest group.
+        self.group_transactions: list[
+            tuple[int, StreamSegment, int]
+        ] = []  # Transactions of that group.
         self.whole = False  # The start of that group was found.
 
-    def read(self, d: bytearray, size: int) -> int:
-        """Read all records; return where they end."""
-        at = HEADER
+    def read(self, buffer: bytearray, size: int) -> int:
+        """Read all records of ``buffer[:size]``; return the end of the last one."""
+        offset = HEADER
         end = size & ~7
         marked = 0
-        following = 0
+        next_offset = 0
         seed = self.segment.seed
-        while at < end:
-            length = intact(d, at, end, seed)
+        while offset < end:
+            length = intact(buffer, offset, end, seed)
             if length == 0:
-                if self.last and next_group(d, at, end, seed) < 0:
-                    return at
-                following = next_intact(d, at + 8, end, seed)
-                if following == end and not self.last:
-                    return at
+                if self.last and next_group(buffer, offset, end, seed) < 0:
+                    return offset
+                next_offset = next_intact(buffer, offset + 8, end, seed)
+                if next_offset == end and not self.last:
+                    return offset
                 log.error(
                     "damaged at byte %d of %s: %d bytes are skipped",
-                    at,
+                    offset,
                     self.segment.path,
-                    following - at,
+                    next_offset - offset,
                 )
-                at = following
+                offset = next_offset
                 continue
-            if d[at + 4] == C_MESSAGE:
-                seq = get64(d, at + 16)
-                if at >= marked + C_INDEX_STEP or marked == 0:
-                    marked = at
-                    self.index.append((seq, at, get64(d, at + 24)))
+            if buffer[offset + 4] == C_MESSAGE:
+                seq = get64(buffer, offset + 16)
+                if offset >= marked + C_INDEX_STEP or marked == 0:
+                    marked = offset
+                    self.index.append((seq, offset, get64(buffer, offset + 24)))
                 if seq >= self.next_offset:
                     self.next_offset = seq + 1
             else:
-                self.note(d[at + 4], get64(d, at + C_HEAD), at)
-            at += (length + 7) & ~7
-        return at
+                self.note(buffer[offset + 4], get64(buffer, offset + C_HEAD), offset)
+            offset += (length + 7) & ~7
+        return offset
 
     def note(self, type: int, number: int, file_offset: int) -> None:
-        """Note a GROUP or BEGIN record."""
+        """Record a GROUP or BEGIN record."""
         if type == C_BEGIN:
-            self.begun.append((number, self.segment, file_offset))
+            self.group_transactions.append((number, self.segment, file_offset))
         elif type == C_GROUP:
-            self.groups = max(self.groups, number & ~GOES_ON)
-            if not number & GOES_ON:
-                self.begun.clear()
+            self.groups = max(self.groups, number & ~CONTINUES)
+            if not number & CONTINUES:
+                self.group_transactions.clear()
                 self.whole = True

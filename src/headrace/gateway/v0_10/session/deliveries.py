@@ -80,7 +80,7 @@ class Deliveries:
             unsettled.trim()
             return
         while index < end:
-            message = ring.at(index)
+            message = ring.get(index)
             if message is not None:
                 ring.clear_at(index)
                 self.apply((unsettled.base + index) & SERIAL_MASK, message, outcome)

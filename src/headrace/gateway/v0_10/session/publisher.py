@@ -253,9 +253,9 @@ class Publisher:
     def publish_once(self, route: Route, number: tuple[bytes, int], body: bytes) -> None:
         """Publish a transfer with a publishing id, unless the id was used before."""
         transfer = self.transfer
-        if not self.session.vhost.publishing_ids.knows(number) and self.distributor.publish_once(
-            transfer, route, number, body, 0, len(body)
-        ):
+        if not self.session.vhost.publishing_ids.is_duplicate(
+            number
+        ) and self.distributor.publish_once(transfer, route, number, body, 0, len(body)):
             self.refuse("a queue is full")
             return
         self.completion.join(transfer.explicit)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from headrace.gateway.messages.publishing_id import ID_KEY, NAME_KEY
 from headrace.gateway.v0_10.session.transfer_header import malformed
 from headrace.model.errors import PreconditionFailed
-from headrace.model.vhost.publishing_ids import Number, number_of
+from headrace.model.vhost.publishing_ids import PublishingId, parse_publishing_id
 from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 from headrace.wire.memory import get16, get32
@@ -35,7 +35,7 @@ _BEFORE_HEADERS = (  # Fields of message-properties, each with the bytes of its 
 )
 
 
-def take_number_0_10(segment: bytes) -> tuple[bytes, Number | None]:
+def take_number_0_10(segment: bytes) -> tuple[bytes, PublishingId | None]:
     """Return a header segment of 0-10 without its publishing id, and its number; None without one.
 
     Raises:
@@ -64,13 +64,15 @@ def _headers_at(d: bytes, at: int, end: int) -> int:
     return at
 
 
-def _take_from_map(d: bytes, struct: int, start: int, stop: int) -> tuple[bytes, Number | None]:
+def _take_from_map(
+    d: bytes, struct: int, start: int, stop: int
+) -> tuple[bytes, PublishingId | None]:
     """As :func:`take_number_0_10`, of the map at ``start`` in the struct at ``struct``."""
     headers = decode_map(d, start)[0]
     if ID_KEY not in headers:
         return d, None
     try:
-        number = number_of(headers.get(NAME_KEY), headers[ID_KEY])
+        number = parse_publishing_id(headers.get(NAME_KEY), headers[ID_KEY])
     except PreconditionFailed as error:
         raise ExecutionError(ExecutionCode.PRECONDITION_FAILED, error.text) from None
     return without_entry(d, struct, start, stop, ID_KEY.encode()), number

@@ -83,7 +83,7 @@ cdef class Subscription(Consumer):
     cdef int put_transfer(
         self, bytes header, const unsigned char* d, Py_ssize_t body_lo, Py_ssize_t body_hi
     ) except -1
-    cpdef redelivers(self)
+    cpdef on_redelivery(self)
     cpdef hold(self, unsigned long long position)
     cpdef cancelled(self)
     cpdef on_scan_end(self)

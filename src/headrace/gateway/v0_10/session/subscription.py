@@ -286,7 +286,7 @@ class Subscription(Consumer):
             self.windows.charge(self, number, size + body_hi - body_lo)
         return 0
 
-    def redelivers(self) -> None:
+    def on_redelivery(self) -> None:
         self.tally.redeliver += 1
 
     def hold(self, position: int) -> None:

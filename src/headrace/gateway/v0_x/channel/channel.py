@@ -22,7 +22,7 @@ if not cython.compiled:
     from headrace.model.tallies import ChannelTally
 
 from headrace.model.errors import PreconditionFailed
-from headrace.model.queue_kinds.multi_queue import give_credit, go_on, head_of
+from headrace.model.queue_kinds.multi_queue import give_credit, head_of, unpark_head
 
 if TYPE_CHECKING:
     from headrace.gateway.conversion.convert import Converter
@@ -152,7 +152,7 @@ class Channel(Deliveries):
         else:
             queue.discard(message)
         if inner:
-            go_on(consumer)
+            unpark_head(consumer)
 
     def release_credit(self, consumer: BasicConsumer) -> None:
         """Subtract one unacked message from the consumer's count."""

@@ -56,7 +56,7 @@ cdef class BasicConsumer(Consumer):
     cpdef bint lags(self) except -1
     @cython.locals(connection=Peer, lo=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t)
     cdef write_shared(self, bytes data, Py_ssize_t address_len, int redelivered)
-    cpdef bint pours(self) except -1
+    cpdef bint takes_records(self) except -1
     @cython.locals(connection=Peer, channel=Deliveries, content=Py_ssize_t, size=Py_ssize_t,
                    flags=cython.uint, at=Py_ssize_t, stop=Py_ssize_t,
                    table=Py_ssize_t, behind=Py_ssize_t, data=bytes, prefix_len=Py_ssize_t,
@@ -67,7 +67,7 @@ cdef class BasicConsumer(Consumer):
     ) except -1
     @cython.locals(connection=Peer, data=bytes)
     cdef put_large(self, Message message, int redelivered)
-    cpdef redelivers(self)
+    cpdef on_redelivery(self)
     cpdef hold(self, unsigned long long position)
     cpdef cancelled(self)
     cpdef ended(self)
@@ -77,7 +77,7 @@ cdef class GetConsumer(Consumer):
     cdef public Peer connection
     cdef public object channel
 
-    cpdef redelivers(self)
+    cpdef on_redelivery(self)
     cpdef hold(self, unsigned long long position)
 
 

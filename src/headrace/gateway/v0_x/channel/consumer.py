@@ -201,7 +201,7 @@ class BasicConsumer(Consumer):
             at = lo + get32(data, at + C_SIZE_AT) + 1
             connection.refer_body(self.channel.number, data, lo, at - 1, connection.frame_max)
 
-    def pours(self) -> bool:
+    def takes_records(self) -> bool:
         return self.no_ack and not self.connection.early
 
     def put_record(
@@ -299,7 +299,7 @@ class BasicConsumer(Consumer):
         self.write(data, 0, message.address_len, len(data), redelivered)
         connection.write_parts(self.channel.number, message.parts, connection.frame_max)
 
-    def redelivers(self) -> None:
+    def on_redelivery(self) -> None:
         self.channel.tally.redeliver += 1
 
     def hold(self, position: int) -> None:
@@ -333,7 +333,7 @@ class GetConsumer(Consumer):
         self.channel = channel
         self.publisher = connection.number
 
-    def redelivers(self) -> None:
+    def on_redelivery(self) -> None:
         self.channel.tally.redeliver += 1
 
     def hold(self, position: int) -> None:

@@ -240,7 +240,7 @@ class SpecialPublisher:
         """
         publishing_ids = self.connection.vhost.publishing_ids
         assert p.number is not None
-        if publishing_ids.knows(p.number):
+        if publishing_ids.is_duplicate(p.number):
             return 0
         bits = p.bits()
         route = p.known_route()
@@ -418,7 +418,7 @@ class SpecialPublisher:
                     p = cython.cast(SpecialPublish, publish)
                     if p.number is None:
                         refused += self.commit_publish(channel, p)
-                    elif not publishing_ids.knows(p.number):
+                    elif not publishing_ids.is_duplicate(p.number):
                         refused += self.commit_publish(channel, p)
                         publishing_ids.note(p.number, True)
             if settles:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from headrace.management_rows import GraphEdge, GraphNode
-    from headrace.model.exchange.binding import Binding, Destination
+    from headrace.model.exchange.binding import Binding, BindingDestination
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Call, JsonLine, Steps
 
@@ -88,7 +88,7 @@ def show_topology(call: Call) -> Steps:
     vhost = call.vhost()
     kind, name = call.text("kind", EXCHANGE), name_of(call, "name", "")
     nodes_max = call.number("count", NODES, minimum=1, maximum=NODES_MAX)
-    start: Destination
+    start: BindingDestination
     if kind == EXCHANGE:
         start = vhost.find_exchange(name)
     elif kind == QUEUE and name in vhost.queues:
@@ -106,12 +106,12 @@ class Topology:
     def __init__(self, vhost: VirtualHost, nodes_max: int) -> None:
         self._vhost = vhost
         self._nodes_max = nodes_max
-        self._numbers: dict[Destination, int] = {}
-        self._edges: dict[tuple[Destination, Destination, str, object], None] = {}
+        self._numbers: dict[BindingDestination, int] = {}
+        self._edges: dict[tuple[BindingDestination, BindingDestination, str, object], None] = {}
         self.edges: list[GraphEdge] = []
         self.cut = False
 
-    def walk(self, start: Destination) -> Iterator[None]:
+    def walk(self, start: BindingDestination) -> Iterator[None]:
         """Find the nearest objects, and all edges between them; a step for each object."""
         pending = deque([start])
         self._numbers[start] = 0
@@ -129,7 +129,11 @@ class Topology:
                 self._add(source, destination, kind, binding)
 
     def _add(
-        self, source: Destination, destination: Destination, kind: str, binding: Binding | None
+        self,
+        source: BindingDestination,
+        destination: BindingDestination,
+        kind: str,
+        binding: Binding | None,
     ) -> None:
         edge = (source, destination, kind, binding)
         if edge in self._edges:
@@ -149,8 +153,8 @@ class Topology:
         )
 
     def _around(
-        self, node: Destination
-    ) -> Iterator[tuple[Destination, Destination, str, Binding | None]]:
+        self, node: BindingDestination
+    ) -> Iterator[tuple[BindingDestination, BindingDestination, str, Binding | None]]:
         """Yield the edges of an object, up to ``EDGES_OF_NODE`` bindings each way."""
         for binding in self._first_bindings(self._vhost.bindings_to(node)):
             yield binding.source, node, BINDING, binding

@@ -179,7 +179,7 @@ def oldest_ms(queue: Queue) -> int:
         return 0
     counters = queue.counters
     first = queue.ready.first_position(counters.next_seq)
-    if queue.durable and not counters.arrivals.knows(first):  # It came before a restart.
+    if queue.durable and not counters.arrivals.covers(first):  # It came before a restart.
         messages = queue.ready.peek(first, first + 1, 1, [])
         if messages:
             return arrival_ms(queue, messages[0])
