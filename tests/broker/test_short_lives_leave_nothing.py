@@ -48,7 +48,7 @@ def test_buffers_of_large_outputs_are_let_go() -> None:
         async def tick() -> int:
             for _ in range(KEPT_TICKS):
                 broker._broker.tick()
-            return int(pool.kept)
+            return int(pool.pooled_bytes)
 
         assert broker._loop is not None
         kept = asyncio.run_coroutine_threadsafe(tick(), broker._loop).result()

@@ -17,7 +17,7 @@ from headrace.columns.options.decode_options import RegistryAddress
 from headrace.columns.registry.client import Registry
 from headrace.console.auth.oauth import AuthorizationError, post
 from headrace.console.settings import OAuthClient
-from headrace.server.login.jwks import loader
+from headrace.server.login.jwks import make_loader
 from headrace.spec.tables import V0_9_1
 from headrace.testing import LocalBroker
 from support.certificates_and_tokens import Certificates
@@ -100,7 +100,7 @@ def test_a_missing_file_leaves_no_socket_open(port: int) -> None:
 
 def test_keys_of_tokens(loose: Certificates, port: int) -> None:
     async def load() -> bytes:
-        return await loader(f"https://localhost:{port}/keys", loose.ca)()
+        return await make_loader(f"https://localhost:{port}/keys", loose.ca)()
 
     with pytest.raises(ssl.SSLCertVerificationError, match=f"localhost is refused.*{SAID[-40:]}"):
         asyncio.run(load())

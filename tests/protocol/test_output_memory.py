@@ -60,14 +60,14 @@ def test_buffers_that_grew_are_let_go_after_a_while() -> None:
         output.write(bytes(200_000))
     for output in some:
         output.data_to_send()
-    assert pool.kept >= 20 * 200_000  # The next outputs are likely to be as large.
+    assert pool.pooled_bytes >= 20 * 200_000  # The next outputs are likely to be as large.
     for _ in range(KEPT_TICKS):
         pool.tick()
     assert pool.buffers == []
-    assert pool.kept == 0
+    assert pool.pooled_bytes == 0
     some[0].write(b"small")
     some[0].data_to_send()
-    assert pool.kept == BUFFER_SIZE
+    assert pool.pooled_bytes == BUFFER_SIZE
 
 
 def test_pieces_are_sent_together_as_far_as_they_go() -> None:
@@ -111,7 +111,7 @@ def test_unused_buffers_are_bounded() -> None:
     for output in list(pool.dirty):
         output.data_to_send()
     assert pool.used == 0
-    assert sum(map(len, pool.buffers)) == pool.kept <= POOL_BYTES_MAX
+    assert sum(map(len, pool.buffers)) == pool.pooled_bytes <= POOL_BYTES_MAX
 
 
 @pytest.mark.parametrize("ends", ["complete", "abandoned"])

@@ -35,7 +35,7 @@ cdef class Endpoint(Output):
     cpdef promise(self, object store, unsigned long long position)
     cpdef drop_promised(self)
     cpdef bint is_held(self) except -1
-    cdef Py_ssize_t feed(self, const unsigned char* d, Py_ssize_t n) except -1
+    cdef Py_ssize_t feed(self, const unsigned char* buffer, Py_ssize_t n) except -1
     cdef int begin_turn(self) except -1
     @cython.locals(now=cython.longlong)
     cdef bint turn_is_over(self) except -1

@@ -4,10 +4,11 @@
 The machines of all versions derive from :class:`Endpoint`, so that one transport serves them on one
 port. A client's machine does not override the broker's methods.
 
-Turns. One read may hold thousands of methods of any cost. So a turn ends after ``TURN_NS``: the
-owner keeps the remaining frames, and other connections are served first. Reading the clock may cost
-more than a plain publish: it is read after ``WORK_PER_LOOK`` units of work. A publish, an
-acknowledgement and each queue of a message are one unit; longer methods are ``METHOD_WORK``.
+Turns. One read may hold thousands of methods of any cost. A turn therefore ends after ``TURN_NS``:
+the owner keeps the remaining frames, and other connections are served first. Reading the clock may
+cost more than a plain publish, so the clock is read after ``WORK_PER_LOOK`` units of work. A
+publish, an acknowledgement and each queue of a message are one unit; longer methods are
+``METHOD_WORK`` units.
 """
 
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TURN_NS = 5_000_000  # The maximum time of one connection's turn.
-WORK_PER_LOOK = 512  # Units of work between looks at the clock.
-METHOD_WORK = 256  # Units of a method, unless it is known to be cheap.
+WORK_PER_LOOK = 512  # The units of work between two readings of the clock.
+METHOD_WORK = 256  # The units of work of a method that is not on the fast path.
 
 
 class DurableLog(Protocol):
@@ -38,13 +39,13 @@ class DurableLog(Protocol):
 
 
 class BodySink(Protocol):
-    """Takes the body of a content as it arrives, instead of memory."""
+    """Receives the body of a content as it arrives, so that the body is not kept in memory."""
 
     def add(self, octets: bytes) -> None:
-        """Take the next bytes."""
+        """Receive the next bytes of the body."""
 
     def abandon(self) -> None:
-        """Discard the body: the remaining bytes will not arrive."""
+        """Discard the body, whose remaining bytes will not arrive."""
 
 
 class Endpoint(Output):
@@ -52,31 +53,32 @@ class Endpoint(Output):
 
     def __init__(self, pool: BufferPool) -> None:
         Output.__init__(self, pool)
-        self.number = 0  # Of the connection; also in Message.publisher.
-        self.publishes = False  # It has published: it is blocked when memory or disk run out.
-        self.published = False  # It has published, even before ``publishes`` was cleared.
+        self.number = 0  # The number of the connection, as in Message.publisher.
+        self.publishes = False  # True for a publisher, which is blocked if memory or disk run out.
+        self.published = False  # Like ``publishes``, which ``forget_publishes`` clears.
         self.blocked = False
-        self.ended = False  # All its resources were released.
+        self.ended = False  # True once all its resources are released.
         self.pace: Any = None  # A queue that makes the transport pause reading.
         self.starving: Any = None  # {queue: None} to resume once the peer has read the output.
         # A gateway's user and virtual host, None before the login and before connection.open.
         # Any: this package must not import their classes.
         self.user: Any = None
         self.vhost: Any = None
-        self.held_until = 0  # Output waits until the log of held_by is durable up to here.
+        #: The position up to which the log of ``held_by`` must be durable before output is sent.
+        self.held_until = 0
         self.held_by: DurableLog = None  # type: ignore[assignment]  # Set with held_until.
-        self.promised = 0  # As ``held_until``, even while the store cannot write.
-        self.promised_from = 0  # The bytes that were written before that, and wait, too.
+        self.promised = 0  # Like ``held_until``, but effective even if the store cannot write.
+        self.promised_from = 0  # The bytes of output before the first promised answer.
         #: Returns nanoseconds; without it a turn ends with the read.
         self.stopwatch: Callable[[], int] | None = None
         self.work_left = WORK_PER_LOOK  # Units of work until the clock is read again.
-        self.turn_until = 0  # The time in ns when the turn ends; 0 until the first reading.
-        self.turn_step = -1  # The step of the loop that it is in.
-        self.spent = False  # The turn ended before all received frames were handled.
-        self.transport: Any = None  # Has close_soon(), unpace(), watch_output() and others.
+        self.turn_until = 0  # The time in ns at which the turn ends; 0 before the first reading.
+        self.turn_step = -1  # The step of the event loop that the turn belongs to.
+        self.spent = False  # True: the turn ended before all received frames were handled.
+        self.transport: Any = None  # As headrace.server.net.transport.Transport; None without one.
 
     def forget_publishes(self) -> None:
-        """Clear the mark of a publisher, until the next publish."""
+        """Stop counting as a publisher until the next publish."""
         self.published = self.published or self.publishes
         self.publishes = False
 
@@ -90,8 +92,9 @@ class Endpoint(Output):
             self.held_by = store
 
     def promise(self, store: "DurableLog", position: int) -> None:
-        """Like :meth:`hold`, also while the store cannot write: for answers to changes that must
-        be durable first.
+        """Delay later output like :meth:`hold`, but even if the store cannot write.
+
+        This is for answers to changes that must be durable first.
         """
         if position > store.synced and position > self.promised:
             if self.promised == 0:
@@ -102,13 +105,13 @@ class Endpoint(Output):
                 self.held_until = position
 
     def drop_promised(self) -> None:
-        """Drop the promised answers that were not sent, and all output after the first."""
+        """Drop the first unsent promised answer, and all output after it."""
         if self.promised:
             self.promised = self.held_until = 0
             self.cut_back(self.promised_from)
 
     def is_held(self) -> bool:
-        """Return True if written output still has to wait."""
+        """Return True if the output must wait for a store's sync."""
         if self.held_until == 0:
             return False
         if self.promised:
@@ -120,10 +123,10 @@ class Endpoint(Output):
         self.held_until = 0
         return False
 
-    def feed(self, d: bytes | bytearray, n: int) -> int:
-        """Handle the complete frames in ``d[:n]``; return how many bytes were consumed.
+    def feed(self, buffer: bytes | bytearray, n: int) -> int:
+        """Handle the complete frames in ``buffer[:n]``; return the number of consumed bytes.
 
-        If ``spent`` is set then, complete frames may remain.
+        If the call sets ``spent``, complete frames may remain.
         """
         return n
 
@@ -136,7 +139,7 @@ class Endpoint(Output):
             self.spent = False
 
     def turn_is_over(self) -> bool:
-        """Read the clock after ``WORK_PER_LOOK`` units of work."""
+        """Read the clock; return True, and set ``spent``, if the time of the turn has passed."""
         if self.stopwatch is not None:
             now = self.stopwatch()
             if self.turn_until == 0:
@@ -148,11 +151,11 @@ class Endpoint(Output):
         return False
 
     def awaits_close(self) -> bool:
-        """Return True while we wait for the peer's close-ok, or for it to end after ours."""
+        """Return True while the peer's close-ok, or its end of the stream, is awaited."""
         return False
 
     def send_heartbeat(self) -> None:
-        """Send a heartbeat: there was no output for an interval."""
+        """Send a heartbeat, as there was no output for an interval."""
 
     def prepend_heartbeat(self) -> int:
         """Write a heartbeat before all output that waits; return its size in bytes."""
@@ -176,11 +179,11 @@ class Endpoint(Output):
         self.blocked = False
 
     def on_output_drained(self) -> None:
-        """The peer has read the output: resume the consumers that waited for room."""
+        """Resume the consumers that waited for the peer to read the output."""
         self.starving = None
 
     def end(self) -> None:
-        """Release everything: the connection has ended, for whatever reason."""
+        """Release all resources of the connection, which has ended for any reason."""
         self.ended = True
 
     def fail_changes(self, store: "DurableLog") -> None:
@@ -190,7 +193,7 @@ class Endpoint(Output):
         """Close the connection for an operator, with a reason."""
 
     def close_without_answers(self) -> None:
-        """Close without the deferred answers: the store that they wait for is gone."""
+        """Close without the deferred answers, as the store that they wait for is closed."""
 
     def close_for_shutdown(self) -> None:
         """Close an open connection because the broker stops."""

@@ -21,7 +21,7 @@ cdef class BufferPool:
     cdef public list buffers
     cdef public list dirty
     cdef public list finished
-    cdef public Py_ssize_t kept
+    cdef public Py_ssize_t pooled_bytes
     cdef public int ticks
     cdef public Py_ssize_t used
     cdef public Py_ssize_t used_max
@@ -33,7 +33,7 @@ cdef class BufferPool:
     @cython.locals(size=Py_ssize_t)
     cpdef put_back(self, bytearray buffer)
     cpdef tick(self)
-    cpdef int count(self, Py_ssize_t octets) except -1
+    cpdef int count(self, Py_ssize_t size) except -1
     cpdef finish(self)
 
 cdef class Output:
@@ -51,7 +51,7 @@ cdef class Output:
     cdef public Py_ssize_t room
 
     cpdef Py_ssize_t pending(self) except -1
-    @cython.locals(size=Py_ssize_t, lo=Py_ssize_t, hi=Py_ssize_t, number=cython.int)
+    @cython.locals(size=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t, number=cython.int)
     cpdef Py_ssize_t written(self) except -1
     cpdef limit(self, Py_ssize_t output_max)
     @cython.locals(waiting=Py_ssize_t)
@@ -60,25 +60,25 @@ cdef class Output:
     @cython.locals(used=Py_ssize_t, before=Py_ssize_t)
     cdef int reserve(self, Py_ssize_t size) except -1
     @cython.locals(size=Py_ssize_t)
-    cpdef write(self, bytes octets)
-    @cython.locals(size=Py_ssize_t, at=Py_ssize_t, buffer="unsigned char*")
+    cpdef write(self, bytes data)
+    @cython.locals(size=Py_ssize_t, position=Py_ssize_t, buffer="unsigned char*")
     cpdef write_frame(self, unsigned int kind, unsigned int number, bytes payload)
     @cython.locals(part=bytes)
     cpdef write_parts(self, unsigned int number, tuple parts, Py_ssize_t frame_max)
-    @cython.locals(limit=Py_ssize_t, to=Py_ssize_t, tail=Py_ssize_t, buffer="unsigned char*")
+    @cython.locals(limit=Py_ssize_t, chunk_end=Py_ssize_t, tail=Py_ssize_t, buffer="unsigned char*")
     cpdef refer_body(
-        self, unsigned int number, bytes source, Py_ssize_t at, Py_ssize_t end,
+        self, unsigned int number, bytes source, Py_ssize_t position, Py_ssize_t end,
         Py_ssize_t frame_max
     )
-    @cython.locals(limit=Py_ssize_t, size=Py_ssize_t, at=Py_ssize_t, to=Py_ssize_t, part=bytes,
-                   flags=cython.int, last=Py_ssize_t, place=Py_ssize_t, tail=Py_ssize_t,
+    @cython.locals(limit=Py_ssize_t, size=Py_ssize_t, position=Py_ssize_t, chunk_end=Py_ssize_t, part=bytes,
+                   flags=cython.int, last=Py_ssize_t, index=Py_ssize_t, tail=Py_ssize_t,
                    buffer="unsigned char*")
     cpdef write_parts_0_10(self, unsigned int number, tuple parts, Py_ssize_t frame_max)
-    cdef refer(self, bytes source, Py_ssize_t lo, Py_ssize_t hi)
-    cdef put_in_chain(self, bytes source, Py_ssize_t lo, Py_ssize_t hi, bint last)
+    cdef refer(self, bytes source, Py_ssize_t start, Py_ssize_t end)
+    cdef put_in_chain(self, bytes source, Py_ssize_t start, Py_ssize_t end, bint last)
     @cython.locals(size=Py_ssize_t)
     cdef seal(self)
-    @cython.locals(lo=Py_ssize_t, hi=Py_ssize_t, number=cython.int)
+    @cython.locals(start=Py_ssize_t, end=Py_ssize_t, number=cython.int)
     cpdef tuple front(self)
     @cython.locals(number=cython.int)
     cpdef list gather(self)
@@ -86,9 +86,9 @@ cdef class Output:
     cpdef feed_in_order(self, object feed)
     cdef tuple front_in_order(self, object feed)
     cdef tuple take_from_feed(self)
-    @cython.locals(lo=Py_ssize_t, hi=Py_ssize_t, number=cython.int)
+    @cython.locals(start=Py_ssize_t, end=Py_ssize_t, number=cython.int)
     cpdef advance(self, Py_ssize_t size)
     cpdef release(self)
     cpdef drop(self)
-    @cython.locals(over=Py_ssize_t, more=Py_ssize_t, octets=Py_ssize_t)
+    @cython.locals(excess=Py_ssize_t, dropped_size=Py_ssize_t, chunk_size=Py_ssize_t)
     cpdef cut_back(self, Py_ssize_t size)

@@ -25,14 +25,14 @@ if not cython.compiled:
 
 FRAME_BODY = 3
 FRAME_END = 0xCE
-BUFFER_SIZE = 16384  # Bytes of a pooled buffer when new.
-BUFFER_KEPT_MAX = 1 << 21  # Bytes of the largest buffer that returns to the pool.
-POOL_BYTES_MAX = 8 << 20  # Bytes of all pooled buffers.
-KEPT_TICKS = 20  # Half seconds between two times that the pool frees its buffers.
-OUTPUT_MIN = 65536  # Bytes that an output may hold even if memory is short.
-SHARE_MIN = 4096  # Minimum bytes of a body that is referred to, not copied, for a slow peer.
-SHARE_ABOVE = 32768  # Bytes of output above which a peer counts as slow.
-GATHERED_MAX = 64  # Chunks of the chain that are sent at once.
+BUFFER_SIZE = 16384  # The bytes of a new buffer.
+BUFFER_KEPT_MAX = 1 << 21  # The bytes of the largest buffer that returns to the pool.
+POOL_BYTES_MAX = 8 << 20  # The maximum bytes of all pooled buffers.
+KEPT_TICKS = 20  # The half seconds after which the pool frees its unused buffers.
+OUTPUT_MIN = 65536  # The bytes that an output may hold even if memory is short.
+SHARE_MIN = 4096  # The minimum bytes of a body that a slow peer's output refers to, not copies.
+SHARE_ABOVE = 32768  # The bytes of output above which a peer counts as slow.
+GATHERED_MAX = 64  # The maximum chunks of the chain that one call sends.
 if not cython.compiled:
     C_OUTPUT_MIN = OUTPUT_MIN
     C_SHARE_MIN = SHARE_MIN
@@ -44,44 +44,44 @@ class BufferPool:
 
     def __init__(self) -> None:
         self.buffers: list[bytearray] = []
-        self.dirty: list[Any] = []  # Output objects.
+        self.dirty: list[Any] = []  # Outputs with bytes to send.
         self.finished: list[Any] = []  # Feeds that have ended: (feed, error or None).
-        self.kept = 0  # Bytes of ``buffers``.
-        self.ticks = 0  # Half seconds since the buffers were freed.
-        self.used = 0  # Bytes of outputs and unfinished contents.
-        self.used_max = 1 << 62  # Bytes above which every output is full at OUTPUT_MIN.
-        self.tight = False  # ``used`` exceeds ``used_max``.
+        self.pooled_bytes = 0  # The bytes of ``buffers``.
+        self.ticks = 0  # The half seconds since the buffers were freed.
+        self.used = 0  # The bytes of outputs and unfinished contents.
+        self.used_max = 1 << 62  # The value of ``used`` above which OUTPUT_MIN fills an output.
+        self.tight = False  # True while ``used`` exceeds ``used_max``.
         self.step = 0  # The number of the event loop's step.
 
     def take(self) -> bytearray:
-        """Return a buffer of at least ``BUFFER_SIZE`` octets."""
+        """Return a buffer of at least ``BUFFER_SIZE`` bytes."""
         if self.buffers:
             buffer = self.buffers.pop()
-            self.kept -= len(buffer)
+            self.pooled_bytes -= len(buffer)
             return buffer
         return bytearray(BUFFER_SIZE)
 
     def put_back(self, buffer: bytearray) -> None:
-        """Return a buffer to the pool."""
+        """Return a buffer to the pool, unless it or the pool is too large."""
         size = len(buffer)
-        if size <= BUFFER_KEPT_MAX and self.kept + size <= POOL_BYTES_MAX:
+        if size <= BUFFER_KEPT_MAX and self.pooled_bytes + size <= POOL_BYTES_MAX:
             self.buffers.append(buffer)
-            self.kept += size
+            self.pooled_bytes += size
 
     def tick(self) -> None:
         """Count half a second; free the unused buffers every ``KEPT_TICKS``.
 
-        A buffer never shrinks: each would in the end be as large as the largest output.
+        A pooled buffer never shrinks. Without this, each would grow to the largest output.
         """
         self.ticks += 1
         if self.ticks >= KEPT_TICKS:
             self.ticks = 0
             self.buffers = []
-            self.kept = 0
+            self.pooled_bytes = 0
 
-    def count(self, octets: int) -> None:
-        """Add to the count of bytes held; a negative number subtracts."""
-        self.used += octets
+    def count(self, size: int) -> None:
+        """Add ``size`` to the bytes in use; a negative size subtracts."""
+        self.used += size
         self.tight = self.used > self.used_max
 
     def finish(self) -> None:
@@ -94,7 +94,7 @@ class BufferPool:
 
 
 class Feed:
-    """A body too large for memory, in chunks."""
+    """A body that is too large for memory and is read in chunks."""
 
     def next_chunk(self) -> tuple[bytes, bool]:
         """Return the next chunk, framed, and True if it is the last.
@@ -105,10 +105,13 @@ class Feed:
         return b"", True
 
     def on_end(self, error: OSError | None) -> None:
-        """Called between reads, when the last chunk is about to be sent, or after :meth:`drop`."""
+        """Handle the end of the feed: its last chunk is in the output, or it was dropped.
+
+        The call comes between reads of the connection.
+        """
 
     def drop(self) -> None:
-        """Called when the connection is lost."""
+        """Stop reading: the connection is lost."""
 
 
 class Output:
@@ -116,9 +119,9 @@ class Output:
 
     def __init__(self, pool: BufferPool) -> None:
         self.pool = pool
-        self.buffer: Any = None  # A bytearray while it holds output.
-        self.head = 0  # The start of the unsent part of ``buffer``.
-        self.tail = 0  # Its end, where the next byte is written.
+        self.buffer: Any = None  # A bytearray while there is output; else None.
+        self.head = 0  # The start of the unsent bytes in ``buffer``.
+        self.tail = 0  # The end of the unsent bytes in ``buffer``, where the next byte is written.
         self.capacity = 0
         self.chain: Any = None  # deque of (bytes, start, end, -1; or feed, 0, 0, -2), or None.
         self.chained = 0  # Bytes in the chain.
@@ -126,19 +129,19 @@ class Output:
         self.feeds: Any = None  # deque of Feed, or None.
         self.feeding = 0  # The number of feeds.
         self.output_max = 1 << 62  # Bytes of output above which consumers get no more messages.
-        self.room = OUTPUT_MIN  # Bytes up to which it is never full.
+        self.room = OUTPUT_MIN  # The bytes of output up to which it is never full.
 
     def pending(self) -> int:
-        """Return the bytes that wait to be sent; a feed counts as one, whatever its length."""
+        """Return the number of bytes that wait to be sent; each feed counts as one byte."""
         return self.tail - self.head + self.chained + self.feeding
 
     def written(self) -> int:
-        """Return the bytes that wait, up to the next feed that is sent in order."""
+        """Return the number of bytes that wait before the next feed that is sent in order."""
         size = 0
-        for _, lo, hi, number in self.chain or ():
+        for _, start, end, number in self.chain or ():
             if number == -2:
                 return size
-            size += hi - lo
+            size += end - start
         return size + self.tail - self.head
 
     def limit(self, output_max: int) -> None:
@@ -147,12 +150,12 @@ class Output:
         self.room = min(output_max, OUTPUT_MIN)
 
     def is_full(self) -> bool:
-        """Return True if the peer has to read before it gets more messages."""
+        """Return True if the peer gets no further messages until it has read some output."""
         waiting = self.tail - self.head + self.chained
         return waiting > self.output_max or (waiting > C_OUTPUT_MIN and self.pool.tight)
 
     def lags(self) -> bool:
-        """Return True for a slow peer: large bodies are better not copied."""
+        """Return True for a slow peer, for which large bodies are referred to, not copied."""
         return self.tail - self.head + self.chained > C_SHARE_ABOVE or self.pool.tight
 
     def reserve(self, size: int) -> None:
@@ -178,11 +181,11 @@ class Output:
             self.dirty = True
             self.pool.dirty.append(self)
 
-    def write(self, octets: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """Append bytes unchanged."""
-        size = len(octets)
+        size = len(data)
         self.reserve(size)
-        copy(self.buffer, self.tail, octets, 0, size)
+        copy(self.buffer, self.tail, data, 0, size)
         self.tail += size
 
     def write_frame(self, kind: int, number: int, payload: bytes) -> None:
@@ -190,80 +193,82 @@ class Output:
         size = len(payload)
         self.reserve(size + 8)
         buffer = self.buffer
-        at = self.tail
-        buffer[at] = kind
-        put16(buffer, at + 1, number)
-        put32(buffer, at + 3, size)
-        copy(buffer, at + 7, payload, 0, size)
-        buffer[at + 7 + size] = FRAME_END
-        self.tail = at + 8 + size
+        position = self.tail
+        buffer[position] = kind
+        put16(buffer, position + 1, number)
+        put32(buffer, position + 3, size)
+        copy(buffer, position + 7, payload, 0, size)
+        buffer[position + 7 + size] = FRAME_END
+        self.tail = position + 8 + size
 
     def write_parts(self, number: int, parts: tuple[bytes, ...], frame_max: int) -> None:
-        """Append a body as body frames of at most ``frame_max`` octets, without copying it."""
+        """Append a body as body frames of at most ``frame_max`` bytes, without copying it."""
         for part in parts:
             self.refer_body(number, part, 0, len(part), frame_max)
 
-    def refer_body(self, number: int, source: bytes, at: int, end: int, frame_max: int) -> None:
-        """Append ``source[at:end]`` as body frames, without copying it."""
+    def refer_body(
+        self, number: int, source: bytes, position: int, end: int, frame_max: int
+    ) -> None:
+        """Append ``source[position:end]`` as body frames, without copying it."""
         limit = frame_max - 8
-        while at < end:
-            to = min(end, at + limit)
+        while position < end:
+            chunk_end = min(end, position + limit)
             self.reserve(7)
             buffer = self.buffer
             tail = self.tail
             buffer[tail] = FRAME_BODY
             put16(buffer, tail + 1, number)
-            put32(buffer, tail + 3, to - at)
+            put32(buffer, tail + 3, chunk_end - position)
             self.tail = tail + 7
-            self.refer(source, at, to)
+            self.refer(source, position, chunk_end)
             self.reserve(1)
             self.buffer[self.tail] = FRAME_END
             self.tail += 1
-            at = to
+            position = chunk_end
 
     def write_parts_0_10(self, number: int, parts: tuple[bytes, ...], frame_max: int) -> None:
         """Append a body as a body segment of AMQP 0-10, without copying it; it is not empty."""
         limit = frame_max - 12
         flags = 6  # Last segment, first frame.
         last = len(parts) - 1
-        for place in range(last + 1):
-            part = parts[place]
+        for index in range(last + 1):
+            part = parts[index]
             size = len(part)
-            at = 0
-            while at < size:
-                to = min(size, at + limit)
-                if place == last and to == size:
+            position = 0
+            while position < size:
+                chunk_end = min(size, position + limit)
+                if index == last and chunk_end == size:
                     flags |= 1  # Last frame.
                 self.reserve(12)
                 buffer = self.buffer
                 tail = self.tail
                 buffer[tail] = flags
                 buffer[tail + 1] = FRAME_BODY
-                put16(buffer, tail + 2, to - at + 12)
+                put16(buffer, tail + 2, chunk_end - position + 12)
                 buffer[tail + 4] = 0
                 buffer[tail + 5] = 1  # Track.
                 put16(buffer, tail + 6, number)
                 put32(buffer, tail + 8, 0)
                 self.tail = tail + 12
-                self.refer(part, at, to)
+                self.refer(part, position, chunk_end)
                 flags = 4
-                at = to
+                position = chunk_end
 
-    def refer(self, source: bytes, lo: int, hi: int) -> None:
-        """Append ``source[lo:hi]`` unchanged, without copying it."""
+    def refer(self, source: bytes, start: int, end: int) -> None:
+        """Append ``source[start:end]`` unchanged, without copying it."""
         self.seal()
-        self.put_in_chain(source, lo, hi, True)
+        self.put_in_chain(source, start, end, True)
 
-    def put_in_chain(self, source: bytes, lo: int, hi: int, last: bool) -> None:
+    def put_in_chain(self, source: bytes, start: int, end: int, last: bool) -> None:
         """Add bytes at the end or the front of the chain."""
         if self.chain is None:
             self.chain = deque()
         if last:
-            self.chain.append((source, lo, hi, -1))
+            self.chain.append((source, start, end, -1))
         else:
-            self.chain.appendleft((source, lo, hi, -1))
-        self.chained += hi - lo
-        self.pool.count(hi - lo)
+            self.chain.appendleft((source, start, end, -1))
+        self.chained += end - start
+        self.pool.count(end - start)
 
     def seal(self) -> None:
         """Move the buffer's output into the chain; a grown buffer returns to the pool."""
@@ -278,10 +283,10 @@ class Output:
     def front(self) -> tuple[bytes | bytearray, int, int]:
         """Return the next bytes to send: their source, start and end."""
         if self.chain:
-            source, lo, hi, number = self.chain[0]
+            source, start, end, number = self.chain[0]
             if number == -2:
                 return self.front_in_order(source)
-            return source, lo, hi
+            return source, start, end
         if self.feeds and self.tail == self.head:
             return self.take_from_feed()
         if self.buffer is None:
@@ -291,10 +296,10 @@ class Output:
     def gather(self) -> list[tuple[bytes | bytearray, int, int]]:
         """Return the chunks that can be sent together, each as from :meth:`front`."""
         gathered: list[tuple[bytes | bytearray, int, int]] = []
-        for source, lo, hi, number in self.chain or ():
+        for source, start, end, number in self.chain or ():
             if number == -2 or len(gathered) >= GATHERED_MAX:
                 break
-            gathered.append((source, lo, hi))
+            gathered.append((source, start, end))
         return gathered or [self.front()]
 
     def feed_from(self, feed: Feed) -> None:
@@ -355,11 +360,11 @@ class Output:
             self.chained -= size
             self.pool.count(-size)
             while True:
-                source, lo, hi, number = self.chain.popleft()
-                if lo + size < hi:
-                    self.chain.appendleft((source, lo + size, hi, number))
+                source, start, end, number = self.chain.popleft()
+                if start + size < end:
+                    self.chain.appendleft((source, start + size, end, number))
                     return
-                size -= hi - lo
+                size -= end - start
                 if not size:
                     break
             if not self.chain:
@@ -382,7 +387,7 @@ class Output:
         self.tail = 0
 
     def drop(self) -> None:
-        """Drop unsent output: the peer is gone."""
+        """Drop the unsent output, as the connection is lost."""
         dropped = [entry[0] for entry in self.chain or () if entry[3] == -2]
         dropped += self.feeds or ()
         self.chain = None
@@ -396,36 +401,36 @@ class Output:
 
     def cut_back(self, size: int) -> None:
         """Drop the output after the next ``size`` waiting bytes, except feeds."""
-        over = self.tail - self.head + self.chained - size
-        if over <= 0:
+        excess = self.tail - self.head + self.chained - size
+        if excess <= 0:
             return
-        more = min(over, self.tail - self.head)
-        self.tail -= more
-        over -= more
-        while over > 0 and self.chain:
-            source, lo, hi, number = self.chain.pop()
+        dropped_size = min(excess, self.tail - self.head)
+        self.tail -= dropped_size
+        excess -= dropped_size
+        while excess > 0 and self.chain:
+            source, start, end, number = self.chain.pop()
             if number == -2:
-                self.chain.append((source, lo, hi, number))
+                self.chain.append((source, start, end, number))
                 return
-            octets = hi - lo
-            if octets > over:  # A buffer that was sealed later.
-                self.chain.append((source, lo, hi - over, number))
-                octets = over
-            self.chained -= octets
-            self.pool.count(-octets)
-            over -= octets
+            chunk_size = end - start
+            if chunk_size > excess:  # The chunk is a buffer that was sealed after the mark.
+                self.chain.append((source, start, end - excess, number))
+                chunk_size = excess
+            self.chained -= chunk_size
+            self.pool.count(-chunk_size)
+            excess -= chunk_size
         if not self.chain:
             self.chain = None
             if self.head == self.tail:
                 self.release()
 
     def data_to_send(self) -> bytes:
-        """Return and forget all that waits: for an owner that does its own sending."""
-        pieces = []
+        """Return and remove all output, for an owner that sends it itself."""
+        chunks = []
         while self.pending():
-            source, lo, hi = self.front()
-            pieces.append(bytes(source[lo:hi]))
-            self.advance(hi - lo)
+            source, start, end = self.front()
+            chunks.append(bytes(source[start:end]))
+            self.advance(end - start)
             self.pool.finish()
         self.dirty = False
-        return b"".join(pieces)
+        return b"".join(chunks)

@@ -352,7 +352,7 @@ class Codec:
         return decode
 
     def _plan_code(self, number: int, control: bool) -> AssemblyDecoder | None:
-        """Plan a control or a command by its code; None when there is no such one."""
+        """Plan a control or a command by its code; None if it does not exist."""
         row = self._rows.get(number)
         return self._plan_assembly(row) if row and row.control is control else None
 

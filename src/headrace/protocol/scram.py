@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 ITERATIONS = 65536  # Of new keys: some 20 ms for a client, and for each guess of a thief.
 ITERATIONS_MIN = 4096  # RFC 7677.
-ITERATIONS_MAX = 4_000_000  # What our client computes for a server that asks: seconds, not hours.
+ITERATIONS_MAX = 4_000_000  # The most that a client computes for a server: some seconds.
 SALT_SIZE = 16
 KEY_SIZE = 32
 NONCE_SIZE = 18  # Octets of randomness, 24 characters.
@@ -231,7 +231,7 @@ class Client:
         prepare(password)
         self.first = b"n,," + self._bare
         self._signature = b""
-        self.done = False  # The server has proved that it knows us.
+        self.done = False  # True once the server has proved that it has the keys.
 
     def answer(self, challenge: bytes) -> bytes:
         """Return the answer to a challenge: the proof, then nothing.

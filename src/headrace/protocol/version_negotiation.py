@@ -26,7 +26,7 @@ NUMBERS: dict[Version, tuple[int, int, int]] = {
 
 HTTP = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"CONN", b"PATC", b"TRAC", b"PRI ")
 TLS_RECORD = b"\x16\x03"  # A handshake of SSL 3 or any TLS.
-SHOWN_BYTES = 16  # Of a peer with another protocol, in the log.
+SHOWN_BYTES = 16  # The logged bytes of a peer with another protocol.
 
 
 # Keeps 0-9-1/connection.start#01, 0-9-1/connection.start#02, 0-9/connection.start#protocol-name,

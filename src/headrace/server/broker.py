@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One broker: makes stores, virtual hosts, gateways and listeners, and runs their timers.
+"""The broker: makes stores, virtual hosts, gateways and listeners, and runs their timers.
 
-Everything runs on one event loop. A turn reads sockets, runs the model, hands the journals' groups
-to their writer threads, and sends once on each connection with pending output.
+A broker runs on one event loop. A turn of the loop reads sockets, runs the model, hands the records
+of the journals to their writer threads, and sends once on each connection with pending output.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from headrace.server.observe.alarms import ALARM_S, Alarms
 from headrace.server.observe.audit_file import audit_file
 from headrace.server.observe.audit_log import AuditLog
 from headrace.server.observe.loop_delay import LoopDelay
-from headrace.server.plug_ins import serve_beside
+from headrace.server.plug_ins import start_agents
 from headrace.server.relay.processes import RelayError, RelayProcesses
 from headrace.server.reload import Reloadable, ReloadResult, reload
 from headrace.server.vhosts import VirtualHosts
@@ -73,14 +73,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DEFERRED_S = 0.25  # How often deferred timers are checked.
-LEASE_TICK_S = 0.25  # How often the lease of a broker of a cluster is checked.
-STOP_S = 1.0  # The longest time for clients to answer the close when the broker stops.
-REFUSALS = (AccountError, StoreError)  # Of a data directory.
+DEFERRED_S = 0.25  # The interval of checks while the timers are deferred.
+LEASE_TICK_S = 0.25  # The interval of checks of a broker's lease in its cluster.
+STOP_S = 1.0  # The maximum time for clients to answer the close when the broker stops.
+DATA_ERRORS = (AccountError, StoreError)  # The errors of a data directory that cannot be used.
 
 
 class Broker:
-    """A broker with its listeners. ``start`` and ``stop`` run on the loop that serves it."""
+    """A broker with its listeners. ``start`` and ``stop`` run on the loop that serves them."""
 
     def __init__(
         self,
@@ -90,15 +90,15 @@ class Broker:
         logs: Logs | None = None,
         on_failure: Callable[[str], None] = log.critical,
     ) -> None:
-        """Keep the settings.
+        """Keep the settings; :meth:`start` opens the data directory and the ports.
 
         Args:
-            settings: those of the start.
-            read_settings: reads them again from their source, for :meth:`reload`.
-            logs: the log of the process, if this is its broker.
+            settings: the settings to start with.
+            read_settings: reads the settings again from their source, for :meth:`reload`.
+            logs: the log of the process; None for a broker that shares its process.
             on_failure: called with the reason when the broker can no longer serve and should stop.
         """
-        self._first_settings = settings
+        self._initial_settings = settings
         self._on_failure = on_failure
         self.read_settings = read_settings
         self.logs = logs
@@ -112,14 +112,14 @@ class Broker:
         self.transports: set[Transport] = set()
         self.ports = Ports(self.make_listener)
         self.timer: asyncio.TimerHandle | None = None
-        self.chores: list[asyncio.Task[None]] = []
+        self.periodic_tasks: list[asyncio.Task[None]] = []
         self.loop_delay = LoopDelay()
-        # With the setting cluster; node and relays once it has started.
+        # The objects of a broker of a cluster; ``node`` and ``relays`` exist once it has started.
         self.joined: Joined | None = None
         self.node: ClusterNode | None = None
         self.relays: Relays | None = None
-        self.relay_processes: RelayProcesses | None = None  # With the setting relays.
-        # Created by start(), in this order:
+        self.relay_processes: RelayProcesses | None = None  # None without the setting relays.
+        # ``start`` creates the following objects, in this order.
         self.storage: Storage | None = None
         self.login: LoginService | None = None
         self.access: Access | None = None
@@ -144,12 +144,12 @@ class Broker:
 
     @property
     def settings(self) -> Settings:
-        """The settings that apply now."""
-        return self._first_settings if self.storage is None else self.storage.settings
+        """The settings in effect, with the changes of reloads."""
+        return self._initial_settings if self.storage is None else self.storage.settings
 
     @property
     def addresses(self) -> dict[str, str]:
-        """The addresses it listens on, by protocol."""
+        """The addresses that the broker listens on, by protocol."""
         return self.ports.addresses
 
     @property
@@ -174,12 +174,12 @@ class Broker:
         except OSError as error:
             reason = error.strerror or str(error)
             raise StartError(f"data directory {settings.data}: {reason}") from error
-        except REFUSALS as error:
+        except DATA_ERRORS as error:
             raise StartError(str(error)) from error
         try:
             self.audit.use(audit_file(settings))
             self.open_login(self.storage)
-            managed = self.build()
+            managed = self.build_managed()
             assert self.hosts is not None
             if joined is None:
                 for name, number in managed.access.snapshot.vhosts.items():
@@ -190,7 +190,7 @@ class Broker:
             await self.open_management(managed)
             if joined is not None:
                 await self.start_node(joined, managed)
-        except REFUSALS as error:
+        except DATA_ERRORS as error:
             await self.stop()
             raise StartError(str(error)) from error
         except RelayError as error:
@@ -202,7 +202,7 @@ class Broker:
         except BaseException:
             await self.stop()
             raise
-        self.chores += [
+        self.periodic_tasks += [
             asyncio.create_task(self.run_every(TICK_S, self.tick)),
             asyncio.create_task(self.run_every(ALARM_S, self.check_alarms)),
             asyncio.create_task(self.run_every(TICK_S, self.audit.write_summaries)),
@@ -216,7 +216,7 @@ class Broker:
                 "broker.started", pid=os.getpid(), version=__version__, listens=self.addresses
             )
         if self.logs is not None:
-            self.logs.facts = self.facts_of
+            self.logs.facts = self.connection_fields
         return self.addresses
 
     async def join_cluster(self) -> Joined | None:
@@ -236,10 +236,10 @@ class Broker:
             raise StartError(str(error)) from None
 
     async def open_storage(self, settings: Settings, joined: Joined | None) -> Storage:
-        """Open the data directory, as one of the cluster if there is one.
+        """Open the data directory; in a cluster, with the definitions of the cluster's database.
 
         Raises:
-            StoreError, AccountError, OSError: it cannot be used.
+            StoreError, AccountError, OSError: the directory or the database cannot be used.
         """
         if joined is None:
             return Storage(settings, self.counters)
@@ -249,7 +249,10 @@ class Broker:
         return await asyncio.to_thread(Storage, settings, self.counters, shared)
 
     def make_poster(self) -> Callable[[Callable[[], None]], None]:
-        """Return a caller of functions on this loop, from any thread, that then ends the turn."""
+        """Return a function by which any thread calls a function on this loop.
+
+        A turn follows each call, as the call may have output.
+        """
         loop = asyncio.get_running_loop()
 
         def run(call: Callable[[], None]) -> None:
@@ -264,7 +267,7 @@ class Broker:
         return post
 
     async def start_node(self, joined: Joined, managed: ManagedBroker) -> None:
-        """Serve virtual hosts of the cluster, once the ports are open."""
+        """Start the broker's part in the cluster, once the ports are open."""
         from headrace.server.cluster.node import ClusterNode
 
         assert self.hosts is not None
@@ -311,7 +314,9 @@ class Broker:
             joined.members.port = listener.address[1]
             await asyncio.to_thread(joined.members.join)
         await self.node.start(self.hosts, lambda: managed.access.snapshot.vhosts)
-        self.chores.append(asyncio.create_task(self.run_every(LEASE_TICK_S, self.node.tick)))
+        self.periodic_tasks.append(
+            asyncio.create_task(self.run_every(LEASE_TICK_S, self.node.tick))
+        )
 
     def open_login(self, storage: Storage) -> None:
         """Make the service that checks logins.
@@ -341,8 +346,8 @@ class Broker:
         assert self.reactor is not None
         self.reactor.turn()
 
-    def build(self) -> ManagedBroker:
-        """Make the parts that all connections share, and the parts that run them."""
+    def build_managed(self) -> ManagedBroker:
+        """Make the objects that all connections share, and those that operators manage."""
         settings, storage, login = self.settings, self.storage, self.login
         assert storage is not None
         assert login is not None
@@ -373,7 +378,7 @@ class Broker:
             transports=self.transports,
             on_synced=self.on_synced,
             on_staging_work=self.on_staging_work,
-            serve_beside=lambda vhost: serve_beside(managed, vhost),
+            start_agents=lambda vhost: start_agents(managed, vhost),
         )
         self.accounts = AccountChanges(
             login.access,
@@ -412,7 +417,7 @@ class Broker:
         return managed
 
     def make_context(self, settings: Settings, storage: Storage, login: LoginService) -> V0xContext:
-        """Return the context of the connections of all versions."""
+        """Make the context of the connections of all versions."""
         context = V0xContext(
             SERVED,
             access=login.access,
@@ -442,7 +447,7 @@ class Broker:
         return context
 
     def make_context_0_10(self, settings: Settings, context: V0xContext) -> Context010:
-        """Return the further context of the connections of 0-10."""
+        """Make the further context of the connections of 0-10."""
         shared_0_10 = Context010(
             context,
             SERVED_0_10,
@@ -455,7 +460,7 @@ class Broker:
         return shared_0_10
 
     def make_tickets(self, storage: Storage, login: LoginService) -> Tickets:
-        """Make the tickets of operators, which a data directory keeps."""
+        """Make the registry of operators' tickets, which a data directory keeps over restarts."""
         data = storage.data
         return Tickets(
             login.access,
@@ -470,10 +475,10 @@ class Broker:
         return limits_of_user(self.access.snapshot.parameters, user)
 
     async def start_relays(self) -> None:
-        """Start the relay processes that the settings ask for.
+        """Start as many relay processes as the setting relays requests.
 
         Raises:
-            RelayError: they do not start.
+            RelayError: a process does not start.
         """
         assert self.reactor is not None
         if self.settings.relays:
@@ -482,7 +487,7 @@ class Broker:
             await self.relay_processes.start()
 
     def renew_relays(self) -> None:
-        """Have the relay processes read the files of TLS."""
+        """Make the relay processes read the files of TLS."""
         if self.relay_processes is not None and self.settings.tls_port is not None:
             self.relay_processes.use_files(self.settings)
 
@@ -500,7 +505,7 @@ class Broker:
             raise StartError(str(error)) from error
 
     def make_listener(self, settings: Settings, tls: ssl.SSLContext | None) -> Listener:
-        """Return the listener of one port, which is not open yet."""
+        """Make the listener of one port; the caller opens it."""
         assert self.context is not None
         assert self.reactor is not None
         assert self.login is not None
@@ -520,7 +525,7 @@ class Broker:
         )
 
     async def open_management(self, managed: ManagedBroker) -> None:
-        """Open the management socket, unless the settings switch it off.
+        """Open the management socket, unless the setting management_socket disables it.
 
         Raises:
             SocketError: the socket cannot be opened.
@@ -534,10 +539,11 @@ class Broker:
     # --- Settings that change -------------------------------------------------------------------
 
     def reload(self) -> ReloadResult | None:
-        """Read the settings again and apply them; None when they have no source.
+        """Read the settings again and apply them; return None if they have no source.
 
         Raises:
-            SettingError, LogError, StartError, TlsError: a setting cannot be used; nothing changed.
+            SettingError, LogError, StartError, TlsError: a setting cannot be used. The broker keeps
+                its settings.
         """
         if self.read_settings is None:
             return None
@@ -554,7 +560,7 @@ class Broker:
                 )
             raise
         if not result["certificates"]:
-            self.renew_relays()  # There may be a port for TLS now.
+            self.renew_relays()  # The reload may have opened the port for TLS.
         names = ", ".join(change["name"] for change in result["changed"]) or "nothing"
         log.warning("reloaded; changed: %s", names)
         if result["restart"]:
@@ -562,7 +568,7 @@ class Broker:
         return result
 
     def reloadable(self) -> Reloadable:
-        """Return the parts that changed settings act on."""
+        """Return the objects that changed settings act on."""
         assert self.managed is not None
         assert self.hosts is not None
         assert self.login is not None
@@ -584,7 +590,7 @@ class Broker:
         )
 
     def renew_certificates(self, tls: ssl.SSLContext) -> None:
-        """Use other certificates for new connections, and close those whose own is revoked."""
+        """Use ``tls`` for new connections; close connections whose certificate is revoked."""
         for listener in self.ports.listeners.values():
             if listener.tls is not None:
                 listener.tls = tls
@@ -594,8 +600,8 @@ class Broker:
         if self.audit.active:
             self.audit.record("certificates.reloaded")
 
-    def facts_of(self, number: int) -> dict[str, str]:
-        """Return the facts of a connection that log lines have."""
+    def connection_fields(self, number: int) -> dict[str, str]:
+        """Return the fields that log lines have for a connection: user, vhost and peer."""
         connection = None if self.context is None else self.context.connections.get(number)
         if connection is None:
             return {}
@@ -612,20 +618,20 @@ class Broker:
     # --- Timers -------------------------------------------------------------------------------
 
     async def run_every(
-        self, interval_s: float, chore: Callable[[], Awaitable[None]] | Callable[[], None]
+        self, interval_s: float, task: Callable[[], Awaitable[None]] | Callable[[], None]
     ) -> None:
-        """Run a chore again and again; log its failures."""
+        """Run a task every ``interval_s`` seconds; log its failures."""
         while True:
             await asyncio.sleep(interval_s)
             try:
-                awaitable = chore()
+                awaitable = task()
                 if awaitable is not None:
                     await awaitable
             except Exception:
-                log.exception("a regular chore failed")
+                log.exception("a periodic task failed")
 
     def tick(self) -> None:
-        """Run the timeouts of connections, logins, sessions and stores."""
+        """Check the timeouts of connections, logins, sessions and stores."""
         managed, login = self.managed, self.login
         assert managed is not None
         assert login is not None
@@ -647,31 +653,31 @@ class Broker:
         self.memory_return.update(self.counters.memory_used)
 
     def wake_at(self, when_ms: int) -> None:
-        """Run the scheduler at a time, which is earlier than its timer."""
+        """Run the scheduler at a time that is earlier than its timer's."""
         delay_s = max(0, when_ms - clock_ms()) / 1000
         if self.timer is not None:
             self.timer.cancel()
         self.timer = asyncio.get_running_loop().call_later(delay_s, self.run_scheduler)
 
     def run_scheduler(self) -> None:
-        """Expire messages and queues that are due."""
+        """Run the scheduler's calls that are due, such as the expiry of messages and queues."""
         self.timer = None
         if self.defers_timers():
             loop = asyncio.get_running_loop()
             self.timer = loop.call_later(DEFERRED_S, self.run_scheduler)
             return
         self.counters.now_ms = clock_ms()
-        following = self.scheduler.run(self.counters.now_ms)
-        if following and self.timer is None:
-            self.wake_at(following)
+        next_ms = self.scheduler.run(self.counters.now_ms)
+        if next_ms and self.timer is None:
+            self.wake_at(next_ms)
         self.turn()
 
     def defers_timers(self) -> bool:
-        """Return True while a virtual host is frozen: timers would change what its clients see."""
+        """Return True while a virtual host is frozen: a timer would change its state."""
         return self.freezer is not None and self.freezer.defers_timers()
 
     def on_synced(self, name: str) -> None:
-        """Confirm the changes that the store of a virtual host has synced."""
+        """Send the confirms of records that the store of a virtual host has synced."""
         managed = self.managed
         assert managed is not None
         reactor = managed.reactor
@@ -683,13 +689,13 @@ class Broker:
             reactor.flush_held()
 
     def on_staging_work(self, staging: Staging) -> None:
-        """Continue after the thread of a staging has finished some work."""
+        """Handle the work that the thread of a staging directory has finished."""
         self.counters.now_ms = clock_ms()
         staging.woken()
         self.turn()
 
     def check_alarms(self) -> None:
-        """Block publishers while memory or disk run out, and unblock them afterwards."""
+        """Block or unblock publishers by the memory and the disk space that are free."""
         assert self.alarms is not None
         self.alarms.check()
         self.alarms.read_once()
@@ -702,8 +708,8 @@ class Broker:
             listener.close()
         if self.management is not None:
             await self.management.close()
-        for chore in self.chores:
-            chore.cancel()
+        for task in self.periodic_tasks:
+            task.cancel()
         if self.timer is not None:
             self.timer.cancel()
         if self.relays is not None:
@@ -734,7 +740,7 @@ class Broker:
             if self.node is not None:
                 await self.node.stop()
                 self.node = None
-            self._first_settings = self.storage.settings
+            self._initial_settings = self.storage.settings
             self.storage = None
         if self.joined is not None:
             await asyncio.to_thread(self.joined.members.close)
@@ -744,7 +750,7 @@ class Broker:
         """Close all connections; give their clients ``STOP_S`` to answer."""
         for transport in list(self.transports):
             if transport.handshake_ticks and not transport.closing:
-                transport.abort()  # Not open yet: a close cannot be sent.
+                transport.abort()  # The connection is not open, so it cannot be closed by a method.
                 continue
             transport.connection.close_for_shutdown()
             transport.close_soon()

@@ -21,6 +21,6 @@ if TYPE_CHECKING:
 SERVED: tuple[Callable[[ManagedBroker, VirtualHost], Agent | None], ...] = (agent.serve,)
 
 
-def serve_beside(broker: ManagedBroker, vhost: VirtualHost) -> list[Agent]:
+def start_agents(broker: ManagedBroker, vhost: VirtualHost) -> list[Agent]:
     """Start the plug-ins of a virtual host; return what closes them."""
     return [served for serve in SERVED if (served := serve(broker, vhost)) is not None]

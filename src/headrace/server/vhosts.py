@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual hosts of a broker: started from their stores, and stopped."""
+"""The virtual hosts of a broker: their start from the stores, and their stop."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from headrace.store.disk import Disk
     from headrace.store.file_bodies.staging import Staging
 
-CONFIRM_S = 5.0  # The longest time for the disk until the last confirms can be sent.
-POLL_S = 0.01
+CONFIRM_S = 5.0  # The maximum wait for the disk before the last confirms.
+POLL_S = 0.01  # The interval at which that wait checks the store.
 
 
 class Agent(Protocol):
-    """Serves one virtual host beside its clients, as a plug-in does."""
+    """A plug-in that serves one virtual host."""
 
     def close(self) -> None:
-        """End with the virtual host."""
+        """Stop serving: the virtual host stops."""
 
 
 class VirtualHosts:
-    """Starts and stops virtual hosts, and keeps ``vhosts`` up to date."""
+    """Starts and stops virtual hosts; ``vhosts`` has those that run."""
 
     def __init__(
         self,
@@ -56,12 +56,15 @@ class VirtualHosts:
         transports: Collection[Transport],
         on_synced: Callable[[str], None],
         on_staging_work: Callable[[Staging], None],
-        serve_beside: Callable[[VirtualHost], list[Agent]],
+        start_agents: Callable[[VirtualHost], list[Agent]],
     ) -> None:
-        """``vhosts``, by name, belongs to this object. ``on_synced`` is called with the name
-        of a virtual host whose store has synced, ``on_staging_work`` with a staging whose thread
-        has finished some work, ``serve_beside`` with a recovered virtual host: it starts the
-        plug-ins.
+        """Start with no virtual host.
+
+        Args:
+            vhosts: the running virtual hosts by name, which only this object changes.
+            on_synced: called with the name of a virtual host whose store has synced.
+            on_staging_work: called with a staging directory whose thread has finished some work.
+            start_agents: starts the plug-ins of a recovered virtual host.
         """
         self.vhosts = vhosts
         self._context = context
@@ -73,9 +76,9 @@ class VirtualHosts:
         self._transports = transports
         self._on_synced = on_synced
         self._on_staging_work = on_staging_work
-        self._serve_beside = serve_beside
+        self._start_agents = start_agents
         self._event_publisher: RabbitEventPublisher | None = None
-        self._agents: dict[str, list[Agent]] = {}  # By virtual host.
+        self._agents: dict[str, list[Agent]] = {}  # The plug-ins by virtual host.
 
     def add(self, name: str, number: int, disk: Disk | None = None) -> None:
         """Start a virtual host from its store.
@@ -113,9 +116,9 @@ class VirtualHosts:
         self.vhosts[name] = vhost
         Coordinator(context, vhost)
         Pipeline(context, vhost)
-        self._agents[name] = self._serve_beside(vhost)
+        self._agents[name] = self._start_agents(vhost)
         reactor.stores.append(store)
-        reactor.lines.append(context.pending_confirms(name))
+        reactor.confirm_queues.append(context.pending_confirms(name))
         store.notify = partial(self._on_synced, name)
         if store.wake_fd >= 0:
             reactor.loop.add_reader(store.wake_fd, store.woken)
@@ -123,7 +126,7 @@ class VirtualHosts:
     def drop(self, name: str) -> None:
         """Stop a virtual host: close its connections, delete its queues and its files."""
         context, storage = self._context, self._storage
-        vhost = self._end(name, f"vhost '{name}' was deleted")
+        vhost = self._stop_serving(name, f"vhost '{name}' was deleted")
         vhost.jobs.close()
         vhost.branches.close()
         for queue in list(vhost.queues.values()):
@@ -139,8 +142,8 @@ class VirtualHosts:
         self._storage.abandon(name)
 
     def leave(self, name: str, reason: str) -> None:
-        """Stop a virtual host that another broker may serve already; nothing more is written."""
-        vhost = self._end(name, reason)
+        """Stop a virtual host without writing to its files, as another broker may serve it."""
+        vhost = self._stop_serving(name, reason)
         vhost.jobs.close()
         vhost.branches.close()
         self._hand_over_tallies(vhost)
@@ -148,20 +151,24 @@ class VirtualHosts:
         self._reactor.turn()
 
     async def hand_over(self, name: str, reason: str) -> None:
-        """Stop a virtual host for another broker: confirm published messages, then close it."""
+        """Stop a virtual host, so that another broker can serve it.
+
+        Its connections are closed once the messages published so far are confirmed, or after
+        ``CONFIRM_S``.
+        """
         storage = self._storage
         vhost, store = self.vhosts[name], storage.stores[name]
         for transport in self._transports_of(vhost):
             transport.hold()
         self._reactor.turn()
         loop = self._reactor.loop
-        until = loop.time() + CONFIRM_S
+        deadline = loop.time() + CONFIRM_S
         appended = store.appended
-        while store.durable and store.synced < appended and loop.time() < until:  # noqa: ASYNC110
+        while store.durable and store.synced < appended and loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(POLL_S)
         if self.vhosts.get(name) is not vhost:
-            return  # Lost meanwhile.
-        self._end(name, reason)
+            return  # The virtual host was stopped during the wait.
+        self._stop_serving(name, reason)
         storage.store_redelivered([vhost])
         self._hand_over_tallies(vhost)
         storage.close_store(name)
@@ -175,15 +182,15 @@ class VirtualHosts:
         counters.queues_ended.add(vhost.queues_ended)
 
     def _transports_of(self, vhost: VirtualHost) -> list[Transport]:
-        """Return the connections to a virtual host that are not being closed."""
+        """Return the transports of the open connections to a virtual host."""
         return [
             transport
             for transport in self._transports
             if transport.connection.vhost is vhost and not transport.closing
         ]
 
-    def _end(self, name: str, reason: str) -> VirtualHost:
-        """Take a virtual host out of service, and close its connections."""
+    def _stop_serving(self, name: str, reason: str) -> VirtualHost:
+        """Stop serving a virtual host: close its plug-ins and connections."""
         context, storage, reactor = self._context, self._storage, self._reactor
         vhost = self.vhosts.pop(name)
         if self._event_publisher is not None and self._event_publisher.vhost is vhost:
@@ -196,7 +203,7 @@ class VirtualHosts:
             transport.connection.close_without_answers()
         self._shared_0_10.drop_vhost(vhost)
         vhost.delete_ownerless()
-        reactor.lines.remove(context.confirms_by_vhost.pop(name))
+        reactor.confirm_queues.remove(context.confirms_by_vhost.pop(name))
         store = storage.stores[name]
         reactor.stores.remove(store)
         if store.wake_fd >= 0:
@@ -216,7 +223,7 @@ class VirtualHosts:
         )
 
     def stamps(self) -> Stamps | None:
-        """Return the headers that the settings have written into messages; None for none."""
+        """Return the headers that the settings add to messages; None for none."""
         settings = self._storage.settings
         stamps = Stamps(
             node_name(), settings.stamp_timestamp, settings.stamp_node, settings.stamp_sent_time
@@ -224,11 +231,11 @@ class VirtualHosts:
         return stamps or None
 
     def trace(self, vhost: VirtualHost) -> None:
-        """Start copying the published and delivered messages of a virtual host."""
+        """Start the trace of a virtual host: copies of its published and delivered messages."""
         vhost.trace(node_name(), self._user_and_name)
 
     def _user_and_name(self, number: int) -> tuple[str, str]:
-        """Return the user and the name of a connection; empty where unknown."""
+        """Return the user and the name of a connection; "" for what is unknown."""
         connection = self._context.connections.get(number)
         user = None if connection is None else connection.user
         return "" if user is None else user.name, self._context.connection_events.names.get(

@@ -43,8 +43,8 @@ def test_a_number_of_32_bits_names_its_delivery_until_it_is_taken(start: int, se
             assert unsettled.take_first(last) is None
         assert unsettled.count == len(known)
         assert unsettled.entries(number) == list(known.items())
-        assert sorted(map(id, unsettled.all())) == sorted(map(id, known.values()))
-        assert unsettled.slots() >= len(known)
+        assert sorted(map(id, unsettled.messages())) == sorted(map(id, known.values()))
+        assert unsettled.slot_count() >= len(known)
 
 
 def test_the_head_is_taken_in_order() -> None:
@@ -68,8 +68,8 @@ def test_one_that_is_never_settled_is_left_behind() -> None:
     for number in range(2, 3 * RING_SLACK):
         unsettled.add(number, message())
         assert unsettled.take(number) is not None
-    assert unsettled.behind == {1: first}
-    assert unsettled.numbers_behind(0, 5) == [1]
+    assert unsettled.spilled == {1: first}
+    assert unsettled.spilled_numbers(0, 5) == [1]
     assert unsettled.find(1) is first
     assert unsettled.take(1) is first
     assert unsettled.count == 0
@@ -89,7 +89,7 @@ def test_a_delivery_put_behind_is_listed_first() -> None:
     unsettled = Unsettled(32)
     unsettled.add(9, message())
     acquired = message()
-    unsettled.put_behind(4, acquired)
+    unsettled.add_spilled(4, acquired)
     assert [number for number, _ in unsettled.entries(9)] == [4, 9]
     assert unsettled.take(4) is acquired
     unsettled.clear()
@@ -101,12 +101,12 @@ def test_a_delivery_put_behind_is_listed_first() -> None:
 def test_the_numbers_behind_are_those_of_a_range(start: int) -> None:
     unsettled = Unsettled(32)
     for place in range(40, -1, -2):
-        unsettled.put_behind((start + place) & MASK_32, message())
+        unsettled.add_spilled((start + place) & MASK_32, message())
     for first in range(41):
         for last in range(first, 41):
             expected = [(start + n) & MASK_32 for n in range(first, last + 1) if n % 2 == 0]
             ends = [(start + n) & MASK_32 for n in (first, last)]
-            assert unsettled.numbers_behind(*ends) == expected
+            assert unsettled.spilled_numbers(*ends) == expected
 
 
 def test_the_deliveries_of_one_consumer() -> None:

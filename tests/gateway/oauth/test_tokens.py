@@ -33,7 +33,7 @@ from headrace.gateway.security.access import Access
 from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 from headrace.gateway.security.throttle import Throttle
 from headrace.server.config.settings import Settings
-from headrace.server.login.jwks import SIZE_MAX, discoverer, loader
+from headrace.server.login.jwks import SIZE_MAX, make_discovery_loader, make_loader
 from headrace.server.login.token_issuers import KeyRing, TrustedIssuers, TrustError
 from headrace.store.catalog.users import UserDirectory
 from support.certificates_and_tokens import EVERYTHING, RESOURCE, Certificates, Issuer
@@ -548,7 +548,7 @@ def test_keys_come_from_an_address_that_is_verified(site: tuple[str, Certificate
 
     def fetch(path: str, ca: Path | None = certificates.ca) -> bytes:
         async def load() -> bytes:
-            return await loader(address.replace("localhost", "localhost") + path, ca)()
+            return await make_loader(address.replace("localhost", "localhost") + path, ca)()
 
         return asyncio.run(load())
 
@@ -569,7 +569,7 @@ def test_keys_are_found_where_their_issuer_says(site: tuple[str, Certificates]) 
 
     def discover(name: str) -> bytes:
         async def load() -> bytes:
-            return await discoverer(f"{address}/{name}", certificates.ca)()
+            return await make_discovery_loader(f"{address}/{name}", certificates.ca)()
 
         return asyncio.run(load())
 
@@ -586,18 +586,18 @@ def test_keys_are_found_where_their_issuer_says(site: tuple[str, Certificates]) 
 
 
 async def fetch_from(address: str, ca: Path) -> bytes:
-    return await loader(address, ca)()
+    return await make_loader(address, ca)()
 
 
 @pytest.mark.parametrize("source", ["http://a/keys", "ftp://a", "https://", "https://u@h/k"])
 def test_keys_do_not_come_from_elsewhere(source: str) -> None:
     with pytest.raises(ValueError, match="https address"):
-        loader(source)
+        make_loader(source)
 
 
 def test_keys_come_from_a_file(tmp_path: Path, issuer: Issuer) -> None:
     async def load(path: Path) -> bytes:
-        return await loader(str(path))()
+        return await make_loader(str(path))()
 
     assert len(read_set(asyncio.run(load(issuer.write(tmp_path / "keys.json"))))) == 1
     (tmp_path / "large").write_bytes(b" " * (SIZE_MAX + 1))

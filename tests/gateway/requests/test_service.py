@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.messages.pending_confirms import PendingConfirms
 from headrace.gateway.requests.pipeline import HANDLERS, Pipeline
-from headrace.gateway.requests.requests import REQUESTS_MAX, RequestCall, Service, Steps
+from headrace.gateway.requests.requests import REQUESTS_MAX, RequestCall, RequestService, Steps
 from headrace.gateway.requests.transactions import QUEUE, Coordinator
 from headrace.gateway.security.audit import SILENT
 from headrace.model.counters import Counters
@@ -163,7 +163,7 @@ def test_long_work_lets_others_go_on() -> None:
         raise ZeroDivisionError
 
     handlers: dict[str, Any] = {"count": count, "crash": crash, "now": lambda call: {"now": True}}
-    Service(broker.context, broker.vhost, "amq.test", handlers, bytes_max=1000)
+    RequestService(broker.context, broker.vhost, "amq.test", handlers, bytes_max=1000)
     scheduler = broker.vhost.scheduler
     for request in (
         {"do": "count", "to": 3},
@@ -227,7 +227,7 @@ def test_a_large_request_comes_in_several_frames() -> None:
     handlers: dict[str, Any] = {
         "tell": lambda call: seen.append(call.text("what", bytes_max=5000)) or {}
     }
-    Service(broker.context, broker.vhost, "amq.test", handlers, bytes_max=10_000)
+    RequestService(broker.context, broker.vhost, "amq.test", handlers, bytes_max=10_000)
     body = json.dumps({"do": "tell", "what": "y" * 4000}).encode()
     properties = BasicProperties(reply_to="answers")
     header = encode_content_header(V0_9_1, 60, len(body), properties)

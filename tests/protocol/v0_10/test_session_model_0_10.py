@@ -207,7 +207,7 @@ class SessionMachine(RuleBasedStateMachine):
     @invariant()
     def both_agree_on_what_is_done(self) -> None:
         for sender, receiver in ((self.session, self.there), (self.there, self.session)):
-            if receiver.received.known:
+            if receiver.received.has_state:
                 assert sender.sent.completed.low <= sender.sent.completed.unwrap(
                     receiver.next_in & MASK
                 )

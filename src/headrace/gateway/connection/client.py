@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Client(ClientConnection, Protocol):
     """A connection."""
 
-    user: Any  # As in headrace.protocol.endpoint; None before the login.
+    user: Any  # The type is as in headrace.protocol.endpoint; None before the login.
     vhost: Any  # None before connection.open.
     transport: Any
     current: int  # Number of the method that is handled.

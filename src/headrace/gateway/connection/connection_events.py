@@ -12,28 +12,28 @@ if TYPE_CHECKING:
     from headrace.model.events import Events
 
 
-TICKS_PER_S = 2  # Of the transports' timeouts.
+TICKS_PER_S = 2  # The ticks of a transport in one second.
 
-MAPPED = "::ffff:"
+MAPPED = "::ffff:"  # The prefix of an IPv4-mapped IPv6 address.
 
 
 class ConnectionEvents:
-    """Emits the events of one broker's connections and channels: opened, closed.
+    """Emits an event for each opening and closing of a connection or channel.
 
-    A closed event is emitted once, and only after an opened one.
+    The event of a closing is emitted once, and only if the opening had an event.
     """
 
     def __init__(self, events: Events) -> None:
         self.events = events
-        self.names: dict[int, str] = {}  # Of open connections, by number.
-        self._channels: dict[int, set[int]] = {}  # Their open channels.
+        self.names: dict[int, str] = {}  # The names of open connections, by number.
+        self._channels: dict[int, set[int]] = {}  # The open channels of these connections.
 
     def connection_opened(
         self, connection: Client, version: str, frame_max: int, channel_max: int
     ) -> None:
-        """A client has opened its virtual host; ``version`` is as ``0-9-1``.
+        """Report that a client has opened its virtual host.
 
-        ``frame_max`` and ``channel_max`` are what the broker offers.
+        ``version`` is such as ``0-9-1``; ``frame_max`` and ``channel_max`` are the broker's offers.
         """
         number = connection.number
         peer, own = addresses(connection.transport)
@@ -66,7 +66,7 @@ class ConnectionEvents:
             )
 
     def connection_closed(self, connection: Client) -> None:
-        """A connection has ended, and with it all its channels."""
+        """Report the end of a connection and of all its channels."""
         number = connection.number
         for channel in self._channels.pop(number, ()):
             self._channel_closed(connection, channel)
@@ -85,7 +85,7 @@ class ConnectionEvents:
             )
 
     def channel_opened(self, connection: Client, channel: int) -> None:
-        """A channel is open, or a session attached to it."""
+        """Report that a channel is open, or that a session is attached to it."""
         channels = self._channels.get(connection.number)
         if channels is None or channel in channels:
             return
@@ -105,7 +105,7 @@ class ConnectionEvents:
             )
 
     def channel_closed(self, connection: Client, channel: int) -> None:
-        """A channel is closed, or its session is no longer attached to it."""
+        """Report that a channel is closed, or that its session is detached."""
         channels = self._channels.get(connection.number)
         if channels is not None and channel in channels:
             channels.discard(channel)

@@ -33,11 +33,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# The errors that count as refusals: of a method, and of connection.open.
 REFUSALS = (ReplyCode.ACCESS_REFUSED, ReplyCode.RESOURCE_LOCKED)
 REFUSALS_TO_OPEN = (ReplyCode.NOT_ALLOWED, ReplyCode.INVALID_PATH)
 
-DECLARES = (EXCHANGE_DECLARE, QUEUE_DECLARE)  # Only a passive one fails with not-found.
-# Methods that change definitions or drop messages: each is answered once the change is durable.
+DECLARES = (EXCHANGE_DECLARE, QUEUE_DECLARE)  # Only a passive declare fails with not-found.
+# Methods that change definitions or drop messages; the answer waits until the change is durable.
 CHANGES = frozenset(
     {
         "exchange.declare",
@@ -54,9 +55,9 @@ CHANGES = frozenset(
 
 
 def is_durable_change(method: object) -> bool:
-    """Return True if a method of CHANGES may change something durable.
+    """Return True if a method of CHANGES may change a durable definition.
 
-    Only declarations have a field ``durable``.
+    Methods without a field ``durable`` count as durable.
     """
     return getattr(method, "durable", True) and not getattr(method, "passive", False)
 
@@ -64,16 +65,18 @@ def is_durable_change(method: object) -> bool:
 class Options(TypedDict, total=False):
     """The options of :class:`Context`; sizes are in bytes.
 
-    ``authenticate(connection, mechanism, response)`` checks the login, now or later. It calls
-    ``connection.accept_login(user)``, ``connection.refuse_login()`` or
-    ``connection.challenge(data)``. ``offered(peer)`` are the mechanisms that a peer may use;
-    without it all of ``mechanisms``. ``renew(connection, secret)`` checks new credentials and calls
+    ``authenticate(connection, mechanism, response)`` checks one step of a login. It calls, perhaps
+    after it has returned, ``connection.accept_login(user)``, ``connection.refuse_login()`` or
+    ``connection.challenge(data)``. ``offered(peer)`` returns the mechanisms that a peer may use;
+    without it, peers may use all ``mechanisms``. ``renew(connection, secret)`` checks new
+    credentials and calls
     ``connection.accept_secret(user)`` or ``connection.refuse_secret()``.
 
-    With ``specification_qos``, basic.qos without ``global`` limits the channel and with it the
-    connection, as in the standard; else consumer and channel, as with the capability
-    per_consumer_qos. A consumer that holds a delivery for longer than ``consumer_timeout_ms`` (0:
-    for ever) loses it, or its channel. ``identity`` identifies this broker's data.
+    With ``specification_qos``, basic.qos limits the channel, and with ``global`` the connection, as
+    in the standard. Without it, basic.qos limits consumers, and with ``global`` the channel, as
+    with the capability per_consumer_qos. A delivery that a consumer holds for longer than
+    ``consumer_timeout_ms`` (0 is no limit) is requeued, or with ``consumer_timeout_closes`` closes
+    the channel. ``identity`` identifies the broker's data directory.
     """
 
     access: Required[Rights]
@@ -141,13 +144,15 @@ class Context:
         self.quotas = Quotas(body_max, limits_of_user)
         self.output_max = output_max
         self.server_properties = dict(server_properties or {})
-        #: Server properties of ports that have their own, by connection.
+        #: The server properties of ports that have their own, by the number of the connection.
         self.port_properties: dict[int, dict[str, object]] = {}
         self.mechanisms = mechanisms
         self._offered = offered
         self.renew = renew
-        self.on_end: list[Callable[[int], None]] = []  # Called with numbers of ended connections.
-        self.peers: dict[int, RemotePeer] = {}  # The other ends of connections, by number.
+        self.on_end: list[
+            Callable[[int], None]
+        ] = []  # Called with the number of an ended connection.
+        self.peers: dict[int, RemotePeer] = {}  # The clients' addresses, by connection number.
         self.specification_qos = specification_qos
         self.consumer_timeout_ms = consumer_timeout_ms
         self.consumer_timeout_closes = consumer_timeout_closes
@@ -157,18 +162,18 @@ class Context:
         self.offers = Offers() if offers is None else offers
         #: Makes a connection of 0-10; its arguments are number and loopback.
         self.make_0_10: Callable[[int, bool], Endpoint] | None = None
-        #: Makes a connection that another broker relays; None: the broker takes none.
+        #: Makes a connection that another broker relays; None if the broker accepts none.
         self.make_relayed: Callable[[Context, int, bool], Endpoint] | None = None
-        self.cluster: ClusterPort | None = None  # In a cluster.
+        self.cluster: ClusterPort | None = None  # None for a broker without a cluster.
         self.connections: dict[int, Client] = {}
-        self.channels_ended: dict[int, ChannelTally] = {}  # By connection.
+        self.channels_ended: dict[int, ChannelTally] = {}  # The sums by connection number.
         self.next_number = 1
 
     def known_hosts(self, vhost: str) -> list[str]:
         """Return the hosts that a client of a virtual host may connect to.
 
-        They are those of the setting ``known_hosts``, or else the brokers of the cluster, running
-        ones first.
+        These are the hosts of the setting ``known_hosts``; without it, the brokers of the cluster,
+        running ones first.
         """
         hosts = self.offers.known_hosts.get(vhost, "")
         if hosts or self.cluster is None:
@@ -176,12 +181,12 @@ class Context:
         return [str(broker) for broker in self.cluster.brokers()]
 
     def serves(self, vhost: str) -> bool:
-        """Return True if clients that open a virtual host here are served at once."""
+        """Return True if this broker serves a virtual host now."""
         virtual_host = self.vhosts.get(vhost)
         return virtual_host is not None and not virtual_host.frozen
 
     def pending_confirms(self, vhost: str) -> PendingConfirms:
-        """Return the confirms that wait for a virtual host's store."""
+        """Return the queue of confirms that wait for a virtual host's store."""
         confirms = self.confirms_by_vhost.get(vhost)
         if confirms is None:
             confirms = self.confirms_by_vhost[vhost] = PendingConfirms(self.stores[vhost])
@@ -189,11 +194,11 @@ class Context:
 
     # Keeps 0-9-1/s010, 0-9/connection.start.server-properties#required-fields, 0-10/s008.
     def take_server_properties(self, connection: Client) -> dict[str, object]:
-        """Return the server properties for connection.start of this connection."""
+        """Return the server properties for the connection.start of a connection; call it once."""
         return self.port_properties.pop(connection.number, self.server_properties)
 
     def peer(self, number: int) -> RemotePeer:
-        """Return the other end of a connection."""
+        """Return the client's end of a connection; an empty one if it is unknown."""
         return self.peers.get(number) or RemotePeer()
 
     def offered(self, number: int) -> list[str]:
@@ -203,7 +208,7 @@ class Context:
         return list(self._offered(self.peer(number)))
 
     def forget(self, connection: Client) -> None:
-        """Forget an ended connection of any version."""
+        """Drop the state of an ended connection, and report its end."""
         number = connection.number
         self.connections.pop(number, None)
         self.port_properties.pop(number, None)
@@ -219,7 +224,7 @@ class Context:
     ) -> None:
         """Add the tally of an ended channel or session to the sums of ended ones.
 
-        ``number`` is that of its connection, or of its last one; 0 for none.
+        ``number`` is the number of the connection that it had last; 0 for none.
         """
         if tally.ended:
             return
@@ -230,7 +235,7 @@ class Context:
             self.channels_ended.setdefault(number, ChannelTally()).add(tally)
 
     def log_failure(self, connection: Client, error: AmqpError) -> None:
-        """Log the error of a client."""
+        """Log an error that closes a channel or connection; audit it if it is a refusal."""
         is_query = connection.current in DECLARES and error.code is ReplyCode.NOT_FOUND
         level = logging.INFO if is_query else logging.WARNING  # A query is not an error.
         log.log(level, "connection %d: %s", connection.number, error)
@@ -264,7 +269,7 @@ class Context:
         access.last_audited = ""
 
     def end_connection(self, connection: Client) -> None:
-        """Forget an ended connection and delete its exclusive queues."""
+        """Drop the state of an ended connection, and delete its exclusive queues."""
         self.forget(connection)
         if connection.vhost is not None:
             connection.vhost.connection_closed(connection)

@@ -73,7 +73,7 @@ def parse_hosts(text: str) -> dict[str, str]:
 class Offers:
     """The offers of one broker."""
 
-    known_hosts: Mapping[str, str] = field(default_factory=dict)  # For connection.open-ok.
+    known_hosts: Mapping[str, str] = field(default_factory=dict)  # The hosts of connection.open-ok.
     redirect: Mapping[str, str] = field(default_factory=dict)  # Hosts for connection.redirect.
     realms: Mapping[str, Pattern] = field(default_factory=lambda: parse_realms(REALMS))
     proxies: Mapping[str, str] = field(default_factory=dict)  # Queues, for blocks in tunnels.

@@ -24,8 +24,8 @@ class Reader(Protocol):
     handle: int  # Below 0 once it is closed.
     size: int  # Bytes.
 
-    def read(self, at: int, size: int) -> bytes:
-        """Return up to ``size`` bytes from ``at`` on."""
+    def read(self, position: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``position`` on."""
 
     def close(self) -> None:
         """Close the file."""
@@ -51,7 +51,7 @@ class StagedBody(Protocol):
     size: int  # Bytes announced by file.open.
     received: int  # Bytes that have arrived.
     header: bytes
-    version: Version  # Of AMQP, in which the header is written.
+    version: Version  # The AMQP version that the header is encoded in.
     holder: Uploader | None  # The upload that stages it now.
     waiters: list[Callable[[], None]]  # Publishes that wait for its end.
 

@@ -41,38 +41,38 @@ if TYPE_CHECKING:
     from headrace.protocol import codec_0_10 as later
     from headrace.protocol import codec_0_x as early
 
-REFUSED_MAX = 4096  # Requeued files that one channel does not get again; more are discarded.
-TX_FILES_MAX = 65536  # Publishes of files in one transaction.
+REFUSED_MAX = 4096  # Rejected files that a channel requeues; further ones are discarded.
+TX_FILES_MAX = 65536  # The maximum number of files that a transaction publishes.
 
 
 class FileLimits:
     """Prefetch limits of files that are sent or unsettled, on a channel or a connection."""
 
     def __init__(self) -> None:
-        self.count_max = 0  # Messages; 0 is no limit.
-        self.bytes_max = 0  # 0 is no limit.
+        self.count_max = 0  # The maximum number of files; 0 is no limit.
+        self.bytes_max = 0  # The maximum bytes of files; 0 is no limit.
         self.count = 0
         self.bytes = 0
 
     def allows(self, size: int = 0) -> bool:
-        """Return True if one more file of that size may be sent; the first has any size."""
+        """Return True if a further file of that size may be sent; the first may have any size."""
         if self.count_max and self.count >= self.count_max:
             return False
         return not (self.bytes_max and self.count and self.bytes + size > self.bytes_max)
 
     def add(self, size: int) -> None:
-        """Count one more file."""
+        """Add a file that is sent."""
         self.count += 1
         self.bytes += size
 
     def remove(self, size: int) -> None:
-        """Count one file less."""
+        """Remove a file that is settled."""
         self.count -= 1
         self.bytes -= size
 
 
 class FileConsumer(Consumer):
-    """A consumer of files. It acknowledges to its queue even if its client does not."""
+    """A consumer of files, which settles with its queue even if its client does not acknowledge."""
 
     def __init__(self, files: FileClass, lane: Queue, tag: str, automatic: bool) -> None:
         Consumer.__init__(self, lane, tag, False)
@@ -113,23 +113,23 @@ class FileClass(FilePort):
     """Files of one channel or session."""
 
     def __init__(self, vhost: VirtualHost, owner: str, number: int, shared: FileLimits) -> None:
-        """``owner`` is the user, ``number`` the connection's, ``shared`` are its limits."""
+        """``owner`` is the user's name; ``number`` and ``shared`` are the connection's."""
         FilePort.__init__(self, vhost, owner, number)
         self.shared = shared
         self.limits = FileLimits()
         self.uploads = FileUploads(self)
         self.transfer: FileTransfer | None = None  # The file that is offered or being sent.
-        self.offered = False  # Awaiting its file.open-ok.
-        self.tag = 0
+        self.offered = False  # True: the file.open-ok of ``transfer`` is awaited.
+        self.tag = 0  # The latest delivery tag.
         self.unacked: dict[int, Message] = {}
-        self.tx_settled: dict[int, Message] = {}  # Settled in a transaction of the session's own.
-        # Publishes, and outcomes by tag, until the commit.
+        self.tx_settled: dict[int, Message] = {}  # Files settled in the session's transaction.
+        # The publishes, and the outcomes by delivery tag, that a commit applies.
         self.tx_publishes: list[tuple[Message, list[Queue]]] = []
         self.tx_settles: dict[int, str] = {}
         self.refused: set[int] = set()  # The seqs of rejected files.
         self.ended = False
 
-    takes_channel = False  # While a body is being sent, the channel sends nothing else.
+    takes_channel = False  # True: the channel sends nothing else while a body is sent.
 
     # --- Sending, by version --------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class FileClass(FilePort):
         method: object,
         header: bytes,
         reader: Reader,
-        at: int,
+        position: int,
         then: Callable[[OSError | None], None],
     ) -> None:
         """Send a method with a body from the disk, and call ``then`` after its last byte."""
@@ -153,7 +153,7 @@ class FileClass(FilePort):
         return header_of(message)
 
     def send_stage(self, transfer: FileTransfer, staged: int) -> None:
-        """Send file.stage with the body from ``staged`` on; call :meth:`sent` after the last."""
+        """Send file.stage with the body from byte ``staged`` on; then call :meth:`sent`."""
         raise NotImplementedError
 
     def hold_output(self, store: Store, position: int) -> None:
@@ -180,7 +180,7 @@ class FileClass(FilePort):
         )
 
     def send_return(self, code: int, text: str, message: Message, reader: Reader) -> bool:
-        """Send file.return with the whole body; true when :meth:`go_on` is to be called later."""
+        """Send file.return with the whole body; return True if :meth:`go_on` is called later."""
         exchange, routing_key = address_of(message)
         method = self.codec.FileReturn(
             reply_code=code, reply_text=text, exchange=exchange, routing_key=routing_key
@@ -220,7 +220,7 @@ class FileClass(FilePort):
         self.uploads.open(method.identifier or "", method.content_size or 0)
 
     def on_open_ok(self, method: early.FileOpenOk | later.FileOpenOk) -> None:
-        """Send the rest of the file that the client was offered."""
+        """Send the part of the offered file that the client does not have."""
         self.open_ok(method.staged_size or 0)
 
     def on_publish(self, method: early.FilePublish | later.FilePublish) -> None:
@@ -236,7 +236,7 @@ class FileClass(FilePort):
         )
 
     def completion(self) -> Callable[[], None] | None:
-        """Return a callback for the end of a publish, or None."""
+        """Return a callback for the end of the current publish, or None."""
         return None
 
     def on_ack(self, method: early.FileAck | later.FileAck) -> None:
@@ -251,13 +251,13 @@ class FileClass(FilePort):
 
     # Keeps 0-9/file.qos.prefetch-count#01, 0-10/s208.
     def can_take(self, consumer: FileConsumer) -> bool:
-        """Return True if one more file may be delivered to a consumer."""
+        """Return True if a further file may be delivered to a consumer."""
         if self.ended or self.transfer is not None or not self.ready(consumer.queue):
             return False
         return consumer.automatic or (self.limits.allows() and self.shared.allows())
 
     def accepts(self, consumer: FileConsumer, message: Message) -> int:
-        """Return 1 if this file may be delivered to it, 0 if never, 2 if not now."""
+        """Return 1 if a file may be delivered to a consumer, 0 if never, 2 if not now."""
         if message.seq in self.refused:
             return 0
         size = message.body_size
@@ -511,7 +511,7 @@ class FileClass(FilePort):
             lane.drain()
 
 
-OUTCOMES = {"accept": 0, "requeue": 1, "discard": 2}  # As in model.transaction.
+OUTCOMES = {"accept": 0, "requeue": 1, "discard": 2}  # The numbers are those of model.transaction.
 
 #: The handlers of the methods of the class, in all versions.
 HANDLERS: dict[str, Callable[[FileClass, Any], None]] = {  # Each takes its own class of method.

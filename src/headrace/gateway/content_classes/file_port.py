@@ -21,7 +21,7 @@ class FilePort(ContentClassPort):
     def __init__(self, vhost: VirtualHost, owner: str, number: int) -> None:
         """``owner`` is the user, ``number`` the connection's."""
         self.vhost = vhost
-        self.staging = cast("Staging", vhost.files)  # Of a broker with a disk.
+        self.staging = cast("Staging", vhost.files)  # A broker with a disk has one.
         self.owner = owner
         self.number = number
 

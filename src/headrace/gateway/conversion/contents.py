@@ -170,13 +170,13 @@ class Contents:
         data = self.encode_record(message)
         if not message.flags & REDELIVERED:
             return data
-        at = message.address_len + 2
-        size = get32(data, at + 3)
-        payload = data[at + 7 : at + 7 + size]
+        position = message.address_len + 2
+        size = get32(data, position + 3)
+        payload = data[position + 7 : position + 7 + size]
         if REDELIVERED_ENTRY in payload:
             return data
         payload = with_header_entry(payload, REDELIVERED_ENTRY)
-        return data[:at] + make_frame(FRAME_HEADER, 0, payload) + data[at + 8 + size :]
+        return data[:position] + make_frame(FRAME_HEADER, 0, payload) + data[position + 8 + size :]
 
 
 class TransferContents:
@@ -208,9 +208,9 @@ class TransferContents:
             written = with_application_header(segment, _DELIVERY_COUNT, value)
         except CannotConvert as error:
             raise UnreadableError(error.reason) from error
-        at = message.address_len + 2
+        position = message.address_len + 2
         size = len(written).to_bytes(4, "big")
-        return b"".join((data[:at], size, written, data[at + 4 + len(segment) :]))
+        return b"".join((data[:position], size, written, data[position + 4 + len(segment) :]))
 
     def rewrite(
         self,
@@ -279,7 +279,7 @@ def with_64_bit_counts(headers: Mapping[str, object]) -> Mapping[str, object]:
         headers = {**headers, DELIVERY_COUNT: Long(count)}
     deaths = headers.get(X_DEATH)
     if isinstance(deaths, list) and deaths and isinstance(deaths[0], dict):
-        count = deaths[0].get("count")  # Those of earlier deaths keep their type.
+        count = deaths[0].get("count")  # The counts of earlier deaths keep their type.
         if type(count) is int:
             latest = {**deaths[0], "count": Long(count)}
             headers = {**headers, X_DEATH: [latest, *deaths[1:]]}
@@ -290,8 +290,8 @@ def segment_of(message: Message) -> bytes:
     """Return the payload of the header segment of a 0-10 message in memory."""
     data = message.data
     assert data is not None, "the message is paged out"
-    at = message.address_len + 2
-    segment: bytes = data[at + 4 : at + 4 + get32(data, at)]
+    position = message.address_len + 2
+    segment: bytes = data[position + 4 : position + 4 + get32(data, position)]
     return segment
 
 

@@ -14,19 +14,19 @@ cdef class Converter:
     cdef unsigned long long basic_size
 
     cpdef bytes header_for_transfer(
-        self, const unsigned char* d, Py_ssize_t address_len, Py_ssize_t header_at,
+        self, const unsigned char* buffer, Py_ssize_t address_len, Py_ssize_t header_at,
         Py_ssize_t header_size,
     )
     cpdef bytes transfer_at(
-        self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len,
+        self, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t address_len,
         Py_ssize_t header_at, Py_ssize_t header_size,
     )
     cpdef bytes make_transfer(self, bytes address, bytes payload)
     cpdef bytes header_for_basic(
-        self, const unsigned char* d, Py_ssize_t address_len, Py_ssize_t at, Py_ssize_t size,
+        self, const unsigned char* buffer, Py_ssize_t address_len, Py_ssize_t position, Py_ssize_t size,
         unsigned long long body_size,
     )
     cpdef bytes make_basic(self, bytes payload, object body_size)
 
 @cython.locals(size=Py_ssize_t)
-cpdef bytes body_of_frames(bytes d, Py_ssize_t at, Py_ssize_t end)
+cpdef bytes body_of_frames(bytes buffer, Py_ssize_t position, Py_ssize_t end)

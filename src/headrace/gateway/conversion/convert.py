@@ -37,28 +37,33 @@ class Converter:
         self.basic_size = 0
 
     def header_for_transfer(
-        self, d: bytes | bytearray, address_len: int, header_at: int, header_size: int
+        self, buffer: bytes | bytearray, address_len: int, header_at: int, header_size: int
     ) -> bytes:
         """Return the payload of a 0-10 header segment for a message of class basic.
 
-        ``d`` starts with the address; the payload of its header frame is the ``header_size``
+        ``buffer`` starts with the address; the payload of its header frame is the ``header_size``
         bytes from ``header_at`` on.
 
         Raises:
             CannotConvert: the other family has no form for the message.
         """
-        return self.transfer_at(d, 0, address_len, header_at, header_size)
+        return self.transfer_at(buffer, 0, address_len, header_at, header_size)
 
     def transfer_at(
-        self, d: bytes | bytearray, lo: int, address_len: int, header_at: int, header_size: int
+        self,
+        buffer: bytes | bytearray,
+        start: int,
+        address_len: int,
+        header_at: int,
+        header_size: int,
     ) -> bytes:
-        """Convert the header of a message whose address starts at ``lo``."""
-        if same(self.source, d, header_at + 12, header_at + header_size) and same(
-            self.address, d, lo, lo + address_len
+        """Convert the header of a message whose address starts at ``start``."""
+        if same(self.source, buffer, header_at + 12, header_at + header_size) and same(
+            self.address, buffer, start, start + address_len
         ):
             return self.transfer
         return self.make_transfer(
-            cut(d, lo, lo + address_len), cut(d, header_at, header_at + header_size)
+            cut(buffer, start, start + address_len), cut(buffer, header_at, header_at + header_size)
         )
 
     def make_transfer(self, address: bytes, payload: bytes) -> bytes:
@@ -71,17 +76,17 @@ class Converter:
         return converted
 
     def header_for_basic(
-        self, d: bytes | bytearray, address_len: int, at: int, size: int, body_size: int
+        self, buffer: bytes | bytearray, address_len: int, position: int, size: int, body_size: int
     ) -> bytes:
         """Return the payload of a header frame of class basic for a message from 0-10.
 
-        The payload of its header segment is ``d[at:at + size]``.
+        The payload of its header segment is ``buffer[position:position + size]``.
 
         Raises:
             CannotConvert: the other family has no form for the message.
         """
-        if not same(self.transfer_source, d, at, at + size):
-            return self.make_basic(cut(d, at, at + size), body_size)
+        if not same(self.transfer_source, buffer, position, position + size):
+            return self.make_basic(cut(buffer, position, position + size), body_size)
         if body_size != self.basic_size:
             self.basic = self.basic[:4] + body_size.to_bytes(8, "big") + self.basic[_FLAGS_AT:]
             self.basic_size = body_size
@@ -101,16 +106,16 @@ class Converter:
         return converted
 
 
-def body_of_frames(d: bytes, at: int, end: int) -> bytes:
-    """Return the body of a message of class basic, whose body frames are ``d[at:end]``."""
-    if at == end:
+def body_of_frames(buffer: bytes, position: int, end: int) -> bytes:
+    """Return the body of a basic message whose body frames are ``buffer[position:end]``."""
+    if position == end:
         return b""
-    size = get32(d, at + 3)
-    if at + 8 + size == end:
-        return d[at + 7 : end - 1]
+    size = get32(buffer, position + 3)
+    if position + 8 + size == end:
+        return buffer[position + 7 : end - 1]
     parts: list[bytes] = []
-    while at < end:
-        size = get32(d, at + 3)
-        parts.append(d[at + 7 : at + 7 + size])
-        at += 8 + size
+    while position < end:
+        size = get32(buffer, position + 3)
+        parts.append(buffer[position + 7 : position + 7 + size])
+        position += 8 + size
     return b"".join(parts)

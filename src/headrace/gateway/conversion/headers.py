@@ -103,12 +103,12 @@ class BasicContents:
         flags = data[start + 12]  # The high byte: content type, encoding, headers.
         if not flags & HAS_HEADERS >> 8:
             return None
-        at = start + PROPERTIES_AT
+        position = start + PROPERTIES_AT
         if flags & HAS_CONTENT_TYPE >> 8:
-            at += 1 + data[at]
+            position += 1 + data[position]
         if flags & HAS_CONTENT_ENCODING >> 8:
-            at += 1 + data[at]
-        raw = string_entry(data, at, _FILTER_KEY)
+            position += 1 + data[position]
+        raw = string_entry(data, position, _FILTER_KEY)
         return None if raw is None else raw.decode("utf-8", "replace")
 
     def rewrite(
@@ -126,7 +126,7 @@ class BasicContents:
         """
         data = message.data
         assert data is not None, "the message is paged out"
-        at = message.address_len + PUBLISH_END_LEN
+        position = message.address_len + PUBLISH_END_LEN
         try:
             payload = header_of(message)
             if message.flags & KIND_MASK >= KIND_FILE:
@@ -141,9 +141,14 @@ class BasicContents:
                 property_range(payload, HAS_HEADERS)  # Fails here rather than in the next reader.
         except (MalformedError, ValueError) as error:
             raise UnreadableError(str(error)) from error
-        body = data[at + OVERHEAD + get32(data, at + SIZE_AT) :]
+        body = data[position + OVERHEAD + get32(data, position + SIZE_AT) :]
         address = shortstr(exchange) + shortstr(routing_key)
-        frame = data[at : at + SIZE_AT] + len(payload).to_bytes(4, "big") + payload + b"\xce"
+        frame = (
+            data[position : position + SIZE_AT]
+            + len(payload).to_bytes(4, "big")
+            + payload
+            + b"\xce"
+        )
         rewritten = new_message(
             address + b"\x00\x00" + frame + body, len(address), message.body_size
         )

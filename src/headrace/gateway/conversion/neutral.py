@@ -25,8 +25,8 @@ if not cython.compiled:
 TEXT_MAX = 255  # Bytes of a short string.
 TTL_MS_MAX = 0xFFFFFFFF  # The maximum of an expiration of a 0-x message.
 
-CARRIER_0_X = b"x-headrace-0-x"  # In a 0-10 message: properties that only 0-x has.
-CARRIER_0_10 = b"x-headrace-0-10"  # In a 0-x message: properties that only 0-10 has.
+CARRIER_0_X = b"x-headrace-0-x"  # The header of a 0-10 message with properties of 0-x.
+CARRIER_0_10 = b"x-headrace-0-10"  # The header of a 0-x message with properties of 0-10.
 JMS_TYPE = b"x-jms-type"  # The header in which 0-10 clients in use keep the type of a message.
 BINARY_PREFIX = b"AMQP_BINARY:"  # Before the hexadecimal form of bytes that are not text.
 
@@ -77,16 +77,16 @@ class Properties:
         self.reply_key: bytes | None = None
         self.reply_text: bytes | None = None  # The text of a 0-x message, if in another form.
         self.ttl_ms: int | None = None
-        self.expiration_text: bytes | None = None  # As ``reply_text``.
+        self.expiration_text: bytes | None = None  # Like ``reply_text``.
         #: A time, without a ttl: in seconds or milliseconds, as sent.
         self.expiration: int | None = None
         self.message_uuid: bytes | None = None  # 16 bytes.
-        self.message_id_text: bytes | None = None  # As ``reply_text``, or if it is not a UUID.
+        self.message_id_text: bytes | None = None  # Like ``reply_text``, or not a UUID.
         self.timestamp_s: int | None = None
         self.type: bytes | None = None
         self.cluster_id: bytes | None = None
         self.structs: bytes | None = None  # Unknown structs of a 0-10 header.
-        self.transaction_id: bytes | None = None  # Of the message class of 0-9.
+        self.transaction_id: bytes | None = None  # A property of the message class of 0-9.
         self.security_token: bytes | None = None
 
 

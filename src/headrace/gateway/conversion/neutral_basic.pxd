@@ -10,7 +10,7 @@ from headrace.wire.property_bits cimport (
     HAS_TIMESTAMP, HAS_TYPE, HAS_USER_ID,
 )
 
-@cython.locals(scan=BasicScan, p=Properties, flags=cython.uint, bit=cython.uint, at=Py_ssize_t,
+@cython.locals(scan=BasicScan, p=Properties, flags=cython.uint, bit=cython.uint, position=Py_ssize_t,
                end=Py_ssize_t)
 cpdef Properties read_basic(bytes payload)
 cdef _take(Properties p, unsigned int bit, bytes text)

@@ -62,7 +62,7 @@ if not cython.compiled:
     )
     from headrace.wire.table import check_table
 
-_ABSENT = b"\xff"  # In a carrier: the field was missing.
+_ABSENT = b"\xff"  # The mark of a missing field in a carrier.
 
 
 def read_basic(payload: bytes) -> Properties:
@@ -76,26 +76,26 @@ def read_basic(payload: bytes) -> Properties:
         raise CannotConvert("a content header is malformed")
     p = Properties()
     flags = scan.flags
-    at = 14
+    position = 14
     bit = HAS_CONTENT_TYPE
     while bit > 2:
         if flags & bit:
             if bit == HAS_HEADERS:
                 p.headers = entries_of_table(payload, scan.headers_at + 4, scan.headers_end)
-                at = scan.headers_end
+                position = scan.headers_end
             elif bit == HAS_DELIVERY_MODE:
-                p.delivery_mode = payload[at]
-                at += 1
+                p.delivery_mode = payload[position]
+                position += 1
             elif bit == HAS_PRIORITY:
-                p.priority = payload[at]
-                at += 1
+                p.priority = payload[position]
+                position += 1
             elif bit == HAS_TIMESTAMP:
                 p.timestamp_s = scan.timestamp
-                at += 8
+                position += 8
             else:
-                end = at + 1 + payload[at]
-                _take(p, bit, payload[at + 1 : end])
-                at = end
+                end = position + 1 + payload[position]
+                _take(p, bit, payload[position + 1 : end])
+                position = end
         bit >>= 1
     if p.headers is not None:
         _unload(p)
@@ -178,14 +178,18 @@ def _reply_text(p: Properties) -> bytes | None:
 def _reply_to(raw: bytes) -> tuple[bytes | None, bytes | None]:
     """Read a reply-to that was carried: two short strings, or ``_ABSENT``."""
     parts: list[bytes | None] = []
-    at = 0
-    while at < len(raw) and len(parts) < 2:
-        if raw[at : at + 1] == _ABSENT:
+    position = 0
+    while position < len(raw) and len(parts) < 2:
+        if raw[position : position + 1] == _ABSENT:
             parts.append(None)
-            at += 1
+            position += 1
         else:
-            parts.append(raw[at + 2 : at + 2 + raw[at + 1]] if at + 1 < len(raw) else None)
-            at += 2 + raw[at + 1] if at + 1 < len(raw) else 1
+            parts.append(
+                raw[position + 2 : position + 2 + raw[position + 1]]
+                if position + 1 < len(raw)
+                else None
+            )
+            position += 2 + raw[position + 1] if position + 1 < len(raw) else 1
     parts += [None, None]
     return parts[0], parts[1]
 

@@ -17,25 +17,25 @@ from headrace.wire.property_bits cimport (
 @cython.locals(p=Properties)
 cpdef Properties read_transfer(bytes payload)
 @cython.locals(stop=Py_ssize_t)
-cpdef list structs_of(bytes payload, Py_ssize_t at, Py_ssize_t end)
+cpdef list structs_of(bytes payload, Py_ssize_t position, Py_ssize_t end)
 @cython.locals(flags=cython.uint)
-cdef int _flags(bytes d, Py_ssize_t at, Py_ssize_t end, unsigned int known_flags) except -1
+cdef int _flags(bytes buffer, Py_ssize_t position, Py_ssize_t end, unsigned int known_flags) except -1
 @cython.locals(flags=cython.uint, fixed=Py_ssize_t)
-cdef _read_delivery(Properties p, bytes d, Py_ssize_t at, Py_ssize_t end)
-cdef Py_ssize_t _skip_text(bytes d, Py_ssize_t at, Py_ssize_t end) except -1
-cdef bytes _text(bytes d, Py_ssize_t at, Py_ssize_t end)
-cdef bytes _bytes(bytes d, Py_ssize_t at, Py_ssize_t end)
+cdef _read_delivery(Properties p, bytes buffer, Py_ssize_t position, Py_ssize_t end)
+cdef Py_ssize_t _skip_text(bytes buffer, Py_ssize_t position, Py_ssize_t end) except -1
+cdef bytes _text(bytes buffer, Py_ssize_t position, Py_ssize_t end)
+cdef bytes _bytes(bytes buffer, Py_ssize_t position, Py_ssize_t end)
 @cython.locals(flags=cython.uint, size=Py_ssize_t, stop=Py_ssize_t)
-cdef _read_message(Properties p, bytes d, Py_ssize_t at, Py_ssize_t end)
-@cython.locals(start=Py_ssize_t, stop=Py_ssize_t, at=Py_ssize_t, flags=cython.uint)
+cdef _read_message(Properties p, bytes buffer, Py_ssize_t position, Py_ssize_t end)
+@cython.locals(start=Py_ssize_t, stop=Py_ssize_t, position=Py_ssize_t, flags=cython.uint)
 cpdef bytes with_application_header(bytes payload, bytes name, tuple value)
 cdef bytes _application_headers(list entries, bytes name, tuple value)
 cdef Py_ssize_t _application_headers_at(
-    bytes d, Py_ssize_t at, Py_ssize_t end, unsigned int flags
+    bytes buffer, Py_ssize_t position, Py_ssize_t end, unsigned int flags
 ) except -1
-cdef Py_ssize_t _skip_bytes(bytes d, Py_ssize_t at, Py_ssize_t end) except -1
+cdef Py_ssize_t _skip_bytes(bytes buffer, Py_ssize_t position, Py_ssize_t end) except -1
 @cython.locals(flags=cython.uint)
-cdef _read_reply_to(Properties p, bytes d, Py_ssize_t at, Py_ssize_t end)
+cdef _read_reply_to(Properties p, bytes buffer, Py_ssize_t position, Py_ssize_t end)
 cdef _unload(Properties p, list headers)
 cdef _restore(Properties p, dict carried)
 cpdef bytes write_transfer(

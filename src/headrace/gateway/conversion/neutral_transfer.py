@@ -88,21 +88,21 @@ NON_PERSISTENT = 1
 PRIORITY_MAX = 9
 
 
-def structs_of(payload: bytes, at: int, end: int) -> list[tuple[bytes, int, int]]:
+def structs_of(payload: bytes, position: int, end: int) -> list[tuple[bytes, int, int]]:
     """Return the structs of a header segment: code, start of the flags, and end of each.
 
     Raises:
         CannotConvert: the segment is malformed.
     """
     structs: list[tuple[bytes, int, int]] = []
-    while at < end:
-        if end - at < 6:
+    while position < end:
+        if end - position < 6:
             raise CannotConvert("a header segment is cut off")
-        stop = at + 4 + get32(payload, at)
-        if stop > end or stop < at + 6:
+        stop = position + 4 + get32(payload, position)
+        if stop > end or stop < position + 6:
             raise CannotConvert("a struct of a header segment is cut off")
-        structs.append((payload[at + 4 : at + 6], at + 6, stop))
-        at = stop
+        structs.append((payload[position + 4 : position + 6], position + 6, stop))
+        position = stop
     return structs
 
 
@@ -114,13 +114,13 @@ def read_transfer(payload: bytes) -> Properties:
     """
     p = Properties()
     unknown: list[bytes] = []
-    for code, at, end in structs_of(payload, 0, len(payload)):
+    for code, position, end in structs_of(payload, 0, len(payload)):
         if code == DELIVERY_PROPERTIES:
-            _read_delivery(p, payload, at, end)
+            _read_delivery(p, payload, position, end)
         elif code == MESSAGE_PROPERTIES:
-            _read_message(p, payload, at, end)
+            _read_message(p, payload, position, end)
         else:
-            unknown.append(payload[at - 6 : end])
+            unknown.append(payload[position - 6 : end])
     if unknown:
         p.structs = b"".join(unknown)
     if p.headers is not None:
@@ -128,106 +128,106 @@ def read_transfer(payload: bytes) -> Properties:
     return p
 
 
-def _flags(d: bytes, at: int, end: int, known_flags: int) -> int:
+def _flags(buffer: bytes, position: int, end: int, known_flags: int) -> int:
     """Return the packing flags of a struct, the first field in the lowest bit."""
-    if end - at < 2:
+    if end - position < 2:
         raise CannotConvert("a struct of a header segment is cut off")
-    flags = d[at] | d[at + 1] << 8
+    flags = buffer[position] | buffer[position + 1] << 8
     if flags & ~known_flags:
         raise CannotConvert("a struct of a header segment has flags of fields that do not exist")
     return flags
 
 
-def _read_delivery(p: Properties, d: bytes, at: int, end: int) -> None:
-    flags = _flags(d, at, end, DELIVERY_FLAGS)
-    at += 2
+def _read_delivery(p: Properties, buffer: bytes, position: int, end: int) -> None:
+    flags = _flags(buffer, position, end, DELIVERY_FLAGS)
+    position += 2
     fixed = (flags >> 3 & 1) + (flags >> 4 & 1) + 8 * ((flags >> 5 & 1) + (flags >> 6 & 1))
     fixed += 8 * (flags >> 7 & 1)
-    if end - at < fixed:
+    if end - position < fixed:
         raise CannotConvert("delivery properties are cut off")
     if flags & DELIVERY_HAS_PRIORITY:
-        p.priority = d[at]
-        at += 1
+        p.priority = buffer[position]
+        position += 1
     if flags & DELIVERY_HAS_DELIVERY_MODE:
-        p.delivery_mode = d[at]
-        at += 1
+        p.delivery_mode = buffer[position]
+        position += 1
     if flags & DELIVERY_HAS_TTL:
-        p.ttl_ms = get64(d, at)
-        at += 8
+        p.ttl_ms = get64(buffer, position)
+        position += 8
     if flags & DELIVERY_HAS_TIMESTAMP:
-        p.timestamp_s = get64(d, at)
-        at += 8
+        p.timestamp_s = get64(buffer, position)
+        position += 8
     if flags & DELIVERY_HAS_EXPIRATION:
         if p.ttl_ms is None:
-            p.expiration = get64(d, at)
-        at += 8
+            p.expiration = get64(buffer, position)
+        position += 8
     if flags & DELIVERY_HAS_EXCHANGE:
-        at = _skip_text(d, at, end)
+        position = _skip_text(buffer, position, end)
     if flags & DELIVERY_HAS_ROUTING_KEY:
-        at = _skip_text(d, at, end)
+        position = _skip_text(buffer, position, end)
     if flags & DELIVERY_HAS_RESUME_ID:
-        at += 2 + get16(d, at) if end - at >= 2 else end
+        position += 2 + get16(buffer, position) if end - position >= 2 else end
     if flags & DELIVERY_HAS_RESUME_TTL:
-        at += 8
-    if at != end:
+        position += 8
+    if position != end:
         raise CannotConvert("delivery properties are malformed")
 
 
-def _skip_text(d: bytes, at: int, end: int) -> int:
+def _skip_text(buffer: bytes, position: int, end: int) -> int:
     """Return the position behind a str8."""
-    if at >= end or d[at] > end - at - 1:
+    if position >= end or buffer[position] > end - position - 1:
         raise CannotConvert("a text of a header segment is cut off")
-    return at + 1 + d[at]
+    return position + 1 + buffer[position]
 
 
-def _text(d: bytes, at: int, end: int) -> bytes:
-    """Return the str8 at ``at``."""
-    return d[at + 1 : _skip_text(d, at, end)]
+def _text(buffer: bytes, position: int, end: int) -> bytes:
+    """Return the str8 at ``position``."""
+    return buffer[position + 1 : _skip_text(buffer, position, end)]
 
 
-def _bytes(d: bytes, at: int, end: int) -> bytes:
-    """Return the vbin16 at ``at``."""
-    if end - at < 2 or get16(d, at) > end - at - 2:
+def _bytes(buffer: bytes, position: int, end: int) -> bytes:
+    """Return the vbin16 at ``position``."""
+    if end - position < 2 or get16(buffer, position) > end - position - 2:
         raise CannotConvert("bytes of a header segment are cut off")
-    return d[at + 2 : at + 2 + get16(d, at)]
+    return buffer[position + 2 : position + 2 + get16(buffer, position)]
 
 
-def _read_message(p: Properties, d: bytes, at: int, end: int) -> None:
-    flags = _flags(d, at, end, MESSAGE_FLAGS)
-    at += 2
+def _read_message(p: Properties, buffer: bytes, position: int, end: int) -> None:
+    flags = _flags(buffer, position, end, MESSAGE_FLAGS)
+    position += 2
     if flags & MESSAGE_HAS_CONTENT_LENGTH:
-        at += 8
+        position += 8
     if flags & MESSAGE_HAS_MESSAGE_ID:
-        if end - at < 16:
+        if end - position < 16:
             raise CannotConvert("message properties are cut off")
-        p.message_uuid = d[at : at + 16]
-        at += 16
+        p.message_uuid = buffer[position : position + 16]
+        position += 16
     if flags & MESSAGE_HAS_CORRELATION_ID:
-        p.correlation_id = _bytes(d, at, end)
-        at += 2 + len(p.correlation_id)
+        p.correlation_id = _bytes(buffer, position, end)
+        position += 2 + len(p.correlation_id)
     if flags & MESSAGE_HAS_REPLY_TO:
-        size = len(_bytes(d, at, end))
-        _read_reply_to(p, d, at + 2, at + 2 + size)
-        at += 2 + size
+        size = len(_bytes(buffer, position, end))
+        _read_reply_to(p, buffer, position + 2, position + 2 + size)
+        position += 2 + size
     if flags & MESSAGE_HAS_CONTENT_TYPE:
-        p.content_type = _text(d, at, end)
-        at += 1 + len(p.content_type)
+        p.content_type = _text(buffer, position, end)
+        position += 1 + len(p.content_type)
     if flags & MESSAGE_HAS_CONTENT_ENCODING:
-        p.content_encoding = _text(d, at, end)
-        at += 1 + len(p.content_encoding)
+        p.content_encoding = _text(buffer, position, end)
+        position += 1 + len(p.content_encoding)
     if flags & MESSAGE_HAS_USER_ID:
-        p.user_id = _bytes(d, at, end)
-        at += 2 + len(p.user_id)
+        p.user_id = _bytes(buffer, position, end)
+        position += 2 + len(p.user_id)
     if flags & MESSAGE_HAS_APP_ID:
-        p.app_id = _bytes(d, at, end)
-        at += 2 + len(p.app_id)
+        p.app_id = _bytes(buffer, position, end)
+        position += 2 + len(p.app_id)
     if flags & MESSAGE_HAS_APPLICATION_HEADERS:
-        if end - at < 4 or get32(d, at) > end - at - 4:
+        if end - position < 4 or get32(buffer, position) > end - position - 4:
             raise CannotConvert("the application headers are cut off")
-        stop = at + 4 + get32(d, at)
-        p.headers = entries_of_map(d, at + 4, stop)
-        at = stop
-    if at != end:
+        stop = position + 4 + get32(buffer, position)
+        p.headers = entries_of_map(buffer, position + 4, stop)
+        position = stop
+    if position != end:
         raise CannotConvert("message properties are malformed")
 
 
@@ -240,9 +240,9 @@ def with_application_header(payload: bytes, name: bytes, value: Value) -> bytes:
         CannotConvert: the segment is malformed, or would have too many headers.
     """
     start = stop = -1
-    for code, at, end in structs_of(payload, 0, len(payload)):
+    for code, position, end in structs_of(payload, 0, len(payload)):
         if code == MESSAGE_PROPERTIES:
-            start, stop = at, end
+            start, stop = position, end
     if start < 0:
         return payload + struct32(
             MESSAGE_PROPERTIES,
@@ -250,17 +250,17 @@ def with_application_header(payload: bytes, name: bytes, value: Value) -> bytes:
             _application_headers([], name, value),
         )
     flags = _flags(payload, start, stop, MESSAGE_FLAGS)
-    at = _application_headers_at(payload, start + 2, stop, flags)
+    position = _application_headers_at(payload, start + 2, stop, flags)
     entries: list[Entry] = []
     if flags & MESSAGE_HAS_APPLICATION_HEADERS:
-        if stop - at < 4 or get32(payload, at) != stop - at - 4:
+        if stop - position < 4 or get32(payload, position) != stop - position - 4:
             raise CannotConvert("the application headers are cut off")
-        entries = [e for e in entries_of_map(payload, at + 4, stop) if e[0] != name]
+        entries = [e for e in entries_of_map(payload, position + 4, stop) if e[0] != name]
         if len(entries) >= ENTRIES_MAX:
             raise CannotConvert(f"a map has more than {ENTRIES_MAX} entries")
-    elif at != stop:
+    elif position != stop:
         raise CannotConvert("message properties are malformed")
-    fields = payload[start + 2 : at] + _application_headers(entries, name, value)
+    fields = payload[start + 2 : position] + _application_headers(entries, name, value)
     made = struct32(MESSAGE_PROPERTIES, flags | MESSAGE_HAS_APPLICATION_HEADERS, fields)
     return payload[: start - 6] + made + payload[stop:]
 
@@ -271,46 +271,46 @@ def _application_headers(entries: list[Entry], name: bytes, value: Value) -> byt
     return len(headers).to_bytes(4, "big") + headers
 
 
-def _application_headers_at(d: bytes, at: int, end: int, flags: int) -> int:
+def _application_headers_at(buffer: bytes, position: int, end: int, flags: int) -> int:
     """Return the index of the application headers in message properties, even if missing."""
     if flags & MESSAGE_HAS_CONTENT_LENGTH:
-        at += 8
+        position += 8
     if flags & MESSAGE_HAS_MESSAGE_ID:
-        at += 16
-    if at > end:
+        position += 16
+    if position > end:
         raise CannotConvert("message properties are cut off")
     if flags & MESSAGE_HAS_CORRELATION_ID:
-        at = _skip_bytes(d, at, end)
+        position = _skip_bytes(buffer, position, end)
     if flags & MESSAGE_HAS_REPLY_TO:
-        at = _skip_bytes(d, at, end)
+        position = _skip_bytes(buffer, position, end)
     if flags & MESSAGE_HAS_CONTENT_TYPE:
-        at = _skip_text(d, at, end)
+        position = _skip_text(buffer, position, end)
     if flags & MESSAGE_HAS_CONTENT_ENCODING:
-        at = _skip_text(d, at, end)
+        position = _skip_text(buffer, position, end)
     if flags & MESSAGE_HAS_USER_ID:
-        at = _skip_bytes(d, at, end)
+        position = _skip_bytes(buffer, position, end)
     if flags & MESSAGE_HAS_APP_ID:
-        at = _skip_bytes(d, at, end)
-    return at
+        position = _skip_bytes(buffer, position, end)
+    return position
 
 
-def _skip_bytes(d: bytes, at: int, end: int) -> int:
+def _skip_bytes(buffer: bytes, position: int, end: int) -> int:
     """Return the position behind a vbin16, or a struct of that size."""
-    if end - at < 2 or get16(d, at) > end - at - 2:
+    if end - position < 2 or get16(buffer, position) > end - position - 2:
         raise CannotConvert("bytes of a header segment are cut off")
-    return at + 2 + get16(d, at)
+    return position + 2 + get16(buffer, position)
 
 
-def _read_reply_to(p: Properties, d: bytes, at: int, end: int) -> None:
-    flags = _flags(d, at, end, REPLY_TO_FLAGS)
-    at += 2
+def _read_reply_to(p: Properties, buffer: bytes, position: int, end: int) -> None:
+    flags = _flags(buffer, position, end, REPLY_TO_FLAGS)
+    position += 2
     if flags & REPLY_TO_HAS_EXCHANGE:
-        p.reply_exchange = _text(d, at, end)
-        at += 1 + len(p.reply_exchange)
+        p.reply_exchange = _text(buffer, position, end)
+        position += 1 + len(p.reply_exchange)
     if flags & REPLY_TO_HAS_ROUTING_KEY:
-        p.reply_key = _text(d, at, end)
-        at += 1 + len(p.reply_key)
-    if at != end:
+        p.reply_key = _text(buffer, position, end)
+        position += 1 + len(p.reply_key)
+    if position != end:
         raise CannotConvert("a reply-to is malformed")
 
 

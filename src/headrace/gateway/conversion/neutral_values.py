@@ -19,7 +19,7 @@ if not cython.compiled:
 
 DEPTH_MAX = 32  # Nested maps and lists, as in a field table.
 ENTRIES_MAX = 65536  # Values in one outermost map, at any depth.
-HEADERS_BYTES_MAX = 1 << 20  # Of one outermost map or table.
+HEADERS_BYTES_MAX = 1 << 20  # The maximum bytes of an outermost map or table.
 LONG_MAX = 65535  # Bytes of a str16 or vbin16.
 
 INT8 = 0x01
@@ -91,40 +91,40 @@ _CONTAINERS = (MAP, LIST, ARRAY)
 _FIXED_WIDTHS = {0: 1, 1: 2, 2: 4, 3: 8, 4: 16, 5: 32, 6: 64, 7: 128, 0xC: 5, 0xD: 9, 0xF: 0}
 
 
-def entries_of_table(d: bytes, at: int, end: int, depth: int = 1) -> list[Entry]:
+def entries_of_table(buffer: bytes, position: int, end: int, depth: int = 1) -> list[Entry]:
     """Read the entries of a field table that was checked."""
     entries: list[Entry] = []
-    while at < end:
-        size = d[at]
-        key = d[at + 1 : at + 1 + size]
-        value, at = _value_of_tag(d, at + 1 + size, depth)
+    while position < end:
+        size = buffer[position]
+        key = buffer[position + 1 : position + 1 + size]
+        value, position = _value_of_tag(buffer, position + 1 + size, depth)
         entries.append((key, value))
     return entries
 
 
-def _value_of_tag(d: bytes, at: int, depth: int) -> tuple[Value, int]:
-    tag = d[at]
-    at += 1
+def _value_of_tag(buffer: bytes, position: int, depth: int) -> tuple[Value, int]:
+    tag = buffer[position]
+    position += 1
     fixed = _FIXED.get(tag)
     if fixed is not None:
-        end = at + fixed[1]
-        return (fixed[0], d[at:end]), end
-    end = at + 4 + get32(d, at)
-    at += 4
+        end = position + fixed[1]
+        return (fixed[0], buffer[position:end]), end
+    end = position + 4 + get32(buffer, position)
+    position += 4
     if tag == 0x53:  # S
-        raw = d[at:end]
-        if end - at <= LONG_MAX and check_utf8(raw, 0, end - at):
+        raw = buffer[position:end]
+        if end - position <= LONG_MAX and check_utf8(raw, 0, end - position):
             return (STR16, raw), end
         return (LONG_TEXT, raw), end
     if tag == 0x78:  # x
-        return (VBIN16 if end - at <= LONG_MAX else VBIN32, d[at:end]), end
+        return (VBIN16 if end - position <= LONG_MAX else VBIN32, buffer[position:end]), end
     if depth >= DEPTH_MAX:
         raise CannotConvert(f"headers nest deeper than {DEPTH_MAX}")
     if tag == 0x46:  # F
-        return (MAP, tuple(entries_of_table(d, at, end, depth + 1))), end
+        return (MAP, tuple(entries_of_table(buffer, position, end, depth + 1))), end
     items: list[Value] = []
-    while at < end:
-        value, at = _value_of_tag(d, at, depth + 1)
+    while position < end:
+        value, position = _value_of_tag(buffer, position, depth + 1)
         items.append(value)
     return (LIST, tuple(items)), end
 
@@ -217,27 +217,27 @@ def _text_of(code: int, raw: bytes) -> bytes | None:
         return None
 
 
-def entries_of_map(d: bytes, at: int, end: int) -> list[Entry]:
+def entries_of_map(buffer: bytes, position: int, end: int) -> list[Entry]:
     """Read the entries of a 0-10 map after its size; nested maps and lists stay encoded.
 
     Raises:
         CannotConvert: the map is malformed.
     """
-    if at == end:  # The short form of an empty map.
+    if position == end:  # The short form of an empty map.
         return []
-    if end - at < 4:
+    if end - position < 4:
         raise CannotConvert("a map is cut off")
-    count = get32(d, at)
-    at += 4
+    count = get32(buffer, position)
+    position += 4
     entries: list[Entry] = []
-    while at < end:
-        size = d[at]
-        at += 1
-        if size >= end - at:
+    while position < end:
+        size = buffer[position]
+        position += 1
+        if size >= end - position:
             raise CannotConvert("the key of a map is cut off")
-        key = d[at : at + size]
-        at += size
-        value, at = _value_of(d[at], d, at + 1, end)
+        key = buffer[position : position + size]
+        position += size
+        value, position = _value_of(buffer[position], buffer, position + 1, end)
         entries.append((key, value))
         if len(entries) > ENTRIES_MAX:
             raise CannotConvert(f"a map has more than {ENTRIES_MAX} entries")
@@ -246,20 +246,20 @@ def entries_of_map(d: bytes, at: int, end: int) -> list[Entry]:
     return entries
 
 
-def items_of_list(d: bytes) -> tuple[Value, ...]:
+def items_of_list(buffer: bytes) -> tuple[Value, ...]:
     """Read the values of a 0-10 list after its size.
 
     Raises:
         CannotConvert: the list is malformed.
     """
-    if not d:
+    if not buffer:
         return ()
-    if len(d) < 4:
+    if len(buffer) < 4:
         raise CannotConvert("a list is cut off")
-    count, at, end = get32(d, 0), 4, len(d)
+    count, position, end = get32(buffer, 0), 4, len(buffer)
     items: list[Value] = []
-    while at < end:
-        value, at = _value_of(d[at], d, at + 1, end)
+    while position < end:
+        value, position = _value_of(buffer[position], buffer, position + 1, end)
         items.append(value)
         if len(items) > ENTRIES_MAX:
             raise CannotConvert(f"a list has more than {ENTRIES_MAX} values")
@@ -268,25 +268,25 @@ def items_of_list(d: bytes) -> tuple[Value, ...]:
     return tuple(items)
 
 
-def _value_of(code: int, d: bytes, at: int, end: int) -> tuple[Value, int]:
-    """Read a value of a known code at ``at``."""
+def _value_of(code: int, buffer: bytes, position: int, end: int) -> tuple[Value, int]:
+    """Read a value of a known code at ``position``."""
     width = code >> 4
     if width == 8:
-        size = d[at] if at < end else end
-        at += 1
+        size = buffer[position] if position < end else end
+        position += 1
     elif width == 9:
-        size = get16(d, at) if end - at >= 2 else end
-        at += 2
+        size = get16(buffer, position) if end - position >= 2 else end
+        position += 2
     elif width == 0xA:
-        size = get32(d, at) if end - at >= 4 else end
-        at += 4
+        size = get32(buffer, position) if end - position >= 4 else end
+        position += 4
     elif width == 0xB or width == 0xE:
         raise CannotConvert(f"a value has the unknown type {code:#04x}")
     else:
         size = _FIXED_WIDTHS[width]
-    if size > end - at:
+    if size > end - position:
         raise CannotConvert("a value of a map is cut off")
-    return (code, d[at : at + size]), at + size
+    return (code, buffer[position : position + size]), position + size
 
 
 def items_of(value: Value) -> tuple[Any, ...]:
@@ -309,14 +309,14 @@ def items_of_array(raw: bytes) -> tuple[Value, ...]:
         return ()
     if len(raw) < 5:
         raise CannotConvert("an array is cut off")
-    code, count, at, end = raw[0], get32(raw, 1), 5, len(raw)
+    code, count, position, end = raw[0], get32(raw, 1), 5, len(raw)
     if count > ENTRIES_MAX:
         raise CannotConvert(f"an array has more than {ENTRIES_MAX} values")
     items: list[Value] = []
     while len(items) < count:
-        value, at = _value_of(code, raw, at, end)
+        value, position = _value_of(code, raw, position, end)
         items.append(value)
-    if at != end:
+    if position != end:
         raise CannotConvert("the count of an array is wrong")
     return tuple(items)
 

@@ -30,12 +30,12 @@ INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 def plain_header(payload: bytes) -> bytes:
     """Return the payload of a content header frame with plain types in its headers."""
     flags = int.from_bytes(payload[FLAGS_AT:PROPERTIES_AT], "big")
-    at = PROPERTIES_AT
+    position = PROPERTIES_AT
     for flag in BEFORE_HEADERS:
         if flags & flag:
-            at += 1 + payload[at]
-    table, end = decode_table(payload, at)
-    return payload[:at] + plain_table(table) + payload[end:]
+            position += 1 + payload[position]
+    table, end = decode_table(payload, position)
+    return payload[:position] + plain_table(table) + payload[end:]
 
 
 def plain_table(table: Mapping[str, object]) -> bytes:

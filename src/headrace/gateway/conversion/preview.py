@@ -18,20 +18,20 @@ def body_preview(message: Message, bytes_max: int) -> bytes:
     kind = message.flags & KIND_MASK
     if kind == KIND_FILE:
         return b""
-    at = message.address_len + 2
+    position = message.address_len + 2
     body = b""
     if kind == KIND_TRANSFER:
-        at += 4 + get32(data, at)
-        body = data[at : at + bytes_max]
+        position += 4 + get32(data, position)
+        body = data[position : position + bytes_max]
     else:
-        at = header_at(data, at)[1] + 1
+        position = header_at(data, position)[1] + 1
         pieces = []
         left = bytes_max
-        while at < len(data) and left > 0:
-            size = get32(data, at + 3)
-            pieces.append(data[at + 7 : at + 7 + min(size, left)])
+        while position < len(data) and left > 0:
+            size = get32(data, position + 3)
+            pieces.append(data[position + 7 : position + 7 + min(size, left)])
             left -= size
-            at += size + 8
+            position += size + 8
         body = b"".join(pieces)
     for part in message.parts or ():
         if len(body) >= bytes_max:

@@ -22,7 +22,7 @@ from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32
 
 PERSISTENT_MODE = 2
-DEFAULT_PRIORITY = 4  # Of JMS, for a message without a priority.
+DEFAULT_PRIORITY = 4  # The priority in JMS of a message without one.
 
 ValuesOf = Callable[[list[Entry]], Mapping[str, object]]
 
@@ -94,8 +94,8 @@ class SelectorValues:
     def _read_transfer(self) -> object:
         data = self._message.data
         assert data is not None, "the message is paged out"
-        at = self._message.address_len + 2
-        p = read_transfer(data[at + 4 : at + 4 + get32(data, at)])
+        position = self._message.address_len + 2
+        p = read_transfer(data[position + 4 : position + 4 + get32(data, position)])
         reply_to = p.reply_text
         if reply_to is None and p.reply_key is not None:
             reply_to = text_of_reply_to(p.reply_exchange, p.reply_key)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from headrace.wire.table import Table
 
 _BASIC = 60
-_PROPERTIES = (  # As RabbitMQ names them.
+_PROPERTIES = (  # The names of RabbitMQ.
     *("content_type", "content_encoding", "headers", "delivery_mode", "priority"),
     *("correlation_id", "reply_to", "expiration", "message_id", "timestamp", "type", "user_id"),
     *("app_id", "cluster_id"),
@@ -93,10 +93,10 @@ def _with_header(message: Message, payload: bytes) -> bytes:
     """Return the data of a message of class basic with another header frame."""
     data = message.data
     assert data is not None, "the message is paged out"
-    at = message.address_len + 2
-    end = at + OVERHEAD + get32(data, at + SIZE_AT)
+    position = message.address_len + 2
+    end = position + OVERHEAD + get32(data, position + SIZE_AT)
     size = len(payload).to_bytes(4, "big")
-    return b"".join((data[: at + SIZE_AT], size, payload, b"\xce", data[end:]))
+    return b"".join((data[: position + SIZE_AT], size, payload, b"\xce", data[end:]))
 
 
 def _add_headers_transfer(
@@ -104,8 +104,8 @@ def _add_headers_transfer(
 ) -> bytes:
     data = message.data
     assert data is not None, "the message is paged out"
-    at = message.address_len + 2
-    segment = data[at + 4 : at + 4 + get32(data, at)]
+    position = message.address_len + 2
+    segment = data[position + 4 : position + 4 + get32(data, position)]
     p = read_transfer(segment)
     replaced = {name.encode() for name in headers}
     entries = [entry for entry in p.headers or () if entry[0] not in replaced]
@@ -118,7 +118,7 @@ def _add_headers_transfer(
     exchange, routing_key = address_of(message)
     written = write_transfer(p, exchange.encode(), routing_key.encode(), message.body_size)
     size = len(written).to_bytes(4, "big")
-    return b"".join((data[:at], size, written, data[at + 4 + len(segment) :]))
+    return b"".join((data[:position], size, written, data[position + 4 + len(segment) :]))
 
 
 def trace_copy(
@@ -165,13 +165,13 @@ def _as_basic(message: Message) -> tuple[bytes, list[bytes]]:
     """
     data = message.data
     assert data is not None, "the message is paged out"
-    at = message.address_len + 2
+    position = message.address_len + 2
     if message.flags & KIND_MASK != KIND_TRANSFER:
-        end = at + OVERHEAD + get32(data, at + SIZE_AT)
+        end = position + OVERHEAD + get32(data, position + SIZE_AT)
         return header_of(message), [data[end:]]
-    segment = data[at + 4 : at + 4 + get32(data, at)]
+    segment = data[position + 4 : position + 4 + get32(data, position)]
     header = write_basic(read_transfer(segment), message.body_size)
-    body = data[at + 4 + len(segment) :]
+    body = data[position + 4 + len(segment) :]
     pieces = [body] if body else []
     return header, [make_frame(FRAME_BODY, 0, piece) for piece in (*pieces, *(message.parts or ()))]
 

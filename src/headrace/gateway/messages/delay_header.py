@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.gateway.security.user import User
     from headrace.model.vhost.virtual_host import VirtualHost
 
-ENTRY = bytes((len(HEADER),)) + HEADER.encode()  # What a message with the header contains.
+ENTRY = bytes((len(HEADER),)) + HEADER.encode()  # The encoded key of the header.
 NO_ROOM = "invalid message: its headers have no room for the publisher of a delayed message"
 
 

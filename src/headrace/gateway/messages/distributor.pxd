@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.messages.route cimport Route, will_last
+from headrace.gateway.messages.route cimport Route, survives_crash
 from headrace.model.counters cimport C_SMALLEST_MAX, Counters
 from headrace.model.message cimport C_KIND_MASK, C_LARGE, C_PERSISTENT, Message, new_message
 from headrace.model.ports cimport Store
@@ -30,28 +30,28 @@ cdef class Distributor:
     cdef public unsigned long long position
 
     cdef bytes message_data(
-        self, Publish p, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
+        self, Publish publish, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end
     )
     cdef bint put(
-        self, Publish p, Consumer consumer, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
+        self, Publish publish, Consumer consumer, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end
     ) except -1
     @cython.locals(counters=Counters, seq=cython.ulonglong, position=cython.ulonglong,
-                   refused=cython.int, message=Message, data=bytes, queue=Queue, kept=cython.bint,
-                   consumer=Consumer, large=cython.bint)
+                   refused=cython.int, message=Message, data=bytes, queue=Queue, is_journaled=cython.bint,
+                   consumer=Consumer, is_large=cython.bint)
     cdef int distribute(
-        self, Publish p, Route route, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
+        self, Publish publish, Route route, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end
     ) except -1
     @cython.locals(message=Message)
-    cdef Message message_of(self, Publish p, bytes data)
+    cdef Message make_message(self, Publish publish, bytes data)
     @cython.locals(queue=Queue)
     cpdef int intercept(
-        self, Publish p, Route route, tuple queues, bytes data, tuple number, object source,
-        bint inside,
+        self, Publish publish, Route route, tuple queues, bytes data, tuple publishing_id, object source,
+        bint in_transaction,
     ) except -1
-    @cython.locals(queue=Queue, lasting=cython.bint)
+    @cython.locals(queue=Queue, is_durable=cython.bint)
     cdef int publish_once(
-        self, Publish p, Route route, tuple number, const unsigned char* d, Py_ssize_t lo,
-        Py_ssize_t hi,
+        self, Publish publish, Route route, tuple publishing_id, const unsigned char* buffer, Py_ssize_t start,
+        Py_ssize_t end,
     ) except -1
     cpdef count_routed(self, Route route, Py_ssize_t queues)
     cdef pace(self, Queue queue)

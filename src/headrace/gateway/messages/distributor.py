@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.route import Route, will_last
+    from headrace.gateway.messages.route import Route, survives_crash
     from headrace.model.counters import SMALLEST_MAX as C_SMALLEST_MAX
     from headrace.model.counters import Counters
     from headrace.model.message import LARGE as C_LARGE
@@ -42,10 +42,10 @@ class Publish:
     def __init__(self) -> None:
         self.persistent = False
         self.priority = 0
-        self.deadline_ms = 0  # When the message expires, in milliseconds since 1970; 0 is never.
+        self.deadline_ms = 0  # The time of expiry, in milliseconds since 1970; 0 is never.
         self.flags = 0  # As in Message.flags: the message's kind, and redelivered.
-        self.address_len = 0  # Bytes of exchange and routing key in Message.data.
-        self.body_size = 0  # Bytes.
+        self.address_len = 0  # The bytes of exchange and routing key in Message.data.
+        self.body_size = 0  # The size of the body in bytes.
         self.parts: tuple[bytes, ...] | None = None  # A body that is too large to be copied.
 
 
@@ -56,100 +56,117 @@ class Distributor:
     vhost: "VirtualHost"
 
     def __init__(self, endpoint: Endpoint, counters: Counters, number: int) -> None:
-        """``number`` is the connection's; ``store`` and ``vhost`` are set when they are known."""
+        """``number`` is the connection's. ``store`` and ``vhost`` are set by connection.open."""
         self.endpoint = endpoint
         self.counters = counters
         self.number = number
-        self.verbatim = True  # What is received is laid out as Message.data; nothing is overridden.
-        self.position = 0  # The journal's position of the last message; 0 if it is not in it.
+        #: Received bytes are laid out as Message.data; no method is overridden.
+        self.verbatim = True
+        #: The journal position of the last message; 0 if it is not in the journal.
+        self.position = 0
 
-    # --- The family's part ----------------------------------------------------------------------
+    # --- Methods that differ by protocol family --------------------------------------------------
 
-    def message_data(self, p: Publish, d: bytes | bytearray, lo: int, hi: int) -> bytes:
-        """Return the bytes of a message, as in ``Message.data``, without a body in ``p.parts``.
+    def message_data(
+        self, publish: Publish, buffer: bytes | bytearray, start: int, end: int
+    ) -> bytes:
+        """Return the bytes of a message, as in ``Message.data``, without the body in ``parts``.
 
-        ``d[lo:hi]`` is as in :meth:`distribute`, which does not call this when ``verbatim``.
+        ``buffer[start:end]`` is as in :meth:`distribute`, which calls this unless ``verbatim``.
         """
-        return cut(d, lo, hi)
+        return cut(buffer, start, end)
 
-    def put(self, p: Publish, consumer: Consumer, d: bytes | bytearray, lo: int, hi: int) -> bool:
-        """Write a message straight into a consumer's output; False if that is not possible.
+    def put(
+        self, publish: Publish, consumer: Consumer, buffer: bytes | bytearray, start: int, end: int
+    ) -> bool:
+        """Write a message straight into a consumer's output.
 
-        The consumer has room and does not acknowledge.
+        The consumer has room and does not acknowledge. Returns False if the consumer takes
+        messages of another family: the message must be enqueued.
         """
         return False
 
     # --- Distribution ---------------------------------------------------------------------------
 
-    def distribute(self, p: Publish, route: Route, d: bytes | bytearray, lo: int, hi: int) -> int:
+    def distribute(
+        self, publish: Publish, route: Route, buffer: bytes | bytearray, start: int, end: int
+    ) -> int:
         """Enqueue a message in every queue of its route; return how many refused it.
 
-        ``d[lo:hi]`` is the part of the receive buffer that :meth:`message_data` reads.
+        ``buffer[start:end]`` is the part of the receive buffer that :meth:`message_data` reads.
         """
-        # In one function: the copy and position made for the first queue are C locals for the next.
+        # This is one function because the copy and the position are C locals for all queues.
         counters = self.counters
         seq = counters.next_seq
         counters.next_seq = seq + 1
         counters.published += 1
-        counters.published_bytes += p.body_size
-        if p.body_size > C_SMALLEST_MAX:
-            counters.sizes.note(p.body_size)
+        counters.published_bytes += publish.body_size
+        if publish.body_size > C_SMALLEST_MAX:
+            counters.sizes.note(publish.body_size)
         counters.routed += route.count
         route.tally.publish_in += 1
         route.tally.publish_out += route.count
         self.endpoint.work_left = self.endpoint.work_left - route.count
-        large = p.parts is not None
+        is_large = publish.parts is not None
         position = 0
         refused = 0
         message: Message | None = None
         data: bytes | None = None
-        if p.persistent and route.durable:
+        if publish.persistent and route.durable:
             if self.store.full:
                 return 1
-            if not large and route.queue_ids:
-                data = cut(d, lo, hi) if self.verbatim else self.message_data(p, d, lo, hi)
+            if not is_large and route.queue_ids:
+                data = (
+                    cut(buffer, start, end)
+                    if self.verbatim
+                    else self.message_data(publish, buffer, start, end)
+                )
                 position = self.store.publish(
                     data,
                     0,
                     len(data),
-                    p.address_len,
-                    C_PERSISTENT | p.flags,
-                    p.priority,
-                    p.deadline_ms,
+                    publish.address_len,
+                    C_PERSISTENT | publish.flags,
+                    publish.priority,
+                    publish.deadline_ms,
                     counters.now_ms,
                     seq,
-                    p.body_size,
+                    publish.body_size,
                     route.queue_ids,
                 )
         for queue in route.queues:
-            kept = position != 0 and queue.durable
+            is_journaled = position != 0 and queue.durable
             consumer = queue.ready_consumer()
-            if consumer is not None and not kept and consumer.no_ack and not large:
+            if consumer is not None and not is_journaled and consumer.no_ack and not is_large:
                 if not self.verbatim:
-                    if self.put(p, consumer, d, lo, hi):
+                    if self.put(publish, consumer, buffer, start, end):
                         queue.tally.publish += 1
                         queue.tally.deliver_no_ack += 1
                         continue
-                elif p.body_size < C_SHARE_MIN or not consumer.lags():  # Else one copy is shared.
+                elif publish.body_size < C_SHARE_MIN or not consumer.lags():
                     queue.tally.publish += 1
                     queue.tally.deliver_no_ack += 1
-                    consumer.put(d, lo, p.address_len, hi, 0)
+                    consumer.put(buffer, start, publish.address_len, end, 0)
                     continue
             if data is None:
-                data = cut(d, lo, hi) if self.verbatim else self.message_data(p, d, lo, hi)
-            message = new_message(data, p.address_len, p.body_size)
+                data = (
+                    cut(buffer, start, end)
+                    if self.verbatim
+                    else self.message_data(publish, buffer, start, end)
+                )
+            message = new_message(data, publish.address_len, publish.body_size)
             message.seq = seq
             message.publisher = self.number
-            message.priority = p.priority
-            message.deadline_ms = p.deadline_ms
-            message.flags = p.flags
-            if large:
-                message.flags = p.flags | C_LARGE
-                message.parts = p.parts
-                if p.persistent and route.queue_ids and position == 0:
+            message.priority = publish.priority
+            message.deadline_ms = publish.deadline_ms
+            message.flags = publish.flags
+            if is_large:
+                message.flags = publish.flags | C_LARGE
+                message.parts = publish.parts
+                if publish.persistent and route.queue_ids and position == 0:
                     position = self.store.publish_message(message, counters.now_ms, route.queue_ids)
-                kept = position != 0 and queue.durable
-            if kept and not queue.is_stream:
+                is_journaled = position != 0 and queue.durable
+            if is_journaled and not queue.is_stream:
                 message.flags |= C_PERSISTENT
                 message.position = position
             if consumer is not None:
@@ -162,7 +179,7 @@ class Distributor:
         return refused
 
     def count_routed(self, route: Route, queues: int) -> None:
-        """Count a publish to ``queues`` queues that does not go by :meth:`distribute`."""
+        """Count a publish to ``queues`` queues that bypasses :meth:`distribute`."""
         self.counters.routed += queues
         route.tally.publish_in += 1
         route.tally.publish_out += queues
@@ -172,44 +189,44 @@ class Distributor:
         if queue.round is not None or queue.stopped:
             self.endpoint.pace = queue
 
-    def message_of(self, p: Publish, data: bytes) -> Message:
-        """Return a publish as a message that is in no queue."""
-        message = new_message(data, p.address_len, p.body_size)
+    def make_message(self, publish: Publish, data: bytes) -> Message:
+        """Make a message of a publish, for a transaction or an interception to enqueue."""
+        message = new_message(data, publish.address_len, publish.body_size)
         message.publisher = self.number
-        message.priority = p.priority
-        message.deadline_ms = p.deadline_ms
-        message.flags = p.flags
-        if p.parts is not None:
-            message.flags = p.flags | C_LARGE
-            message.parts = p.parts
+        message.priority = publish.priority
+        message.deadline_ms = publish.deadline_ms
+        message.flags = publish.flags
+        if publish.parts is not None:
+            message.flags = publish.flags | C_LARGE
+            message.parts = publish.parts
         return message
 
-    # --- Intercepted and numbered publishes -----------------------------------------------------
+    # --- Publishes with an interception or a publishing id ---------------------------------------
 
     def intercept(
         self,
-        p: Publish,
+        publish: Publish,
         route: Route,
         queues: tuple[Queue, ...],
         data: bytes,
-        number: tuple[bytes, int] | None,
+        publishing_id: tuple[bytes, int] | None,
         source: "Source",
-        inside: bool,
+        in_transaction: bool,
     ) -> int:
         """Publish a message through its route's interception; return how many queues refused it.
 
-        ``queues`` are those of the route that may get it. With ``inside`` a transaction is being
-        committed, which records the publishing id itself.
+        ``queues`` are the queues of the route that may get the message. With ``in_transaction``, a
+        transaction is being committed, which records the publishing id.
         """
         interception = route.interception
         assert interception is not None
         refused: int = interception.publish(
-            self.message_of(p, data),
+            self.make_message(publish, data),
             queues,
-            p.persistent,
-            number=number,
+            publish.persistent,
+            number=publishing_id,
             source=source,
-            in_transaction=inside,
+            in_transaction=in_transaction,
         )
         self.count_routed(route, len(queues))
         for queue in queues:
@@ -219,42 +236,50 @@ class Distributor:
 
     def publish_once(
         self,
-        p: Publish,
+        publish: Publish,
         route: Route,
-        number: tuple[bytes, int],
-        d: bytes | bytearray,
-        lo: int,
-        hi: int,
+        publishing_id: tuple[bytes, int],
+        buffer: bytes | bytearray,
+        start: int,
+        end: int,
     ) -> int:
         """Distribute a publish with a publishing id; return how many queues refused it.
 
-        Either all queues of the route take it, or none does and its number is not used up. The
-        caller has checked that the number is new and that the route has a queue.
+        If a queue refuses the message, no queue gets it, and the id may be used again. The caller
+        has checked that the id is new and that the route has a queue.
         """
-        publishers = self.vhost.publishing_ids
-        lasting = will_last(route.queues, p.persistent)
-        if lasting and self.store.full:
-            publishers.refuse(number)
+        publishing_ids = self.vhost.publishing_ids
+        is_durable = survives_crash(route.queues, publish.persistent)
+        if is_durable and self.store.full:
+            publishing_ids.refuse(publishing_id)
             return 1
-        refusing = tuple([queue for queue in route.queues if queue.would_reject(p.body_size)])
-        if refusing:
-            publishers.refuse(number)
-            self.distribute(p, Route(route.key, refusing, 0, tally=route.tally), d, lo, hi)
+        rejecting_queues = tuple(
+            [queue for queue in route.queues if queue.would_reject(publish.body_size)]
+        )
+        if rejecting_queues:
+            publishing_ids.refuse(publishing_id)
+            self.distribute(
+                publish,
+                Route(route.key, rejecting_queues, 0, tally=route.tally),
+                buffer,
+                start,
+                end,
+            )
             return 1
-        publishers.check(number[0])
-        if not lasting:
-            self.distribute(p, route, d, lo, hi)
-            publishers.note(number, False)
+        publishing_ids.check(publishing_id[0])
+        if not is_durable:
+            self.distribute(publish, route, buffer, start, end)
+            publishing_ids.note(publishing_id, False)
             return 0
         self.store.begin()
         try:
-            self.distribute(p, route, d, lo, hi)
-            publishers.note(number, True)
+            self.distribute(publish, route, buffer, start, end)
+            publishing_ids.note(publishing_id, True)
         finally:
             self.store.commit()
         return 0
 
 
 def ready_queues(queues: tuple[Queue, ...]) -> tuple[Queue, ...]:
-    """Return the queues with a consumer that takes a message at once."""
+    """Return the queues that have a consumer with credit."""
     return tuple([queue for queue in queues if queue.has_ready_consumer()])

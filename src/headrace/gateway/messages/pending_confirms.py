@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers that wait until the effects that they confirm are on disk.
 
-Each store has one queue of them. A channel that must wait joins with the log position that has to
-be durable first. Positions only grow, so the queue is first-in first-out, and its head shows
-whether any answer can be sent. A batch of publishes of one read is one entry.
+Each store has one queue of such answers. A channel that must wait joins the queue with the log
+position that must be durable first. Positions only grow, so the queue is first-in first-out, and
+its head shows whether an answer can be sent. The publishes of one read are one entry, a batch.
 
-Publishes need not wait once consumers have settled all messages of their batch. Such a batch leaves
-the queue from the middle, but never before an earlier one of the same channel.
+A batch is confirmed early once consumers have settled all of its messages. It then leaves the queue
+from the middle, but after all earlier batches of its channel.
 """
 
 from collections import deque
@@ -25,20 +25,20 @@ CHECKS_MAX = 16  # Entries that are checked for consumed publishes in one turn.
 
 
 class Waiter(Protocol):
-    """A channel or session that waits for an answer; ``token`` is the one it joined with."""
+    """A channel or session that waits until it may send an answer."""
 
     def released(self, token: int) -> None:
-        """The log is durable up to the position of ``token``, or need not be."""
+        """Send the answer that joined with ``token``, which need not wait any longer."""
 
 
 class PendingConfirm:
-    """An answer that waits."""
+    """An entry of the queue: an answer that waits."""
 
     def __init__(self, position: int, waiter: Waiter, token: int, span: Span | None) -> None:
-        self.position = position  # In the log.
+        self.position = position  # The log position that must be durable.
         self.waiter = waiter
         self.token = token
-        self.span = span  # Its publishes; None if it waits for the disk.
+        self.span = span  # The batch's publishes; None if only the disk can release the entry.
         self.is_released = False
 
 
@@ -48,10 +48,10 @@ class PendingConfirms:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.entries: deque[PendingConfirm] = deque()
-        self.waiting = False  # The queue is not empty.
+        self.waiting = False  # True while the queue has entries.
 
     def join(self, waiter: Waiter, token: int) -> None:
-        """Wait for all that was appended so far; release at once if it is durable already."""
+        """Wait for all records appended so far; release at once if they are durable already."""
         if not self.entries and self.store.synced >= self.store.appended:
             waiter.released(token)
             return
@@ -60,8 +60,8 @@ class PendingConfirms:
     def join_publishes(self, waiter: Waiter, token: int, turn: int, is_first: bool) -> None:
         """Wait until the publishes are durable, or consumers have settled all of them.
 
-        ``turn`` is the store's when the first message was appended. With ``is_first`` the waiter
-        has no other entry in the queue.
+        ``turn`` is the store's turn in which the first message was appended. With ``is_first``, the
+        waiter has no other entry in the queue.
         """
         store = self.store
         span: Span | None = None

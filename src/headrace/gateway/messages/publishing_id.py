@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The publishing id of a message of 0-x: read and removed from its headers.
+"""The publishing id of a message of 0-x, which is read and removed from its headers.
 
-``x-publishing-id`` is removed, ``x-publisher-name`` stays: a consumer that republishes a message
-with all its headers is not taken for the first publisher, whose ids are used up. A name that begins
-with ``amq.headrace.``, of our own tools, is removed, too.
+``x-publishing-id`` is removed, so that a consumer can republish a message with all its headers: the
+publisher's id is used already. ``x-publisher-name`` stays, unless it begins with ``amq.headrace.``,
+the prefix of the broker's own tools.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ID_KEY = "x-publishing-id"
 ID_ENTRY = bytes((len(ID_KEY),)) + ID_KEY.encode()
 
 
-def take_number(data: bytes, header: int) -> tuple[bytes, PublishingId | None]:
+def take_publishing_id(data: bytes, header: int) -> tuple[bytes, PublishingId | None]:
     """Return a publish of 0-x without its publishing id, and its number; None when it has none.
 
     ``data`` is laid out as in :class:`headrace.model.message.Message`; its header frame starts at

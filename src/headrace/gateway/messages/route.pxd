@@ -19,4 +19,4 @@ cdef class Route:
     cdef public ExchangeTally tally
 
 @cython.locals(queue=Queue)
-cpdef bint will_last(tuple queues, bint persistent) except -1
+cpdef bint survives_crash(tuple queues, bint persistent) except -1

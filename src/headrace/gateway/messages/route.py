@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queues of one exchange and routing key, with all that a publish needs of them.
+"""The queues of one exchange and routing key, with the facts about them that a publish needs.
 
-A route is looked up once and remembered until bindings or permissions change; so the permission
-check costs nothing per message. Routes are made in
-:mod:`headrace.gateway.v0_x.connection.routing`; those of 0-10 in
-:mod:`headrace.gateway.v0_10.session.transfer`.
+A route is cached until bindings or permissions change, so permissions are not checked for each
+message. :mod:`headrace.gateway.v0_x.connection.routing` makes the routes of 0-8 to 0-9-1,
+:mod:`headrace.gateway.v0_10.session.transfer` those of 0-10.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ SERVICES = "amq.headrace."  # The prefix of the names of queues that the broker 
 
 
 class Route:
-    """The queues that a message of this address goes to."""
+    """The queues that get the messages of one address."""
 
     def __init__(
         self,
@@ -32,24 +31,25 @@ class Route:
         interception: Interception | None = None,
         tally: ExchangeTally | None = None,
     ) -> None:
-        """``tally`` is that of the exchange; without it nothing is counted there."""
-        self.key = key  # Exchange and routing key, both as short strings.
+        """``tally`` is the exchange's; without it, the counts of the exchange do not change."""
+        self.key = key  # The address: exchange and routing key as short strings.
         self.queues = queues
         self.count = len(queues)
-        self.interception = interception  # Publishes each message, if there is one.
+        self.interception = interception  # Publishes each message; None without an interceptor.
         self.tally = ExchangeTally() if tally is None else tally
-        self.generation = generation  # Of the bindings and permissions that it was made under.
+        self.generation = generation  # The generation of bindings and permissions it was made in.
         self.queue_ids = b"".join(
             [queue.id_bytes for queue in queues if queue.durable and not queue.is_stream]
         )
         self.durable = any(queue.durable for queue in queues)
-        #: All queues are consumed by the broker itself.
+        #: True if the broker itself consumes all queues.
         self.serves = self.count > 0 and all(queue.name.startswith(SERVICES) for queue in queues)
-        self.keeps = any(keeps_all(queue.arguments) for queue in queues)  # Transient messages, too.
+        #: True if a queue keeps transient messages over a restart, too.
+        self.keeps = any(keeps_all(queue.arguments) for queue in queues)
         self.uncommon = self.serves or self.keeps
 
 
-def will_last(queues: tuple[Queue, ...], persistent: bool) -> bool:
+def survives_crash(queues: tuple[Queue, ...], persistent: bool) -> bool:
     """Return True if a message in one of these queues survives a crash."""
     lasts = False
     for queue in queues:

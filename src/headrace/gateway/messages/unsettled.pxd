@@ -13,29 +13,29 @@ cdef class Unsettled:
     cdef unsigned long long half
     cdef Ring ring
     cdef public unsigned long long base
-    cdef public dict behind
+    cdef public dict spilled
     cdef public long long count
 
-    @cython.locals(slots=Py_ssize_t)
+    @cython.locals(slot_count=Py_ssize_t)
     cpdef add(self, unsigned long long number, Message message)
     @cython.locals(ring=Ring, gap=cython.ulonglong)
     cdef leave_gap(self, unsigned long long number)
-    cpdef put_behind(self, unsigned long long number, Message message)
+    cpdef add_spilled(self, unsigned long long number, Message message)
     @cython.locals(ring=Ring, message=Message)
-    cdef spill(self, Py_ssize_t slots)
+    cdef spill(self, Py_ssize_t slot_count)
     @cython.locals(ring=Ring)
     cdef int trim(self) except -1
     @cython.locals(ring=Ring, index=cython.ulonglong)
     cpdef Message find(self, unsigned long long number)
     @cython.locals(ring=Ring, index=cython.ulonglong, message=Message)
     cpdef Message take(self, unsigned long long number)
-    cpdef list numbers_behind(self, unsigned long long first, unsigned long long last)
+    cpdef list spilled_numbers(self, unsigned long long first, unsigned long long last)
     @cython.locals(number=cython.ulonglong, message=Message)
     cpdef Message take_first(self, unsigned long long last)
     cpdef list numbers_of(self, Consumer consumer, unsigned long long last)
-    @cython.locals(ring=Ring, index=Py_ssize_t, message=Message, first=cython.ulonglong, behind=dict)
+    @cython.locals(ring=Ring, index=Py_ssize_t, message=Message, first=cython.ulonglong, spilled=dict)
     cpdef list entries(self, unsigned long long last)
-    cpdef Py_ssize_t slots(self) except -1
+    cpdef Py_ssize_t slot_count(self) except -1
     @cython.locals(ring=Ring, index=Py_ssize_t, message=Message)
-    cpdef list all(self)
+    cpdef list messages(self)
     cpdef clear(self)

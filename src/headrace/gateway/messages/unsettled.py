@@ -4,7 +4,7 @@
 The numbers of deliveries count up, so the deliveries are a ring: the index of a number is its
 distance from ``base``. Settling out of order leaves an empty slot, over which the head of the ring
 moves on. A delivery that stays unsettled while many later ones are settled is moved out of the ring
-into a dict, ``behind``, so that it does not cost a slot for each number after it.
+into a dict, ``spilled``, so that it does not cost a slot for each number after it.
 
 Numbers wrap around at ``mask``: those of 0-10 have 32 bits. Of two numbers the earlier is the one
 from which the other is less than half the way around.
@@ -35,22 +35,22 @@ class Unsettled:
         self.half = 1 << (bits - 1)
         self.ring: Ring | None = None  # Made for the first delivery.
         self.base = 0  # The number of the ring's first slot.
-        self.behind: dict[int, Message] | None = None  # Earlier than the ring, or put back.
+        self.spilled: dict[int, Message] | None = None  # Deliveries outside of the ring, by number.
         self.count = 0
 
     def add(self, number: int, message: Message) -> None:
         """Add a delivery; its number comes after all others."""
         if self.ring is None:
             self.ring = Ring()
-        slots = self.ring.count
-        if slots == 0:
+        slot_count = self.ring.count
+        if slot_count == 0:
             self.base = number
-        elif (number - self.base - slots) & self.mask:
+        elif (number - self.base - slot_count) & self.mask:
             self.leave_gap(number)
         self.ring.push(message)
         self.count += 1
-        if slots > RING_SLACK and slots > RING_SLACK + 4 * self.count:
-            self.spill(slots - RING_SLACK - 4 * self.count)
+        if slot_count > RING_SLACK and slot_count > RING_SLACK + 4 * self.count:
+            self.spill(slot_count - RING_SLACK - 4 * self.count)
 
     def leave_gap(self, number: int) -> None:
         """Leave empty slots for the deliveries before this one that need no settlement."""
@@ -65,25 +65,25 @@ class Unsettled:
             ring.push(None)
             gap -= 1
 
-    def put_behind(self, number: int, message: Message) -> None:
+    def add_spilled(self, number: int, message: Message) -> None:
         """Add a delivery with an earlier number, such as one that was acquired later."""
-        if self.behind is None:
-            self.behind = {}
-        self.behind[number] = message
+        if self.spilled is None:
+            self.spilled = {}
+        self.spilled[number] = message
         self.count += 1
 
-    def spill(self, slots: int) -> None:
-        """Move the deliveries in the first ``slots`` slots of the ring into the dict."""
+    def spill(self, slot_count: int) -> None:
+        """Move the deliveries in the first ``slot_count`` slots of the ring into the dict."""
         ring = self.ring
         assert ring is not None
-        while slots and ring.count:
+        while slot_count and ring.count:
             message = ring.pop()
             if message is not None:
-                if self.behind is None:
-                    self.behind = {}
-                self.behind[self.base] = message
+                if self.spilled is None:
+                    self.spilled = {}
+                self.spilled[self.base] = message
             self.base = (self.base + 1) & self.mask
-            slots -= 1
+            slot_count -= 1
         self.trim()
 
     def trim(self) -> None:
@@ -101,8 +101,8 @@ class Unsettled:
             index = (number - self.base) & self.mask
             if index < ring.count:
                 return ring.get(index)
-        if self.behind:
-            return self.behind.get(number)
+        if self.spilled:
+            return self.spilled.get(number)
         return None
 
     def take(self, number: int) -> Message | None:
@@ -121,28 +121,28 @@ class Unsettled:
                         self.base = (self.base + 1) & self.mask
                         self.trim()
                 return message
-        if self.behind and number in self.behind:
+        if self.spilled and number in self.spilled:
             self.count -= 1
-            return self.behind.pop(number)
+            return self.spilled.pop(number)
         return None
 
-    def numbers_behind(self, first: int, last: int) -> list[int]:
+    def spilled_numbers(self, first: int, last: int) -> list[int]:
         """Return the numbers from ``first`` to ``last`` that are not in the ring, in order."""
-        behind = self.behind
-        if not behind:
+        spilled = self.spilled
+        if not spilled:
             return []
         size = (last - first) & self.mask
-        if size < len(behind):  # Most settlements name few numbers.
+        if size < len(spilled):  # Most settlements name few numbers.
             numbers = [(first + index) & self.mask for index in range(size + 1)]
-            return [number for number in numbers if number in behind]
-        distances = [(number - first) & self.mask for number in behind]
+            return [number for number in numbers if number in spilled]
+        distances = [(number - first) & self.mask for number in spilled]
         within = sorted([distance for distance in distances if distance <= size])
         return [(first + distance) & self.mask for distance in within]
 
     def take_first(self, last: int) -> Message | None:
         """Remove and return the earliest delivery in the ring up to ``last``, or None.
 
-        Deliveries that are not in the ring are not looked at, see :meth:`numbers_behind`.
+        For deliveries outside of the ring see :meth:`spilled_numbers`.
         """
         if self.ring is None:
             return None
@@ -164,10 +164,10 @@ class Unsettled:
     def entries(self, last: int) -> list[tuple[int, Message]]:
         """Return the numbers up to ``last`` with their deliveries, in order."""
         deliveries: list[tuple[int, Message]] = []
-        behind = self.behind
-        if behind:
+        spilled = self.spilled
+        if spilled:
             first = (last - self.half + 1) & self.mask
-            deliveries = [(number, behind[number]) for number in self.numbers_behind(first, last)]
+            deliveries = [(number, spilled[number]) for number in self.spilled_numbers(first, last)]
         ring = self.ring
         index = 0
         while ring is not None and index < ring.count:
@@ -179,13 +179,13 @@ class Unsettled:
             index += 1
         return deliveries
 
-    def slots(self) -> int:
-        """Return the number of slots that :meth:`all` reads, empty ones included."""
-        return len(self.behind or ()) + (0 if self.ring is None else self.ring.count)
+    def slot_count(self) -> int:
+        """Return the number of slots that :meth:`messages` reads, empty ones included."""
+        return len(self.spilled or ()) + (0 if self.ring is None else self.ring.count)
 
-    def all(self) -> list[Message]:
-        """Return all deliveries: those behind, then those of the ring in order."""
-        deliveries = list((self.behind or {}).values())
+    def messages(self) -> list[Message]:
+        """Return all deliveries: the spilled ones, then those of the ring in order."""
+        deliveries = list((self.spilled or {}).values())
         ring = self.ring
         if ring is not None:
             for index in range(ring.count):
@@ -196,7 +196,7 @@ class Unsettled:
 
     def clear(self) -> None:
         """Forget all deliveries."""
-        self.behind = None
+        self.spilled = None
         self.count = 0
         if self.ring is not None:
             self.ring.clear()

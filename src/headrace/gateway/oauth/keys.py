@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-KEYS_MAX = 64  # In one set.
+KEYS_MAX = 64  # The maximum keys of one set.
 RETRY_S = 30.0  # Minimum time between reads for an unknown key, or after a failure.
 STALE_S_MAX = 86400.0  # How long keys stay valid when they cannot be read again.
 

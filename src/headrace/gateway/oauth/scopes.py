@@ -63,7 +63,7 @@ class Scopes:
             ScopeError: the token has too many.
         """
         self._scopes: list[Scope] = []
-        self.texts: list[str] = []  # For `from_texts`, at another broker.
+        self.texts: list[str] = []  # The texts for `from_texts` at another broker.
         self.tags: tuple[str, ...] = ()
         self._verdicts: OrderedDict[tuple[str, ...], bool] = OrderedDict()
         for text in dict.fromkeys(scopes):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from headrace.gateway.security.access import Access
 
-Claims: TypeAlias = dict[str, Any]  # As PyJWT types decoded JSON.
+Claims: TypeAlias = dict[str, Any]  # The type that PyJWT gives decoded JSON.
 ALGORITHMS = "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA"
 NUMERIC_DATE_MAX = 1 << 40  # Seconds; far beyond any token's time.
 SOURCE = "oauth"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from headrace.model.stream.stream import Stream
 
-STREAMS_MAX = 1000  # In one request.
+STREAMS_MAX = 1000  # The maximum streams of one request.
 LIST_MAX = 500  # Groups in one answer.
 GROUP_BYTES = 1024  # The maximum size of a stored group.
 

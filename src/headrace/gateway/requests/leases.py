@@ -12,7 +12,7 @@ from headrace.model.lease.ownership import KEEP, OWNER_BYTES_MAX, TIMEOUT_S, TIM
 from headrace.model.lease.registry import BYTES_MAX, GROUP_BYTES_MAX, MESSAGES_MAX, REJECTS_MAX
 from headrace.model.lease.rejects import has_dead_letters
 
-PARTS_MAX = 1000  # Of a snapshot.
+PARTS_MAX = 1000  # The maximum parts of a snapshot.
 
 
 def group_of(call: RequestCall) -> str:

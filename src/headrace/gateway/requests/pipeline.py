@@ -20,7 +20,7 @@ from headrace.gateway.requests import (
     streams,
     super_streams,
 )
-from headrace.gateway.requests.requests import Handler, Service
+from headrace.gateway.requests.requests import Handler, RequestService
 
 if TYPE_CHECKING:
     from headrace.gateway.connection.context import Context
@@ -41,10 +41,10 @@ HANDLERS: dict[str, Handler] = {
 }
 
 
-class Pipeline(Service):
+class Pipeline(RequestService):
     """Serves the requests of one virtual host."""
 
     def __init__(self, context: Context, vhost: VirtualHost) -> None:
-        Service.__init__(self, context, vhost, QUEUE, HANDLERS, bytes_max=REQUEST_BYTES_MAX)
+        RequestService.__init__(self, context, vhost, QUEUE, HANDLERS, bytes_max=REQUEST_BYTES_MAX)
         vhost.leases.ownerships.is_open = context.connections.__contains__
         vhost.jobs.is_open = context.connections.__contains__

@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REQUESTS_MAX = 64  # Served in one turn.
-WAITING_MAX = 10_000  # Waiting for later turns; older ones are dropped.
-WAITING_BYTES_MAX = 64 << 20  # Of all waiting requests.
-SLICE_S = 0.005  # Length of a slice of long work.
-SLICED_MAX = 64  # Requests of one service in progress.
+REQUESTS_MAX = 64  # Requests that are served in one turn of the event loop.
+WAITING_MAX = 10_000  # Requests that wait for later turns; the oldest are dropped.
+WAITING_BYTES_MAX = 64 << 20  # Bytes of all requests that wait.
+SLICE_S = 0.005  # The length of a slice of a long request.
+SLICED_MAX = 64  # Long requests of one service in progress.
 NUMBER_MAX = (1 << 63) - 1
 
 RequestAnswer = dict[str, object]  # JSON; each request has a shape of its own.
@@ -97,13 +97,13 @@ class RequestCall:
     ) -> None:
         self.context = context
         self.vhost = vhost
-        self.connection = connection  # It may be closed in a later slice.
+        self.connection = connection  # It may have closed by a later slice.
         assert connection.user is not None
         self.user = connection.user
         self.request = request
 
     def refuse(self, code: str, text: str) -> NoReturn:
-        """End the call with an error."""
+        """Raise RequestRefused; record a refusal with the code "refused" as such."""
         if code == "refused":
             self.context.record_refusal(self.connection, text)
         raise RequestRefused(code, text)
@@ -118,7 +118,11 @@ class RequestCall:
             )
 
     def text(self, field: str, default: str | None = None, *, bytes_max: int = 255) -> str:
-        """Return a field that is a string, not empty unless the default is."""
+        """Return a printable string of at most ``bytes_max`` bytes; "" only if that is the default.
+
+        Raises:
+            RequestRefused: the field has another value, or is missing without a default.
+        """
         value = self.request.get(field, default)
         if not isinstance(value, str) or (not value and default != ""):
             self.refuse("bad-request", f"'{field}' is missing or not a string")
@@ -136,7 +140,11 @@ class RequestCall:
         minimum: int = 0,
         maximum: int = NUMBER_MAX,
     ) -> int:
-        """Return a field that is a whole number within bounds."""
+        """Return a whole number from ``minimum`` to ``maximum``.
+
+        Raises:
+            RequestRefused: the field has another value, or is missing without a default.
+        """
         value = self.request.get(field, default)
         if not isinstance(value, int) or isinstance(value, bool):
             self.refuse("bad-request", f"'{field}' is missing or not a whole number")
@@ -145,7 +153,7 @@ class RequestCall:
         return value
 
     def flag(self, field: str) -> bool:
-        """Return a field that is true or false; it is false when missing."""
+        """Return a boolean; False if the field is missing."""
         value = self.request.get(field, False)
         if not isinstance(value, bool):
             self.refuse("bad-request", f"'{field}' must be true or false")
@@ -175,16 +183,16 @@ AUDITED = frozenset(
     (
         *("messages.move", "messages.copy", "messages.delete", "messages.requeue"),
         "messages.cancel",
-        *("commit", "rollback", "forget"),  # Of prepared transactions.
+        *("commit", "rollback", "forget"),  # Requests for prepared transactions.
         *("group.delete", "sink.discard", "publisher.forget", "superstream.add"),
     )
 )
 
 
-class Service(Consumer):
-    """Serves the requests to one queue of one virtual host."""
+class RequestService(Consumer):
+    """The consumer that serves the requests to one queue of a virtual host."""
 
-    permission = ""  # On the queue's name, needed for every request.
+    permission = ""  # The permission on the queue's name that every request requires.
 
     def __init__(
         self,
@@ -206,30 +214,30 @@ class Service(Consumer):
         self.vhost = vhost
         self.handlers = handlers
         self.bytes_max = bytes_max
-        self.taken: list[Message] = []  # Requests of this turn.
-        self.sliced = 0  # Requests in progress.
+        self.turn_requests: list[Message] = []  # Requests of this turn.
+        self.sliced_count = 0  # Requests in progress.
         self.number = 0
         queue.add_consumer(self)
 
     def can_take(self) -> bool:
-        return len(self.taken) < REQUESTS_MAX and self.sliced < SLICED_MAX
+        return len(self.turn_requests) < REQUESTS_MAX and self.sliced_count < SLICED_MAX
 
     def deliver(self, message: Message) -> None:
-        if not self.taken:
+        if not self.turn_requests:
             self.vhost.counters.waking.append(self)
-        self.taken.append(message)
+        self.turn_requests.append(message)
 
     def drain(self) -> None:
         """Serve the requests of this turn, at its end."""
-        taken, self.taken = self.taken, []
-        for message in taken:
+        turn_requests, self.turn_requests = self.turn_requests, []
+        for message in turn_requests:
             try:
-                self.serve(in_memory(message, self.vhost.store))
+                self.serve(load_if_paged(message, self.vhost.store))
             except (AmqpError, OSError, UnreadableError, UnicodeDecodeError) as error:
                 log.warning("a request to %s cannot be read: %s", self.tag, error)
             self.queue.settle(message)
         self.queue.unpark(self)
-        if self.taken:  # More than one turn serves: schedule another.
+        if self.turn_requests:  # ``unpark`` delivered further requests: schedule another turn.
             self.vhost.scheduler.put(self, self.vhost.counters.now_ms, no_repeat)
 
     def serve(self, message: Message) -> None:
@@ -257,50 +265,52 @@ class Service(Consumer):
 
     def make_answer(
         self, connection: ClientConnection, properties: BasicProperties
-    ) -> Answer | None:
-        """Return the pending answer of a request; None if the request is not served."""
+    ) -> PendingAnswer | None:
+        """Return the pending answer of a request; None for a request that gets no answer."""
         assert properties.reply_to is not None
-        return Answer(self, properties.reply_to, properties.correlation_id)
+        return PendingAnswer(self, properties.reply_to, properties.correlation_id)
 
-    def handle(self, connection: ClientConnection, body: bytes, answer: Answer) -> None:
+    def handle(self, connection: ClientConnection, body: bytes, answer: PendingAnswer) -> None:
         """Handle a request, and answer it."""
         try:
             request = read_json(body)
-            kind = request["do"]
-            handler = self.handlers.get(kind)
+            name = request["do"]
+            handler = self.handlers.get(name)
         except (ValueError, KeyError, TypeError):
             answer.send(failure("bad-request", "a request must be a JSON object with 'do'"))
             return
         if handler is None:
-            answer.send(failure("bad-request", f"there is no request {kind!r}"))
+            answer.send(failure("bad-request", f"there is no request {name!r}"))
             return
-        reason = self.context.access.audit.refusal() if kind in AUDITED else ""
+        reason = self.context.access.audit.refusal() if name in AUDITED else ""
         if reason:
             answer.send(failure("refused", f"request {reason}"))
             return
         call = RequestCall(self.context, self.vhost, connection, request)
-        self.begin(call, partial(handler, call), answer)
+        self.start_work(call, partial(handler, call), answer)
 
-    def begin(
-        self, call: RequestCall, work: Callable[[], RequestAnswer | Steps], answer: Answer
+    def start_work(
+        self, call: RequestCall, work: Callable[[], RequestAnswer | Steps], answer: PendingAnswer
     ) -> None:
         """Run the work of a request, at once or in slices, and answer."""
-        outcome = self.attempt(work)
+        outcome = self.run_or_refuse(work)
         if isinstance(outcome, dict):
             self.audit(call, outcome)
             answer.send(outcome)
             return
         self.number += 1
         key = (self, self.number)
-        self.sliced += 1
-        if self.step(key, call, outcome, answer):
+        self.sliced_count += 1
+        if self.run_slice_of(key, call, outcome, answer):
 
-            def again(now_ms: int) -> int:
-                return now_ms + 1 if self.step(key, call, outcome, answer) else 0
+            def run_next_slice(now_ms: int) -> int:
+                return now_ms + 1 if self.run_slice_of(key, call, outcome, answer) else 0
 
-            self.vhost.scheduler.put(key, self.vhost.counters.now_ms, again)
+            self.vhost.scheduler.put(key, self.vhost.counters.now_ms, run_next_slice)
 
-    def step(self, key: object, call: RequestCall, steps: Steps, answer: Answer) -> bool:
+    def run_slice_of(
+        self, key: object, call: RequestCall, steps: Steps, answer: PendingAnswer
+    ) -> bool:
         """Run the next slice of a long request; return False after the last."""
 
         def run_slice() -> RequestAnswer | None:
@@ -311,10 +321,10 @@ class Service(Consumer):
                 return returned
             return None
 
-        outcome = self.attempt(run_slice)
+        outcome = self.run_or_refuse(run_slice)
         if outcome is None:
             return True
-        self.sliced -= 1
+        self.sliced_count -= 1
         self.audit(call, outcome)
         answer.send(outcome)
         self.queue.unpark(self)
@@ -339,8 +349,8 @@ class Service(Consumer):
                 request=request,
             )
 
-    def attempt(self, work: Callable[[], Outcome]) -> Outcome | RequestAnswer:
-        """Run the work of a request; an error becomes the answer."""
+    def run_or_refuse(self, work: Callable[[], Outcome]) -> Outcome | RequestAnswer:
+        """Run the work of a request; return the answer that refuses it if the work raises."""
         try:
             return work()
         except RequestRefused as error:
@@ -352,10 +362,10 @@ class Service(Consumer):
             return failure("internal", "internal error")
 
 
-class Answer:
-    """A pending answer, sent when its effects are durable."""
+class PendingAnswer:
+    """The answer of a request, which is sent once the request's effects are durable."""
 
-    def __init__(self, service: Service, reply_to: str, correlation_id: str | None) -> None:
+    def __init__(self, service: RequestService, reply_to: str, correlation_id: str | None) -> None:
         self.service = service
         self.reply_to = reply_to
         self.correlation_id = correlation_id
@@ -367,7 +377,7 @@ class Answer:
         self.service.context.pending_confirms(self.service.vhost.name).join(self, 0)
 
     def released(self, token: int) -> None:
-        """Send it."""
+        """Publish the answer to the request's reply-to: its effects are durable."""
         vhost = self.service.vhost
         properties = BasicProperties(
             content_type="application/json", correlation_id=self.correlation_id
@@ -380,7 +390,7 @@ class Answer:
 def make_message(
     exchange: str, routing_key: str, properties: BasicProperties, body: bytes
 ) -> Message:
-    """Return a new message of the broker's own."""
+    """Make a message that the broker itself publishes."""
     address = shortstr(exchange) + shortstr(routing_key)
     header = encode_content_header(V0_9_1, 60, len(body), properties)
     frames = make_frame(FRAME_HEADER, 0, header) + make_frame(FRAME_BODY, 0, body)
@@ -388,8 +398,8 @@ def make_message(
     return new_message(data, len(address), len(body))
 
 
-def in_memory(message: Message, store: Store) -> Message:
-    """Return a request; if it was paged out, a copy with its data.
+def load_if_paged(message: Message, store: Store) -> Message:
+    """Return a request with its data: a copy if the request was paged out, else itself.
 
     Raises:
         OSError: the disk cannot be read.
@@ -404,7 +414,7 @@ def in_memory(message: Message, store: Store) -> Message:
 
 
 def no_repeat(_: int) -> int:
-    """Return 0, which ends a timer that only makes the loop turn."""
+    """Return 0, which ends a timer whose only effect is another turn of the event loop."""
     return 0
 
 
@@ -415,8 +425,8 @@ def failure(code: str, text: str) -> RequestAnswer:
 
 def refusal_code(error: errors.ModelError) -> str:
     """Return the code for an error of the model."""
-    for kind in type(error).__mro__:
-        code = CODES.get(kind)
+    for error_class in type(error).__mro__:
+        code = CODES.get(error_class)
         if code is not None:
             return code
     return "bad-request"

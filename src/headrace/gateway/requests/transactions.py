@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.gateway.requests.requests import Handler, RequestAnswer, RequestCall, Service
+from headrace.gateway.requests.requests import Handler, RequestAnswer, RequestCall, RequestService
 from headrace.model.transaction.dtx import Branch, BranchState, XaStatus
 from headrace.model.transaction.xid import Xid
 
@@ -71,13 +71,13 @@ HANDLERS: dict[str, Handler] = {
 }
 
 
-class Coordinator(Service):
+class Coordinator(RequestService):
     """Serves the requests of one virtual host."""
 
     permission = "configure"
 
     def __init__(self, context: Context, vhost: VirtualHost) -> None:
-        Service.__init__(self, context, vhost, QUEUE, HANDLERS, bytes_max=REQUEST_BYTES_MAX)
+        RequestService.__init__(self, context, vhost, QUEUE, HANDLERS, bytes_max=REQUEST_BYTES_MAX)
 
 
 def describe(branch: Branch) -> dict[str, object]:

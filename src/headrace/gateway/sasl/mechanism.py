@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.gateway.security.user import User
 
 RESPONSE_BYTES_MAX = 12288  # A token is long; before the login a client may send 16 KiB in all.
-STEPS_MAX = 8  # Of one login.
+STEPS_MAX = 8  # The maximum steps of one login.
 
 
 @dataclass(frozen=True, slots=True)

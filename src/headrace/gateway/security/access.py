@@ -45,11 +45,11 @@ log = logging.getLogger(__name__)
 
 GUEST = "guest"
 LOGIN_THREADS = 2
-LOGINS_REMEMBERED_MAX = 1024
-LOGINS_REMEMBERED_S = 300.0
-VERDICTS_MAX = 4096  # Cached permission checks, 1 MiB; the cache is cleared when it is full.
+LOGIN_CACHE_MAX = 1024
+LOGIN_CACHE_S = 300.0
+VERDICTS_MAX = 4096  # Cached permission checks, some 1 MiB; a full cache is cleared.
 TOPIC_VERDICTS_MAX = 4096
-EVERYTHING = (".*", "^.*", "^.*$", "^")  # Expressions that restrict nothing.
+MATCH_ALL = (".*", "^.*", "^.*$", "^")  # Expressions that match every name.
 DEFAULT_EXCHANGE = "amq.default"  # The name of the default exchange in permissions.
 
 
@@ -57,10 +57,10 @@ class Directory(Protocol):
     """Port of the directory of accounts; see `headrace.store.catalog.users`."""
 
     def snapshot(self) -> Snapshot:
-        """Read everything."""
+        """Read all accounts, permissions, virtual hosts and rules."""
 
-    def improve_password(self, before: str, account: Account) -> bool:
-        """Store an account with a better hash, unless its hash is no longer ``before``."""
+    def improve_password(self, previous_hash: str, account: Account) -> bool:
+        """Store an account with a better hash, if the stored hash is still ``previous_hash``."""
 
 
 class ForeignExpression(AccountError):
@@ -68,13 +68,13 @@ class ForeignExpression(AccountError):
 
 
 def check_permission(permission: Permission) -> None:
-    """Raise AccountError if one of the three is not a regular expression."""
+    """Raise AccountError if configure, write or read is not a regular expression."""
     for action in PERMISSIONS:
         check_pattern(action, permission.pattern(action))
 
 
 def check_topic_permission(permission: TopicPermission) -> None:
-    """Raise AccountError if one of the two is not a regular expression."""
+    """Raise AccountError if write or read is not a regular expression."""
     for action in ("write", "read"):
         check_topic_pattern(action, permission.pattern(action))
 
@@ -127,24 +127,24 @@ class Access(Rights):
         self._clock = clock
         self._wall_clock = wall_clock
         self._secret = os.urandom(32)
-        # The key for the SCRAM salts of unknown users: like those of accounts, they stay the same.
+        # The key for the SCRAM salts of unknown users, which must be stable like those of accounts.
         self.strangers_secret = hmac.digest(secret or os.urandom(32), b"strangers", "sha256")
-        self._remembered: OrderedDict[bytes, float] = OrderedDict()
+        self._login_cache: OrderedDict[bytes, float] = OrderedDict()
         self._verdicts: dict[tuple[str, str, str, str], bool] = {}
         self._topic_verdicts: dict[tuple[str, str, str, str, str], bool] = {}
         self._searches: dict[str, Search] = {}
         self._threads: ThreadPoolExecutor | None = None
-        self.generation = 1  # Bumped by every change.
+        self.generation = 1  # Incremented by every change of accounts or permissions.
         self.snapshot = directory.snapshot()
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the password threads."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
 
     def take(self, snapshot: Snapshot) -> bool:
-        """Use a new snapshot; return True if it differs from the last."""
+        """Use a new snapshot and clear the caches; return False if it equals the last."""
         if snapshot == self.snapshot:
             return False
         self.snapshot = snapshot
@@ -161,7 +161,7 @@ class Access(Rights):
         return self.snapshot.accounts.get(name)
 
     def admit(self, name: str, peer: RemotePeer) -> User:
-        """Return the user of that name, authenticated by other means than a password here.
+        """Return the user of that name, whom a mechanism has authenticated without a password.
 
         Raises:
             LoginRefused: the account does not exist, or may not log in from that address.
@@ -179,16 +179,16 @@ class Access(Rights):
         if account is None or not self._may_come_from(name, peer.loopback):
             return None
         key = self._key(account, password)
-        until = self._remembered.get(key)
+        until = self._login_cache.get(key)
         if until is None:
             return None
         if until < self._clock():
-            del self._remembered[key]
+            del self._login_cache[key]
             return None
         return User(self, account.name, account.tags, peer)
 
     async def check_password(self, name: str, password: bytes, peer: RemotePeer) -> User:
-        """Return the user of that name and password, checking it on a thread.
+        """Check a password on a thread, unless its login is cached; return the user.
 
         Raises:
             LoginRefused: the password is wrong, or the user may not log in from that address.
@@ -220,7 +220,7 @@ class Access(Rights):
         return user
 
     async def _improve(self, account: Account, password: bytes) -> Account:
-        """Replace a hash of RabbitMQ by one of ours; return the account with its present hash."""
+        """Replace an imported RabbitMQ hash by an argon2id hash; return the stored account."""
         assert self._threads is not None
         loop = asyncio.get_running_loop()
         better = await loop.run_in_executor(self._threads, rehash_password, account, password)
@@ -259,16 +259,16 @@ class Access(Rights):
         self.throttle.record_success(peer.host, name)
 
     def remember(self, account: Account, password: bytes) -> None:
-        """Cache a login; the password has been checked."""
-        self._remembered[self._key(account, password)] = self._clock() + LOGINS_REMEMBERED_S
-        while len(self._remembered) > LOGINS_REMEMBERED_MAX:
-            self._remembered.popitem(last=False)
+        """Cache a login whose password has been checked."""
+        self._login_cache[self._key(account, password)] = self._clock() + LOGIN_CACHE_S
+        while len(self._login_cache) > LOGIN_CACHE_MAX:
+            self._login_cache.popitem(last=False)
 
     def _may_come_from(self, name: str, peer_is_loopback: bool) -> bool:
         return peer_is_loopback or name != GUEST or not self.guest_loopback_only
 
     def _key(self, account: Account, password: bytes) -> bytes:
-        """Return the cache key of a login: a keyed hash, which a new password makes void."""
+        """Return the cache key of a login: a keyed hash, which differs after a new password."""
         parts = (account.name.encode(), account.password_hash.encode(), password)
         text = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
         return hmac.digest(self._secret, text, hashlib.sha256)
@@ -338,7 +338,7 @@ class Access(Rights):
                 return False
             return user.grants.every_topic_allowed(vhost, permission, exchange)
         permissions = self.snapshot.topic_permissions.get((user.name, vhost, exchange))
-        return permissions is None or permissions.pattern(permission) in EVERYTHING
+        return permissions is None or permissions.pattern(permission) in MATCH_ALL
 
     def account_user(self, name: str) -> User | None:
         account = self.snapshot.accounts.get(name)

@@ -66,7 +66,7 @@ class Broker(Protocol):
 
 
 class AuthorizedHost:
-    """A virtual host with the permissions of one user."""
+    """A virtual host as one user may change it."""
 
     __slots__ = ("access", "blamed_field", "broker", "dialect", "owner", "rebinds", "sticky",
                  "strict", "user", "vhost")  # fmt: skip
@@ -85,9 +85,9 @@ class AuthorizedHost:
     ) -> None:
         """``owner`` owns exclusive queues: a connection, or a session of 0-10.
 
-        ``strict`` refuses unknown arguments unless the virtual host has a rule for them.
-        ``sticky`` ignores the arguments of a second declaration. With ``rebinds`` a binding to a
-        topic exchange replaces that of the same queue and key.
+        With ``strict``, unknown arguments are refused, unless the virtual host has a rule for them.
+        With ``sticky``, the arguments of a second declaration are ignored. With ``rebinds``, a
+        binding to a topic exchange replaces the one of the same queue and key.
         """
         self.broker = broker
         self.access = broker.access
@@ -98,7 +98,7 @@ class AuthorizedHost:
         self.strict = strict
         self.sticky = sticky
         self.rebinds = rebinds
-        self.blamed_field = ""  # The field of 0-10's command that an error raised now names.
+        self.blamed_field = ""  # The field of a 0-10 command that the next error is about.
 
     # --- Permissions ----------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ class AuthorizedHost:
         name = name if existing is None else existing.access_name
         self.access.check_any(self.user, self.vhost.name, kind, name)
 
-    def _check_onward(
+    def _check_forward_exchange(
         self, kind: str, name: str, exchange: object, field: str, key: object = None, *,
         dead_letters: bool = False,
     ) -> None:  # fmt: skip
@@ -158,7 +158,7 @@ class AuthorizedHost:
         kept: bool = False,
         session: object = None,
     ) -> Queue:
-        """Return a queue; make it unless it exists. See ``VirtualHost.declare_queue``."""
+        """Declare a queue and return it; see ``VirtualHost.declare_queue``."""
         vhost, is_0_10 = self.vhost, self.dialect is Dialect.V0_10
         self._require_name(QUEUE, name)
         self.check("configure", QUEUE, name or "amq.gen-")
@@ -192,9 +192,9 @@ class AuthorizedHost:
             self.blamed_field = "alternate_exchange"
             self.vhost.find_exchange(alternate)
         field = "alternate_exchange" if alternate else "arguments"
-        self._check_onward(QUEUE, name, arguments.get(ALTERNATE), field)
+        self._check_forward_exchange(QUEUE, name, arguments.get(ALTERNATE), field)
         exchange, key = arguments.get(DEAD_LETTER_EXCHANGE), arguments.get(DEAD_LETTER_KEY)
-        self._check_onward(QUEUE, name, exchange, "arguments", key, dead_letters=True)
+        self._check_forward_exchange(QUEUE, name, exchange, "arguments", key, dead_letters=True)
         if arguments.get(DEAD_LETTERS) == 1:
             self.blamed_field = "arguments"
             letters_queue = dead_letter_queue(name)
@@ -223,18 +223,18 @@ class AuthorizedHost:
 
     # Keeps 0-9-1/s082, 0-9/queue.delete.queue#02, 0-10/s192.
     def delete_queue(self, name: str, *, if_unused: bool, if_empty: bool) -> int:
-        """Delete a queue; return how many ready messages it had. 0-9-1 ignores a missing one."""
+        """Delete a queue; return its number of ready messages, in 0-9-1 0 for a missing queue."""
         self._require_name(QUEUE, name)
         self.check("configure", QUEUE, name)
         if self.dialect is not Dialect.V0_9_1:
             queue = self.vhost.find_queue(name, self.owner)
-            used = if_unused and queue.consumer_count()
-            self.blamed_field = "if_unused" if used else "if_empty" if if_empty else QUEUE
+            is_used = if_unused and queue.consumer_count()
+            self.blamed_field = "if_unused" if is_used else "if_empty" if if_empty else QUEUE
         return self.vhost.delete_queue(name, if_unused, if_empty, self.owner)
 
     # Keeps 0-9-1/s079, 0-9/queue.purge.queue#02, 0-10/s200, 0-10/s201.
     def purge_queue(self, name: str) -> int:
-        """Drop the ready messages of a queue; return how many there were."""
+        """Drop the ready messages of a queue; return their number."""
         self._require_name(QUEUE, name)
         self.check("read", QUEUE, name)
         queue = self.vhost.find_queue(name, self.owner)
@@ -261,13 +261,13 @@ class AuthorizedHost:
         arguments: Arguments,
         alternate: str = "",
     ) -> None:
-        """Make an exchange unless it exists."""
+        """Declare an exchange."""
         vhost = self.vhost
         self._require_name(EXCHANGE, name)
         self.check("configure", EXCHANGE, name)
         if self.dialect is Dialect.V0_10:
             arguments = self._with_alternate(arguments, alternate)
-            self._check_exchange(name, kind, arguments, alternate)
+            self._check_exchange_0_10(name, kind, arguments, alternate)
             if name in vhost.exchanges:
                 return  # Durable and auto-delete are ignored (0-10/s155, 0-10/s156).
             arguments = known_arguments(kind, arguments)
@@ -275,9 +275,9 @@ class AuthorizedHost:
             if alternate:
                 self.blamed_field = "alternate_exchange"
                 vhost.find_exchange(alternate)
-            for onward in [arguments.get(argument) for argument in ALTERNATES]:
+            for forward_exchange in [arguments.get(argument) for argument in ALTERNATES]:
                 field = "alternate_exchange" if alternate else EXCHANGE
-                self._check_onward(EXCHANGE, name, onward, field)
+                self._check_forward_exchange(EXCHANGE, name, forward_exchange, field)
         for stream in super_stream.partition_names(name, kind, arguments):
             self.check("configure", QUEUE, stream)
             self.check("write", QUEUE, stream)
@@ -293,8 +293,10 @@ class AuthorizedHost:
         )
 
     # Keeps 0-10/s147, 0-10/s148, 0-10/s150, 0-10/s157.
-    def _check_exchange(self, name: str, kind: str, arguments: Arguments, alternate: str) -> None:
-        """Refuse what 0-10 does not allow a declaration of an exchange, new or not."""
+    def _check_exchange_0_10(
+        self, name: str, kind: str, arguments: Arguments, alternate: str
+    ) -> None:
+        """Check a declaration of a new or existing exchange by the rules of 0-10."""
         self.blamed_field = "type"
         if kind not in TYPES:
             raise NotFound(f"there is no exchange type '{kind}'")
@@ -312,7 +314,7 @@ class AuthorizedHost:
         self.vhost.check_exchange_arguments(name, kind, arguments, strict=self.strict)
 
     def _with_alternate(self, arguments: Arguments, alternate: str) -> Arguments:
-        """Return arguments with the alternate exchange, which in 0-10 is a field of its own."""
+        """Return arguments with the alternate exchange, which is a separate field in 0-10."""
         if not alternate:
             return arguments
         self.blamed_field = "arguments"
@@ -323,7 +325,7 @@ class AuthorizedHost:
 
     # Keeps 0-9-1/s046, 0-9/exchange.delete.exchange#exists, 0-10/s158, 0-10/s160.
     def delete_exchange(self, name: str, *, if_unused: bool) -> None:
-        """Delete an exchange. 0-9-1 ignores a missing one."""
+        """Delete an exchange; in 0-9-1 a missing exchange is not an error."""
         vhost = self.vhost
         self._require_name(EXCHANGE, name)
         self.check("configure", EXCHANGE, name)
@@ -344,31 +346,30 @@ class AuthorizedHost:
     # Keeps 0-10/s162, 0-10/s163.
     def bind(self, source: str, destination: Destination, key: str, arguments: Arguments) -> None:
         """Bind a queue or an exchange to an exchange."""
-        self._check_ends(source, destination, key)
+        self._check_binding_ends(source, destination, key)
         if destination[0] == EXCHANGE:
             self.access.check_every_topic(self.user, self.vhost, destination[1], KEYS_KEPT)
         if self.dialect is Dialect.EARLY:
             self._check_early_binding(source, destination[1])
-        if self.dialect is Dialect.V0_10 and self._under_key(source, destination[1], key):
+        if self.dialect is Dialect.V0_10 and self._bindings_under_key(source, destination[1], key):
             return
         self.blamed_field = "arguments"
         self.vhost.bind(source, destination, key, arguments, owner=self.owner, strict=self.strict)
         if self.rebinds and self.vhost.exchanges[source].type == TopicExchange.type:
-            for binding in self._under_key(source, destination[1], key):
+            for binding in self._bindings_under_key(source, destination[1], key):
                 if binding != Binding(binding.source, binding.destination, key, arguments):
                     self.vhost.unbind(source, destination, key, binding.arguments, self.owner)
 
     # Keeps 0-9-1/s072, 0-9-1/s073, 0-9/queue.unbind#01, 0-9/queue.unbind.queue#02,
     # 0-9/queue.unbind.exchange#03, 0-10/s174.
     def unbind(self, source: str, destination: Destination, key: str, arguments: Arguments) -> bool:
-        """Remove a binding, or in 0-10 all under a key; return True if there was one.
-
-        In 0-9-1 a missing queue or exchange is not an error, as in RabbitMQ.
+        """Remove a binding, in 0-10 all bindings under a key; return True if one existed.
 
         Raises:
-            NotFound: a queue or exchange is missing (not in 0-9-1), or the binding (in 0-10).
+            NotFound: the queue or exchange is missing, except in 0-9-1 (as in RabbitMQ), or no
+                binding exists, in 0-10.
         """
-        self._check_ends(source, destination, key)
+        self._check_binding_ends(source, destination, key)
         if self.dialect is not Dialect.V0_10:
             try:
                 return self.vhost.unbind(source, destination, key, arguments, self.owner)
@@ -376,7 +377,7 @@ class AuthorizedHost:
                 if self.dialect is Dialect.EARLY:
                     raise
                 return False
-        bindings = self._under_key(source, destination[1], key)
+        bindings = self._bindings_under_key(source, destination[1], key)
         self.blamed_field = "binding_key"
         if not bindings:
             subject = f"queue '{destination[1]}' is not bound to exchange '{source}'"
@@ -388,9 +389,10 @@ class AuthorizedHost:
     def bound(
         self, exchange: Exchange, queue: Queue | None, key: str
     ) -> list[tuple[str, Arguments]]:
-        """Return keys and arguments of an exchange's bindings, to all queues or one.
+        """Return keys and arguments of an exchange's bindings, to all queues or to ``queue``.
 
-        The default exchange has one for each queue; with a ``key`` only that queue's counts.
+        The default exchange has one binding for each queue. For this exchange, a ``key`` limits the
+        result to the queue of that name.
         """
         if exchange.name:
             bindings = exchange.bindings if queue is None else self.vhost.bindings_to(queue)
@@ -399,7 +401,7 @@ class AuthorizedHost:
         return [(name, {}) for name in names if name in self.vhost.queues]
 
     # Keeps 0-10/s167, 0-10/s168, 0-10/s171, 0-10/s172.
-    def _check_ends(self, source: str, destination: Destination, key: str) -> None:
+    def _check_binding_ends(self, source: str, destination: Destination, key: str) -> None:
         """Check the permissions for a binding: write to the destination, read from the source."""
         kind, name = destination
         self._require_name(kind, name)
@@ -412,7 +414,7 @@ class AuthorizedHost:
             self.find_queue(name)
             self.find_exchange(source)
 
-    def _under_key(self, source: str, queue: str, key: str) -> list[Binding]:
+    def _bindings_under_key(self, source: str, queue: str, key: str) -> list[Binding]:
         """Return the bindings of a queue to an exchange under one key."""
         exchange, bindings = (
             self.vhost.exchanges[source],

@@ -29,7 +29,7 @@ def compile_search(pattern: str) -> Search:
         search: Search = re2.compile(pattern or NOTHING, options).search
     except re2.error as error:
         reason = error.args[0] if error.args else error
-        if isinstance(reason, bytes):  # As RE2 gives it.
+        if isinstance(reason, bytes):  # The type of RE2's reasons.
             reason = reason.decode("utf-8", "replace")
         raise re2.error(reason) from None
     return search

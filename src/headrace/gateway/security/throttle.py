@@ -20,9 +20,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-ENTRIES_MAX = 65536  # Of each table.
+ENTRIES_MAX = 65536  # The maximum entries of each table.
 HELD_MAX = 20  # Delayed logins of an address at a time.
-HELD_OF_NAME_MAX = 10  # Those of one name among them.
+HELD_OF_NAME_MAX = 10  # The maximum entries of one name among them.
 USUAL_S = 7 * 86400.0
 NAME_MAX = 255  # Characters of a name that count.
 

@@ -13,7 +13,7 @@ They are recognised by the property ``product`` of connection.start-ok.
 
 from __future__ import annotations
 
-PREFIX = "qpid "  # Of the names of Qpid's products.
+PREFIX = "qpid "  # The beginning of the names of Qpid's products.
 PYTHON_CLIENT = "qpid python client"
 
 

@@ -12,11 +12,11 @@ cdef class Peer(Connection):
     cdef public list unflushed
     cdef public list paused
     cdef public bint speaks_extensions
-    cdef public bytes plain_from
-    cdef public bytes plain_to
+    cdef public bytes plain_source
+    cdef public bytes plain_result
 
     cpdef reply(self, unsigned int number, object method)
     cpdef starve(self, Destination queue)
     cpdef refresh_all(self)
-    cpdef answer(self, object channel, unsigned long long token)
+    cpdef send_confirm(self, object channel, unsigned long long token)
     cpdef consumer_cancelled(self, object channel, str tag)

@@ -24,14 +24,14 @@ class ConfirmingChannel(Protocol):
 class Peer(Connection):
     """A client's connection, as its channels use it."""
 
-    unacked: int  # Deliveries on all channels.
-    prefetch: int  # Deliveries that may be unacked on the whole connection; 0 is no limit.
-    pending_confirms: PendingConfirms  # Those of its virtual host's store.
-    unflushed: list[ConfirmingChannel]  # Channels with publishes that are not in the queue yet.
-    paused: list[ProtocolChannel]  # Busy until the client has read.
-    speaks_extensions: bool  # 0-8 or 0-9 with methods and types that clients in use have added.
-    plain_from: bytes | None  # The content header that was last converted to plain types.
-    plain_to: bytes  # The result of that conversion.
+    unacked: int  # Unacked deliveries on all channels.
+    prefetch: int  # The limit of unacked deliveries on the connection; 0 is no limit.
+    pending_confirms: PendingConfirms  # The pending confirms of the virtual host's store.
+    unflushed: list[ConfirmingChannel]  # Channels with publishes not yet in ``pending_confirms``.
+    paused: list[ProtocolChannel]  # Channels that are busy until the client reads the output.
+    speaks_extensions: bool  # True for 0-8 or 0-9 with methods and types that clients added.
+    plain_source: bytes | None  # The latest content header that was converted to plain types.
+    plain_result: bytes  # The result of that conversion.
 
     def reply(self, number: int, method: MethodBase) -> None:
         """Send a method on a channel, after the deferred answers."""
@@ -42,8 +42,12 @@ class Peer(Connection):
     def refresh_all(self) -> None:
         """Unpark all consumers, as the connection has credit again."""
 
-    def answer(self, channel: ProtocolChannel, token: int) -> None:
-        """Send the confirm that a channel waited for: its publishes are durable or consumed."""
+    def send_confirm(self, channel: ProtocolChannel, token: int) -> None:
+        """Send a confirm of a channel's publishes, which are durable or consumed.
+
+        ``token`` is the number of the latest such publish; with ANSWER_NACK the confirm is a
+        basic.nack of that publish.
+        """
 
     def consumer_cancelled(self, channel: ProtocolChannel, tag: str) -> None:
         """Send basic.cancel for a consumer whose queue was deleted."""

@@ -56,6 +56,6 @@ cdef class Assembly:
     cpdef clear(self)
     cpdef begin(self, bint discarding, BufferPool pool)
     cpdef follow(self)
-    cdef bint add(self, int flags, int kind, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi) except -1
-    cdef add_body(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    cdef bint add(self, int flags, int kind, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end) except -1
+    cdef add_body(self, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end)
     cpdef tuple body(self)

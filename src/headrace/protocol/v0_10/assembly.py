@@ -70,11 +70,11 @@ class Assembly:
             self.counted = 0
         self.active = False
         self.discarding = False
-        self.kind = 0  # Of the latest segment; 0 if it is not known.
+        self.kind = 0  # The kind of the latest segment; 0 if it is unknown.
         self.inside = False  # The last frame of that segment is missing.
         self.last_segment = False
         self.empty = 0
-        self.octets = 0  # Of all segments' payloads.
+        self.octets = 0  # The bytes of all segments' payloads.
         self.command = b""
         self.header = b""
         self.body_size = 0
@@ -95,8 +95,8 @@ class Assembly:
         self.discarding = True
         self.inside = True
 
-    def add(self, flags: int, kind: int, d: bytes | bytearray, lo: int, hi: int) -> bool:
-        """Add a frame's payload ``d[lo:hi]``; return True if the segment is complete.
+    def add(self, flags: int, kind: int, buffer: bytes | bytearray, start: int, end: int) -> bool:
+        """Add a frame's payload ``buffer[start:end]``; return True if the segment is complete.
 
         Raises:
             CloseError: the flags do not fit.
@@ -123,34 +123,42 @@ class Assembly:
         self.kind = kind
         self.last_segment = flags & LAST_SEGMENT != 0
         self.inside = flags & LAST_FRAME == 0
-        if hi == lo and self.inside:
+        if end == start and self.inside:
             self.empty += 1
             if self.empty > EMPTY_FRAMES_MAX:
                 raise framing_error(f"more than {EMPTY_FRAMES_MAX} empty frames in one command")
-        self.octets += hi - lo
+        self.octets += end - start
         if not self.discarding:
             if kind == BODY:
-                self.add_body(d, lo, hi)
+                self.add_body(buffer, start, end)
             elif kind == COMMAND:
-                self.command = self.command + cut(d, lo, hi) if self.command else cut(d, lo, hi)
+                self.command = (
+                    self.command + cut(buffer, start, end)
+                    if self.command
+                    else cut(buffer, start, end)
+                )
             else:
-                self.header = self.header + cut(d, lo, hi) if self.header else cut(d, lo, hi)
+                self.header = (
+                    self.header + cut(buffer, start, end)
+                    if self.header
+                    else cut(buffer, start, end)
+                )
         return not self.inside
 
-    def add_body(self, d: bytes | bytearray, lo: int, hi: int) -> None:
+    def add_body(self, buffer: bytes | bytearray, start: int, end: int) -> None:
         """Keep a chunk of the body; small ones are joined."""
-        self.body_size += hi - lo
+        self.body_size += end - start
         if self.sink is not None:
-            self.sink.add(cut(d, lo, hi))
+            self.sink.add(cut(buffer, start, end))
             return
-        self.counted += hi - lo
-        self.pool.count(hi - lo)
-        if self.gathered is None and hi - lo >= PART_MIN:
-            self.parts.append(cut(d, lo, hi))
+        self.counted += end - start
+        self.pool.count(end - start)
+        if self.gathered is None and end - start >= PART_MIN:
+            self.parts.append(cut(buffer, start, end))
             return
         if self.gathered is None:
             self.gathered = bytearray()
-        self.gathered += cut(d, lo, hi)
+        self.gathered += cut(buffer, start, end)
         if len(self.gathered) >= PART_MAX:
             self.parts.append(bytes(self.gathered))
             self.gathered = None

@@ -30,33 +30,33 @@ cdef class SessionConnection(Endpoint):
 
     cpdef write_control(self, unsigned int number, object control)
     cpdef write_segment(self, int kind, bint last, unsigned int channel, bytes payload)
-    @cython.locals(limit=Py_ssize_t, whole=Py_ssize_t, flags=cython.int, end=Py_ssize_t,
-                   size=Py_ssize_t, at=Py_ssize_t, buffer="unsigned char*")
+    @cython.locals(limit=Py_ssize_t, payload_size=Py_ssize_t, flags=cython.int, chunk_end=Py_ssize_t,
+                   size=Py_ssize_t, position=Py_ssize_t, buffer="unsigned char*")
     cpdef write_part(
-        self, int kind, bint last, unsigned int channel, bytes payload, Py_ssize_t lo, Py_ssize_t hi
+        self, int kind, bint last, unsigned int channel, bytes payload, Py_ssize_t start, Py_ssize_t end
     )
     cpdef write_body(self, unsigned int channel, tuple parts)
 
     cdef on_transfer(
-        self, SessionPort session, const unsigned char* d, Py_ssize_t args, Py_ssize_t args_end,
+        self, SessionPort session, const unsigned char* buffer, Py_ssize_t args, Py_ssize_t args_end,
         Py_ssize_t header, Py_ssize_t header_end, Py_ssize_t body, Py_ssize_t body_end
     )
     cpdef on_transfer_large(
         self, SessionPort session, bytes start, Py_ssize_t args, Py_ssize_t args_end,
         Py_ssize_t header, Py_ssize_t header_end, tuple parts, unsigned long long body_size
     )
-    cdef on_accept(self, SessionPort session, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    cdef on_accept(self, SessionPort session, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end)
     cpdef object sink_of(self, SessionPort session, bytes header)
     cpdef on_command(self, SessionPort session, object command, bytes header, tuple parts)
     cpdef on_result(self, SessionPort session, unsigned int command_id, object value)
     cpdef on_exception(self, SessionPort session, object exception)
-    cpdef on_completed(self, SessionPort session, unsigned int lo, unsigned int hi)
+    cpdef on_completed(self, SessionPort session, unsigned int first_id, unsigned int last_id)
     cpdef on_session_control(self, SessionPort session, object control)
     cpdef object choose_timeout(self, SessionPort session, object requested)
     cpdef on_detached(self, SessionPort session, unsigned int channel, int code)
     cpdef on_session_failed(self, SessionPort session, object error)
     cpdef on_resumed(self, SessionPort session, bint kept)
-    cpdef on_given_up(self, SessionPort session, unsigned int lo, unsigned int hi)
+    cpdef on_given_up(self, SessionPort session, unsigned int first_id, unsigned int last_id)
     cpdef detach_session(self, SessionPort session, int code)
     cpdef evict(self, SessionPort session)
     cpdef lost(self)
@@ -68,7 +68,7 @@ cdef class SessionConnection(Endpoint):
     cpdef on_attached(self, SessionPort session)
     cpdef on_detaching(self, SessionPort session)
 
-    cdef check_header(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n)
+    cdef check_header(self, const unsigned char* buffer, Py_ssize_t pos, Py_ssize_t n)
     cpdef accept_header(self, bytes header)
     cpdef control(self, SessionPort session, unsigned int number, bytes payload)
     cpdef answer_error(self, object error)

@@ -66,10 +66,10 @@ class SessionConnection(Endpoint):
         self, pool: BufferPool, channel_max: int, sessions: "Sessions | None", is_server: bool
     ) -> None:
         Endpoint.__init__(self, pool)
-        self.max_frame_size = MAX_FRAME_MIN  # Of a whole frame that we send, in bytes.
-        self.body_max = 128 << 20  # Of a received body, in bytes.
+        self.max_frame_size = MAX_FRAME_MIN  # The maximum bytes of a sent frame.
+        self.body_max = 128 << 20  # The maximum bytes of a received body.
         self.attached: dict[int, Session] = {}  # Sessions by channel.
-        self.last: Session | None = None  # The one that was used last.
+        self.last: Session | None = None  # The session that was used last.
         self.to_announce: list[Session] = []  # Sessions with completions to announce.
         self.current = 0  # The command being handled, class code << 8 | command code.
         # Send session.known-completed only when the peer asks for it.
@@ -79,7 +79,7 @@ class SessionConnection(Endpoint):
         self.channel_max = channel_max  # Channels are numbered from 0 to below it.
         self.sessions = sessions  # A server finds the sessions of its clients there.
         self.state_number = STATE_AWAITING_HEADER
-        self.session: Session | None = None  # Whose command is being handled, for errors.
+        self.session: Session | None = None  # The session whose command is being handled.
 
     # --- Frames -----------------------------------------------------------------------------
 
@@ -93,28 +93,30 @@ class SessionConnection(Endpoint):
         self.write_part(kind, last, channel, payload, 0, len(payload))
 
     def write_part(
-        self, kind: int, last: bool, channel: int, payload: bytes, lo: int, hi: int
+        self, kind: int, last: bool, channel: int, payload: bytes, start: int, end: int
     ) -> None:
-        """Append the frames of ``payload[lo:hi]``, a part of a segment."""
+        """Append the frames of ``payload[start:end]``, a part of a segment."""
         limit = self.max_frame_size - C_FRAME_HEAD
-        whole = len(payload)
+        payload_size = len(payload)
         flags = (8 if kind < 2 else 0) | (4 if last else 0)
         while True:
-            end = min(lo + limit, hi)
-            size = end - lo + C_FRAME_HEAD
+            chunk_end = min(start + limit, end)
+            size = chunk_end - start + C_FRAME_HEAD
             self.reserve(size)
             buffer = self.buffer
-            at = self.tail
-            buffer[at] = flags | (2 if lo == 0 else 0) | (1 if end == whole else 0)
-            buffer[at + C_KIND_AT] = kind
-            put16(buffer, at + C_SIZE_AT, size)
-            put16(buffer, at + C_TRACK_AT, 1 if kind else 0)
-            put16(buffer, at + C_CHANNEL_AT, channel)
-            put32(buffer, at + C_RESERVED_AT, 0)
-            copy(buffer, at + C_FRAME_HEAD, payload, lo, end)
-            self.tail = at + size
-            lo = end
-            if lo >= hi:
+            position = self.tail
+            buffer[position] = (
+                flags | (2 if start == 0 else 0) | (1 if chunk_end == payload_size else 0)
+            )
+            buffer[position + C_KIND_AT] = kind
+            put16(buffer, position + C_SIZE_AT, size)
+            put16(buffer, position + C_TRACK_AT, 1 if kind else 0)
+            put16(buffer, position + C_CHANNEL_AT, channel)
+            put32(buffer, position + C_RESERVED_AT, 0)
+            copy(buffer, position + C_FRAME_HEAD, payload, start, chunk_end)
+            self.tail = position + size
+            start = chunk_end
+            if start >= end:
                 return
 
     def write_body(self, channel: int, parts: tuple[bytes, ...]) -> None:
@@ -142,7 +144,7 @@ class SessionConnection(Endpoint):
         self.detach_session(session, int(DetachCode.SESSION_BUSY))
 
     def lost(self) -> None:
-        """The transport is gone: every session is detached."""
+        """Detach every session, as the transport is closed."""
         for session in list(self.attached.values()):
             self.detach_session(session, 0)
 
@@ -176,7 +178,7 @@ class SessionConnection(Endpoint):
     def on_transfer(
         self,
         session: "Session",
-        d: bytes | bytearray,
+        buffer: bytes | bytearray,
         args: int,
         args_end: int,
         header: int,
@@ -184,20 +186,20 @@ class SessionConnection(Endpoint):
         body: int,
         body_end: int,
     ) -> None:
-        """A message.transfer came whose body is at most ``INLINE_BODY_MAX`` bytes.
+        """Handle a message.transfer with a body of at most ``INLINE_BODY_MAX`` bytes.
 
-        ``d[args:args_end]`` holds the session header (2 bytes, checked) and the arguments (not
+        ``buffer[args:args_end]`` holds the session header (2 bytes, checked) and the arguments (not
         checked); the payloads of the header and body segments follow. A segment that did not
         come has no bytes.
         """
         self.on_transfer_large(
             session,
-            b"\x04\x01" + cut(d, args, args_end) + cut(d, header, header_end),
+            b"\x04\x01" + cut(buffer, args, args_end) + cut(buffer, header, header_end),
             2,
             2 + args_end - args,
             2 + args_end - args,
             2 + args_end - args + header_end - header,
-            (cut(d, body, body_end),),
+            (cut(buffer, body, body_end),),
             body_end - body,
         )
 
@@ -212,7 +214,7 @@ class SessionConnection(Endpoint):
         parts: tuple[bytes, ...],
         body_size: int,
     ) -> None:
-        """A message.transfer came with a larger body; ``start`` holds the rest."""
+        """Handle a message.transfer with a larger body; ``start`` holds its other bytes."""
         command = decode_command(start[:args_end])[1]
         assert isinstance(command, MessageTransfer)
         self.events.append(
@@ -227,10 +229,12 @@ class SessionConnection(Endpoint):
         )
         session.complete(session.command_id)
 
-    def on_accept(self, session: "Session", d: bytes | bytearray, lo: int, hi: int) -> None:
-        """A message.accept came; ``d[lo:hi]`` holds ranges of 8 bytes, in order."""
+    def on_accept(
+        self, session: "Session", buffer: bytes | bytearray, start: int, end: int
+    ) -> None:
+        """Handle message.accept; ``buffer[start:end]`` holds ranges of 8 bytes, in order."""
         payload = b"\x04\x02\x01" + bytes((session.sync,)) + b"\x01\x00"
-        payload += (hi - lo).to_bytes(2, "big") + cut(d, lo, hi)
+        payload += (end - start).to_bytes(2, "big") + cut(buffer, start, end)
         self.on_command(session, decode_command(payload)[1], b"", ())
 
     def sink_of(self, session: "Session", header: bytes) -> "BodySink | None":
@@ -240,7 +244,7 @@ class SessionConnection(Endpoint):
     def on_command(
         self, session: "Session", command: Command, header: bytes, parts: tuple[bytes, ...]
     ) -> None:
-        """Another command came, with the payload of its header segment and its body."""
+        """Handle any other command, with the payload of its header segment and its body."""
         self.events.append(
             CommandReceived(
                 session.name, session.command_id, session.sync, command, header, b"".join(parts)
@@ -256,9 +260,9 @@ class SessionConnection(Endpoint):
         """A command of ours failed; the session ends, the peer detaches it."""
         self.events.append(SessionFailed(session.name, exception))
 
-    def on_completed(self, session: "Session", lo: int, hi: int) -> None:
+    def on_completed(self, session: "Session", first_id: int, last_id: int) -> None:
         """The peer completed these commands of ours, both ends included, for the first time."""
-        self.events.append(Completed(session.name, lo, hi))
+        self.events.append(Completed(session.name, first_id, last_id))
 
     def on_session_control(self, session: "Session", control: Control) -> None:
         """The peer answered: session.attached, expected, timeout."""
@@ -280,7 +284,7 @@ class SessionConnection(Endpoint):
         """Attached again; ``kept``: the peer knew the session, and was sent what it missed."""
         self.events.append(Resumed(session.name, kept))
 
-    def on_given_up(self, session: "Session", lo: int, hi: int) -> None:
+    def on_given_up(self, session: "Session", first_id: int, last_id: int) -> None:
         """These commands of ours were not completed, and are not sent again.
 
         The peer was sent a gap, so ``on_completed`` may follow; should that gap be lost too, this
@@ -296,14 +300,14 @@ class SessionConnection(Endpoint):
 
     # --- Upcalls of the frame reader --------------------------------------------------------------
 
-    def check_header(self, d: bytes | bytearray, pos: int, n: int) -> None:
-        """Less than a protocol header has come: refuse at once what cannot become one."""
+    def check_header(self, buffer: bytes | bytearray, pos: int, n: int) -> None:
+        """Refuse at once bytes that cannot become a protocol header."""
 
     def accept_header(self, header: bytes) -> None:
         """The peer sent its protocol header."""
 
     def control(self, session: "Session | None", number: int, payload: bytes) -> None:
-        """A control came as a whole."""
+        """Handle a complete control."""
 
     def answer_error(self, error: Exception) -> None:
         """Answer an error that handling a frame raised."""

@@ -43,7 +43,7 @@ PIPELINED = frozenset(
         "message.close",
     )
 )
-REQUESTS: dict[Version, dict[int, bool]] = {  # By method id: True if it is in PIPELINED.
+REQUESTS: dict[Version, dict[int, bool]] = {  # True for a method of PIPELINED, by method id.
     version: {
         method.id[0] << 16 | method.id[1]: method.name in PIPELINED
         for method in METHODS

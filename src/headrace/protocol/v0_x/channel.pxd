@@ -15,7 +15,7 @@ cdef Py_ssize_t PART_MAX
 
 cdef class DeliveryCollector:
     cdef int put(
-        self, const unsigned char* d, Py_ssize_t args, Py_ssize_t args_end, Py_ssize_t header,
+        self, const unsigned char* buffer, Py_ssize_t args, Py_ssize_t args_end, Py_ssize_t header,
         Py_ssize_t header_end, Py_ssize_t end, unsigned long long body_size,
     ) except -1
     cdef int confirm(self, unsigned long long delivery_tag, int multiple) except -1
@@ -43,6 +43,6 @@ cdef class Channel:
     cpdef put_first(self, bytes frames)
     cpdef bint sends_body(self) except -1
     cpdef begin_body(self, BufferPool pool, bytes header, unsigned long long body_size)
-    cdef add_body(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    cdef add_body(self, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end)
     cpdef tuple finish(self)
     cpdef abandon(self)

@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     from headrace.protocol.errors import AmqpError
 
 
-OPENING = 0  # We sent channel.open.
+OPENING = 0  # channel.open was sent.
 OPEN = 1
-CLOSING = 2  # We sent channel.close; frames before close-ok are ignored.
-BUSY = 3  # Received frames wait, for these reasons:
+CLOSING = 2  # channel.close was sent; frames before close-ok are ignored.
+BUSY = 3  # Received frames wait, for one or more of the following reasons.
 FOR_BODY = 1  # A body is read from or written to the disk.
 FOR_OUTPUT = 2  # The output is full.
 FOR_ANSWERS = 4  # Answers to earlier requests are deferred.
 
-PART_MIN = 32768  # Octets; smaller frames are gathered.
-PART_MAX = 131072
+PART_MIN = 32768  # The minimum bytes of a part; the payloads of smaller frames are joined.
+PART_MAX = 131072  # The bytes after which joined payloads become a part.
 
 
 class DeliveryCollector:
-    """Takes the deliveries and confirms of a client's channel straight from the receive buffer.
+    """Handles deliveries and confirms of a client's channel straight from the receive buffer.
 
-    Those that it does not take become events.
+    Deliveries and confirms that it does not handle become events.
     """
 
     def put(
         self,
-        d: bytes | bytearray,
+        buffer: bytes | bytearray,
         args: int,
         args_end: int,
         header: int,
@@ -52,15 +52,15 @@ class DeliveryCollector:
         end: int,
         body_size: int,
     ) -> int:
-        """Take a complete basic.deliver, or return 0.
+        """Handle a complete basic.deliver; return 0 if it is to become an event.
 
-        ``d[args:args_end]`` holds the method's fields and ``d[header:header_end]`` the payload of
-        the header frame; the body frames follow an octet later and reach up to ``end``.
+        ``buffer[args:args_end]`` holds the method's fields, ``buffer[header:header_end]`` the
+        payload of the header frame. The body frames begin one byte later and end at ``end``.
         """
         return 0
 
     def confirm(self, delivery_tag: int, multiple: int) -> int:
-        """Take a basic.ack of the broker, or return 0."""
+        """Handle a basic.ack of the broker; return 0 if it is to become an event."""
         return 0
 
 
@@ -73,32 +73,33 @@ class Channel:
         self.number = number
         self.state = OPENING
         self.method: MethodBase | None = None  # The method whose content is awaited.
-        self.address: bytes | None = None  # Of an awaited publish: address and flags, undecoded.
-        self.header: bytes | None = None  # The header frame's payload.
+        self.address: bytes | None = None  # The encoded address and flags of an awaited publish.
+        self.header: bytes | None = None  # The payload of the header frame.
         self.body_size = 0
-        self.missing = 0
-        self.parts: list[bytes] = []  # Of the body.
+        self.missing = 0  # The bytes of the body that are not received yet.
+        self.parts: list[bytes] = []  # The received parts of the body.
+        #: The payloads of small frames, before they are a part.
         self.gathered: bytearray | None = None
-        self.counted = 0  # Octets of it that the pool counts.
-        self.sink: BodySink | None = None  # Takes the body instead.
-        self.busy = 0  # The reasons of BUSY: a sum of FOR_BODY, FOR_OUTPUT, FOR_ANSWERS.
-        self.waiting: list[bytes] | None = None  # Frames that arrived while BUSY.
-        #: The first is deferred; the others wait for it.
+        self.counted = 0  # The bytes of the body that the pool counts.
+        self.sink: BodySink | None = None  # Gets the body; None if it is kept in memory.
+        self.busy = 0  # The reasons of BUSY: the bits FOR_BODY, FOR_OUTPUT and FOR_ANSWERS.
+        self.waiting: list[bytes] | None = None  # Frames that were received while BUSY.
+        #: The deferred answers; the first is a DeferredAnswer, for which the others wait.
         self.answers: deque[bytes | DeferredAnswer] | None = None
-        self.collector: DeliveryCollector | None = None  # On a client's channel that has one.
+        self.collector: DeliveryCollector | None = None  # Set on a client's channel; else None.
 
     def expects_content(self) -> bool:
         """Return True if a content has begun and is not complete."""
         return self.method is not None or self.address is not None
 
     def pause(self, reason: int) -> None:
-        """Let received frames wait; several reasons may hold at a time."""
+        """Keep received frames until :meth:`Connection.resume` removes all reasons."""
         if self.state == OPEN or self.state == BUSY:
             self.state = BUSY
             self.busy |= reason
 
     def put_first(self, frames: bytes) -> None:
-        """Let frames wait before those that wait already."""
+        """Add frames before the frames that wait already."""
         self.waiting = [frames, *(self.waiting or ())]
 
     def sends_body(self) -> bool:
@@ -106,33 +107,33 @@ class Channel:
         return self.busy & FOR_BODY != 0
 
     def begin_body(self, pool: BufferPool, header: bytes, body_size: int) -> None:
-        """Begin a body after its header; ``pool`` counts its bytes."""
+        """Begin a body after its header; ``pool`` counts the bytes in memory."""
         self.pool = pool
         self.header = header
         self.body_size = body_size
         self.missing = body_size
         self.parts = []
 
-    def add_body(self, d: bytes | bytearray, lo: int, hi: int) -> None:
-        """Add the payload of a body frame, not larger than the missing bytes."""
-        self.missing -= hi - lo
+    def add_body(self, buffer: bytes | bytearray, start: int, end: int) -> None:
+        """Add the payload of a body frame, of at most ``missing`` bytes."""
+        self.missing -= end - start
         if self.sink is not None:
-            self.sink.add(cut(d, lo, hi))
+            self.sink.add(cut(buffer, start, end))
             return
-        self.counted += hi - lo
-        self.pool.count(hi - lo)
-        if self.gathered is None and hi - lo >= PART_MIN:
-            self.parts.append(cut(d, lo, hi))
+        self.counted += end - start
+        self.pool.count(end - start)
+        if self.gathered is None and end - start >= PART_MIN:
+            self.parts.append(cut(buffer, start, end))
             return
         if self.gathered is None:
             self.gathered = bytearray()
-        self.gathered += cut(d, lo, hi)
+        self.gathered += cut(buffer, start, end)
         if len(self.gathered) >= PART_MAX or not self.missing:
             self.parts.append(bytes(self.gathered))
             self.gathered = None
 
     def finish(self) -> tuple[bytes, ...]:
-        """Return the parts of the complete body and forget the content."""
+        """Return the parts of the complete body, and clear the content."""
         parts = tuple(self.parts)
         self.sink = None
         self.abandon()
@@ -178,7 +179,7 @@ class DeferredAnswer:
         self.error: AmqpError | None = None
 
     def released(self, token: int) -> None:
-        """Send the answer, once those before it are sent."""
+        """Send the answer once the answers before it are sent."""
         self.ready = True
         self.connection.send_answers(self.channel)
 

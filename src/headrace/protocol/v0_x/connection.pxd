@@ -49,16 +49,16 @@ cdef class Connection(Endpoint):
     cpdef bint awaits_close(self) except -1
     cpdef list receive(self, bytes data)
     @cython.locals(pos=Py_ssize_t)
-    cdef Py_ssize_t feed(self, const unsigned char* d, Py_ssize_t n) except -1
+    cdef Py_ssize_t feed(self, const unsigned char* buffer, Py_ssize_t length) except -1
     @cython.locals(i=Py_ssize_t)
-    cdef check_header(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n)
+    cdef check_header(self, const unsigned char* buffer, Py_ssize_t pos, Py_ssize_t length)
     cpdef accept_header(self, bytes header)
     cpdef await_tune_ok(self, object version)
     cpdef refuse_header(self)
     @cython.locals(first=cython.bint, kind=cython.uint, number=cython.uint, size=Py_ssize_t,
-                   end=Py_ssize_t, channel=Channel, method=cython.uint, at=Py_ssize_t, served=cython.bint,
+                   end=Py_ssize_t, channel=Channel, method=cython.uint, position=Py_ssize_t, served=cython.bint,
                    contents=ContentReader)
-    cdef Py_ssize_t frames(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n) except -1
+    cdef Py_ssize_t frames(self, const unsigned char* buffer, Py_ssize_t pos, Py_ssize_t length) except -1
     cpdef heartbeat_frame(self, unsigned int number, Py_ssize_t size)
     cpdef defer_frame(self, Channel channel, bytes frame)
     @cython.locals(was_full=cython.bint, is_full=cython.bint)
@@ -80,9 +80,9 @@ cdef class Connection(Endpoint):
     cpdef forget_answers(self, Channel channel)
     cpdef send_last(self, object method, object error)
     cpdef send_deferred_close(self)
-    @cython.locals(limit=Py_ssize_t, at=Py_ssize_t)
+    @cython.locals(limit=Py_ssize_t, position=Py_ssize_t)
     cpdef send_encoded(self, unsigned int number, bytes method, bytes header, bytes body)
-    @cython.locals(buffer="unsigned char*", at=Py_ssize_t)
+    @cython.locals(buffer="unsigned char*", position=Py_ssize_t)
     cpdef send_ack(self, unsigned int number, unsigned long long delivery_tag, bint multiple)
     @cython.locals(channel=Channel)
     cdef check_open(self, unsigned int number)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The connection machine of AMQP 0-8, 0-9 and 0-9-1, for both roles, without I/O.
 
-Theory of operation. The owner puts received octets into :meth:`Connection.feed` (or ``receive``)
+Theory of operation. The owner puts received bytes into :meth:`Connection.feed` (or ``receive``)
 and sends what the base class collected. Every complete frame is checked (kind, size, end octet,
 channel, order) before an octet of its payload is looked at. Then
 
@@ -18,7 +18,7 @@ place, :meth:`Connection.fail`. A channel that we closed ignores everything but 
 the connection. After a framing error nothing that follows can be trusted: the machine ignores all
 further input.
 
-State advances before octets are written: a refused ``send_method`` leaves none behind.
+State advances before bytes are written: a refused ``send_method`` leaves none behind.
 """
 
 from typing import Any
@@ -107,8 +107,8 @@ from headrace.protocol.version_negotiation import negotiate
 from headrace.spec.reply import ReplyCode, Scope
 from headrace.spec.tables import V0_9, V0_9_1, V0_10, Version
 
-CHANNEL_RESUME = 0x00140032  # Of 0-9 alone.
-FIRST_BYTES_LOGGED = 32  # First octets of a peer that is not served, for the log.
+CHANNEL_RESUME = 0x00140032  # A method of 0-9 only.
+FIRST_BYTES_LOGGED = 32  # First bytes of a peer that is not served, for the log.
 DEFERRED_BYTES_MAX = 1 << 20  # Bytes that wait on busy channels before reading stops.
 
 CLOSES = {  # Ids of connection.close and close-ok, which are others in 0-8.
@@ -133,7 +133,7 @@ class Connection(Endpoint):
         channel_max: int = 2047,
         body_max: int = 128 << 20,
     ) -> None:
-        """``frame_max`` and ``body_max`` (bytes) and ``channel_max`` are our own limits."""
+        """``frame_max`` and ``body_max`` (bytes) and ``channel_max`` are this side's limits."""
         Endpoint.__init__(self, BufferPool() if pool is None else pool)
         self.role = role
         self.is_server = role is Role.SERVER
@@ -154,7 +154,7 @@ class Connection(Endpoint):
         self.handshake_bytes = 0
         self.hold_above = 1 << 62  # Bytes of output above which nothing more is handled.
         self.ignores_input = False
-        self.left = False  # The peer sent connection.close, which was answered.
+        self.left = False  # True: the peer's connection.close was answered.
         self.deferred_bytes = 0  # Bytes of frames that wait on busy channels.
         self.close_reason: AmqpError | None = None  # The error for which we closed.
         self.deferred_close: Any = None  # (method, error): waits for all deferred answers.
@@ -169,7 +169,7 @@ class Connection(Endpoint):
 
     @property
     def events(self) -> list[Event]:
-        """The collected events that were not taken yet."""
+        """The collected events that :meth:`receive` has not returned yet."""
         return self.owner.events
 
     @property
@@ -189,10 +189,10 @@ class Connection(Endpoint):
     def awaits_close(self) -> bool:
         return (self.state_number == STATE_CLOSING or self.left) and not self.ignores_input
 
-    # --- Octets and frames --------------------------------------------------------------------
+    # --- Bytes and frames ---------------------------------------------------------------------
 
     def receive(self, data: bytes) -> list[Event]:
-        """Handle octets, in any split, and return the events. Never raises for their content."""
+        """Handle bytes, in any split, and return the events; their content raises no error."""
         if self.rest:
             data = self.rest + data
             self.rest = b""
@@ -204,8 +204,8 @@ class Connection(Endpoint):
         return events
 
     # Keeps 0-9-1/connection.start#03.
-    def feed(self, d: bytes | bytearray, n: int) -> int:
-        """Handle the complete frames in ``d[:n]``; return how many octets were consumed.
+    def feed(self, buffer: bytes | bytearray, length: int) -> int:
+        """Handle the complete frames in ``buffer[:length]``; return how many bytes were consumed.
 
         The owner passes the remaining ones again, followed by more. They are fewer than
         ``frame_max`` plus ``INLINE_WAIT_MAX``.
@@ -214,46 +214,46 @@ class Connection(Endpoint):
         self.begin_turn()
         while True:
             if self.ignores_input or self.state_number == STATE_CLOSED:  # CLOSED
-                return n
+                return length
             try:
                 if self.state_number == STATE_AWAITING_HEADER:  # AWAITING_HEADER
-                    if n - pos < 8:
-                        self.check_header(d, pos, n)
+                    if length - pos < 8:
+                        self.check_header(buffer, pos, length)
                         break
-                    self.contents.after = pos + 8
-                    self.accept_header(cut(d, pos, pos + 8))
-                    pos = self.contents.after
+                    self.contents.frame_end = pos + 8
+                    self.accept_header(cut(buffer, pos, pos + 8))
+                    pos = self.contents.frame_end
                     continue
                 if (
                     self.state_number == STATE_GREETED
                     and not self.is_server
-                    and n - pos >= 1
-                    and d[pos] == 65  # "A": the server answers with a protocol header.
+                    and length - pos >= 1
+                    and buffer[pos] == 65  # "A": the server answers with a protocol header.
                 ):
-                    if n - pos < 8:
+                    if length - pos < 8:
                         break
                     self.state_number = STATE_CLOSED
-                    self.owner.on_rejected(cut(d, pos, pos + 8))
-                    return n
-                pos = self.frames(d, pos, n)
+                    self.owner.on_rejected(cut(buffer, pos, pos + 8))
+                    return length
+                pos = self.frames(buffer, pos, length)
                 break
             except AmqpError as error:
                 self.fail(error)
-                pos = self.contents.after
+                pos = self.contents.frame_end
                 self.work_left -= C_METHOD_WORK
             except Exception as error:  # noqa: BLE001 - nothing leaves the machine
                 self.fail(self.owner.explain(error, self.current))
-                pos = self.contents.after
+                pos = self.contents.frame_end
                 self.work_left -= C_METHOD_WORK
         self.owner.on_turn_end()
         return pos
 
-    def check_header(self, d: bytes | bytearray, pos: int, n: int) -> None:
+    def check_header(self, buffer: bytes | bytearray, pos: int, length: int) -> None:
         """Refuse at once bytes that cannot become a protocol header."""
-        for i in range(min(4, n - pos)):
-            if d[pos + i] != b"AMQP"[i]:
-                self.contents.after = n
-                self.owner.on_rejected(cut(d, pos, min(n, pos + FIRST_BYTES_LOGGED)))
+        for i in range(min(4, length - pos)):
+            if buffer[pos + i] != b"AMQP"[i]:
+                self.contents.frame_end = length
+                self.owner.on_rejected(cut(buffer, pos, min(length, pos + FIRST_BYTES_LOGGED)))
                 self.refuse_header()
                 return
 
@@ -286,28 +286,28 @@ class Connection(Endpoint):
         self.owner.on_closed()
 
     # Keeps 0-9-1/basic.reject#01, 0-9/basic.reject#01.
-    def frames(self, d: bytes | bytearray, pos: int, n: int) -> int:
+    def frames(self, buffer: bytes | bytearray, pos: int, length: int) -> int:
         """Handle frame after frame; return the start of the first incomplete one."""
-        # In one function: several would pass on the position, a C local, for every frame.
+        # This is one function because several would have to pass ``pos``, a C local, per frame.
         contents = self.contents
-        while n - pos >= C_PAYLOAD_AT:
+        while length - pos >= C_PAYLOAD_AT:
             if self.work_left <= 0 and self.turn_is_over():
                 break
             self.work_left -= 1
-            kind = d[pos]
-            number = get16(d, pos + C_CHANNEL_AT)
-            size = get32(d, pos + C_SIZE_AT)
+            kind = buffer[pos]
+            number = get16(buffer, pos + C_CHANNEL_AT)
+            size = get32(buffer, pos + C_SIZE_AT)
             served = kind in (C_METHOD, C_HEADER, C_BODY, C_HEARTBEAT)
             if size > contents.frame_limit or not served:
-                contents.after = n
+                contents.frame_end = length
                 raise self.frame_error(kind, size)
             end = pos + C_PAYLOAD_AT + size
-            if end >= n:
+            if end >= length:
                 break
-            contents.after = end + 1
+            contents.frame_end = end + 1
             self.current = 0
-            if d[end] != C_END:
-                contents.after = n
+            if buffer[end] != C_END:
+                contents.frame_end = length
                 raise AmqpError(ReplyCode.FRAME_ERROR, "frame does not end with octet 206")
             channel = self.last
             if channel is None or channel.number != number:
@@ -316,7 +316,7 @@ class Connection(Endpoint):
             if kind == C_METHOD:
                 if size < 4:
                     raise AmqpError(ReplyCode.SYNTAX_ERROR, "method frame without a method")
-                method = get32(d, pos + C_PAYLOAD_AT)
+                method = get32(buffer, pos + C_PAYLOAD_AT)
                 self.current = method
                 if (
                     channel is not None
@@ -327,13 +327,15 @@ class Connection(Endpoint):
                     and channel.method is None
                 ):
                     if method == BASIC_PUBLISH:
-                        pos = contents.publish_frames(channel, d, pos, end, n)
+                        pos = contents.publish_frames(channel, buffer, pos, end, length)
                         if pos < 0:
                             return -pos - 1
                         continue
                     if method == BASIC_ACK and size == C_ACK_LEN:
                         self.owner.on_ack(
-                            channel, get64(d, pos + C_ARGUMENTS_AT), d[pos + C_ACK_FLAG_AT] & 1
+                            channel,
+                            get64(buffer, pos + C_ARGUMENTS_AT),
+                            buffer[pos + C_ACK_FLAG_AT] & 1,
                         )
                         pos = end + 1
                         continue
@@ -345,56 +347,56 @@ class Connection(Endpoint):
                     and channel.method is None
                 ):
                     if method == BASIC_DELIVER:
-                        # What took the ordinary way comes first.
+                        # Events of this read come first.
                         first = len(self.owner.events) == 0
-                        at = contents.deliver_frames(channel, d, pos, end, n, first)
-                        if at < 0:
+                        position = contents.deliver_frames(channel, buffer, pos, end, length, first)
+                        if position < 0:
                             return pos
-                        if at > 0:
-                            pos = at
+                        if position > 0:
+                            pos = position
                             continue
                     elif (
                         method == BASIC_ACK
                         and size == C_ACK_LEN
                         and not self.owner.events
                         and channel.collector.confirm(
-                            get64(d, pos + C_ARGUMENTS_AT), d[pos + C_ACK_FLAG_AT] & 1
+                            get64(buffer, pos + C_ARGUMENTS_AT), buffer[pos + C_ACK_FLAG_AT] & 1
                         )
                     ):
                         pos = end + 1
                         continue
                 if channel is not None and channel.state == C_BUSY:
-                    self.defer_frame(channel, cut(d, pos, end + 1))
+                    self.defer_frame(channel, cut(buffer, pos, end + 1))
                 elif (
                     channel is not None
                     and channel.answers is not None
                     and self.answers.must_pause(channel, self.version, method)
                 ):
                     channel.pause(FOR_ANSWERS)
-                    self.defer_frame(channel, cut(d, pos, end + 1))
+                    self.defer_frame(channel, cut(buffer, pos, end + 1))
                 else:
                     self.work_left -= C_METHOD_WORK
-                    self.method_frame(channel, number, cut(d, pos + C_PAYLOAD_AT, end))
+                    self.method_frame(channel, number, cut(buffer, pos + C_PAYLOAD_AT, end))
                 if self.tail - self.head + self.chained > self.hold_above:
                     return end + 1
             elif kind == C_HEARTBEAT:
                 self.heartbeat_frame(number, size)
             elif channel is not None and channel.state >= C_CLOSING:
                 if channel.state == C_BUSY:
-                    self.defer_frame(channel, cut(d, pos, end + 1))
+                    self.defer_frame(channel, cut(buffer, pos, end + 1))
             elif self.state_number != STATE_OPEN:
                 if self.state_number != STATE_CLOSING:
                     raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content before connection.open")
             elif channel is None:
                 raise AmqpError(ReplyCode.CHANNEL_ERROR, f"content on channel {number}, not open")
             elif kind == C_HEADER:
-                contents.header_frame(channel, d, pos + C_PAYLOAD_AT, end)
+                contents.header_frame(channel, buffer, pos + C_PAYLOAD_AT, end)
             else:
-                contents.body_frame(channel, d, pos + C_PAYLOAD_AT, end)
+                contents.body_frame(channel, buffer, pos + C_PAYLOAD_AT, end)
             if self.state_number < STATE_OPEN:
                 self.handshake_bytes += size + C_OVERHEAD
                 if self.handshake_bytes > HANDSHAKE_BYTES_MAX:
-                    contents.after = n
+                    contents.frame_end = length
                     self.ignores_input = True
                     raise AmqpError(
                         ReplyCode.FRAME_ERROR,
@@ -402,11 +404,11 @@ class Connection(Endpoint):
                     )
             pos = end + 1
             if self.ignores_input or self.state_number == STATE_CLOSED:
-                return n
+                return length
         return pos
 
     def frame_error(self, kind: int, size: int) -> AmqpError:
-        """Return the error for a frame's head."""
+        """Return the error for a frame of an unknown type or of excessive size."""
         if kind not in (FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT):
             return AmqpError(ReplyCode.FRAME_ERROR, f"unknown frame type {kind}")
         return AmqpError(
@@ -424,7 +426,7 @@ class Connection(Endpoint):
     # --- Busy channels ------------------------------------------------------------------------
 
     def defer_frame(self, channel: Channel, frame: bytes) -> None:
-        """Let a frame of a busy channel wait."""
+        """Keep a frame until its busy channel resumes."""
         if channel.waiting is None:
             channel.waiting = []
         channel.waiting.append(frame)
@@ -563,7 +565,7 @@ class Connection(Endpoint):
         if method.channel_max:
             self.channel_max = min(self.channel_max, method.channel_max)
         self.heartbeat_s = method.heartbeat
-        # Some clients count a frame's payload alone (amqpstorm): a server forgives 8 octets.
+        # Some clients count a frame's payload alone (amqpstorm): a server forgives 8 bytes.
         self.contents.frame_limit = self.frame_max - (0 if self.role is Role.SERVER else C_OVERHEAD)
 
     # Keeps 0-9-1/channel.close#01, 0-9-1/channel.open#01, 0-9/channel.open#state.
@@ -773,8 +775,8 @@ class Connection(Endpoint):
         if 0 < len(body) <= limit:
             self.write_frame(FRAME_BODY, number, body)
             return
-        for at in range(0, len(body), limit):
-            self.write_frame(FRAME_BODY, number, body[at : at + limit])
+        for position in range(0, len(body), limit):
+            self.write_frame(FRAME_BODY, number, body[position : position + limit])
 
     def send_ack(self, number: int, delivery_tag: int, multiple: bool) -> None:
         """Send a basic.ack.
@@ -785,15 +787,15 @@ class Connection(Endpoint):
         self.check_open(number)
         self.reserve(C_ACK_LEN + C_OVERHEAD)
         buffer = self.buffer
-        at = self.tail
-        buffer[at] = C_METHOD
-        put16(buffer, at + C_CHANNEL_AT, number)
-        put32(buffer, at + C_SIZE_AT, C_ACK_LEN)
-        put32(buffer, at + C_PAYLOAD_AT, BASIC_ACK)
-        put64(buffer, at + C_ARGUMENTS_AT, delivery_tag)
-        buffer[at + C_ACK_FLAG_AT] = 1 if multiple else 0
-        buffer[at + C_PAYLOAD_AT + C_ACK_LEN] = C_END
-        self.tail = at + C_ACK_LEN + C_OVERHEAD
+        position = self.tail
+        buffer[position] = C_METHOD
+        put16(buffer, position + C_CHANNEL_AT, number)
+        put32(buffer, position + C_SIZE_AT, C_ACK_LEN)
+        put32(buffer, position + C_PAYLOAD_AT, BASIC_ACK)
+        put64(buffer, position + C_ARGUMENTS_AT, delivery_tag)
+        buffer[position + C_ACK_FLAG_AT] = 1 if multiple else 0
+        buffer[position + C_PAYLOAD_AT + C_ACK_LEN] = C_END
+        self.tail = position + C_ACK_LEN + C_OVERHEAD
 
     def check_open(self, number: int) -> None:
         """Raise AmqpError unless the channel is open."""

@@ -27,27 +27,27 @@ cdef class ContentReader:
     cdef unsigned int frame_max
     cdef unsigned int frame_limit
     cdef unsigned long long body_max
-    cdef Py_ssize_t after
+    cdef Py_ssize_t frame_end
     cdef bint replaying
 
     cpdef set_version(self, object version)
 
-    @cython.locals(args=Py_ssize_t, key=Py_ssize_t, head=Py_ssize_t, size=Py_ssize_t, at=Py_ssize_t,
-                   body_size=cython.ulonglong, got=cython.ulonglong, whole=cython.bint)
+    @cython.locals(args=Py_ssize_t, key=Py_ssize_t, head=Py_ssize_t, size=Py_ssize_t, position=Py_ssize_t,
+                   body_size=cython.ulonglong, received_size=cython.ulonglong, is_whole=cython.bint)
     cdef Py_ssize_t publish_frames(
-        self, Channel channel, const unsigned char* d, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t n
+        self, Channel channel, const unsigned char* buffer, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t length
     ) except? -1
-    @cython.locals(head=Py_ssize_t, size=Py_ssize_t, at=Py_ssize_t, waits=cython.bint,
-                   body_size=cython.ulonglong, got=cython.ulonglong)
+    @cython.locals(head=Py_ssize_t, size=Py_ssize_t, position=Py_ssize_t, waits=cython.bint,
+                   body_size=cython.ulonglong, received_size=cython.ulonglong)
     cdef Py_ssize_t deliver_frames(
-        self, Channel channel, const unsigned char* d, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t n,
+        self, Channel channel, const unsigned char* buffer, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t length,
         bint first
     ) except? -1
-    @cython.locals(class_id=cython.uint, due=cython.uint, body_size=cython.ulonglong)
-    cdef header_frame(self, Channel channel, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    @cython.locals(class_id=cython.uint, expected=cython.uint, body_size=cython.ulonglong)
+    cdef header_frame(self, Channel channel, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end)
     @cython.locals(total=cython.ulonglong, limit=cython.ulonglong, other=Channel)
     cdef check_unfinished(self, Channel channel, unsigned long long body_size)
-    cdef body_frame(self, Channel channel, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    cdef body_frame(self, Channel channel, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end)
     @cython.locals(address=bytes, header=bytes, data=bytes, start=bytes, body=bytes,
                    body_size=cython.ulonglong)
     cdef complete(self, Channel channel)

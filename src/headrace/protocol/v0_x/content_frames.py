@@ -4,8 +4,8 @@
 A ``basic.publish`` whose content lies whole in the buffer takes a fast path: one call with
 offsets (``on_publish``), no objects. So does a delivery to a client's channel that has a collector.
 The frames of every other content are read one by one and assembled on the channel. Both paths
-end in the same calls (``on_publish``, ``on_publish_large``, ``on_content``), so how the octets were
-split into reads makes no difference.
+end in the same calls (``on_publish``, ``on_publish_large``, ``on_content``), so the split of the
+bytes into reads makes no difference.
 """
 
 import cython
@@ -36,16 +36,17 @@ from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1, Version
 
-PUBLISH = divmod(BASIC_PUBLISH, 1 << 16)  # As a close method names it.
-TICKET_CUSTOMARY = 1  # What clients send that never asked for a ticket; 0 is the other.
+PUBLISH = divmod(BASIC_PUBLISH, 1 << 16)  # Class and method id, as a close method contains them.
+TICKET_CUSTOMARY = 1  # The largest ticket of clients that have not requested one: 0 or 1.
 # Keeps 0-9-1/s015, 0-9-1/s017, 0-9/connection.tune.frame-max#minimum,
 # 0-9/connection.tune-ok.frame-max#minimum.
-HANDSHAKE_BYTES_MAX = 16384  # That a peer may send before the connection is open.
-INLINE_BODY_MAX = 65536  # Larger bodies are kept in parts.
-# A connection may have begun so many bodies of the largest size, on all of its channels,
+HANDSHAKE_BYTES_MAX = 16384  # The maximum bytes from a peer before the connection is open.
+INLINE_BODY_MAX = 65536  # The maximum bytes of a body that is kept in one part.
+# The unfinished bodies on all channels of a connection may have as many bytes as this number of
+# bodies of the maximum size, and at least UNFINISHED_BYTES_MIN.
 UNFINISHED_BODIES = 8
-UNFINISHED_BYTES_MIN = 64 << 20  # or so many bytes, where the largest is small.
-INLINE_WAIT_MAX = 98304  # Bytes of an unfinished content that wait in the read buffer.
+UNFINISHED_BYTES_MIN = 64 << 20
+INLINE_WAIT_MAX = 98304  # The maximum bytes of an unfinished content in the read buffer.
 
 
 class ContentReader:
@@ -64,10 +65,10 @@ class ContentReader:
         self.pool = pool
         self.channels = channels
         self.is_server = is_server
-        self.frame_max = frame_max  # Of a whole frame, as negotiated in the end.
-        self.frame_limit = HANDSHAKE_BYTES_MAX - C_OVERHEAD  # Bytes of payload that we accept now.
+        self.frame_max = frame_max  # The negotiated maximum bytes of a frame.
+        self.frame_limit = HANDSHAKE_BYTES_MAX - C_OVERHEAD  # The maximum bytes of a payload now.
         self.body_max = body_max
-        self.after = 0  # Where to go on after the frame or content being handled.
+        self.frame_end = 0  # The offset after the frame or content that is being handled.
         self.replaying = False  # The frames waited: the end of a content may be in no buffer.
 
     def set_version(self, version: Version) -> None:
@@ -75,160 +76,182 @@ class ContentReader:
         self.version = version
         self.early = version is not V0_9_1  # 0-8 or 0-9: has tickets, among other things.
 
-    # --- In one piece -------------------------------------------------------------------------
+    # --- Contents that are complete in the buffer ---------------------------------------------
 
     def publish_frames(
-        self, channel: Channel, d: bytes | bytearray, pos: int, end: int, n: int
+        self, channel: Channel, buffer: bytes | bytearray, pos: int, end: int, length: int
     ) -> int:
-        """Handle a publish at ``pos``; return what follows, or -1 - ``pos`` to wait for more.
+        """Handle a publish at ``pos``.
 
-        When the whole content lies in the buffer it is passed on with offsets. Else, unless it is
-        small enough to wait for, the method is kept and its frames are read one by one.
+        A content that is complete in the buffer is passed on with offsets. An incomplete one waits
+        for more input if it is small; else the method is kept, and the frames are read one by one.
+
+        Returns:
+            The offset after the handled frames; -1 - ``pos`` to wait for more input.
         """
         args = pos + C_PUBLISH_ADDRESS_AT
         if end - args < 3:
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "basic.publish is cut short")
-        key = args + 1 + d[args]
-        if key >= end or key + 1 + d[key] + 1 != end:
+        key = args + 1 + buffer[args]
+        if key >= end or key + 1 + buffer[key] + 1 != end:
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "basic.publish has wrong lengths")
-        if self.early and get16(d, pos + C_ARGUMENTS_AT) > TICKET_CUSTOMARY:
-            self.owner.on_ticket(channel, get16(d, pos + C_ARGUMENTS_AT), cut(d, args, end - 1))
+        if self.early and get16(buffer, pos + C_ARGUMENTS_AT) > TICKET_CUSTOMARY:
+            self.owner.on_ticket(
+                channel, get16(buffer, pos + C_ARGUMENTS_AT), cut(buffer, args, end - 1)
+            )
         head = end + 1
-        if n - head >= C_PAYLOAD_AT:
-            size = get32(d, head + C_SIZE_AT)
-            whole = (
-                d[head] == C_HEADER
-                and get16(d, head + C_CHANNEL_AT) == channel.number
+        if length - head >= C_PAYLOAD_AT:
+            size = get32(buffer, head + C_SIZE_AT)
+            is_whole = (
+                buffer[head] == C_HEADER
+                and get16(buffer, head + C_CHANNEL_AT) == channel.number
                 and C_NO_PROPERTIES <= size <= self.frame_limit
             )
-            at = head + C_OVERHEAD + size
-            if whole and at <= n:
-                body_size = get64(d, head + C_BODY_SIZE_AT)
-                whole = (
-                    d[at - 1] == C_END
-                    and get32(d, head + C_PAYLOAD_AT) == BASIC_HEADER
+            position = head + C_OVERHEAD + size
+            if is_whole and position <= length:
+                body_size = get64(buffer, head + C_BODY_SIZE_AT)
+                is_whole = (
+                    buffer[position - 1] == C_END
+                    and get32(buffer, head + C_PAYLOAD_AT) == BASIC_HEADER
                     and body_size <= INLINE_BODY_MAX
                     and body_size <= self.body_max
                 )
-                got = 0
-                while whole and got < body_size:
-                    if n - at < C_PAYLOAD_AT:
+                received_size = 0
+                while is_whole and received_size < body_size:
+                    if length - position < C_PAYLOAD_AT:
                         break
-                    size = get32(d, at + C_SIZE_AT)
+                    size = get32(buffer, position + C_SIZE_AT)
                     if (
-                        d[at] != C_BODY
-                        or get16(d, at + C_CHANNEL_AT) != channel.number
+                        buffer[position] != C_BODY
+                        or get16(buffer, position + C_CHANNEL_AT) != channel.number
                         or size > self.frame_limit
-                        or size > body_size - got
+                        or size > body_size - received_size
                     ):
-                        whole = False
+                        is_whole = False
                         break
-                    if n - at < size + C_OVERHEAD:
+                    if length - position < size + C_OVERHEAD:
                         break
-                    if d[at + C_PAYLOAD_AT + size] != C_END:
-                        whole = False
+                    if buffer[position + C_PAYLOAD_AT + size] != C_END:
+                        is_whole = False
                         break
-                    got += size
-                    at += size + C_OVERHEAD
-                if whole and got == body_size:
-                    self.after = at
-                    self.owner.on_publish(channel, d, args, end - args - 1, head, at, body_size)
-                    return at
+                    received_size += size
+                    position += size + C_OVERHEAD
+                if is_whole and received_size == body_size:
+                    self.frame_end = position
+                    self.owner.on_publish(
+                        channel, buffer, args, end - args - 1, head, position, body_size
+                    )
+                    return position
         else:
-            whole = n == head or d[head] == C_HEADER
-        if whole and n - pos < INLINE_WAIT_MAX and not self.replaying:
+            is_whole = length == head or buffer[head] == C_HEADER
+        if is_whole and length - pos < INLINE_WAIT_MAX and not self.replaying:
             return -1 - pos
-        channel.address = cut(d, args, end)
+        channel.address = cut(buffer, args, end)
         return end + 1
 
     def deliver_frames(
-        self, channel: Channel, d: bytes | bytearray, pos: int, end: int, n: int, first: bool
+        self,
+        channel: Channel,
+        buffer: bytes | bytearray,
+        pos: int,
+        end: int,
+        length: int,
+        first: bool,
     ) -> int:
-        """Give a delivery at ``pos`` to the channel's collector; return what follows.
+        """Pass a delivery at ``pos`` to the channel's collector.
 
-        Return -1 to wait for more of it, and 0 when its frames are to be read one by one. They are
-        unless it comes ``first``, before any event of this read. One that is not whole is waited
-        for even then: its end would be the first event of the next read, and so on for ever.
+        The collector gets a delivery only if it is ``first``: before any event of this read. An
+        incomplete delivery waits for more input even if it is not. Otherwise its end would be the
+        first event of the next read, and no later delivery would reach the collector.
+
+        Returns:
+            The offset after the delivery; -1 to wait for more input; 0 if its frames are to be read
+            one by one.
         """
         head = end + 1
-        waits = n - pos < INLINE_WAIT_MAX and not self.replaying
-        if n - head < C_PAYLOAD_AT:
+        waits = length - pos < INLINE_WAIT_MAX and not self.replaying
+        if length - head < C_PAYLOAD_AT:
             return -1 if waits else 0
-        size = get32(d, head + C_SIZE_AT)
+        size = get32(buffer, head + C_SIZE_AT)
         if (
-            d[head] != C_HEADER
-            or get16(d, head + C_CHANNEL_AT) != channel.number
+            buffer[head] != C_HEADER
+            or get16(buffer, head + C_CHANNEL_AT) != channel.number
             or not C_NO_PROPERTIES <= size <= self.frame_limit
         ):
             return 0
-        at = head + C_OVERHEAD + size
-        if at > n:
+        position = head + C_OVERHEAD + size
+        if position > length:
             return -1 if waits else 0
-        body_size = get64(d, head + C_BODY_SIZE_AT)
+        body_size = get64(buffer, head + C_BODY_SIZE_AT)
         if (
-            d[at - 1] != C_END
-            or get32(d, head + C_PAYLOAD_AT) != BASIC_HEADER
+            buffer[position - 1] != C_END
+            or get32(buffer, head + C_PAYLOAD_AT) != BASIC_HEADER
             or body_size > INLINE_BODY_MAX
             or body_size > self.body_max
         ):
             return 0
-        got = 0
-        while got < body_size:
-            if n - at < C_PAYLOAD_AT:
+        received_size = 0
+        while received_size < body_size:
+            if length - position < C_PAYLOAD_AT:
                 return -1 if waits else 0
-            size = get32(d, at + C_SIZE_AT)
+            size = get32(buffer, position + C_SIZE_AT)
             if (
-                d[at] != C_BODY
-                or get16(d, at + C_CHANNEL_AT) != channel.number
+                buffer[position] != C_BODY
+                or get16(buffer, position + C_CHANNEL_AT) != channel.number
                 or size > self.frame_limit
-                or size > body_size - got
+                or size > body_size - received_size
             ):
                 return 0
-            if n - at < size + C_OVERHEAD:
+            if length - position < size + C_OVERHEAD:
                 return -1 if waits else 0
-            if d[at + C_PAYLOAD_AT + size] != C_END:
+            if buffer[position + C_PAYLOAD_AT + size] != C_END:
                 return 0
-            got += size
-            at += size + C_OVERHEAD
+            received_size += size
+            position += size + C_OVERHEAD
         if not first:
             return 0
-        size = get32(d, head + C_SIZE_AT)
+        size = get32(buffer, head + C_SIZE_AT)
         assert channel.collector is not None
         if not channel.collector.put(
-            d,
+            buffer,
             pos + C_ARGUMENTS_AT,
             end,
             head + C_PAYLOAD_AT,
             head + C_PAYLOAD_AT + size,
-            at,
+            position,
             body_size,
         ):
             return 0
-        self.after = at
-        return at
+        self.frame_end = position
+        return position
 
     # --- Frame by frame -----------------------------------------------------------------------
 
-    def header_frame(self, channel: Channel, d: bytes | bytearray, lo: int, hi: int) -> None:
-        """A content header came."""
+    def header_frame(
+        self, channel: Channel, buffer: bytes | bytearray, start: int, end: int
+    ) -> None:
+        """Handle a content header."""
         if not channel.expects_content() or channel.header is not None:
             raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content header where none is due")
-        if hi - lo < C_NO_PROPERTIES:
+        if end - start < C_NO_PROPERTIES:
             channel.abandon()
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "content header is cut short")
-        class_id = get16(d, lo)
-        due = 60 if channel.method is None else channel.method.INDEX[self.version][0]
-        if class_id != due:
+        class_id = get16(buffer, start)
+        expected = 60 if channel.method is None else channel.method.INDEX[self.version][0]
+        if class_id != expected:
             channel.abandon()
             raise AmqpError(
-                ReplyCode.UNEXPECTED_FRAME, f"content header of class {class_id} after class {due}"
+                ReplyCode.UNEXPECTED_FRAME,
+                f"content header of class {class_id} after class {expected}",
             )
-        if get16(d, lo + 2):
+        if get16(buffer, start + 2):
             channel.abandon()
             raise AmqpError(ReplyCode.FRAME_ERROR, "the weight of a content header is not 0")
-        body_size = get64(d, lo + 4)
+        body_size = get64(buffer, start + 4)
         if channel.method is not None:
-            channel.sink = self.owner.sink_of(channel, channel.method, cut(d, lo, hi), body_size)
+            channel.sink = self.owner.sink_of(
+                channel, channel.method, cut(buffer, start, end), body_size
+            )
         if body_size > self.body_max and channel.sink is None:
             at_fault = PUBLISH if channel.method is None else (0, 0)
             channel.abandon()
@@ -239,12 +262,12 @@ class ContentReader:
             )
         if body_size > INLINE_BODY_MAX and self.is_server and channel.sink is None:
             self.check_unfinished(channel, body_size)
-        channel.begin_body(self.pool, cut(d, lo, hi), body_size)
+        channel.begin_body(self.pool, cut(buffer, start, end), body_size)
         if not body_size:
             self.complete(channel)
 
     def check_unfinished(self, channel: Channel, body_size: int) -> None:
-        """Refuse one more large body, if those that have begun on all channels are large enough."""
+        """Refuse a large body if the unfinished bodies of all channels would exceed the limit."""
         limit = max(UNFINISHED_BODIES * self.body_max, UNFINISHED_BYTES_MIN)
         total = body_size
         for other in self.channels.values():
@@ -260,14 +283,14 @@ class ContentReader:
                 at_fault,
             )
 
-    def body_frame(self, channel: Channel, d: bytes | bytearray, lo: int, hi: int) -> None:
-        """A body frame came."""
+    def body_frame(self, channel: Channel, buffer: bytes | bytearray, start: int, end: int) -> None:
+        """Handle a body frame."""
         if channel.header is None:
             raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content body where none is due")
-        if hi - lo > channel.missing:
+        if end - start > channel.missing:
             channel.abandon()
             raise AmqpError(ReplyCode.FRAME_ERROR, "content body is longer than its header says")
-        channel.add_body(d, lo, hi)
+        channel.add_body(buffer, start, end)
         if not channel.missing:
             self.complete(channel)
 
@@ -294,8 +317,8 @@ class ContentReader:
             limit = self.frame_max - C_OVERHEAD
             data = start + b"".join(
                 [
-                    make_frame(FRAME_BODY, number, body[at : at + limit])
-                    for at in range(0, body_size, limit)
+                    make_frame(FRAME_BODY, number, body[position : position + limit])
+                    for position in range(0, body_size, limit)
                 ]
             )
         size = len(address) - 1

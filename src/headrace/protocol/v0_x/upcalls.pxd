@@ -26,7 +26,7 @@ cdef class Upcalls:
     cpdef on_content(self, Channel channel, object method, bytes header, bytes body)
     cpdef on_ticket(self, Channel channel, unsigned int ticket, bytes address)
     cdef on_publish(
-        self, Channel channel, const unsigned char* d, Py_ssize_t args, Py_ssize_t address_len,
+        self, Channel channel, const unsigned char* buffer, Py_ssize_t args, Py_ssize_t address_len,
         Py_ssize_t header, Py_ssize_t end, unsigned long long body_size
     )
     cpdef on_publish_large(
@@ -46,12 +46,12 @@ cdef class EventCollector(Upcalls):
     cpdef on_method(self, Channel channel, unsigned int number, object method)
     cpdef on_content(self, Channel channel, object method, bytes header, bytes body)
     cdef on_publish(
-        self, Channel channel, const unsigned char* d, Py_ssize_t args, Py_ssize_t address_len,
+        self, Channel channel, const unsigned char* buffer, Py_ssize_t args, Py_ssize_t address_len,
         Py_ssize_t header, Py_ssize_t end, unsigned long long body_size
     )
-    @cython.locals(size=Py_ssize_t, at=Py_ssize_t)
+    @cython.locals(size=Py_ssize_t, position=Py_ssize_t)
     cdef object content_of(
-        self, Channel channel, const unsigned char* d, Py_ssize_t args, Py_ssize_t address_len,
+        self, Channel channel, const unsigned char* buffer, Py_ssize_t args, Py_ssize_t address_len,
         Py_ssize_t header, Py_ssize_t end
     )
     cpdef on_publish_large(

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class Upcalls:
-    """The owner of a connection. Each call does nothing unless it is overridden."""
+    """The owner of a connection; a call that a subclass does not override has no effect."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []  # Collected events that the owner has not taken yet.
@@ -42,22 +42,22 @@ class Upcalls:
     # --- The connection -----------------------------------------------------------------------
 
     def on_header(self, version: "Version") -> None:
-        """Server: the client's protocol header was accepted, for this version."""
+        """Handle the client's protocol header, which the server accepted for ``version``."""
 
     def on_rejected(self, header: bytes) -> None:
-        """The peer does not speak our version, or, to a server, any: its first bytes."""
+        """Handle the first bytes of a peer without a common version; ``header`` holds them."""
 
     def on_heartbeat(self) -> None:
-        """A heartbeat was received."""
+        """Handle a heartbeat."""
 
     def on_failed(self, channel: Channel | None, error: AmqpError) -> None:
-        """The peer broke a rule; the close is written. ``channel`` is None for the connection."""
+        """Handle an error of the peer, whose close is written; None is the connection."""
 
     def on_closed(self) -> None:
-        """The connection is closed: the transport may close once the output is sent."""
+        """Handle the end of the connection: the transport may close once the output is sent."""
 
     def on_turn_end(self) -> None:
-        """All complete frames of one read were handled."""
+        """Handle the end of a read, all of whose complete frames were handled."""
 
     def explain(self, error: Exception, method: int) -> AmqpError:
         """Return the protocol's error for another exception.
@@ -68,57 +68,57 @@ class Upcalls:
         return AmqpError(ReplyCode.INTERNAL_ERROR, "internal error")
 
     def pause_reading(self, paused: bool) -> None:
-        """Too many frames wait on busy channels: stop reading, or go on."""
+        """Pause reading, as too many frames wait on busy channels, or resume it."""
 
     def will_answer(self) -> bool:
-        """Return False if deferred answers cannot be sent now: the disk takes no records."""
+        """Return False if deferred answers cannot be sent, as the disk is full."""
         return True
 
     # --- Channels and methods -----------------------------------------------------------------
 
     def make_channel(self, number: int) -> Channel:
-        """Return the object for a channel that opens."""
+        """Make the object of a channel that the peer opens."""
         return Channel(number)
 
     def on_method(self, channel: Channel | None, number: int, method: MethodBase) -> None:
-        """A method without content was received, or one that the machine has handled itself."""
+        """Handle a method without content; the machine may have handled it already."""
 
     def on_channel_forgotten(self, channel: Channel) -> None:
-        """A channel is closed and its number is free again."""
+        """Handle the end of a channel, whose number is free again."""
 
     def resume_later(self, channel: Channel) -> None:
-        """Call the connection's ``resume`` when the peer has read the output that waits."""
+        """Call the connection's ``resume`` once the peer has read the output that waits."""
 
     # --- Contents -----------------------------------------------------------------------------
 
     def sink_of(
         self, channel: Channel, method: MethodBase, header: bytes, body_size: int
     ) -> "BodySink | None":
-        """Return the sink that takes the body of a content instead of memory, or None.
+        """Return the sink for the body of a content; None to keep the body in memory.
 
-        When the body is complete, :meth:`on_content` is called with an empty one.
+        With a sink, :meth:`on_content` gets an empty body after the last byte.
         """
         return None
 
     def on_content(self, channel: Channel, method: MethodBase, header: bytes, body: bytes) -> None:
-        """A method with content is complete."""
+        """Handle a method with its complete content."""
 
     def on_ticket(self, channel: Channel, ticket: int, address: bytes) -> None:
-        """A publish comes with an access ticket; ``address`` is exchange and routing key."""
+        """Check the access ticket of a publish; ``address`` holds exchange and routing key."""
 
     def on_publish(
         self,
         channel: Channel,
-        d: bytes | bytearray,
+        buffer: bytes | bytearray,
         args: int,
         address_len: int,
         header: int,
         end: int,
         body_size: int,
     ) -> None:
-        """A basic.publish is complete.
+        """Handle a complete basic.publish.
 
-        ``d[args:end]`` holds exchange and routing key, a byte of flags, a frame end, then from
+        ``buffer[args:end]`` holds exchange and routing key, a byte of flags, a frame end, then from
         ``header`` on the header frame and the body frames, checked as frames but not decoded.
         """
 
@@ -130,17 +130,17 @@ class Upcalls:
         parts: tuple[bytes, ...],
         body_size: int,
     ) -> None:
-        """A basic.publish with a body above ``INLINE_BODY_MAX`` is complete.
+        """Handle a complete basic.publish with a body above ``INLINE_BODY_MAX``.
 
         ``start`` is laid out as in :meth:`on_publish`, without the body.
         """
 
     def on_ack(self, channel: Channel, delivery_tag: int, multiple: int) -> None:
-        """A basic.ack was received."""
+        """Handle a basic.ack."""
 
 
 class EventCollector(Upcalls):
-    """Makes an event of each call, for an owner that asks for them."""
+    """Collects an event for each call, for an owner that takes events."""
 
     def __init__(self, version: "Version", is_server: bool) -> None:
         Upcalls.__init__(self)
@@ -169,36 +169,36 @@ class EventCollector(Upcalls):
     def on_publish(
         self,
         channel: Channel,
-        d: bytes | bytearray,
+        buffer: bytes | bytearray,
         args: int,
         address_len: int,
         header: int,
         end: int,
         body_size: int,
     ) -> None:
-        self.events.append(self.content_of(channel, d, args, address_len, header, end))
+        self.events.append(self.content_of(channel, buffer, args, address_len, header, end))
 
     def content_of(
         self,
         channel: Channel,
-        d: bytes | bytearray,
+        buffer: bytes | bytearray,
         args: int,
         address_len: int,
         header: int,
         end: int,
     ) -> ContentReceived:
         """Return the decoded arguments of :meth:`on_publish`."""
-        payload = b"\x00\x3c\x00\x28\x00\x00" + cut(d, args, args + address_len + 1)
-        size = get32(d, header + 3)
-        at = header + 8 + size
+        payload = b"\x00\x3c\x00\x28\x00\x00" + cut(buffer, args, args + address_len + 1)
+        size = get32(buffer, header + 3)
+        position = header + 8 + size
         pieces = []
-        while at < end:
-            pieces.append(cut(d, at + 7, at + 7 + get32(d, at + 3)))
-            at += 8 + get32(d, at + 3)
+        while position < end:
+            pieces.append(cut(buffer, position + 7, position + 7 + get32(buffer, position + 3)))
+            position += 8 + get32(buffer, position + 3)
         return ContentReceived(
             channel.number,
             decode_method(self.version, payload),
-            cut(d, header + 7, header + 7 + size),
+            cut(buffer, header + 7, header + 7 + size),
             b"".join(pieces),
         )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-LINES_MAX = 50  # Of one kind, in one window.
+LINES_MAX = 50  # The maximum lines of one kind in a window.
 WINDOW_S = 60.0
 KINDS_MAX = 512  # Kinds of lines that are counted; beyond it a line is written.
 

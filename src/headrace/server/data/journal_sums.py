@@ -17,7 +17,7 @@ class JournalCounts(NamedTuple):
     """Counters, which only grow."""
 
     groups: int = 0  # Written and synced at once.
-    copied_bytes: int = 0  # By compaction.
+    copied_bytes: int = 0  # The bytes that compaction copied.
     paged_out: int = 0  # Messages whose bodies left the memory.
     paged_in: int = 0  # Messages whose bodies were loaded again.
 
@@ -25,7 +25,7 @@ class JournalCounts(NamedTuple):
 class JournalSizes(NamedTuple):
     """Gauges, which grow and shrink."""
 
-    bytes: int = 0  # Of records, in the files of segments.
+    bytes: int = 0  # The bytes of records in segment files.
     segments: int = 0
 
 

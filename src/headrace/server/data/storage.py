@@ -109,13 +109,13 @@ class Storage:
         self.users_thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-users")
         self.stores: dict[str, Store] = {}
         self.journal_sums = JournalSums()
-        self.definitions: dict[str, Definitions] = {}  # By virtual host.
+        self.definitions: dict[str, Definitions] = {}  # The definitions by virtual host.
         self.stagings: dict[str, Staging] = {}
-        self.scratch: tempfile.TemporaryDirectory[str] | None = None  # With the setting memory.
-        self.vhost_ids: dict[str, int] = {}  # Of virtual hosts with an open store.
-        self.tier: Tier | None = None  # With the setting stream_store.
+        self.scratch: tempfile.TemporaryDirectory[str] | None = None  # Set with the setting memory.
+        self.vhost_ids: dict[str, int] = {}  # The numbers of virtual hosts with an open store.
+        self.tier: Tier | None = None  # Set with the setting stream_store.
         self.data: DataDirectory | None = None
-        self.catalog_id = ""  # Of the file of users.
+        self.catalog_id = ""  # The id of the file of users.
         with contextlib.ExitStack() as opened:
             if not settings.memory:
                 self.data = DataDirectory(settings.data, cluster=shared.id if shared else "")

@@ -51,13 +51,14 @@ if TYPE_CHECKING:
 
 QUEUE_TYPE_FIELD = "default_queue_type"
 VHOST_METADATA = ("description", "tags", QUEUE_TYPE_FIELD)
-UNSAID: tuple[object, ...] = (None, "undefined")  # Erlang's and JSON's forms of a missing value.
-EMPTY: tuple[object, ...] = ("", [])  # Removes what was set before.
-PATTERN_OCTETS_MAX = 4096
+# JSON's and Erlang's forms of a missing value.
+MISSING_VALUES: tuple[object, ...] = (None, "undefined")
+EMPTY_VALUES: tuple[object, ...] = ("", [])  # Values that remove a field of the metadata.
+PATTERN_BYTES_MAX = 4096
 
 
 class AccountPlan:
-    """The part of a plan beside exchanges, queues and bindings."""
+    """The part of a plan for all elements except exchanges, queues and bindings."""
 
     def __init__(self, target: Target, vhost: str | None, *, exact: bool) -> None:
         """``vhost`` is the virtual host of elements that name none.
@@ -65,14 +66,14 @@ class AccountPlan:
         ``exact`` refuses expressions with forms that RE2 lacks.
 
         Raises:
-            AccountError: the present state cannot be read.
+            AccountError: the current accounts cannot be read.
         """
         self.target = target
         self.changes = Changes()
         self._vhost = vhost
         self._exact = exact
-        self._now = target.snapshot()
-        # Place and value of each name in the file.
+        self._current = target.snapshot()
+        #: The path and the value of each element of the file, by kind and name.
         self._seen: dict[tuple[object, ...], tuple[str, object]] = {}
         self._policies_of: dict[tuple[str, str], int] = {}
 
@@ -81,30 +82,30 @@ class AccountPlan:
     def _vhosts(self, element: Element) -> tuple[str, str, str]:
         name = element.name("name", "virtual host")
         metadata = self._metadata(element)
-        self._once(element, "name", metadata, "virtual host", name)
-        strange = ""
+        self._record_once(element, "name", metadata, "virtual host", name)
+        partial_reason = ""
         kind = metadata.get(QUEUE_TYPE_FIELD)
         if isinstance(kind, str) and kind not in ("", *QUEUE_TYPES) and not self._exact:
-            strange = f"unknown queue type '{kind:.64}': the default type stays as it is"
+            partial_reason = f"unknown queue type '{kind:.64}': the default type stays as it is"
             metadata = {field: metadata[field] for field in metadata if field != QUEUE_TYPE_FIELD}
         outcome = UNCHANGED
-        if name not in self._now.vhosts:
+        if name not in self._current.vhosts:
             self.changes.vhosts[name] = None
             outcome = CREATED
         if metadata:
             key = metadata_key(name)
-            before = self._now.parameters.get(key, {})
+            current = self._current.parameters.get(key, {})
             self._check_rule(element, key, metadata)
-            after = {**before, **metadata}
-            after = {field: value for field, value in after.items() if value not in EMPTY}
-            if after != before:
-                self.changes.parameters[key] = after
+            merged = {**current, **metadata}
+            merged = {field: value for field, value in merged.items() if value not in EMPTY_VALUES}
+            if merged != current:
+                self.changes.parameters[key] = merged
                 outcome = CREATED if outcome == CREATED else CHANGED
-        return name, IN_PART if strange else outcome, strange
+        return name, IN_PART if partial_reason else outcome, partial_reason
 
     @staticmethod
     def _metadata(element: Element) -> dict[str, object]:
-        """Return the metadata that an element has, empty values among them."""
+        """Return the metadata of an element, empty values included."""
         metadata = {
             field: value
             for field, value in element.mapping("metadata").items()
@@ -112,24 +113,24 @@ class AccountPlan:
         }
         for field in VHOST_METADATA:  # They stand beside these as well, or only there.
             value = element.value.get(field)
-            if value not in (*UNSAID, *EMPTY) or field not in metadata:
+            if value not in (*MISSING_VALUES, *EMPTY_VALUES) or field not in metadata:
                 metadata[field] = value
         kind = metadata.get(QUEUE_TYPE_FIELD)
         if isinstance(kind, str):
             metadata[QUEUE_TYPE_FIELD] = kind.removeprefix("rabbit_").removesuffix("_queue")
-        return {field: value for field, value in metadata.items() if value not in UNSAID}
+        return {field: value for field, value in metadata.items() if value not in MISSING_VALUES}
 
     def _users(self, element: Element) -> tuple[str, str, str]:
-        account, strange = read_account_in_part(element)
+        account, partial_reason = read_account_in_part(element)
         limits = element.mapping("limits")
-        self._once(element, "name", (account, limits), "user", account.name)
+        self._record_once(element, "name", (account, limits), "user", account.name)
         outcome = UNCHANGED
-        before = self._now.accounts.get(account.name)
-        if strange and before is not None:  # Taking its password would lock the user out.
-            account = replace(before, tags=account.tags)
-        if before is None:
+        current = self._current.accounts.get(account.name)
+        if partial_reason and current is not None:  # Taking its password would lock the user out.
+            account = replace(current, tags=account.tags)
+        if current is None:
             outcome = CREATED
-        elif before != account:
+        elif current != account:
             outcome = CHANGED
         if outcome != UNCHANGED:
             self.changes.accounts[account.name] = account
@@ -138,69 +139,76 @@ class AccountPlan:
             self._check_rule(element, key, limits)
             if self._parameter(key, limits) != UNCHANGED and outcome == UNCHANGED:
                 outcome = CHANGED
-        if strange:
-            has = account.password_hash != NO_PASSWORD
-            text = f"{strange}: the user {'keeps its' if has else 'has no'} password"
+        if partial_reason:
+            has_password = account.password_hash != NO_PASSWORD
+            text = (
+                f"{partial_reason}: the user {'keeps its' if has_password else 'has no'} password"
+            )
             return account.name, IN_PART, text
         return account.name, outcome, ""
 
     def _permissions(self, element: Element) -> tuple[str, str, str]:
         user, vhost = self._user(element), self._known_vhost(element)
-        patterns, lost = self._patterns(element, ("configure", "write", "read"), check_pattern)
-        given = Permission(*patterns)
-        self._once(element, "user", given, "permission", user, vhost)
-        before = self._now.permissions.get((user, vhost))
+        patterns, pattern_note = self._patterns(
+            element, ("configure", "write", "read"), check_pattern
+        )
+        permission = Permission(*patterns)
+        self._record_once(element, "user", permission, "permission", user, vhost)
+        current = self._current.permissions.get((user, vhost))
         name, outcome = f"{user} in {vhost}", UNCHANGED
-        if before != given:
-            self.changes.permissions[user, vhost] = given
-            outcome = CREATED if before is None else CHANGED
-        return name, IN_PART if lost else outcome, lost
+        if current != permission:
+            self.changes.permissions[user, vhost] = permission
+            outcome = CREATED if current is None else CHANGED
+        return name, IN_PART if pattern_note else outcome, pattern_note
 
     def _topic_permissions(self, element: Element) -> tuple[str, str, str]:
         user, vhost = self._user(element), self._known_vhost(element)
         exchange = element.text("exchange")
         name = f"{user} in {vhost} at {exchange}"
-        patterns, lost = self._patterns(element, ("write", "read"), check_topic_pattern)
-        given = TopicPermission(*patterns)
-        self._once(element, "exchange", given, "topic permission", user, vhost, exchange)
-        before = self._now.topic_permissions.get((user, vhost, exchange))
+        patterns, pattern_note = self._patterns(element, ("write", "read"), check_topic_pattern)
+        permission = TopicPermission(*patterns)
+        self._record_once(
+            element, "exchange", permission, "topic permission", user, vhost, exchange
+        )
+        current = self._current.topic_permissions.get((user, vhost, exchange))
         outcome = UNCHANGED
-        if before != given:
-            self.changes.topic_permissions[user, vhost, exchange] = given
-            outcome = CREATED if before is None else CHANGED
-        return name, IN_PART if lost else outcome, lost
+        if current != permission:
+            self.changes.topic_permissions[user, vhost, exchange] = permission
+            outcome = CREATED if current is None else CHANGED
+        return name, IN_PART if pattern_note else outcome, pattern_note
 
     def _patterns(
         self, element: Element, fields: tuple[str, ...], check: Callable[[str, str], None]
     ) -> tuple[list[str], str]:
-        """Return expressions of a permission, and which of them have no equivalent, or "".
+        """Return the expressions of a permission, and a note on those without an equivalent.
 
-        Those match nothing: without them a permission would allow more.
+        An expression without an equivalent becomes "", which matches nothing: without an expression
+        the permission would allow more. The note is "" if all have equivalents.
         """
         patterns: list[str] = []
-        lost: list[str] = []
+        notes: list[str] = []
         for field in fields:
-            pattern = element.text(field, octets_max=PATTERN_OCTETS_MAX)
+            pattern = element.text(field, bytes_max=PATTERN_BYTES_MAX)
             try:
                 check(field, pattern)
             except AccountError as error:
                 if self._exact or not isinstance(error, ForeignExpression):
                     raise DocumentError(element.path, str(error)) from None
-                lost.append(f"{error}; {field} matches nothing")
+                notes.append(f"{error}; {field} matches nothing")
                 pattern = ""
             patterns.append(pattern)
-        return patterns, "; ".join(lost)
+        return patterns, "; ".join(notes)
 
     def _user(self, element: Element) -> str:
         user = element.name("user", "user")
-        if user not in self._now.accounts and ("user", user) not in self._seen:
+        if user not in self._current.accounts and ("user", user) not in self._seen:
             raise element.fail("user", f"there is no user '{user}', here or in the file")
         return user
 
     def _known_vhost(self, element: Element) -> str:
-        """The virtual host that an element is in, which must be there or in the file."""
+        """Return the virtual host of an element, which must exist or be in the file."""
         vhost = element.vhost()
-        if vhost not in self._now.vhosts and vhost not in self.changes.vhosts:
+        if vhost not in self._current.vhosts and vhost not in self.changes.vhosts:
             raise element.fail("vhost", f"there is no virtual host '{vhost}', here or in the file")
         return vhost
 
@@ -211,7 +219,7 @@ class AccountPlan:
         name = element.name("name", component)
         vhost = self._known_vhost(element)
         value = as_object(element.value.get("value"))
-        self._once(element, "name", value, component, vhost, name)
+        self._record_once(element, "name", value, component, vhost, name)
         if component not in COMPONENTS:
             raise NoEquivalent(name, f"unknown parameter component '{component}'")
         if name != ONLY_NAMES.get(component, name):
@@ -227,12 +235,14 @@ class AccountPlan:
     def _global_parameters(self, element: Element) -> tuple[str, str, str]:
         name = element.name("name", "parameter")
         value = as_object(element.value.get("value"))
-        self._once(element, "name", value, "global parameter", name)
+        self._record_once(element, "name", value, "global parameter", name)
         if "value" not in element.value:
             raise element.fail("value", "it is missing")
         key = Key(EVERYWHERE, GLOBAL, name)
         self._check_rule(element, key, value)
-        present = {parameter for parameter in self._now.parameters if parameter.component == GLOBAL}
+        present = {
+            parameter for parameter in self._current.parameters if parameter.component == GLOBAL
+        }
         new = {parameter for parameter in self.changes.parameters if parameter.component == GLOBAL}
         if len(present | new | {key}) > GLOBALS_MAX:
             raise element.fail("name", f"there are {GLOBALS_MAX} global parameters already")
@@ -244,18 +254,18 @@ class AccountPlan:
         value = {
             field: as_object(element.value[field]) for field in fields if field in element.value
         }
-        self._once(element, "name", value, POLICY, vhost, name)
+        self._record_once(element, "name", value, POLICY, vhost, name)
         self._check_rule(element, Key(vhost, POLICY, name), value)
         return name, self._parameter(Key(vhost, POLICY, name), value), self._note(value)
 
     @staticmethod
     def _note(value: object) -> str:
         """Return a note on keys of a policy without effect."""
-        idle = without_effect(value)
-        return f"without effect here: {', '.join(idle)}" if idle else ""
+        idle_keys = without_effect(value)
+        return f"without effect here: {', '.join(idle_keys)}" if idle_keys else ""
 
     def _check_rule(self, element: Element, key: Key, value: object) -> None:
-        """Refuse a value that cannot count here."""
+        """Refuse an invalid value, or one without an equivalent."""
         try:
             note = check_rule(key, value)
         except ForeignPattern as error:
@@ -268,34 +278,34 @@ class AccountPlan:
             raise NoEquivalent(key.name, note)
 
     def _parameter(self, key: Key, value: object) -> str:
-        before = self._now.parameters.get(key)
-        if before == value:
+        current = self._current.parameters.get(key)
+        if current == value:
             return UNCHANGED
-        if before is None and key.component in POLICIES:
+        if current is None and key.component in POLICIES:
             kind = (key.vhost, key.component)
             if kind not in self._policies_of:
                 self._policies_of[kind] = sum(
-                    parameter[:2] == kind for parameter in self._now.parameters
+                    parameter[:2] == kind for parameter in self._current.parameters
                 )
             self._policies_of[kind] += 1
             if self._policies_of[kind] > POLICIES_MAX:
                 text = f"virtual host '{key.vhost}' has more than {POLICIES_MAX} of these"
                 raise DocumentError(f"$.{key.component}.{key.name:.64}", text)
         self.changes.parameters[key] = value
-        return CREATED if before is None else CHANGED
+        return CREATED if current is None else CHANGED
 
-    # --- Inside --------------------------------------------------------------------------------
+    # --- Names in the file ---------------------------------------------------------------------
 
-    def _once(self, element: Element, field: str, value: object, *key: object) -> None:
-        """Remember an element by its name.
+    def _record_once(self, element: Element, field: str, value: object, *key: object) -> None:
+        """Record an element by its kind and name, ``key``.
 
         Raises:
-            Duplicate: the file has an equal one before.
-            DocumentError: the file has another one of that name before.
+            Duplicate: an earlier element of the file is equal.
+            DocumentError: an earlier element of the file has this name and another value.
         """
-        path, before = self._seen.setdefault(key, (element.path, value))
+        path, current = self._seen.setdefault(key, (element.path, value))
         if path == element.path:
             return
-        if before != value:
+        if current != value:
             raise element.fail(field, f"another {key[0]} of that name is at {path}")
         raise Duplicate(path)

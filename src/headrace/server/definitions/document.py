@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from headrace.definition_file import SECTIONS
 from headrace.exact_json import finite, refuse_constant, repeated_name
 
-DOCUMENT_OCTETS_MAX = 256 << 20  # Of a file.
-ELEMENTS_MAX = 2_000_000  # Of all sections together.
-ELEMENT_CHARACTERS_MAX = 256 << 10  # Of one element, as JSON.
-DEPTH_MAX = 32  # Of lists and objects in an element.
+DOCUMENT_OCTETS_MAX = 256 << 20  # The maximum bytes of a file.
+ELEMENTS_MAX = 2_000_000  # The maximum elements of all sections together.
+ELEMENT_CHARACTERS_MAX = 256 << 10  # The maximum characters of one element, as JSON.
+DEPTH_MAX = 32  # The maximum nesting of lists and objects in an element.
 PATH_NAME_MAX = 64  # Characters of a name within a path.
 
 #: Fields about the origin of a file; not imported.

@@ -19,7 +19,7 @@ from headrace.server.definitions.typed_arguments import ARGUMENTS, TYPED, typed_
 
 NAME_OCTETS_MAX = 255
 INTEGER_MIN, INTEGER_MAX = -(1 << 63), (1 << 63) - 1  # Integers of field tables.
-TYPED_OCTETS_MAX = 256 << 10  # Of base64.
+TYPED_OCTETS_MAX = 256 << 10  # The maximum bytes of the base64 text.
 TAGS_MAX = 64
 QUEUE_TYPE, CLASSIC = "x-queue-type", "classic"
 ARGON2ID = "headrace_argon2id"  # The name of our hashes, which no other broker reads.
@@ -34,7 +34,7 @@ FOREIGN_HASHES = {
 MD5, MD5_SIZE = "rabbit_password_hashing_md5", 4 + 16
 PASSWORD_OCTETS_MAX = 65536  # Before it is hashed; the hash has a smaller limit.
 SCRAM_FIELD = "headrace_scram_sha_256"  # SCRAM keys, beside our hashes.
-SCRAM_OCTETS_MAX = 64  # Of a salt or a key.
+SCRAM_OCTETS_MAX = 64  # The maximum bytes of a salt or a key.
 SCRAM_ITERATIONS = range(4096, 1_000_001)
 
 
@@ -107,7 +107,7 @@ class Element:
         return DocumentError(member(self.path, field), text)
 
     def text(
-        self, field: str, default: str | None = None, *, octets_max: int = NAME_OCTETS_MAX
+        self, field: str, default: str | None = None, *, bytes_max: int = NAME_OCTETS_MAX
     ) -> str:
         """Return a text field; without a default it is required."""
         value = self.value.get(field, default)
@@ -115,8 +115,8 @@ class Element:
             raise self.fail(field, "it is missing")
         if not isinstance(value, str):
             raise self.fail(field, f"a string is needed, not {json_type(value)}")
-        if len(value.encode()) > octets_max:
-            raise self.fail(field, f"a string of at most {octets_max} bytes is needed")
+        if len(value.encode()) > bytes_max:
+            raise self.fail(field, f"a string of at most {bytes_max} bytes is needed")
         return value
 
     def flag(self, field: str, default: bool) -> bool:
@@ -140,7 +140,7 @@ class Element:
         arguments = self.mapping(ARGUMENTS)
         for name, item in arguments.items():
             _check_argument(name, item, member(member(self.path, ARGUMENTS), name))
-        text = self.text(TYPED, "", octets_max=TYPED_OCTETS_MAX)
+        text = self.text(TYPED, "", bytes_max=TYPED_OCTETS_MAX)
         if not text:
             return arguments
         try:
@@ -257,8 +257,8 @@ def _hash(element: Element) -> tuple[str, str]:
 
     Passwords were replaced by hashes before.
     """
-    given = element.text("password_hash", "", octets_max=1024)
-    if element.text("password", "", octets_max=PASSWORD_OCTETS_MAX):
+    given = element.text("password_hash", "", bytes_max=1024)
+    if element.text("password", "", bytes_max=PASSWORD_OCTETS_MAX):
         raise element.fail("password", "'password' and 'password_hash' exclude each other")
     algorithm = element.text("hashing_algorithm", "")
     if not given:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 TOPOLOGY = ("exchanges", "queues", "bindings")
 RULES = ("vhosts", "parameters", "policies")  # The topology is judged by these.
-LINE_CHARACTERS = 256 << 10  # Of elements in one line.
+LINE_CHARACTERS = 256 << 10  # The characters of the elements in one line.
 
 
 class HeldElements:
@@ -23,7 +23,9 @@ class HeldElements:
     def __init__(self, default_vhost: str | None) -> None:
         """``default_vhost`` is that of elements that name none."""
         self._default = default_vhost
-        self._elements: dict[str, list[tuple[str, int, object]]] = {}  # In their order.
+        self._elements: dict[
+            str, list[tuple[str, int, object]]
+        ] = {}  # The elements of each section, in order.
 
     def vhost_of(self, section: str, value: object) -> str | None:
         """Return the virtual host of an element; None if it is of none, or wrong."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan of an import: complete before anything is changed.
+"""The plan of an import, which is complete before the import changes anything.
 
-Each element has one outcome (:mod:`.outcomes`). An element that refers to one without an equivalent
-has none either. Any other fault is an error of the file, and then nothing is imported.
+Each element has one outcome (:mod:`.outcomes`). An element that refers to an element without an
+equivalent has no equivalent, too. Any other fault is an error of the file, and nothing is imported.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ if TYPE_CHECKING:
     from headrace.server.definitions.target import Target
 
 NO_LIMIT = 1 << 62
-BARE = VirtualHost("", store=Store(), counters=Counters())  # The exchanges that every one has.
+BARE_VHOST = VirtualHost(
+    "", store=Store(), counters=Counters()
+)  # The exchanges that every one has.
 
 
 class Plan(AccountPlan):
@@ -71,18 +73,22 @@ class Plan(AccountPlan):
         ``exact`` refuses expressions with forms that RE2 lacks.
 
         Raises:
-            AccountError: the present state cannot be read.
+            AccountError: the current accounts cannot be read.
         """
         super().__init__(target, vhost, exact=exact)
         self.exchanges: list[Exchange] = []
         self.queues: list[Queue] = []
         self.bindings: list[Binding] = []
         self._rank = 0
-        self._without: dict[str, tuple[str, str]] = {}  # Names and reasons of these, by place.
+        self._no_equivalents: dict[
+            str, tuple[str, str]
+        ] = {}  # Names and reasons of these, by place.
         self._left_out: set[tuple[str, str, str]] = set()  # Without an equivalent, by kind.
-        self._room: dict[str, int] = {}  # Queues left below the limit, by virtual host,
-        self._free: dict[str, int] = {}  # and bytes of definitions.
-        self._indexed: dict[tuple[str, str], int] = {}  # By destination.
+        self._queues_left: dict[str, int] = {}  # Queues left below the limit, by virtual host,
+        self._memory_left: dict[str, int] = {}  # and bytes of definitions.
+        self._indexed: dict[
+            tuple[str, str], int
+        ] = {}  # The memory of indexes by virtual host and exchange.
         # New exchanges, which check their bindings.
         self._new_exchanges: dict[tuple[str, str], ModelExchange] = {}
         self._new_queues: set[tuple[str, str]] = set()
@@ -103,9 +109,9 @@ class Plan(AccountPlan):
             name, outcome, text = _PLANNERS[section](self, element)
         except NoEquivalent as error:
             name, text = str(error.args[0]), str(error.args[1])
-            self._without[element.path] = name, text
+            self._no_equivalents[element.path] = name, text
         except Duplicate as error:
-            name, text = self._without.get(error.path, ("", ""))
+            name, text = self._no_equivalents.get(error.path, ("", ""))
             outcome = NO_EQUIVALENT if text else UNCHANGED
         return Finding(section, element.path, name, outcome, text)
 
@@ -122,20 +128,20 @@ class Plan(AccountPlan):
     def _exchanges(self, element: Element) -> tuple[str, str, str]:
         exchange = read_exchange(element)
         vhost = self._served_vhost(element)
-        self._once(element, "name", exchange[1:], EXCHANGE, vhost, exchange.name)
-        existing = self._at(vhost)
+        self._record_once(element, "name", exchange[1:], EXCHANGE, vhost, exchange.name)
+        existing = self._existing_vhost(vhost)
         try:
-            self._nameable(exchange.name, "exchange")
+            self._check_printable(exchange.name, "exchange")
             if existing is not None and exchange.name in existing.exchanges:
                 return exchange.name, *self._compare_exchange(existing, exchange)
             if exchange.name.startswith(RESERVED_PREFIX):
                 raise NoEquivalent(
                     exchange.name, "the name is reserved for exchanges of the broker"
                 )
-            if not self._worth(exchange.durable):
+            if not self._may_create(exchange.durable):
                 raise NoEquivalent(exchange.name, "transient objects need a running broker")
             try:
-                made = new_exchange(
+                exchange_model = new_exchange(
                     exchange.type,
                     exchange.name,
                     durable=exchange.durable,
@@ -148,7 +154,7 @@ class Plan(AccountPlan):
                     exchange.name, f"unknown exchange type '{exchange.type}'"
                 ) from None
             self._judge_exchange(exchange, vhost)
-            made.check_arguments(
+            exchange_model.check_arguments(
                 exchange.arguments, f"exchange '{exchange.name}' in vhost '{vhost}'"
             )
         except NoEquivalent:
@@ -156,8 +162,8 @@ class Plan(AccountPlan):
             raise
         except ModelError as error:
             raise DocumentError(element.path, error.text) from None
-        self._hold(element, vhost, made.memory())
-        self._new_exchanges[vhost, exchange.name] = made
+        self._reserve_memory(element, vhost, exchange_model.memory())
+        self._new_exchanges[vhost, exchange.name] = exchange_model
         self.exchanges.append(exchange)
         return exchange.name, CREATED, ""
 
@@ -191,11 +197,11 @@ class Plan(AccountPlan):
     def _queues(self, element: Element) -> tuple[str, str, str]:
         queue = read_queue(element)
         vhost = self._served_vhost(element)
-        self._once(element, "name", queue[1:], QUEUE, vhost, queue.name)
-        existing = self._at(vhost)
+        self._record_once(element, "name", queue[1:], QUEUE, vhost, queue.name)
+        existing = self._existing_vhost(vhost)
         named_queue = f"queue '{queue.name}' in vhost '{vhost}'"
         try:
-            self._nameable(queue.name, "queue")
+            self._check_printable(queue.name, "queue")
             self._check_type(queue)
             mode = self._unknown_arguments(vhost)
             arguments, none = translate(queue.arguments, named_queue, mode, queue.name)
@@ -204,7 +210,7 @@ class Plan(AccountPlan):
             check_queue_arguments(arguments, named_queue)
             if existing is not None and queue.name in existing.queues:
                 return queue.name, *self._compare_queue(existing, queue)
-            if not self._worth(queue.durable):
+            if not self._may_create(queue.durable):
                 raise NoEquivalent(queue.name, "transient objects need a running broker")
         except NoEquivalent:
             self._left_out.add((vhost, QUEUE, queue.name))
@@ -212,7 +218,7 @@ class Plan(AccountPlan):
         except ModelError as error:
             raise DocumentError(element.path, error.text) from None
         self._count_queue(element, vhost)
-        self._hold(element, vhost, queue_memory(queue.name, arguments))
+        self._reserve_memory(element, vhost, queue_memory(queue.name, arguments))
         self._new_queues.add((vhost, queue.name))
         self.queues.append(queue)
         return queue.name, CREATED, ""
@@ -222,8 +228,8 @@ class Plan(AccountPlan):
         kind = queue.arguments.get("x-queue-type", "classic")
         if isinstance(kind, str) and QUEUE_ARGUMENTS["x-queue-type"](kind, queue.arguments):
             raise NoEquivalent(queue.name, f"unknown queue type '{kind}'")
-        lasting = queue.durable and not queue.auto_delete
-        if kind in ("quorum", "stream") and not lasting:
+        is_permanent = queue.durable and not queue.auto_delete
+        if kind in ("quorum", "stream") and not is_permanent:
             raise DocumentError(queue.path, f"a queue of type {kind} is durable, and stays")
 
     def _compare_queue(self, vhost: VirtualHost, queue: Queue) -> tuple[str, str]:
@@ -243,7 +249,7 @@ class Plan(AccountPlan):
         vhost = self._served_vhost(element)
         name = f"{binding.source} -> {binding.destination} ({binding.routing_key})"
         key = arguments_digest(binding.arguments)
-        self._once(element, "source", None, "binding", vhost, *binding[2:6], key)
+        self._record_once(element, "source", None, "binding", vhost, *binding[2:6], key)
         source, is_new = self._source(element, vhost, binding.source, name)
         destination = self._destination(element, vhost, binding.kind, binding.destination, name)
         if not binding.source and (binding.kind, binding.destination) == (
@@ -263,110 +269,112 @@ class Plan(AccountPlan):
         if destination is not None and not is_new and bound in source.bindings:
             return name, UNCHANGED, ""
         try:
-            self._hold(element, vhost, self._weigh(bound, vhost))
+            self._reserve_memory(element, vhost, self._new_binding_memory(bound, vhost))
         except ModelError as error:
             raise DocumentError(element.path, error.text) from None
         self.bindings.append(binding)
         return name, CREATED, ""
 
     def _source(
-        self, element: Element, vhost: str, name: str, shown: str
+        self, element: Element, vhost: str, name: str, binding_name: str
     ) -> tuple[ModelExchange, bool]:
         """Return the exchange that is bound to, and True if the import creates it."""
-        made = self._new_exchanges.get((vhost, name))
-        if made is not None:
-            return made, True
-        existing = self._at(vhost)
+        exchange_model = self._new_exchanges.get((vhost, name))
+        if exchange_model is not None:
+            return exchange_model, True
+        existing = self._existing_vhost(vhost)
         if existing is not None and name in existing.exchanges:
             return existing.exchanges[name], False
         if existing is None and (not name or name.startswith(RESERVED_PREFIX)):
-            exchange = BARE.exchanges.get(name)
+            exchange = BARE_VHOST.exchanges.get(name)
             if exchange is not None:
                 return exchange, True
         if (vhost, EXCHANGE, name) in self._left_out:
-            raise NoEquivalent(shown, f"exchange '{name}' is left out")
+            raise NoEquivalent(binding_name, f"exchange '{name}' is left out")
         raise element.fail("source", f"there is no exchange '{name}', here or in the file")
 
     def _destination(
-        self, element: Element, vhost: str, kind: str, name: str, shown: str
+        self, element: Element, vhost: str, kind: str, name: str, binding_name: str
     ) -> ModelQueue | ModelExchange | None:
         """Return the destination of a binding; None if the import creates it."""
         if (vhost, kind, name) in self._left_out:
-            raise NoEquivalent(shown, f"{kind} '{name}' is left out")
+            raise NoEquivalent(binding_name, f"{kind} '{name}' is left out")
         if kind == EXCHANGE and not name:
             raise element.fail("destination", "the default exchange cannot be bound")
-        existing = self._at(vhost)
+        existing = self._existing_vhost(vhost)
         if existing is not None:
             present = existing.queues.get(name) if kind == QUEUE else existing.exchanges.get(name)
             if present is not None:
                 return present
         if kind == QUEUE and (vhost, name) in self._new_queues:
             return None
-        if kind == EXCHANGE and ((vhost, name) in self._new_exchanges or name in BARE.exchanges):
+        if kind == EXCHANGE and (
+            (vhost, name) in self._new_exchanges or name in BARE_VHOST.exchanges
+        ):
             return None
         raise element.fail("destination", f"there is no {kind} '{name}', here or in the file")
 
-    # --- Inside --------------------------------------------------------------------------------
+    # --- Checks of elements --------------------------------------------------------------------
 
     def _served_vhost(self, element: Element) -> str:
         """Return the virtual host of an exchange, queue or binding: a new one, or one that runs."""
         vhost = self._known_vhost(element)
-        if vhost in self._now.vhosts and self._at(vhost) is None:
+        if vhost in self._current.vhosts and self._existing_vhost(vhost) is None:
             try:
                 self.target.vhost(vhost)
             except ResourceError as error:
                 raise element.fail("vhost", error.text) from None
         return vhost
 
-    def _at(self, vhost: str) -> VirtualHost | None:
+    def _existing_vhost(self, vhost: str) -> VirtualHost | None:
         return self.target.vhosts.get(vhost)
 
-    def _worth(self, durable: bool) -> bool:
+    def _may_create(self, durable: bool) -> bool:
         return durable or self.target.keeps_transient
 
     def _unknown_arguments(self, vhost: str) -> str:
         """Return the rule for unknown arguments."""
-        existing = self._at(vhost)
+        existing = self._existing_vhost(vhost)
         if existing is not None:
             return existing.rules.unknown_arguments
         key = metadata_key(vhost)
         return str(self.changes.parameters.get(key, {}).get("unknown_arguments") or DEFAULT)
 
     def _count_queue(self, element: Element, vhost: str) -> None:
-        """Refuse more queues than the limit of the virtual host."""
-        if vhost not in self._room:
-            existing = self._at(vhost)
-            most = read_limits(self._limits(vhost)).queues
+        """Count a new queue; refuse it above the limit of the virtual host."""
+        if vhost not in self._queues_left:
+            existing = self._existing_vhost(vhost)
+            limit = read_limits(self._limits(vhost)).queues
             count = existing.queue_count() if existing is not None else 0
-            self._room[vhost] = most - count if most >= 0 else NO_LIMIT
-        self._room[vhost] -= 1
-        if self._room[vhost] < 0:
+            self._queues_left[vhost] = limit - count if limit >= 0 else NO_LIMIT
+        self._queues_left[vhost] -= 1
+        if self._queues_left[vhost] < 0:
             raise DocumentError(
                 element.path,
                 f"virtual host '{vhost}' would have more queues than its limit max-queues",
             )
 
-    def _weigh(self, bound: Bound, vhost: str) -> int:
-        """Return an upper bound of a binding's memory, in bytes."""
+    def _new_binding_memory(self, bound: Bound, vhost: str) -> int:
+        """Return an upper bound of the memory that a new binding adds, in bytes."""
         source = bound.source
         index = source.index_memory(bound)
-        at = (vhost, source.name)
-        before = self._indexed.get(at, 0)
-        self._indexed[at] = min(before + index, source.index_memory_max)
-        return source.binding_memory(bound) - index + self._indexed[at] - before
+        index_key = (vhost, source.name)
+        previous_memory = self._indexed.get(index_key, 0)
+        self._indexed[index_key] = min(previous_memory + index, source.index_memory_max)
+        return source.binding_memory(bound) - index + self._indexed[index_key] - previous_memory
 
-    def _hold(self, element: Element, vhost: str, octets: int) -> None:
-        """Refuse definitions above the memory limit of the virtual host."""
-        if vhost not in self._free:
-            existing = self._at(vhost)
-            most = self.target.definitions_size_max
+    def _reserve_memory(self, element: Element, vhost: str, size: int) -> None:
+        """Count the memory of a definition; refuse it above the limit of the virtual host."""
+        if vhost not in self._memory_left:
+            existing = self._existing_vhost(vhost)
+            limit = self.target.definitions_size_max
             limits = self._limits(vhost)
             if DEFINITIONS in limits:
-                most = read_limits(limits).definitions_size
-            held = existing.definition_memory if existing is not None else 0
-            self._free[vhost] = most - held if most >= 0 else NO_LIMIT
-        self._free[vhost] -= octets
-        if self._free[vhost] < 0:
+                limit = read_limits(limits).definitions_size
+            used_memory = existing.definition_memory if existing is not None else 0
+            self._memory_left[vhost] = limit - used_memory if limit >= 0 else NO_LIMIT
+        self._memory_left[vhost] -= size
+        if self._memory_left[vhost] < 0:
             raise DocumentError(
                 element.path,
                 f"the definitions of virtual host '{vhost}' may not hold so much memory "
@@ -376,11 +384,11 @@ class Plan(AccountPlan):
     def _limits(self, vhost: str) -> Mapping[str, object]:
         """Return the limits of a virtual host after the import."""
         key = Key(vhost, VHOST_LIMITS, LIMITS_NAME)
-        value = self.changes.parameters.get(key, self._now.parameters.get(key, {}))
+        value = self.changes.parameters.get(key, self._current.parameters.get(key, {}))
         return value if isinstance(value, Mapping) else {}
 
     @staticmethod
-    def _nameable(name: str, kind: str) -> None:
+    def _check_printable(name: str, kind: str) -> None:
         if not name.isprintable():
             raise NoEquivalent(name, f"names of a {kind} with characters that cannot be printed")
 

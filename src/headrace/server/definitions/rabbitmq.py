@@ -219,7 +219,7 @@ def _queue(value: Value, note: Note) -> Value:
         if argument in CATALOGUE:
             del arguments[argument]
             note(f"left out: {argument} of {kind} queues", name)
-        elif argument not in QUEUE_ALIASES:  # What they mean stands beside them.
+        elif argument not in QUEUE_ALIASES:  # An alias stands beside the argument that it means.
             note(f"without effect there: {argument} of queues", name)
     overflow = arguments.get("x-overflow")
     if overflow is not None and overflow not in OVERFLOWS[kind]:

@@ -56,7 +56,7 @@ def without_effect(value: object) -> list[str]:
 def translate(
     arguments: Mapping[str, object], named_queue: str, mode: str, queue: str
 ) -> tuple[Mapping[str, object], str]:
-    """Return the arguments of a queue in our terms, and why there is no equivalent, or "".
+    """Return the translated arguments of a queue, and the reason for a missing equivalent, or "".
 
     ``what`` names the queue in texts, ``queue`` is its own name.
 

@@ -38,7 +38,7 @@ class Target(Protocol):
     """Port of an import: the objects that exist, and how to commit new ones."""
 
     keeps_transient: bool  # False: objects that are not durable are left out.
-    default_queue_type: str  # Of virtual hosts that have none; "" where it is not known.
+    default_queue_type: str  # The type for virtual hosts without one; "" if unknown.
 
     @property
     def definitions_size_max(self) -> int:
@@ -103,9 +103,10 @@ class Running:
         """
         vhost = self._vhosts.get(name)
         if vhost is None:
-            known = name in self._access.snapshot.vhosts  # In a cluster.
-            why = "is not served by this broker" if known else "does not exist any more"
-            raise ResourceError(self._down.get(name, f"virtual host '{name}' {why}"))
+            # In a cluster, another broker may serve the virtual host.
+            exists = name in self._access.snapshot.vhosts
+            reason = "is not served by this broker" if exists else "no longer exists"
+            raise ResourceError(self._down.get(name, f"virtual host '{name}' {reason}"))
         return vhost
 
     def snapshot(self) -> Snapshot:
@@ -133,7 +134,7 @@ class Stopped:
         self._directory = DataDirectory(data)
         self.vhosts: dict[str, VirtualHost] = {}
         self._counters = Counters()
-        self._journals: dict[str, Journal] = {}  # By virtual host.
+        self._journals: dict[str, Journal] = {}  # The journals by virtual host.
         try:
             self._users = UserDirectory(data, command)
             self._earlier = EarlierDefinitions(data)

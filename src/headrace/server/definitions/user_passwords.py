@@ -26,7 +26,7 @@ class UserPasswords:
     def __init__(self, accounts: Mapping[str, Account]) -> None:
         """``accounts`` exist already: an unchanged password keeps its hash."""
         self._accounts = accounts
-        self._hashed: dict[tuple[str, str], Account] = {}  # By name and password.
+        self._hashed: dict[tuple[str, str], Account] = {}  # The accounts by name and password.
 
     @staticmethod
     def is_in(section: str, value: object) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of accounts while the broker runs, by commands and by imports of definitions."""
+"""Changes of users, permissions, virtual hosts and rules while the broker runs."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-USERS_S = 1.0  # How often the file is checked for changes by another process.
-RECHECK_NS = 5_000_000  # The time of a recheck before the loop serves others.
+USERS_S = 1.0  # The interval at which the file is checked for changes by another process.
+RECHECK_NS = 5_000_000  # The maximum time of a recheck in one turn of the loop.
 
 
 class UsersRead(NamedTuple):
-    """Result of reading the file of users."""
+    """The result of reading the file of users."""
 
-    snapshot: Snapshot | None = None  # None: unchanged.
-    last_vhost_id: int = 0  # With a snapshot: the highest that a virtual host ever had.
-    notes: Sequence[ChangeNote] = ()  # Of commands that changed something, or were refused.
-    error: str = ""  # The reason why the file cannot be read.
+    snapshot: Snapshot | None = None  # None if the file is unchanged.
+    last_vhost_id: int = 0  # With a snapshot, the highest number that a virtual host ever had.
+    notes: Sequence[ChangeNote] = ()  # The notes of commands that made changes or were refused.
+    error: str = ""  # The reason why the file cannot be read; "" if it can.
 
 
 def read(users: UserDirectory) -> UsersRead:
@@ -52,7 +52,7 @@ def read(users: UserDirectory) -> UsersRead:
     try:
         users.refresh()
     except OSError as error:
-        log.debug("users of the cluster: %s", error)  # Its heartbeats report that.
+        log.debug("users of the cluster: %s", error)  # The cluster's heartbeats report the error.
     except AccountError as error:
         return UsersRead(error=str(error))
     last_vhost_id = 0
@@ -77,7 +77,7 @@ def write(
     """Change the file and read it again; runs on the users thread.
 
     Raises:
-        AccountError: nothing was changed.
+        AccountError: the change is refused, and the file is unchanged.
     """
     result = work(users)
     users.wrote()
@@ -85,11 +85,10 @@ def write(
 
 
 class AccountChanges:
-    """Finds changes of users, permissions, virtual hosts and rules, or makes them, and applies
-    them to the running broker.
+    """Makes changes in the file of users, finds those of other processes, and applies both.
 
     The file is read and written on a thread of its own (``Storage.users_thread``), one call after
-    the other. Results are applied on the loop in the same order.
+    the other. Results are applied to the running broker on the loop, in the same order.
     """
 
     def __init__(
@@ -111,10 +110,10 @@ class AccountChanges:
         self._transports = transports
         self._audit = audit
         self._operators = Operators()
-        #: False in a cluster: its node starts those that this broker serves.
+        #: False in a cluster, whose node starts the virtual hosts that this broker serves.
         self.starts_vhosts = True
-        self._unreadable = False  # The last read found the file locked, or damaged.
-        #: Virtual hosts that could not be started, and why; each poll tries again.
+        self._unreadable = False  # True: the file was locked or damaged at the last read.
+        #: The virtual hosts that failed to start, with the reasons; each poll tries again.
         self.down: dict[str, str] = {}
 
     async def poll(self) -> None:
@@ -122,12 +121,12 @@ class AccountChanges:
         self._apply(await self._on_users_thread(read), None)
 
     async def change(self, changes: Changes, actor: Actor | None) -> None:
-        """Make changes in one transaction and apply them; new virtual hosts have started then.
+        """Make changes in one transaction and apply them, which starts new virtual hosts.
 
         Concurrent calls apply in the order in which they were made.
 
         Raises:
-            AccountError: nothing was changed, or the changes do not apply yet.
+            AccountError: the changes are refused, or are made but cannot be applied yet.
         """
         await self.perform(lambda users: users.change(changes), actor)
         for name in changes.vhosts:
@@ -138,7 +137,7 @@ class AccountChanges:
         """Run a change of the file on its thread and apply it; return what ``work`` returned.
 
         Raises:
-            AccountError: nothing was changed, or the change does not apply yet.
+            AccountError: the change is refused, or is made but cannot be applied yet.
         """
         result, users_read = await self._on_users_thread(partial(write, work=work))
         self._apply(users_read, actor)
@@ -153,7 +152,7 @@ class AccountChanges:
         return await loop.run_in_executor(storage.users_thread, work, storage.users)
 
     def _apply(self, users_read: UsersRead, actor: Actor | None) -> None:
-        """Apply a result of reading; a command's note names its own actor in place of ``actor``."""
+        """Apply a result of reading; the actor in a command's note takes precedence."""
         if users_read.error and not self._unreadable:
             log.warning("users cannot be read again: %s", users_read.error)
         self._unreadable = bool(users_read.error)
@@ -161,36 +160,36 @@ class AccountChanges:
             return
         access, events = self._access, self._context.events
         self._operators.record(users_read.notes, self._audit, clock_ms())
-        before = access.snapshot
+        previous_snapshot = access.snapshot
         if users_read.snapshot is None or not access.take(users_read.snapshot):
             if self.down:
                 self._start_vhosts(access.snapshot)
             return
         self._context.counters.generation += 1
-        previous, events.actor = events.actor, self._operators.take_actor(actor)
+        previous_actor, events.actor = events.actor, self._operators.take_actor(actor)
         try:
             if events.has_listeners:
-                emit_changes(events, before, access.snapshot)
+                emit_changes(events, previous_snapshot, access.snapshot)
             events.actor = actor
-            self._apply_vhosts(before, access.snapshot, users_read.last_vhost_id)
+            self._apply_vhosts(previous_snapshot, access.snapshot, users_read.last_vhost_id)
             self._recheck(iter(list(self._transports)))
         finally:
-            events.actor = previous
+            events.actor = previous_actor
 
-    def _apply_vhosts(self, before: Snapshot, snapshot: Snapshot, last_id: int) -> None:
+    def _apply_vhosts(self, previous_snapshot: Snapshot, snapshot: Snapshot, last_id: int) -> None:
         """Stop deleted virtual hosts, start new ones, and apply the rules of the others.
 
-        One with a higher number than ``last_id`` was not deleted: the file, or the database of the
-        cluster, is an older copy. Its data is kept.
+        A virtual host with a higher number than ``last_id`` was not deleted: the file, or the
+        database of the cluster, is an older copy. The data of the virtual host is kept.
         """
         hosts = self._hosts
         for name in list(hosts.vhosts):
             number = self._storage.vhost_ids[name]
             if number > last_id:
                 hosts.leave(name, f"vhost '{name}' is no longer recorded")
-            elif snapshot.vhosts.get(name) != number:  # It may have been created again.
+            elif snapshot.vhosts.get(name) != number:  # A new one may have the deleted one's name.
                 hosts.drop(name)
-        if any(number > last_id for number in before.vhosts.values()):
+        if any(number > last_id for number in previous_snapshot.vhosts.values()):
             self._storage.set_aside_behind(last_id)
         for name, vhost in hosts.vhosts.items():
             vhost.set_rules(hosts.rules_of(name))
@@ -198,7 +197,7 @@ class AccountChanges:
         self._start_vhosts(snapshot)
 
     def _start_vhosts(self, snapshot: Snapshot) -> None:
-        """Start the virtual hosts that do not run; one whose files fail is tried again later."""
+        """Start the virtual hosts that do not run; keep the failures in ``down``."""
         if not self.starts_vhosts:
             return
         down, self.down = self.down, {}
@@ -226,7 +225,7 @@ class AccountChanges:
         reactor.turn()
 
     def _recheck_one(self, transport: Transport) -> None:
-        """Close a connection, or end its consumers, where its user has lost the right."""
+        """Close a connection, or end its consumers, if its user has lost the permissions."""
         connection = cast("Connection0x | Connection010", transport.connection)
         user, vhost = connection.user, connection.vhost
         if user is None or vhost is None or transport.closing or transport.closed:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts of successful and failed logins, by protocol and by source.
+"""Counts of successful and failed logins for operators, by protocol and by source.
 
-These are counts for operators; delays are in :mod:`headrace.gateway.security.throttle`.
+Delays after failed logins are in :mod:`headrace.gateway.security.throttle`.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
-SOURCES_MAX = 1000  # Sources with counts; a further one replaces the one idle longest.
-NAME_MAX = 255  # Characters of a user's name that are kept.
+SOURCES_MAX = 1000  # Sources with counts; a further source replaces the one idle longest.
+NAME_MAX = 255  # The characters of a user's name that are kept.
 
 
 class LoginSource(NamedTuple):
-    """A source of logins. Host and user are empty for the sum of a protocol."""
+    """A source of logins; host and user are empty for the sum of a protocol."""
 
-    protocol: str  # As "0-9-1" or "http".
+    protocol: str  # Such as "0-9-1" or "http".
     host: str = ""
-    user: str = ""  # From the client; empty without one.
+    user: str = ""  # The name that the client sent; "" if it sent none.
 
 
 class LoginCounts:
@@ -42,7 +42,7 @@ class LoginAttempts:
     """The logins of a broker since it was started."""
 
     def __init__(self) -> None:
-        self.protocols: dict[LoginSource, LoginCounts] = {}  # As many as there are protocols.
+        self.protocols: dict[LoginSource, LoginCounts] = {}  # The sum of each protocol.
         self.sources: OrderedDict[LoginSource, LoginCounts] = OrderedDict()
 
     def count(self, protocol: str, host: str, user: str, *, succeeded: bool) -> None:
@@ -54,5 +54,5 @@ class LoginAttempts:
             counts = LoginCounts()
             if len(self.sources) >= SOURCES_MAX:
                 self.sources.popitem(last=False)
-        self.sources[source] = counts  # The latest.
+        self.sources[source] = counts  # The end of the order is the source that was active last.
         counts.count(succeeded)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sources of the keys of tokens: a file, or an https address."""
+"""Readers of an issuer's keys (JSON Web Key Set): from a file, or from an https address."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from urllib.parse import urlsplit
 
 from headrace import certificate_faults
 
-SIZE_MAX = 256 << 10  # Bytes of a set of keys, or of an issuer's metadata.
+SIZE_MAX = 256 << 10  # The maximum bytes of a set of keys, or of an issuer's metadata.
 TIMEOUT_S = 5.0
 DISCOVERY = "/.well-known/openid-configuration"
 
 
-def loader(source: str, ca: Path | None = None) -> Callable[[], Awaitable[bytes]]:
-    """Return a function that reads the set, on a thread because the host may be slow.
+def make_loader(source: str, ca: Path | None = None) -> Callable[[], Awaitable[bytes]]:
+    """Return a function that reads the set of keys on a thread, as the host may be slow.
 
-    The certificate of an address is verified, against the authorities of ``ca`` or the system's; a
-    redirect, or any status but 200, is a failure.
+    The certificate of the host is verified against the authorities of ``ca``, or the system's. A
+    redirect, or any status other than 200, is a failure.
 
     Raises:
         ValueError: the address is not https, or malformed.
@@ -34,11 +34,11 @@ def loader(source: str, ca: Path | None = None) -> Callable[[], Awaitable[bytes]
     return lambda: asyncio.to_thread(_fetch, address, ca)
 
 
-def discoverer(issuer: str, ca: Path | None = None) -> Callable[[], Awaitable[bytes]]:
-    """Return a function that reads the set of an issuer (OpenID Connect Discovery).
+def make_discovery_loader(issuer: str, ca: Path | None = None) -> Callable[[], Awaitable[bytes]]:
+    """Return a function that reads the set of keys of an issuer by OpenID Connect Discovery.
 
-    Both requests are made as :func:`loader` does. The issuer's document must have exactly
-    the configured name, and an https address.
+    Both requests are made as by :func:`make_loader`. The issuer's document must contain exactly the
+    configured issuer, and the https address of its keys.
 
     Raises:
         ValueError: the issuer is not an https address.
@@ -61,7 +61,7 @@ def discoverer(issuer: str, ca: Path | None = None) -> Callable[[], Awaitable[by
 
 
 class HttpsAddress(NamedTuple):
-    """An https address to read from."""
+    """The parts of an https address that a request uses."""
 
     host: str
     port: int
@@ -69,10 +69,10 @@ class HttpsAddress(NamedTuple):
 
 
 def parse_address(address: str) -> HttpsAddress:
-    """Read an https address.
+    """Parse an https address.
 
     Raises:
-        ValueError: it is another, or malformed.
+        ValueError: the text is not an https address, or contains a user.
     """
     parts = urlsplit(address)
     if parts.scheme != "https" or not parts.hostname or parts.username is not None:
@@ -85,8 +85,8 @@ def read_file(path: Path, size_max: int = SIZE_MAX) -> bytes:
     """Return the contents of a file.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it has more than ``size_max`` bytes.
+        OSError: the file cannot be read.
+        ValueError: the file has more than ``size_max`` bytes.
     """
     with path.open("rb") as file:
         return _check_size(file.read(size_max + 1), size_max)
@@ -101,7 +101,7 @@ def _fetch(address: HttpsAddress, ca: Path | None) -> bytes:
     connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context)
     try:
         connection.request("GET", path, headers={"Accept": "application/json"})
-        with connection.getresponse() as answer:  # With HTTP 1.0 the socket is the answer's.
+        with connection.getresponse() as answer:  # An answer of HTTP 1.0 owns the socket.
             if answer.status != http.HTTPStatus.OK:
                 raise ValueError(f"{host} answers with status {answer.status}")
             return _check_size(answer.read(SIZE_MAX + 1))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logins of connections, renewed secrets, and the end of expired credentials.
 
-``LoginService.admit`` serves logins by HTTP, too: the same mechanisms, delays and rules apply.
+Logins by HTTP use ``LoginService.admit``, with the same mechanisms, delays and rules.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OUTDATED_MAX = 1024  # Times in the heap of connections that are closed or renewed.
+OUTDATED_MAX = 1024  # Outdated entries that the heap of expiry times keeps.
 
 
 class LoginSettingError(Exception):
@@ -51,7 +51,7 @@ class LoginSettingError(Exception):
 
 
 class LoginSettings(NamedTuple):
-    """The login settings, prepared but perhaps not in effect yet."""
+    """Validated login settings, with the mechanisms and issuers that they name."""
 
     settings: Settings
     trusted: TrustedIssuers
@@ -74,8 +74,17 @@ class LoginService:
         turn: Callable[[], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``writer`` has the thread that reads and writes the users; ``secret`` is the
-        same after a restart; ``turn`` sends pending output.
+        """Apply the login settings.
+
+        Args:
+            settings: the settings of the broker.
+            users: the directory of accounts.
+            writer: the executor of the thread that reads and writes the accounts.
+            secret: a secret of the broker, the same after a restart.
+            events: gets the results of logins.
+            audit: gets refusals and expiries.
+            turn: sends pending output.
+            clock: returns the Unix time in seconds.
 
         Raises:
             LoginSettingError: a setting cannot be used.
@@ -84,12 +93,14 @@ class LoginService:
         self._audit = audit
         self._turn = turn
         self._clock = clock
-        self._expires: dict[int, float] = {}  # Unix times by number of a connection.
-        self._expiring: list[tuple[float, int]] = []  # A heap of these, and of outdated ones.
+        #: The Unix times at which credentials expire, by the number of the connection.
+        self._expires: dict[int, float] = {}
+        #: A heap of these times and numbers; entries of ended or renewed connections are outdated.
+        self._expiring: list[tuple[float, int]] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._others = itertools.count(1)  # Logins without a connection.
+        self._http_logins = itertools.count(1)  # Numbers of logins without a connection.
         self.attempts = LoginAttempts()
-        self._renewing: set[int] = set()  # Connections with a renewal under way.
+        self._renewing: set[int] = set()  # The numbers of connections with a renewal in progress.
         self.context: Context | None = None
         self._ring = KeyRing()
         self._active: LoginSettings | None = None  # The settings in effect.
@@ -99,7 +110,7 @@ class LoginService:
         self.use(self.prepare(settings))
 
     def prepare(self, settings: Settings) -> LoginSettings:
-        """Prepare login settings, without effect yet.
+        """Validate login settings, for :meth:`use` to apply.
 
         Raises:
             LoginSettingError: a setting cannot be used.
@@ -118,7 +129,7 @@ class LoginService:
                 active
                 and active.services == services
                 and active.settings.sasl_mechanisms == settings.sasl_mechanisms
-            ):  # The mechanisms may hold state.
+            ):  # Unchanged mechanisms stay, as they may hold state.
                 return LoginSettings(settings, trusted, services, active.mechanisms)
             return LoginSettings(
                 settings, trusted, services, load(settings.sasl_mechanisms, services)
@@ -129,14 +140,14 @@ class LoginService:
             raise LoginSettingError(f"setting sasl_mechanisms: {error}") from None
 
     def _tokens(self) -> Tokens:
-        """Return the checker of tokens, which outlives changes of settings."""
+        """Return the checker of tokens: that of the settings in effect, or a new one."""
         from headrace.gateway.oauth.tokens import Tokens
 
         tokens = None if self._active is None else self._active.services.tokens
         return Tokens(self.access) if tokens is None else tokens
 
     def use(self, prepared: LoginSettings) -> None:
-        """Apply login settings; close connections whose token's issuer is no longer trusted."""
+        """Apply login settings; close connections whose credentials they no longer allow."""
         settings, tokens = prepared.settings, prepared.services.tokens
         self._active = prepared
         prepared.trusted.begin()
@@ -166,7 +177,7 @@ class LoginService:
                 self._end(connection, "credentials.withdrawn", WITHDRAWN)
 
     def forget(self, number: int) -> None:
-        """Forget a closed connection."""
+        """Drop the state of a closed connection."""
         self.logins.forget(number)
         self.gate.leave(number)
         self._expires.pop(number, None)
@@ -174,7 +185,7 @@ class LoginService:
     # --- Logins ---------------------------------------------------------------------------------
 
     def authenticate(self, connection: ClientConnection, mechanism: str, response: bytes) -> None:
-        """Run a step of a login outside of the loop, as hashing a password takes long."""
+        """Start a task for one step of a login, as hashing a password takes long."""
         self._begin(self._check(connection, mechanism, response))
 
     async def _check(self, connection: ClientConnection, mechanism: str, response: bytes) -> None:
@@ -210,7 +221,7 @@ class LoginService:
         self._turn()
 
     async def admit(self, peer: RemotePeer, mechanism: str, response: bytes, protocol: str) -> User:
-        """Check a login of one step that comes by another protocol than AMQP.
+        """Check a login by another protocol than AMQP, which must take a single step.
 
         The mechanisms, threads, delays and rules are those of connections.
 
@@ -224,7 +235,7 @@ class LoginService:
             "auth_mechanism": mechanism,
         }
         try:
-            outcome = await self.logins.step(-next(self._others), peer, mechanism, response)
+            outcome = await self.logins.step(-next(self._http_logins), peer, mechanism, response)
             if isinstance(outcome, bytes):
                 raise LoginRefused(f"mechanism {mechanism} needs another step")
         except LoginRefused as error:
@@ -251,7 +262,7 @@ class LoginService:
     def renew(self, connection: ClientConnection, secret: bytes) -> None:
         """Check renewed credentials of a connection.
 
-        A second request before the answer is refused: checks are expensive.
+        A request is refused while an earlier one is checked, as checks are expensive.
         """
         if connection.number in self._renewing:
             log.warning("connection %d: a new secret before an answer", connection.number)
@@ -276,12 +287,12 @@ class LoginService:
         self._turn()
 
     def watch(self, number: int, user: User) -> None:
-        """Close a connection when its credentials expire."""
-        before = self._expires.pop(number, None)
+        """Have :meth:`expire` close a connection when the credentials of ``user`` expire."""
+        previous_s = self._expires.pop(number, None)
         if user.expires_s is None:
             return
         self._expires[number] = user.expires_s
-        if user.expires_s != before:
+        if user.expires_s != previous_s:
             heapq.heappush(self._expiring, (user.expires_s, number))
         if len(self._expiring) > 2 * len(self._expires) + OUTDATED_MAX:
             self._expiring = [(expires_s, number) for number, expires_s in self._expires.items()]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trusted issuers of bearer tokens: of the settings ``oauth_…``, and of a file of further issuers.
 
-That file is TOML. A table has the name of an issuer, as tokens have it in ``iss``, and the settings
-that differ for it, without ``oauth_``. Its keys are found by discovery,
-or at ``jwks``; other settings have their common values::
+The file is TOML. The name of a table is an issuer, as tokens contain it in ``iss``. The table has
+the settings that differ for this issuer, without the prefix ``oauth_``. Without ``jwks`` its keys
+are found by discovery; other settings have their common values::
 
     ["https://login.example/realms/shop"]
     scope_claims = "realm_access.roles"
@@ -24,24 +24,26 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import extras
 from headrace.server.config.settings import SETTINGS, SettingError, Settings
-from headrace.server.login.jwks import discoverer, loader, read_file
+from headrace.server.login.jwks import make_discovery_loader, make_loader, read_file
 
 if TYPE_CHECKING:
     from headrace.gateway.oauth.keys import Keys
     from headrace.gateway.oauth.tokens import TokenRules, Trust
 
-NO_PREFIX = "none"  # Of scopes.
-SHARED = ("HS256", "HS384", "HS512")  # Algorithms of shared keys; only if the setting has them.
-ISSUERS_MAX = 64  # In the file.
-ISSUERS_SIZE_MAX = 256 << 10  # Bytes of the file.
+NO_PREFIX = "none"  # The value of oauth_scope_prefix for scopes without a prefix.
+# Algorithms of shared keys, which tokens may use only if oauth_algorithms names them.
+SHARED_KEY_ALGORITHMS = ("HS256", "HS384", "HS512")
+ISSUERS_MAX = 64  # The maximum number of issuers in the file.
+ISSUERS_SIZE_MAX = 256 << 10  # The maximum bytes of the file.
 PREFIX = "oauth_"
-OF_AN_ISSUER = {
+ISSUER_SETTINGS = {
     row.name.removeprefix(PREFIX): row
     for row in SETTINGS
     if row.name.startswith(PREFIX) and row.name not in ("oauth_issuer", "oauth_issuers")
 }
 
-Source = tuple[str, str, Path | None]  # Of keys: file or address, else the issuer; authorities.
+#: The source of an issuer's keys: their file or address, or "" and the issuer; the authorities.
+KeySource = tuple[str, str, Path | None]
 
 
 class TrustError(Exception):
@@ -49,21 +51,21 @@ class TrustError(Exception):
 
 
 class KeyRing:
-    """The keys of all issuers; those of a source stay as they are when settings are read again."""
+    """The keys of all issuers by source, which a reload of settings does not drop."""
 
     def __init__(self) -> None:
-        self._keys: dict[Source, Keys] = {}
+        self._keys: dict[KeySource, Keys] = {}
 
-    def get(self, source: Source, load: Callable[[], Awaitable[bytes]]) -> Keys:
-        """Return the keys of a source, with the last set if one was read."""
+    def get(self, source: KeySource, load: Callable[[], Awaitable[bytes]]) -> Keys:
+        """Return the keys of a source, or new ones that ``load`` reads at their first use."""
         from headrace.gateway.oauth.keys import Keys
 
         return self._keys.get(source) or Keys(load)
 
-    def keep(self, sources: dict[Source, tuple[Keys, float]]) -> None:
-        """Drop all other keys, and read these again at their next use.
+    def keep(self, sources: dict[KeySource, tuple[Keys, float]]) -> None:
+        """Drop the keys of all other sources; read the keys of ``sources`` again at their next use.
 
-        Each has the seconds for which they stay fresh.
+        The value of a source has its keys, and the seconds for which a set of them is fresh.
         """
         self._keys = {source: keys for source, (keys, _) in sources.items()}
         for keys, fresh_s in sources.values():
@@ -71,19 +73,19 @@ class KeyRing:
 
 
 class TrustedIssuers:
-    """Trusted issuers of some settings, not in effect yet."""
+    """The trusted issuers of settings, which :meth:`begin` puts into effect."""
 
     def __init__(self, settings: Settings, ring: KeyRing) -> None:
         """Read the settings and the files that they name.
 
         Raises:
-            TrustError: one of them cannot be used, or the library for tokens is missing.
+            TrustError: a setting or a file cannot be used, or the library for tokens is missing.
         """
-        self.trusts: list[Trust] = []  # Empty: tokens are refused.
+        self.trusts: list[Trust] = []  # If this is empty, all tokens are refused.
         self._ring = ring
-        self._kept: dict[Source, tuple[Keys, float]] = {}
-        for each in each_issuer(settings):
-            self.trusts.append(self._trust(each))
+        self._keys_in_use: dict[KeySource, tuple[Keys, float]] = {}
+        for issuer_settings in settings_by_issuer(settings):
+            self.trusts.append(self._trust(issuer_settings))
 
     def _trust(self, settings: Settings) -> Trust:
         try:
@@ -95,16 +97,16 @@ class TrustedIssuers:
         rules = rules_of(settings)
         source, load = source_of(settings)
         keys = self._ring.get(source, load)
-        self._kept[source] = (keys, settings.oauth_keys_s)
+        self._keys_in_use[source] = (keys, settings.oauth_keys_s)
         return Trust(keys, rules)
 
     def begin(self) -> None:
-        """Use these issuers from now on."""
-        self._ring.keep(self._kept)
+        """Put these issuers into effect."""
+        self._ring.keep(self._keys_in_use)
 
 
-def each_issuer(settings: Settings) -> list[Settings]:
-    """Return the settings as they are for each issuer.
+def settings_by_issuer(settings: Settings) -> list[Settings]:
+    """Return the settings of each trusted issuer, the one of oauth_issuer first.
 
     Raises:
         TrustError: the file of issuers cannot be used.
@@ -124,13 +126,13 @@ def each_issuer(settings: Settings) -> list[Settings]:
             raise TrustError(f"{prefix}: {issuer!r} is not a table")
         if issuer == settings.oauth_issuer or not issuer:
             raise TrustError(f"{prefix}: {issuer!r} is the issuer of oauth_issuer, or none")
-        changed: dict[str, Any] = {  # Of the types of their fields.
+        changed: dict[str, Any] = {  # The values have the types of their fields.
             "oauth_issuer": issuer,
             "oauth_jwks": "",
             "oauth_issuers": None,
         }
         for name, value in table.items():
-            row = OF_AN_ISSUER.get(name)
+            row = ISSUER_SETTINGS.get(name)
             if row is None:
                 raise TrustError(f"{prefix}: {issuer!r}: there is no {name!r}")
             try:
@@ -142,7 +144,7 @@ def each_issuer(settings: Settings) -> list[Settings]:
 
 
 def issuer_setting(settings: Settings) -> str:
-    """Return the name of the setting that turns tokens on."""
+    """Return the name of the setting that enables tokens, for the text of an error."""
     return "oauth_jwks" if settings.oauth_jwks else "oauth_issuer"
 
 
@@ -151,21 +153,21 @@ def issuer_suffix(settings: Settings) -> str:
     return f" (issuer {settings.oauth_issuer!r})" if settings.oauth_issuer else ""
 
 
-def source_of(settings: Settings) -> tuple[Source, Callable[[], Awaitable[bytes]]]:
+def source_of(settings: Settings) -> tuple[KeySource, Callable[[], Awaitable[bytes]]]:
     """Return the source of an issuer's keys, and the function that reads them.
 
     Raises:
-        TrustError: the source is malformed, or a file without keys.
+        TrustError: the address is malformed, or the file has no valid set of keys.
     """
     from headrace.gateway.oauth.keys import read_set
 
     jwks, issuer, ca = settings.oauth_jwks, settings.oauth_issuer, settings.oauth_jwks_ca
     try:
         if not jwks:
-            return ("", issuer, ca), discoverer(issuer, ca)
+            return ("", issuer, ca), make_discovery_loader(issuer, ca)
         if "://" not in jwks:
-            read_set(read_file(Path(jwks)))  # Read now, so that errors are reported at once.
-        return (jwks, "", ca), loader(jwks, ca)
+            read_set(read_file(Path(jwks)))  # A malformed file is thus reported at once.
+        return (jwks, "", ca), make_loader(jwks, ca)
     except OSError as error:
         text = f"{error.filename}: {error.strerror}"
     except ValueError as error:
@@ -191,9 +193,9 @@ def rules_of(settings: Settings) -> TokenRules:
     if not settings.oauth_verify_audience and not settings.oauth_issuer:
         raise TrustError("setting oauth_verify_audience: without it, oauth_issuer must be set")
     algorithms = tuple(settings.oauth_algorithms.split())
-    if not algorithms or "none" in (each.lower() for each in algorithms):
+    if not algorithms or "none" in (algorithm.lower() for algorithm in algorithms):
         raise TrustError(f"setting oauth_algorithms{suffix}: tokens must be signed")
-    unknown = sorted({*algorithms} - {*ALGORITHMS.split(), *SHARED})
+    unknown = sorted({*algorithms} - {*ALGORITHMS.split(), *SHARED_KEY_ALGORITHMS})
     if unknown:
         raise TrustError(f"setting oauth_algorithms{suffix}: there is no {', '.join(unknown)}")
     prefix = settings.oauth_scope_prefix

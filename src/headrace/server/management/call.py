@@ -21,7 +21,7 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
-from headrace.gateway.requests.requests import Service
+from headrace.gateway.requests.requests import RequestService
 from headrace.user_tags import ADMINISTRATOR, MONITOR
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def sees_all(user: User | None) -> bool:
 
 def is_ours(queue: Queue) -> bool:
     """Return True if a queue is the broker's own, which no operator sees."""
-    return bool(queue.is_hidden) or isinstance(queue.exclusive_owner, Service)
+    return bool(queue.is_hidden) or isinstance(queue.exclusive_owner, RequestService)
 
 
 def live_queues(vhost: VirtualHost) -> Iterator[Queue]:

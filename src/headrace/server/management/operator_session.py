@@ -17,7 +17,7 @@ from headrace.gateway.security.remote_peer import RemotePeer
 from headrace.gateway.security.user import User
 from headrace.gateway.v0_x.channel.channel import Channel
 from headrace.gateway.v0_x.connection.connection import GatewayConnection
-from headrace.gateway.v0_x.connection.special_publish import MANDATORY
+from headrace.gateway.v0_x.connection.slow_path import MANDATORY
 from headrace.model.operations.jobs import OPERATOR
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, make_frame

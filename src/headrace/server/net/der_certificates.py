@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 AUTHORITIES_SIZE_MAX = 16 << 20  # Bytes of a file of authorities.
 LIST_SIZE_MAX = 256 << 20  # Bytes of a file of revocation lists.
-NAME_PARTS_MAX = 64  # Of an issuer.
+NAME_PARTS_MAX = 64  # The maximum parts of an issuer's name.
 
 SEQUENCE, INTEGER = 0x30, 0x02
 UTC_TIME, GENERALIZED_TIME = 0x17, 0x18
-CENTURY = 50  # Of a UTCTime: years below are after 2000.
+CENTURY = 50  # The years of a UTCTime below this are after 2000.
 VERSION = 0xA0
 ENCODINGS = {0x0C: "utf-8", 0x13: "ascii", 0x16: "ascii", 0x14: "latin-1", 0x1E: "utf-16-be"}
 _PEM = re.compile(rb"-----BEGIN (?:X509 )?CRL-----(.*?)-----END (?:X509 )?CRL-----", re.DOTALL)
@@ -224,7 +224,7 @@ class Chain(NamedTuple):
     """The certificate chain of a client."""
 
     verified: list[bytes]  # Its own certificate first, in DER.
-    sent: list[bytes]  # As the client sent it.
+    sent: list[bytes]  # The chain in the order of the client.
 
     def ids(self) -> list[CertificateId]:
         """Return the identities of its certificates.

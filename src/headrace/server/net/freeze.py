@@ -30,7 +30,7 @@ class Freezer:
         """``transports`` are those of all connections; they change while the broker runs."""
         self._reactor = reactor
         self._transports = transports
-        self._timers_s = 0.0  # When timers may run, by the loop's clock.
+        self._timers_s = 0.0  # The time of the loop's clock at which timers may run.
         self.vhosts: set[VirtualHost] = set()
 
     def freeze(self, vhost: VirtualHost) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Listening sockets: accept, limit, hand over to a transport."""
+"""Listening sockets: they accept connections within limits, and give each a transport."""
 
 import asyncio
 import errno
@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 
 BACKLOG = 1024
 ACCEPTS_PER_TURN = 64
-ACCEPT_PAUSE_S = 0.1  # When the process is out of file descriptors.
-RELAY_PAUSE_S = 0.02  # Between two checks for a ready relay.
-TICK_S = 0.5  # The unit of the transports' timeouts.
+ACCEPT_PAUSE_S = 0.1  # The pause of accepting when the process has no free file descriptor.
+RELAY_PAUSE_S = 0.02  # The interval of checks for a ready relay.
+TICK_S = 0.5  # The interval of the transports' ticks, the unit of their timeouts.
 # Without heartbeats the kernel detects a lost peer: the seconds until the first probe, the seconds
 # between two probes, and the number of unanswered probes that end the connection.
 KEEPALIVE = (
@@ -40,7 +40,7 @@ KEEPALIVE = (
 
 
 class SocketRelays(Protocol):
-    """Relay processes, which have the clients' sockets."""
+    """The relay processes, which own the clients' sockets."""
 
     def is_waited_for(self) -> bool:
         """Return True if accepting must wait for a relay."""
@@ -53,7 +53,10 @@ class SocketRelays(Protocol):
         peer: RemotePeer,
         on_failure: Callable[[Transport, str], None],
     ) -> Transport | None:
-        """Give a client's socket away; return its transport, or None if no process takes it."""
+        """Give a client's socket to a relay process.
+
+        Return the transport of its connection; None if the broker keeps the socket.
+        """
 
 
 class Listener:
@@ -77,28 +80,28 @@ class Listener:
         """``is_proxy`` returns True for an address whose connections begin with a PROXY header."""
         self.context = context
         self.reactor = reactor
-        self.transports = transports  # Of all listeners; connections_max limits them.
+        self.transports = transports  # The transports of all listeners, up to connections_max.
         self.connections_max = connections_max
         self.handshake_s = handshake_s
-        self.gate = gate  # Of all listeners.
+        self.gate = gate  # The limits that all listeners share.
         self.audit = audit
-        self.tls = tls  # Replaced when certificates are read again.
-        self.introduction = introduction  # Server properties of this port, if it has its own.
+        self.tls = tls  # A reload of the certificates replaces it.
+        self.introduction = introduction  # The server properties of the port, if they differ.
         self.relays = relays
         self.is_proxy = is_proxy
         self.headers = AwaitedHeaders(reactor.loop)
         self.socket: socket.socket | None = None
-        self.address = ("", 0)  # The last address that it listened on.
-        self.dual_stack = False  # It accepts IPv4 and IPv6.
+        self.address = ("", 0)  # The address of the last ``open``.
+        self.dual_stack = False  # True: the port accepts IPv4 and IPv6.
         self.handshakes: set[asyncio.Task[None]] = set()
 
     def open(self, host: str, port: int, dual_stack: bool = False) -> tuple[str, int]:
-        """Listen; return the address, with the port chosen for 0.
+        """Listen; return the address, in which the chosen port replaces port 0.
 
         With ``dual_stack``, an IPv6 address accepts IPv4 connections, too.
 
         Raises:
-            OSError: the address is in use, or not ours.
+            OSError: the address is in use, or is not an address of this machine.
         """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.socket = socket.create_server(
@@ -121,13 +124,13 @@ class Listener:
         """Listen again on the same port.
 
         Raises:
-            OSError: another process has taken it.
+            OSError: another process listens on the port.
         """
         if self.socket is None:
             self.open(*self.address, self.dual_stack)
 
     def close(self) -> None:
-        """Stop accepting."""
+        """Close the port, and drop the connections whose handshake is not complete."""
         if self.socket is not None:
             self.reactor.loop.remove_reader(self.socket.fileno())
             self.socket.close()
@@ -169,18 +172,18 @@ class Listener:
                 self.accept(sock, host, port)
 
     def pause(self, pause_s: float) -> None:
-        """Accept nothing for ``pause_s`` seconds; new connections wait in the kernel's backlog."""
+        """Pause accepting for ``pause_s`` seconds; new connections wait in the kernel's backlog."""
         if self.socket is not None:
             self.reactor.loop.remove_reader(self.socket.fileno())
             self.reactor.loop.call_later(pause_s, self.listen_again)
 
     def listen_again(self) -> None:
-        """Try to accept once more."""
+        """Resume accepting after a pause."""
         if self.socket is not None:
             self.reactor.loop.add_reader(self.socket.fileno(), self.on_acceptable)
 
     def await_header(self, sock: socket.socket, host: str, port: int) -> None:
-        """Serve a proxy's connection after its PROXY header."""
+        """Accept a proxy's connection once its PROXY header is read."""
 
         def accept_client(client: tuple[str, int] | None) -> None:
             if client is None:
@@ -195,8 +198,10 @@ class Listener:
         self.headers.wait(sock, self.handshake_s, accept_client, refuse_client)
 
     def accept(self, sock: socket.socket, host: str, port: int, proxied: bool = False) -> None:
-        """Serve a new connection, unless a limit is reached. ``host`` and ``port`` are the client,
-        which with ``proxied`` is not the peer of the socket.
+        """Serve a new connection, or close its socket if a limit is reached.
+
+        ``host`` and ``port`` are the client's. With ``proxied`` they differ from the peer of the
+        socket.
         """
         if len(self.transports) >= self.connections_max:
             closed = [transport for transport in self.transports if transport.closed]
@@ -239,7 +244,7 @@ class Listener:
         task.add_done_callback(self.handshakes.discard)
 
     def refuse(self, host: str, port: int, reason: str) -> None:
-        """Log that a connection is refused."""
+        """Log and audit the refusal of a connection."""
         log.warning("connection from %s refused: %s", host, reason)
         if self.audit.active:
             peer = RemotePeer(host, port)
@@ -251,10 +256,10 @@ class Listener:
         self.transports.add(transport)
 
     async def encrypt(self, sock: socket.socket, transport: TlsTransport) -> None:
-        """Perform the TLS handshake.
+        """Perform the TLS handshake; drop the connection if it fails.
 
-        Never raises. A connection that fails is dropped, and so is one that began before the
-        certificates were reloaded, as it may be revoked since.
+        A connection whose handshake began before the certificates were reloaded is dropped, too, as
+        its certificate may have been revoked.
         """
         tls = self.tls
         try:
@@ -285,7 +290,7 @@ class Listener:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if a peer's address is this machine's own."""
+    """Return True if an address is a loopback address, IPv4-mapped ones included."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

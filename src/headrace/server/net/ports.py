@@ -49,7 +49,7 @@ class Ports:
         """``make`` returns a closed listener, with TLS if it gets a context."""
         self._make = make
         self.listeners: dict[PortKey, Listener] = {}
-        self.addresses: dict[str, str] = {}  # By protocol, as text; updated in place.
+        self.addresses: dict[str, str] = {}  # The addresses by protocol, as text; updated in place.
 
     def open(self, settings: Settings, tls: ssl.SSLContext | None) -> None:
         """Open all of them.

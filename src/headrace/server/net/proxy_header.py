@@ -97,7 +97,7 @@ def _read_binary(data: bytes) -> tuple[int, Address | None] | None:
 
 
 class AwaitedHeaders:
-    """Sockets of one port whose header has not come yet."""
+    """Sockets of one port whose header is not received yet."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -78,7 +78,7 @@ class Revocation:
             self._seen = state
             try:
                 if settings.tls_port is None:
-                    self.check()  # Of earlier connections.
+                    self.check()  # Check the certificates of earlier connections.
                 else:
                     self._read_again()
             except TlsError as error:

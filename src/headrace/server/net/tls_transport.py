@@ -56,7 +56,7 @@ class TlsTransport(Transport):
         return False
 
     def connection_lost(self, error: BaseException | None) -> None:
-        """asyncio: the socket is gone."""
+        """Handle the loss of the socket, for asyncio."""
         if self.frozen and not self.closed:
             self.gone = True
             return

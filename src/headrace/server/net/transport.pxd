@@ -20,21 +20,21 @@ cdef class Reactor:
     cdef public bytearray buffer
     cdef public object view
     cdef public list stores
-    cdef public list lines
+    cdef public list confirm_queues
     cdef public list held
     cdef public list links
     cdef public object alarms
     cdef public bint alarmed
     cdef public dict blocked
-    cdef public Py_ssize_t counted
+    cdef public Py_ssize_t counted_bytes
     cdef public object clock
     cdef public object stopwatch
 
-    @cython.locals(dirty=list, waking=list, connection=Endpoint, line=PendingConfirms)
+    @cython.locals(dirty=list, waking=list, connection=Endpoint, confirm_queue=PendingConfirms)
     cpdef turn(self)
     @cython.locals(link=WatchedSocket)
     cpdef flush_links(self)
-    @cython.locals(used=Py_ssize_t)
+    @cython.locals(used_bytes=Py_ssize_t)
     cdef count(self)
     cpdef flush_held(self)
 
@@ -51,7 +51,7 @@ cdef class Transport(WatchedSocket):
     cdef public int unpaced_reads
     cdef public bint stalled
     cdef public bint waits
-    cdef public int patience
+    cdef public int blocked_reads
     cdef public int holds
     cdef public bint due
     cdef public bint turn_scheduled
@@ -75,13 +75,13 @@ cdef class Transport(WatchedSocket):
     cpdef resume_reading(self)
     cpdef pause_reading(self)
     cpdef str name(self)
-    @cython.locals(reactor=Reactor, have=Py_ssize_t, n=Py_ssize_t)
+    @cython.locals(reactor=Reactor, unhandled_len=Py_ssize_t, length=Py_ssize_t)
     cpdef read(self)
-    @cython.locals(reactor=Reactor, connection=Endpoint, used=Py_ssize_t, queue=Queue)
-    cpdef feed(self, bytearray buffer, Py_ssize_t n)
-    @cython.locals(connection=Endpoint, counters=Counters, offset=Py_ssize_t, size=Py_ssize_t, used=Py_ssize_t,
-                   chunk=bytearray, before=cython.ulonglong)
-    cdef Py_ssize_t feed_metered(self, bytearray buffer, Py_ssize_t n) except -1
+    @cython.locals(reactor=Reactor, connection=Endpoint, consumed=Py_ssize_t, queue=Queue)
+    cpdef feed(self, bytearray buffer, Py_ssize_t length)
+    @cython.locals(connection=Endpoint, counters=Counters, offset=Py_ssize_t, size=Py_ssize_t, consumed=Py_ssize_t,
+                   chunk=bytearray, published_before=cython.ulonglong)
+    cdef Py_ssize_t feed_metered(self, bytearray buffer, Py_ssize_t length) except -1
     cpdef keep_unhandled(self, bytes data)
     cpdef become(self, Endpoint connection)
     cpdef feed_unhandled(self)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets: input, output, pauses and timeouts, without methods and queues.
+"""The transport of a connection: its socket's input and output, pauses and timeouts.
 
-Plain connections use non-blocking sockets without asyncio's transports: every connection reads into
-the one buffer of its event loop, and the output of a turn leaves in one send.
-(:mod:`headrace.server.net.tls_transport` is the same for TLS.)
+Plain connections use non-blocking sockets without asyncio's transports. All connections of an event
+loop read into one buffer, and the output of a turn leaves in one send. The transport of a TLS
+connection is in :mod:`headrace.server.net.tls_transport`.
 """
 
 import logging
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PACE_S = 0.02  # The longest wait of a publisher for a slow consumer's queue.
-UNPACED_READS = 64  # Reads without a pause after a pause that timed out.
-# Bytes of the chunks of input of a connection with a rate limit, ``CHUNK_FACTOR`` for
-# each message per second: about the messages of a tenth of a second.
-CHUNK_MIN, CHUNK_MAX = 128, 65536
+PACE_S = 0.02  # The maximum wait of a publisher for a queue of slow consumers.
+UNPACED_READS = 64  # Reads without pacing after a wait that timed out.
+# A connection with a rate limit handles its input in chunks of ``CHUNK_FACTOR`` bytes for each
+# message per second of the limit, which is about the messages of a tenth of a second.
+CHUNK_MIN, CHUNK_MAX = 128, 65536  # The bounds of the size of a chunk, in bytes.
 CHUNK_FACTOR = 8
-LINGER_S = 3.0  # The longest time for the peer of a closed connection to read the last output.
-SENDS_PER_TURN = 16  # One connection's sends in one turn, so that none starves the others.
-PATIENCE_READS = 16  # Reads with publishes of a blocked connection that has unsettled deliveries.
+LINGER_S = 3.0  # The maximum time for the peer of a closed connection to read the last output.
+SENDS_PER_TURN = 16  # The maximum sends of a connection in one turn: the others get theirs.
+BLOCKED_READS_MAX = 16  # Reads with publishes from a blocked connection with unsettled deliveries.
 
 
 class Sockets(Protocol):
-    """Watches sockets."""
+    """The loop's table of watched sockets."""
 
     def change(self, watched: WatchedSocket) -> None:
-        """Call ``read`` and ``write_more`` by ``reading`` and ``writing`` as they are now."""
+        """Apply changes of ``reading`` and ``writing``: which events of the socket are watched."""
 
 
 class Reactor:
@@ -66,27 +66,27 @@ class Reactor:
         self.view = memoryview(self.buffer)
         self.held: list[Any] = []  # Transports whose output waits for a store's sync.
         self.stores: list[Any] = []
-        self.lines: list[PendingConfirms] = []  # Answers that wait for these stores.
-        self.links: list[WatchedSocket] = []  # Streams that carry many connections each.
-        self.alarms: Any = None  # ``reason(vhost)``: why a publisher must wait, or "".
-        self.alarmed = False  # Publishers of some virtual host must wait.
+        self.confirm_queues: list[PendingConfirms] = []  # The pending confirms of ``stores``.
+        self.links: list[WatchedSocket] = []  # Links to relays, each with many connections.
+        self.alarms: Any = None  # ``reason(vhost)`` returns why publishers are blocked, or "".
+        self.alarmed = False  # True while publishers of some virtual host are blocked.
         self.blocked: dict[Any, None] = {}  # Transports of blocked publishers.
-        self.counted = 0  # Bytes of outputs and inputs that ``counters.memory_used`` includes.
+        self.counted_bytes = 0  # The bytes of outputs and inputs in ``counters.memory_used``.
         # Simulations replace both clocks.
         self.clock = clock_ms
         self.stopwatch = time.monotonic_ns
 
     def turn(self) -> None:
-        """Send the output of this turn, and let the stores write its records."""
+        """Send the output of this turn, and start the stores' writes of its records."""
         waking = self.counters.waking
         if waking:
             self.counters.waking = []
             for stream in waking:
                 stream.drain()
-        for line in self.lines:
-            if line.waiting:
-                line.release_consumed()
-        # A connection lost while sending gives others something to send.
+        for confirm_queue in self.confirm_queues:
+            if confirm_queue.waiting:
+                confirm_queue.release_consumed()
+        # The loss of a connection during a send may produce output for others.
         while self.pool.dirty or self.pool.finished:
             self.pool.finish()
             dirty = self.pool.dirty
@@ -103,16 +103,16 @@ class Reactor:
         self.pool.step += 1
 
     def flush_links(self) -> None:
-        """Send the output of the streams that carry many connections."""
+        """Send the output of the links to relays."""
         for link in self.links:
             link.flush()
 
     def count(self) -> None:
-        """Update the counters with the bytes of outputs and inputs."""
-        used = self.pool.used
-        if used != self.counted:
-            self.counters.memory_used += used - self.counted
-            self.counted = used
+        """Update ``counters.memory_used`` with the bytes of outputs and inputs."""
+        used_bytes = self.pool.used
+        if used_bytes != self.counted_bytes:
+            self.counters.memory_used += used_bytes - self.counted_bytes
+            self.counted_bytes = used_bytes
 
     def flush_held(self) -> None:
         """Send the output that waited for a store's sync."""
@@ -125,7 +125,7 @@ class Reactor:
 
 
 def clock_ms() -> int:
-    """The wall clock in milliseconds."""
+    """Return the time of the wall clock in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -137,35 +137,37 @@ class Transport(WatchedSocket):
         self.reactor = reactor
         self.sock = sock
         self.connection = connection
-        self.peer: Any = None  # Gets the client's certificate once it is verified.
-        self.stream: Any = None  # With TLS, once it is up: ``get_extra_info`` describes it.
-        self.unhandled: bytes | None = None  # Input that waits for more, or for its turn.
-        self.held = False  # The output waits for a store's sync.
-        self.watching = False  # Call write_more() when the socket takes more, even without output.
-        self.paced = False
-        self.unpaced_reads = 0  # Reads left that no full queue pauses.
-        self.stalled = False  # Reading stops: too much output waits.
-        self.waits = False  # Reading stops: it publishes while an alarm blocks publishers.
-        self.patience = 0  # Reads with publishes that are left until ``waits``.
-        self.holds = 0  # Calls of hold() without their unhold(): reading stops.
+        self.peer: Any = None  # With TLS, the RemotePeer that gets the verified certificate.
+        self.stream: Any = None  # With TLS, the transport of asyncio after the handshake.
+        self.unhandled: bytes | None = None  # Input of an incomplete frame, or of a later turn.
+        # Reading pauses while ``paced``, ``stalled``, ``waits``, ``holds``, ``due`` or ``frozen``.
+        self.paced = False  # A queue that it publishes to is full.
+        self.stalled = False  # Too much output waits for the peer.
+        self.waits = False  # An alarm blocks publishers, and the connection publishes.
+        self.holds = 0  # The number of calls of hold() without their unhold().
         self.due = False  # Input waits until the other connections had their turns.
-        self.turn_scheduled = False  # The loop will call on_turn().
+        self.frozen = False  # The connection is between freeze() and thaw().
+        self.held = False  # Output waits for a store's sync.
+        #: write_more() is called when the socket has room, even if all is sent.
+        self.watching = False
+        self.unpaced_reads = 0  # Reads that are left before a full queue may pace again.
+        self.blocked_reads = 0  # Reads with publishes that are left before ``waits`` is set.
+        self.turn_scheduled = False  # The loop is going to call on_turn().
         self.mid_frame = False  # The sent output may end inside a frame.
-        self.frozen = False  # Between freeze() and thaw().
-        self.unfinished = 0  # Bytes of output that may leave while it is frozen.
+        self.unfinished = 0  # Bytes of output that are still sent while it is frozen.
         self.closing = False
         self.closed = False
         self.pace_queue: Queue | None = None  # The queue that this publisher waits for.
         self.pace_timer: Any = None
-        self.meters: Any = None  # The meters of its rate limits; None without one.
-        self.meter_timer: Any = None  # Set while it waits for a meter.
-        self.chunk_size = 0  # Bytes that are handled at a time while it has meters.
+        self.meters: Any = None  # The meters of its rate limits; None without a limit.
+        self.meter_timer: Any = None  # The timer of a wait for a meter; None without a wait.
+        self.chunk_size = 0  # The bytes of input that are handled at a time with meters.
         self.close_timer: Any = None
         self.idle_ticks = 0  # Ticks since the last input.
         self.quiet_ticks = 0  # Ticks since the last output.
-        self.heartbeat_ticks = 0  # Ticks of one heartbeat interval; 0: no heartbeats.
+        self.heartbeat_ticks = 0  # Ticks of one heartbeat interval; 0 without heartbeats.
         self.handshake_ticks = 0  # Ticks left to open the connection; 0 once it is open.
-        self.since_ms = reactor.clock()  # When it was accepted.
+        self.since_ms = reactor.clock()  # The time at which the connection was accepted.
         connection.transport = self
         connection.stopwatch = reactor.stopwatch
         self.resume_reading()
@@ -192,14 +194,14 @@ class Transport(WatchedSocket):
             self.reading = False
             self.reactor.sockets.change(self)
 
-    # The callbacks of the loop. A C method as a value would lose its object when compiled.
+    # The callbacks of the loop are Python methods: a bound C method does not keep its object.
 
     def on_writable(self) -> None:
-        """Loop callback: asyncio's transport takes more."""
+        """Handle room in the buffer of asyncio's transport."""
         self.write_more()
 
     def on_turn(self) -> None:
-        """Loop callback: the other connections had their turns."""
+        """Handle the input that waited for the other connections' turns."""
         self.turn_scheduled = False
         if self.closed or not self.due or self.paced or self.stalled or self.frozen:
             return
@@ -211,12 +213,12 @@ class Transport(WatchedSocket):
         self.reactor.turn()
 
     def on_pace_over(self) -> None:
-        """Loop callback: the publisher's wait for a full queue timed out."""
+        """End the publisher's wait for a full queue, which has timed out."""
         self.unpaced_reads = UNPACED_READS
         self.unpace()
 
     def on_meter(self) -> None:
-        """Loop callback: the wait for the publish rate is over."""
+        """End the wait that keeps the publish rate."""
         self.meter_timer = None
         self.unhold()
         if not self.stalled and not self.frozen:
@@ -224,7 +226,7 @@ class Transport(WatchedSocket):
         self.reactor.turn()
 
     def on_linger_over(self) -> None:
-        """Loop callback: the peer's time to read the close is over."""
+        """End the time for the peer to read the close."""
         if self.frozen:
             self.close_timer = self.reactor.loop.call_later(LINGER_S, self.on_linger_over)
             return
@@ -234,43 +236,45 @@ class Transport(WatchedSocket):
     def read(self) -> None:
         """Read input, or the end of the stream."""
         reactor = self.reactor
-        have = 0
+        unhandled_len = 0
         unhandled = self.unhandled
         if unhandled is not None:
-            have = len(unhandled)
-            copy(reactor.buffer, 0, unhandled, 0, have)
+            unhandled_len = len(unhandled)
+            copy(reactor.buffer, 0, unhandled, 0, unhandled_len)
         try:
-            n = self.sock.recv_into(reactor.view[have : have + reactor.read_size])
+            length = self.sock.recv_into(
+                reactor.view[unhandled_len : unhandled_len + reactor.read_size]
+            )
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            n = 0
-        if n == 0:
+            length = 0
+        if length == 0:
             self.abort()
             reactor.turn()
             return
-        if have:
+        if unhandled_len:
             self.keep_unhandled(None)
         self.idle_ticks = 0
-        n += have
-        self.feed(reactor.buffer, n)
+        length += unhandled_len
+        self.feed(reactor.buffer, length)
         reactor.turn()
 
-    def feed(self, buffer: bytearray, n: int) -> None:
-        """Feed ``buffer[:n]`` to the connection; keep the bytes that it does not consume."""
+    def feed(self, buffer: bytearray, length: int) -> None:
+        """Feed ``buffer[:length]`` to the connection; keep the bytes that it does not consume."""
         reactor = self.reactor
         reactor.counters.now_ms = reactor.clock()
         connection = self.connection
         if self.meters is None:
-            used = connection.feed(buffer, n)
+            consumed = connection.feed(buffer, length)
         else:
-            used = self.feed_metered(buffer, n)
+            consumed = self.feed_metered(buffer, length)
         # The protocol header may have chosen another family of versions.
         if connection is not self.connection:
             connection = self.connection
-            used = connection.feed(buffer, n)
-        if used < n and not self.closed:
-            self.keep_unhandled(cut(buffer, used, n))
+            consumed = connection.feed(buffer, length)
+        if consumed < length and not self.closed:
+            self.keep_unhandled(cut(buffer, consumed, length))
         if connection.spent and not self.closed:
             self.await_turn()
         if connection.pace is not None:
@@ -292,58 +296,61 @@ class Transport(WatchedSocket):
             self.watch_output()
 
     def keep_unhandled(self, data: bytes | None) -> None:
-        """Keep unhandled input until more arrives; it counts as memory."""
+        """Keep unhandled input, and count its memory; None drops the kept input."""
         if self.unhandled is not None:
             self.reactor.pool.count(-len(self.unhandled))
         self.unhandled = data
         if data is not None:
             self.reactor.pool.count(len(data))
 
-    def feed_metered(self, buffer: bytearray, n: int) -> int:
-        """Feed ``buffer[:n]`` to the connection in chunks, until its publishes exceed the
-        rate; return how many bytes were consumed.
+    def feed_metered(self, buffer: bytearray, length: int) -> int:
+        """Feed ``buffer[:length]`` in chunks, until the connection's publishes exceed the rate.
+
+        Return the number of consumed bytes.
         """
         connection = self.connection
         counters = self.reactor.counters
         offset = 0
         size = self.chunk_size
-        while offset < n and self.meter_timer is None:
-            chunk = buffer[offset : min(offset + size, n)]
-            before = counters.published
-            used = connection.feed(chunk, len(chunk))
-            offset += used
+        while offset < length and self.meter_timer is None:
+            chunk = buffer[offset : min(offset + size, length)]
+            published_before = counters.published
+            consumed = connection.feed(chunk, len(chunk))
+            offset += consumed
             wait_ms = 0
             for meter in self.meters:
-                wait_ms = max(wait_ms, meter.spend(counters.published - before, counters.now_ms))
+                wait_ms = max(
+                    wait_ms, meter.spend(counters.published - published_before, counters.now_ms)
+                )
             if wait_ms and not self.closing:
                 self.hold()
                 self.meter_timer = self.reactor.loop.call_later(wait_ms / 1000, self.on_meter)
             elif connection.spent:
                 break
-            elif used == 0:
-                if offset + size >= n:
+            elif consumed == 0:
+                if offset + size >= length:
                     break
-                size *= 2  # A frame is larger than that.
+                size *= 2  # The frame is larger than the chunk.
             else:
                 size = self.chunk_size
         return offset
 
     def measure(self, meters: tuple[Any, ...]) -> None:
-        """Limit the reading of further input by these meters; none removes the limit."""
+        """Limit the rate of further input by ``meters``; () removes the limit."""
         self.meters = meters or None
         if meters:
             rate = min([meter.rate for meter in meters])
             self.chunk_size = max(CHUNK_MIN, min(CHUNK_MAX, rate * CHUNK_FACTOR))
 
     def become(self, connection: Endpoint) -> None:
-        """Serve another connection on this socket, from the first byte on."""
+        """Replace the connection, as the protocol header belongs to another family of versions."""
         self.connection.transport = None
         self.connection = connection
         connection.transport = self
         connection.stopwatch = self.reactor.stopwatch
 
     def feed_unhandled(self) -> None:
-        """Handle the unhandled input, unless a close or a meter forbids it."""
+        """Handle the unhandled input, unless the connection is closing or waits for a meter."""
         if self.unhandled is not None and not self.closing and self.meter_timer is None:
             self.handle_unhandled()
 
@@ -370,7 +377,7 @@ class Transport(WatchedSocket):
             self.reactor.loop.call_soon(self.on_turn)
 
     def start_pacing(self, queue: Queue) -> None:
-        """Read nothing until the queue's consumers caught up, or a short time has passed."""
+        """Pause reading until the queue's consumers have caught up, at most for ``PACE_S``."""
         if self.closing or self.paced:
             return
         self.paced = True
@@ -386,7 +393,7 @@ class Transport(WatchedSocket):
         return self.connection.number in publishers
 
     def stop_pacing(self) -> None:
-        """Stop waiting for the queue, which must not keep a closed connection."""
+        """Stop waiting for the queue, which would otherwise refer to a closed connection."""
         self.paced = False
         if self.pace_timer is not None:
             self.pace_timer.cancel()
@@ -397,29 +404,30 @@ class Transport(WatchedSocket):
             queue.drop_waiter(self)
 
     def unpace(self) -> None:
-        """Resume: the queue is shorter, or the wait timed out."""
+        """Resume reading, as the queue is shorter or the wait timed out."""
         if self.paced:
             self.stop_pacing()
             self.resume_reading()
 
     def hold(self) -> None:
-        """Read nothing more until :meth:`unhold` was called as often as this."""
+        """Pause reading until :meth:`unhold` has been called as often as this."""
         self.holds += 1
         self.pause_reading()
 
     def unhold(self) -> None:
-        """Remove one reason for not reading."""
+        """Undo one call of :meth:`hold`."""
         self.holds -= 1
         if not self.holds:
             self.resume_reading()
 
     def block(self) -> None:
-        """Stop a publisher while an alarm blocks publishers, and send connection.blocked.
+        """Block a publisher while an alarm is in effect, and send connection.blocked.
 
-        A short stall of the cluster's database sends no connection.blocked.
+        For a short stall of the cluster's database connection.blocked is not sent.
 
-        A connection with unsettled deliveries is read while it publishes no more, since settlements
-        free memory; some publishes may have been on their way.
+        Reading from a connection with unsettled deliveries goes on, as settlements free memory. It
+        pauses after ``BLOCKED_READS_MAX`` reads with publishes, since the first of these may have
+        been sent before the block.
         """
         reactor = self.reactor
         connection = self.connection
@@ -430,18 +438,18 @@ class Transport(WatchedSocket):
             return
         if self not in reactor.blocked:
             reactor.blocked[self] = None
-            self.patience = PATIENCE_READS
+            self.blocked_reads = BLOCKED_READS_MAX
         if not connection.blocked and not reactor.alarms.is_short_stall(connection.vhost):
             connection.block(reason)
-        if self.patience and connection.has_unacked():
-            self.patience -= 1
-            connection.forget_publishes()  # Until it publishes again.
+        if self.blocked_reads and connection.has_unacked():
+            self.blocked_reads -= 1
+            connection.forget_publishes()
             return
         self.waits = True
         self.pause_reading()
 
     def read_once(self) -> None:
-        """Read once from a publisher that must wait: it may have something to settle."""
+        """Read once from a blocked publisher: its input may hold settlements."""
         if self.waits:
             self.waits = False
             self.connection.forget_publishes()
@@ -457,13 +465,16 @@ class Transport(WatchedSocket):
     # --- Writing ------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send the pending output, as far as the socket takes it."""
+        """Send the pending output, up to the room of the socket."""
         if self.closed or self.writing:
             return
         self.send()
 
     def send(self) -> bool:
-        """Send; False when the socket is full, and then :meth:`write_more` follows."""
+        """Send the pending output.
+
+        Return False if some of it is left: for :meth:`write_more`, a store's sync or the thaw.
+        """
         connection = self.connection
         if self.frozen:
             self.send_unfinished()
@@ -486,7 +497,7 @@ class Transport(WatchedSocket):
                 try:
                     sent = self.sock.send(chunk)
                 finally:
-                    chunk.release()  # Else the buffer could not grow.
+                    chunk.release()  # A buffer with a view of it cannot grow.
             except (BlockingIOError, InterruptedError):
                 self.mid_frame = True
                 self.start_writing()
@@ -510,7 +521,7 @@ class Transport(WatchedSocket):
         return True
 
     def send_chain(self) -> int:
-        """Send the chain's buffers in one call; return how many bytes were sent, or -1."""
+        """Send the chain's buffers in one call; return the number of sent bytes, -1 for none."""
         chunks = [memoryview(source)[start:end] for source, start, end in self.connection.gather()]
         try:
             sent: int = self.sock.sendmsg(chunks)
@@ -525,32 +536,32 @@ class Transport(WatchedSocket):
         return sent
 
     def wait_for_store(self) -> None:
-        """Send once the store has synced the changes that the output confirms."""
+        """Hold the output until the store has synced the changes that the output confirms."""
         self.stop_writing()
         if not self.held:
             self.held = True
             self.reactor.held.append(self)
 
     def start_writing(self) -> None:
-        """Watch the socket for room."""
+        """Watch the socket for room for output."""
         if not self.writing and not self.closed:
             self.writing = True
             self.reactor.sockets.change(self)
 
     def stop_writing(self) -> None:
-        """Stop watching the socket for room."""
+        """Stop watching the socket for room for output."""
         if self.writing:
             self.writing = False
             self.reactor.sockets.change(self)
 
     def watch_output(self) -> None:
-        """Have :meth:`write_more` called when the peer has read, even if all output was sent."""
+        """Call :meth:`write_more` when the socket has room, even if all output is sent."""
         self.watching = True
         if not self.closed:
             self.start_writing()
 
     def write_more(self) -> None:
-        """Send more output."""
+        """Send further output, and resume what waited for the peer to read: the socket has room."""
         connection = self.connection
         if self.frozen:
             self.send_unfinished()
@@ -578,10 +589,10 @@ class Transport(WatchedSocket):
     # --- Freezing -------------------------------------------------------------------------------
 
     def freeze(self) -> None:
-        """Read nothing and send nothing but heartbeats until :meth:`thaw`; stay open.
+        """Stop reading and sending until :meth:`thaw`, except for heartbeats; stay open.
 
-        The sent output may end inside a frame, and the pending output has no index of frames. So
-        all of it is still sent, unless it waits for a store.
+        If the sent output ends inside a frame, all pending output is still sent, as it has no index
+        of frames. Output that waits for a store is not sent.
         """
         if self.frozen or self.closed:
             return
@@ -593,7 +604,7 @@ class Transport(WatchedSocket):
         self.send_unfinished()
 
     def thaw(self) -> None:
-        """Resume reading and sending; the client's silence meanwhile is not counted."""
+        """Resume reading and sending; the idle time of the client starts again."""
         if not self.frozen:
             return
         self.frozen = False
@@ -607,9 +618,9 @@ class Transport(WatchedSocket):
         self.resume_reading()
 
     def send_unfinished(self) -> None:
-        """Send the output that may leave a frozen connection.
+        """Send the output that leaves a frozen connection.
 
-        An error is noticed after the thaw: the end of a connection changes its virtual host.
+        An error takes effect after the thaw, as the end of a connection changes its virtual host.
         """
         connection = self.connection
         while self.unfinished:
@@ -626,7 +637,7 @@ class Transport(WatchedSocket):
             self.stop_writing()
 
     def send_chunk(self, chunk: memoryview) -> int:
-        """Send to a frozen connection; return how many bytes were sent."""
+        """Send to a frozen connection; return the number of sent bytes."""
         try:
             sent: int = self.sock.send(chunk)
         except (BlockingIOError, InterruptedError):
@@ -652,7 +663,7 @@ class Transport(WatchedSocket):
     # --- Closing --------------------------------------------------------------------------------
 
     def close_soon(self) -> None:
-        """Send the pending output, then close; at the latest after ``LINGER_S``."""
+        """Send the pending output, then close the socket, at the latest after ``LINGER_S``."""
         if self.closed:
             return
         if not self.closing:
@@ -670,9 +681,10 @@ class Transport(WatchedSocket):
             self.reactor.flush_links()
 
     def finish_close(self) -> None:
-        """All output is sent: wait for the peer's close-ok, or its end of the stream.
+        """Shut down the sending side, as all output is sent, unless a close-ok is awaited.
 
-        Closing a socket with unread input would discard output that is on its way.
+        The socket stays open until the peer ends the stream: closing it with unread input would
+        discard output that the peer has not received.
         """
         self.stop_writing()
         if self.connection.awaits_close():
@@ -709,7 +721,7 @@ class Transport(WatchedSocket):
         self.close_socket()
 
     def close_socket(self) -> None:
-        """Close the descriptor."""
+        """Close the socket's descriptor; log an error."""
         try:
             self.sock.close()
         except OSError as error:
@@ -722,12 +734,12 @@ class Transport(WatchedSocket):
         self.handshake_ticks = 0
 
     def set_heartbeat(self, interval_s: int) -> None:
-        """Send and expect heartbeats as tuned; a tick is half a second."""
+        """Set the negotiated heartbeat interval in seconds; 0 disables heartbeats."""
         self.heartbeat_ticks = interval_s * 2
 
     # Keeps 0-10/s027.
     def tick(self) -> None:
-        """Half a second passed: handshake limit, heartbeats both ways."""
+        """Check the handshake timeout and the heartbeats; called every half second."""
         if self.closed:
             return
         if self.frozen:

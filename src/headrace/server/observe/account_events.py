@@ -37,7 +37,7 @@ class Operators:
     """
 
     def __init__(self) -> None:
-        self._noted: set[Operator] = set()  # With a note at the last poll.
+        self._noted: set[Operator] = set()  # Operators with a note at the last poll.
         self._at_work: dict[Operator, int] = {}  # The times of their notes, by the wall clock.
 
     def record(self, notes: Sequence[ChangeNote], audit: Audit, now_ms: int) -> None:

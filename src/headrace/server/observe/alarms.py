@@ -48,7 +48,7 @@ LAGGING = "the database of the cluster is slow"
 FULL = "the database of the cluster is full"
 LOST = "the database of the cluster lacks what was confirmed"
 FROZEN = "frozen: the database of the cluster does not answer"
-EVERYWHERE = ""  # In place of the name of a virtual host.
+EVERYWHERE = ""  # The key of alarms of all virtual hosts.
 
 
 class Alarm(NamedTuple):
@@ -82,7 +82,7 @@ class Alarms:
         self.frozen: Collection[VirtualHost] = ()  # Their clients are not served.
         self.lost: Collection[str] = ()  # Virtual hosts that an operator has to decide about.
         self.lag_max = 0  # Bytes of a virtual host that may wait to be replicated; 0: no limit.
-        self.database_is_full: Callable[[], bool] = lambda: False  # Of the cluster.
+        self.database_is_full: Callable[[], bool] = lambda: False  # The cluster's database.
         self._clock = clock
         self._lagging: dict[str, float] = {}  # The start of each lag, by virtual host.
         # In a cluster, by virtual host: the store's synced position, and when it reached that.

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PERIOD_S = 60.0
-LINES_OF_ONE = 30  # Of an address in a period.
-LINES_OF_ALL = 300  # Of all addresses in a period.
+LINES_OF_ONE = 30  # The maximum lines of an address in a period.
+LINES_OF_ALL = 300  # The maximum lines of all addresses in a period.
 COUNTED_MAX = 100  # Addresses that are counted one by one; further ones are one line together.
 OTHERS = "other addresses"
 KINDS = frozenset(("login", "connection.refused"))  # Refused before anyone has logged in.
@@ -38,7 +38,7 @@ class AuditLimit:
         self._clock = clock
         self._until_s = clock() + PERIOD_S
         self._lines: dict[str, int] = {}  # Written in this period, by address.
-        self._count = 0  # Of all of them.
+        self._count = 0  # The lines of all addresses.
         self._refusals: dict[tuple[str, str], int] = {}  # Without a line, by kind and address.
 
     def admits(self, kind: str, allowed: bool, facts: Mapping[str, object]) -> bool:

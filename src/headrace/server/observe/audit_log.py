@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from headrace.model.events import Event, Events
     from headrace.server.observe.audit_file import AuditFile
 
-TEXT_CHARACTERS_MAX = 1024  # Of one fact.
-FACTS_MAX = 32  # Of one line.
+TEXT_CHARACTERS_MAX = 1024  # The maximum characters of one fact.
+FACTS_MAX = 32  # The maximum facts of one line.
 REFUSAL = "refused: the audit log cannot be written"
-HIDDEN = "…"  # In the place of a secret.
+HIDDEN = "…"  # Replaces a secret.
 # Names of facts that hold secrets, wherever they are, and passwords and tokens within texts.
 _SECRET = re.compile(r"pass(word|phrase)?($|_)|secret|token$|credential|private", re.IGNORECASE)
 _LOGIN = re.compile(r"(?<=://)[^/\s@]*:[^\s@]*@")

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.conversion.neutral import reply_to_of_text
-from headrace.gateway.requests.requests import RequestCall, Service, Steps, failure
+from headrace.gateway.requests.requests import RequestCall, RequestService, Steps, failure
 from headrace.model.errors import AccessRefused, ModelError
 from headrace.model.exchange.binding import QUEUE, Binding
 from headrace.model.exchange.direct import DirectExchange
@@ -37,7 +37,7 @@ from headrace.wire.types_0_10 import decode_map
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.gateway.requests.requests import Answer, RequestAnswer
+    from headrace.gateway.requests.requests import PendingAnswer, RequestAnswer
     from headrace.gateway.security.client_connection import ClientConnection
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.protocol.codec_0_x import BasicProperties
@@ -71,12 +71,14 @@ class AgentDirect(DirectExchange):
         return super().bind(binding)
 
 
-class Agent(Service):
+class Agent(RequestService):
     """Serves the requests of one virtual host."""
 
     def __init__(self, broker: ManagedBroker, vhost: VirtualHost) -> None:
         """Declare the exchanges; call it once the virtual host is recovered."""
-        Service.__init__(self, broker.context, vhost, SERVICE, {}, bytes_max=REQUEST_SIZE_MAX)
+        RequestService.__init__(
+            self, broker.context, vhost, SERVICE, {}, bytes_max=REQUEST_SIZE_MAX
+        )
         self.broker = broker
         self.name = f"apache.org:qpidd:{vhost.name}"
         for name in (DIRECT, TOPIC):
@@ -90,7 +92,7 @@ class Agent(Service):
         direct.agent = self
 
     def can_take(self) -> bool:
-        return len(self.taken) + self.sliced < AT_ONCE_MAX
+        return len(self.turn_requests) + self.sliced_count < AT_ONCE_MAX
 
     def close(self) -> None:
         """Stop, because the virtual host was deleted."""
@@ -110,7 +112,7 @@ class Agent(Service):
             return None
         return reply
 
-    def handle(self, connection: ClientConnection, body: bytes, answer: Answer) -> None:
+    def handle(self, connection: ClientConnection, body: bytes, answer: PendingAnswer) -> None:
         assert isinstance(answer, Reply)
         opcode = (answer.request_properties.headers or {}).get("qmf.opcode")
         try:
@@ -127,7 +129,7 @@ class Agent(Service):
             shown = f"{opcode!r:.{OPCODES_SHOWN_MAX}}"
             answer.send(failure(BAD_REQUEST, f"there is no qmf.opcode {shown}"))
             return
-        self.begin(call, partial(self.run_as_user, handler, call, answer), answer)
+        self.start_work(call, partial(self.run_as_user, handler, call, answer), answer)
 
     def run_as_user(
         self,

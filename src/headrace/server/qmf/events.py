@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FIRST_WORDS = ("agent", "*", "#")  # Of binding keys that may match an event.
+FIRST_WORDS = ("agent", "*", "#")  # The first words of binding keys that may match an event.
 INFORM = 6  # The severity of all events.
 SEVERITY = "info"  # Its name in routing keys.
 

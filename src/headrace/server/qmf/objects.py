@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypedDict, cast
 
 from headrace import __version__
-from headrace.gateway.requests.requests import Service
+from headrace.gateway.requests.requests import RequestService
 from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.model.arguments.memory_estimate import table_memory
 from headrace.model.exchange.binding import QUEUE
@@ -208,7 +208,7 @@ def queue_of(view: View, queue: Queue) -> ObjectValues | None:
     if row is None:
         return None
     depth = row["ready"] + row["unacked"]
-    enqueued = max(row["published"], depth)  # Those of before a restart are not counted.
+    enqueued = max(row["published"], depth)  # Messages from before a restart are not counted.
     values: dict[str, object] = {
         "vhostRef": reference("vhost", vhost_key(view)),
         "name": queue.name,
@@ -364,7 +364,8 @@ def subscriptions(view: View) -> ObjectSteps:
     for queue in live_queues(view.vhost):
         for consumer in consumers_of(queue):
             owner = connections.get(consumer.publisher)
-            if isinstance(consumer, Service) or not view.is_own(getattr(owner, "user", None)):
+            user = getattr(owner, "user", None)
+            if isinstance(consumer, RequestService) or not view.is_own(user):
                 yield None
                 continue
             row = describe_consumer(view.call, view.vhost.name, queue, consumer)

@@ -7,7 +7,12 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from headrace.gateway.requests.requests import Answer, RequestAnswer, Service, make_message
+from headrace.gateway.requests.requests import (
+    PendingAnswer,
+    RequestAnswer,
+    RequestService,
+    make_message,
+)
 from headrace.model.errors import ModelError
 from headrace.protocol.codec_0_x import BasicProperties
 from headrace.wire.errors import MalformedError
@@ -36,12 +41,12 @@ ERRORS = {
 }
 
 
-class Reply(Answer):
+class Reply(PendingAnswer):
     """A pending answer."""
 
     def __init__(
         self,
-        service: Service,
+        service: RequestService,
         agent: str,
         connection: ClientConnection,
         exchange: str,
@@ -49,7 +54,7 @@ class Reply(Answer):
         request_properties: BasicProperties,
     ) -> None:
         """``agent`` is the agent's name."""
-        Answer.__init__(self, service, key, request_properties.correlation_id)
+        PendingAnswer.__init__(self, service, key, request_properties.correlation_id)
         self.agent = agent
         assert connection.user is not None
         self.user = connection.user
@@ -62,7 +67,7 @@ class Reply(Answer):
 
         Raises:
             AccessRefused: the user may not.
-            NotFound: there is no such exchange.
+            NotFound: the exchange does not exist.
         """
         access, vhost = self.service.context.access, self.service.vhost
         vhost.check_publishable(self.exchange)
@@ -121,7 +126,7 @@ class Reply(Answer):
                 self._send_objects(objects[:half], True)
                 self._send_objects(objects[half:], partial)
                 return
-            objects[0]["_values"].pop("arguments", None)  # Of which there are too many.
+            objects[0]["_values"].pop("arguments", None)  # They are too long for one message.
             body = encode_list(objects)
         self._send_message("_query_response", LIST, body, "_data", partial)
 

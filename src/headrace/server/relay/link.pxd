@@ -24,7 +24,7 @@ cdef class Link(WatchedSocket):
     cdef public list waiting
     cdef public bint closed
 
-    @cython.locals(n=Py_ssize_t, end=Py_ssize_t, at=Py_ssize_t, stop=Py_ssize_t, word=cython.uint)
+    @cython.locals(n=Py_ssize_t, end=Py_ssize_t, position=Py_ssize_t, stop=Py_ssize_t, word=cython.uint)
     cpdef read(self)
     @cython.locals(transport=RelayedTransport)
     cdef handle(self, unsigned int number, int kind, Py_ssize_t start, Py_ssize_t end)
@@ -32,7 +32,7 @@ cdef class Link(WatchedSocket):
     @cython.locals(offset=Py_ssize_t, data=bytes, buffer=bytearray)
     cdef put(self, unsigned int number, object source, Py_ssize_t start, Py_ssize_t end)
     cpdef put_number(self, unsigned int number, int kind, unsigned int value)
-    @cython.locals(at=Py_ssize_t)
+    @cython.locals(position=Py_ssize_t)
     cpdef Py_ssize_t begin(self, unsigned int number, int kind, Py_ssize_t size) except -1
     @cython.locals(used=Py_ssize_t, capacity=Py_ssize_t, out=bytearray)
     cdef grow(self, Py_ssize_t size)

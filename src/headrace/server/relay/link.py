@@ -62,7 +62,7 @@ class Link(WatchedSocket):
         self.out = bytearray(OUT_SIZE)
         self.head = 0  # Offset in ``out`` of the first unsent byte.
         self.tail = 0  # Offset in ``out`` of the end of the unsent bytes.
-        self.waiting: list[RelayedTransport] = []  # For the relay to read.
+        self.waiting: list[RelayedTransport] = []  # Transports that wait for the relay to read.
         self.closed = False
         self.reading = True
         reactor.links.append(self)
@@ -85,22 +85,22 @@ class Link(WatchedSocket):
             self.abort()
             return
         end = self.have + n
-        at = 0
-        while end - at >= HEADER_SIZE:
-            word = get32(self.buffer, at + 4)
-            stop = at + HEADER_SIZE + (word & SIZE_MASK)
+        position = 0
+        while end - position >= HEADER_SIZE:
+            word = get32(self.buffer, position + 4)
+            stop = position + HEADER_SIZE + (word & SIZE_MASK)
             if stop > end:
                 break
             try:
-                self.handle(get32(self.buffer, at), word >> 24, at + HEADER_SIZE, stop)
+                self.handle(get32(self.buffer, position), word >> 24, position + HEADER_SIZE, stop)
             except Exception:  # A bug: the others continue.
-                log.exception("connection %d failed", get32(self.buffer, at))
+                log.exception("connection %d failed", get32(self.buffer, position))
             if self.closed:
                 return
-            at = stop
-        self.have = end - at
-        if self.have and at:
-            self.buffer[: self.have] = self.buffer[at:end]
+            position = stop
+        self.have = end - position
+        if self.have and position:
+            self.buffer[: self.have] = self.buffer[position:end]
         if self.have == READ_SIZE:
             log.error("a relay sent a frame that is too large")
             self.abort()
@@ -146,11 +146,11 @@ class Link(WatchedSocket):
         """Append the header of a frame; return the offset of its payload."""
         if self.tail + HEADER_SIZE + size > len(self.out):
             self.grow(HEADER_SIZE + size)
-        at = self.tail
-        put32(self.out, at, number)
-        put32(self.out, at + 4, kind << 24 | size)
-        self.tail = at + HEADER_SIZE + size
-        return at + HEADER_SIZE
+        position = self.tail
+        put32(self.out, position, number)
+        put32(self.out, position + 4, kind << 24 | size)
+        self.tail = position + HEADER_SIZE + size
+        return position + HEADER_SIZE
 
     def grow(self, size: int) -> None:
         """Make room for ``size`` more bytes."""
@@ -238,7 +238,7 @@ class RelayedTransport(Transport):
         self.has_new_input = False  # ``unhandled`` has input that arrived while reading was paused.
         self.gone = False  # The client has ended the connection, or the relay is gone.
         self.wake_scheduled = False  # The loop will call :meth:`on_writable`.
-        self.queued = False  # In the link's list.
+        self.queued = False  # True while the transport is in the link's list.
         self.files = 0  # The number of the TLS files for its handshake.
         self.on_failure: Any = None  # Called with the reason when the TLS handshake fails.
         Transport.__init__(self, link.reactor, sock, connection)

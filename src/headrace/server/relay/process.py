@@ -61,7 +61,7 @@ def main() -> None:
     pump = Pump(link, control, read_files)
     gc.freeze()
     pump.run()
-    os._exit(0)  # What is left is memory and sockets.
+    os._exit(0)  # Only memory and sockets are left, which the exit frees.
 
 
 if __name__ == "__main__":

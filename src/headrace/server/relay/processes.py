@@ -97,7 +97,7 @@ class Relay:
         self.control = control
         self.ready = False
         self.ended = asyncio.Event()
-        self.clients = 0  # When it ended.
+        self.clients = 0  # The number of clients when the process ended.
         self.link = Link(owner.reactor, link, self._on_message, self._on_end)
 
     def _on_message(self, kind: int, transport: RelayedTransport | None, data: bytes) -> None:

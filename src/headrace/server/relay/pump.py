@@ -168,9 +168,9 @@ class Pump:
             while self.tail + HEADER_SIZE + n > BACKLOG_MAX:
                 if not self.make_room() or client.closed:
                     return
-            at = self.tail + HEADER_SIZE
+            position = self.tail + HEADER_SIZE
             try:
-                n = client.sock.recv_into(self.view[at : at + n])
+                n = client.sock.recv_into(self.view[position : position + n])
             except WAITING:
                 return
             except OSError:
@@ -331,11 +331,11 @@ class Pump:
         """Append the header of a frame; return the offset of its payload."""
         if self.tail + HEADER_SIZE + size > len(self.out):
             self.grow(HEADER_SIZE + size)
-        at = self.tail
-        put32(self.out, at, number)
-        put32(self.out, at + 4, kind << 24 | size)
-        self.tail = at + HEADER_SIZE + size
-        return at + HEADER_SIZE
+        position = self.tail
+        put32(self.out, position, number)
+        put32(self.out, position + 4, kind << 24 | size)
+        self.tail = position + HEADER_SIZE + size
+        return position + HEADER_SIZE
 
     def grow(self, size: int) -> None:
         """Make room for ``size`` more bytes; input of clients does not need it, it is not read."""
@@ -403,23 +403,23 @@ class Pump:
             self.finished = True
             return
         end = self.have + n
-        at = 0
-        while end - at >= HEADER_SIZE:
-            word = get32(self.buffer, at + 4)
-            stop = at + HEADER_SIZE + (word & SIZE_MASK)
+        position = 0
+        while end - position >= HEADER_SIZE:
+            word = get32(self.buffer, position + 4)
+            stop = position + HEADER_SIZE + (word & SIZE_MASK)
             if stop > end:
                 break
-            client = self.find(get32(self.buffer, at))
+            client = self.find(get32(self.buffer, position))
             if client is not None:
                 try:
-                    self.handle(client, word >> 24, at + HEADER_SIZE, stop)
+                    self.handle(client, word >> 24, position + HEADER_SIZE, stop)
                 except Exception:  # A bug: the others continue.
                     log.exception("connection %d failed", client.number)
                     self.leave(client)
-            at = stop
-        self.have = end - at
-        if self.have and at:
-            self.input[: self.have] = bytes(self.input[at:end])
+            position = stop
+        self.have = end - position
+        if self.have and position:
+            self.input[: self.have] = bytes(self.input[position:end])
 
     def find(self, number: int) -> Client | None:
         """Return a client; None when it has ended."""

@@ -128,16 +128,16 @@ def rollback(session: Session010, command: DtxRollback, header: bytes, parts: ob
 def outcome(session: Session010, command: DtxCommand, call: Callable[[Xid], XaStatus]) -> bool:
     """Apply an outcome to a branch, and answer when it is on disk."""
     status = call_model(command, partial(call, xid_of(command)))
-    later: bool = session.later(XaResult(status=int(status)))
-    return later
+    is_complete: bool = session.complete_when_durable(XaResult(status=int(status)))
+    return is_complete
 
 
 # Keeps 0-10/s126.
 def forget(session: Session010, command: DtxForget, header: bytes, parts: object) -> bool:
     """Free the xid of a branch that an operator has decided."""
     call_model(command, partial(session.vhost.branches.forget, xid_of(command)))
-    later: bool = session.later()
-    return later
+    is_complete: bool = session.complete_when_durable()
+    return is_complete
 
 
 def recover(session: Session010, command: DtxRecover, header: bytes, parts: object) -> None:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
     from headrace.model.stream.stream import Stream
 
-SUBSCRIPTIONS_MAX = 65535  # On one session.
+SUBSCRIPTIONS_MAX = 65535  # The maximum subscriptions of one session.
 UNLIMITED = 0xFFFFFFFF
 OCTETS = 1  # The credit unit; 0 is messages.
 WINDOW = 1  # The flow mode; 0 is credit.
@@ -178,19 +178,19 @@ def enforce_timeout(session: Session010, subscription: Subscription, timeout_ms:
     """Requeue transfers that a subscription holds for longer than its timeout."""
 
     def overdue(last: int) -> None:
-        late = [
+        holders = [
             holder
             for holder in holders_of(subscription)
             if session.deliveries.unsettled.numbers_of(holder, last)
         ]
-        if not late:
+        if not holders:
             return
         if session.context.context.consumer_timeout_closes:
             subscription.queue.remove_consumer(subscription)
             subscription.failed(timeout_error(0, timeout_ms))
         else:
-            for holder in late:
-                session.return_late(cast("Subscription", holder), last)
+            for holder in holders:
+                session.requeue_overdue(cast("Subscription", holder), last)
 
     def is_active() -> bool:
         if session.over:
@@ -234,9 +234,9 @@ def cancel(session: Session010, command: MessageCancel, header: bytes, parts: ob
         return
     del session.subscriptions[subscription.tag]
     subscription.cancelled_by_client = True
-    if subscription.flushing >= 0:
-        session.complete(subscription.flushing)
-        subscription.flushing = -1
+    if subscription.flush_id >= 0:
+        session.complete(subscription.flush_id)
+        subscription.flush_id = -1
     queue = subscription.queue
     queue.remove_consumer(subscription)
     session.leave_queue(queue)
@@ -283,7 +283,7 @@ def flow(session: Session010, command: MessageFlow, header: bytes, parts: object
         )
     value = UNLIMITED if command.value is None else command.value
     subscription.add_credit(unit == OCTETS, value)
-    if subscription.auto_close and not subscription.idle():
+    if subscription.auto_close and not subscription.lacks_credit():
         subscription.queue.drain()  # An empty queue ends the subscription.
 
 
@@ -292,9 +292,9 @@ def flush(session: Session010, command: MessageFlush, header: bytes, parts: obje
     subscription = subscription_of(session, command)
     if subscription is None:
         return True
-    if subscription.flushing >= 0:
-        session.complete(subscription.flushing)
-    subscription.flushing = session.command_id
+    if subscription.flush_id >= 0:
+        session.complete(subscription.flush_id)
+    subscription.flush_id = session.command_id
     session.continue_flush(subscription)
     return False
 

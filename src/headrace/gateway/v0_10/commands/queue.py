@@ -57,7 +57,7 @@ def purge(session: Session010, command: QueuePurge, header: bytes, parts: object
     """Drop the ready messages of a queue; unacked messages stay with their subscribers."""
     with host_of(session, command) as host:
         host.purge_queue(command.queue or "")
-    return session.later()
+    return session.complete_when_durable()
 
 
 def query(session: Session010, command: QueueQuery, header: bytes, parts: object) -> bool:

@@ -36,7 +36,7 @@ def commit(session: Session010, command: TxCommit, header: bytes, parts: object)
         ExecutionError: the transaction is committed, except messages that a queue refused.
     """
     check(session)
-    assert session.transaction is not None  # By `select`.
+    assert session.transaction is not None  # Set by `select`.
     refused = session.transaction.commit()
     session.deliveries.tx_settled.clear()
     session.deliveries.tx_returns.clear()
@@ -44,8 +44,8 @@ def commit(session: Session010, command: TxCommit, header: bytes, parts: object)
         state.commit()
     if refused:  # A transfer that was part of a transaction can no longer be rejected.
         raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, "partial tx completion")
-    later: bool = session.later()
-    return later
+    is_complete: bool = session.complete_when_durable()
+    return is_complete
 
 
 def rollback(session: Session010, command: TxRollback, header: bytes, parts: object) -> None:

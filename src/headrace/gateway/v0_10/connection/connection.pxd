@@ -27,26 +27,26 @@ cdef class Connection010(Connection):
     cdef public list unflushed
     cdef public dict handlers
 
-    @cython.locals(target=Session010)
+    @cython.locals(broker_session=Session010)
     cdef on_transfer(
-        self, SessionPort session, const unsigned char* d, Py_ssize_t args,
+        self, SessionPort session, const unsigned char* buffer, Py_ssize_t args,
         Py_ssize_t args_end, Py_ssize_t header, Py_ssize_t header_end, Py_ssize_t body,
         Py_ssize_t body_end
     )
-    @cython.locals(target=Session010)
+    @cython.locals(broker_session=Session010)
     cpdef on_transfer_large(
         self, SessionPort session, bytes start, Py_ssize_t args, Py_ssize_t args_end,
         Py_ssize_t header, Py_ssize_t header_end, tuple parts, unsigned long long body_size
     )
-    @cython.locals(target=Session010)
+    @cython.locals(broker_session=Session010)
     cdef on_accept(
-        self, SessionPort session, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
+        self, SessionPort session, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end
     )
     cpdef object sink_of(self, SessionPort session, bytes header)
-    @cython.locals(target=Session010)
+    @cython.locals(broker_session=Session010)
     cpdef on_command(self, SessionPort session, object command, bytes header, tuple parts)
-    @cython.locals(target=Session010, windows=WindowCredit)
-    cpdef on_completed(self, SessionPort session, unsigned int lo, unsigned int hi)
+    @cython.locals(broker_session=Session010, windows=WindowCredit)
+    cpdef on_completed(self, SessionPort session, unsigned int first_id, unsigned int last_id)
     cpdef on_output_drained(self)
     @cython.locals(waiting=list, completion=Completion)
     cpdef on_turn_end(self)

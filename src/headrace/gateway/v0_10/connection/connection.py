@@ -58,7 +58,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DECLARES = (0x0701, 0x0801)  # Of exchange and queue: a passive one is a query.
+# The codes of exchange.declare and queue.declare; a passive declare is a query.
+DECLARES = (0x0701, 0x0801)
+# The errors that count as refusals: of a command, and of connection.open.
 REFUSALS = (ExecutionCode.UNAUTHORIZED_ACCESS, ExecutionCode.RESOURCE_LOCKED)
 REFUSALS_TO_OPEN = (CloseCode.INVALID_PATH, CloseCode.CONNECTION_FORCED)
 
@@ -94,9 +96,9 @@ class Connection010(Connection):
         self.pending_confirms: PendingConfirms = None  # type: ignore[assignment]
         self.mechanism = ""
         self.client_properties: dict[str, object] = {}
-        self.qpid_client = False  # One of Qpid's own clients.
-        self.resumed: list[Session010] = []  # Sessions that this read attached again.
-        self.unflushed: list[Completion] = []  # Completions with a batch of this read.
+        self.qpid_client = False  # True for a client of the Qpid project.
+        self.resumed: list[Session010] = []  # Detached sessions that this read attached again.
+        self.unflushed: list[Completion] = []  # Completions with an open batch of this read.
         self.handlers = shared.handlers
         context.connections[number] = self
 
@@ -127,13 +129,13 @@ class Connection010(Connection):
             self.update_secret(control)
 
     def start_ok(self, control: ConnectionStartOk) -> None:
-        """Note the properties of a client, and begin the login."""
+        """Keep the properties of a client, and begin the login."""
         self.client_properties = dict(control.client_properties or {})
         self.qpid_client = is_qpid_client(self.client_properties)
         self.suppress_known_completed = suppresses_known_completed(self.client_properties)
         self.mechanism = control.mechanism or ""
         if control.locale and control.locale != LOCALE:
-            log.info("connection %d asks for locale %.32r", self.number, control.locale)
+            log.info("connection %d: the client requests locale %.32r", self.number, control.locale)
         self.context.authenticate(self, self.mechanism, control.response or b"")
 
     # Keeps 0-10/s012.
@@ -170,8 +172,8 @@ class Connection010(Connection):
             return
         self.user = user
         for session in list(self.attached.values()):
-            target: Session010 = cython.cast(Session010, session)
-            target.user = user
+            broker_session: Session010 = cython.cast(Session010, session)
+            broker_session.user = user
         self.counters.generation += 1  # Routes were made with the old permissions.
         self.send_control(ConnectionUpdateSecretOk())
         self.recheck()
@@ -278,27 +280,27 @@ class Connection010(Connection):
         return Connection.find_session(self, number, name, force)
 
     def on_attached(self, session: ProtocolSession) -> None:
-        target: Session010 = cython.cast(Session010, session)
-        target.attach_to(self)
+        broker_session: Session010 = cython.cast(Session010, session)
+        broker_session.attach_to(self)
         self.context.connection_events.channel_opened(self, session.channel)
-        if target.completion.batch is not None:
-            self.unflushed.append(target.completion)
+        if broker_session.completion.batch is not None:
+            self.unflushed.append(broker_session.completion)
         subscription: Subscription
-        for subscription in list(target.subscriptions.values()):
+        for subscription in list(broker_session.subscriptions.values()):
             for holder in (subscription, *holders_of(subscription)):
                 holder.publisher = self.number
             subscription.attach()
-        if target.subscriptions:
-            self.resumed.append(target)  # Its command-point comes before any delivery.
-            self.recheck_session(target)
+        if broker_session.subscriptions:
+            self.resumed.append(broker_session)  # Its command-point comes before any delivery.
+            self.recheck_session(broker_session)
 
     def on_resumed(self, session: ProtocolSession, kept: bool) -> None:
-        target: Session010 = cython.cast(Session010, session)
-        target.refresh_all()
+        broker_session: Session010 = cython.cast(Session010, session)
+        broker_session.refresh_all()
 
-    def on_given_up(self, session: ProtocolSession, lo: int, hi: int) -> None:
-        target: Session010 = cython.cast(Session010, session)
-        target.requeue_lost(lo, hi)
+    def on_given_up(self, session: ProtocolSession, first_id: int, last_id: int) -> None:
+        broker_session: Session010 = cython.cast(Session010, session)
+        broker_session.requeue_lost(first_id, last_id)
 
     def choose_timeout(self, session: ProtocolSession, requested: int | None) -> int | None:
         granted: int = self.shared.sessions.grant(requested)
@@ -310,8 +312,8 @@ class Connection010(Connection):
             completion.end_for_failure()  # It cannot be sent after the detachment.
 
     def on_detached(self, session: ProtocolSession, channel: int, code: int) -> None:
-        target: Session010 = cython.cast(Session010, session)
-        target.publisher.detached()
+        broker_session: Session010 = cython.cast(Session010, session)
+        broker_session.publisher.detached()
         self.context.connection_events.channel_closed(self, channel)
 
     def on_session_failed(self, session: ProtocolSession, error: ExecutionError) -> None:
@@ -320,8 +322,8 @@ class Connection010(Connection):
         log.log(level, "connection %d: session failed: %s", self.number, error)
         if error.error_code in REFUSALS:
             self.context.record_refusal(self, error.text)
-        target: Session010 = cython.cast(Session010, session)
-        target.wind_up()
+        broker_session: Session010 = cython.cast(Session010, session)
+        broker_session.release_resources()
 
     def recheck(self) -> None:
         """Fail sessions with subscriptions that changed permissions no longer allow."""
@@ -343,7 +345,7 @@ class Connection010(Connection):
     def on_transfer(
         self,
         session: ProtocolSession,
-        d: bytes | bytearray,
+        buffer: bytes | bytearray,
         args: int,
         args_end: int,
         header: int,
@@ -351,9 +353,12 @@ class Connection010(Connection):
         body: int,
         body_end: int,
     ) -> None:
-        target: Session010 = cython.cast(Session010, session)
-        target.publisher.publish(d, args, args_end, header, header_end, body, body_end)
-        if target.publisher.transfer.route is None or not target.publisher.transfer.route.serves:
+        broker_session: Session010 = cython.cast(Session010, session)
+        broker_session.publisher.publish(buffer, args, args_end, header, header_end, body, body_end)
+        if (
+            broker_session.publisher.transfer.route is None
+            or not broker_session.publisher.transfer.route.serves
+        ):
             self.publishes = True
 
     def on_transfer_large(
@@ -367,20 +372,27 @@ class Connection010(Connection):
         parts: tuple[bytes, ...],
         body_size: int,
     ) -> None:
-        target: Session010 = cython.cast(Session010, session)
-        target.publisher.publish_large(start, args, args_end, header, header_end, parts, body_size)
-        if target.publisher.transfer.route is None or not target.publisher.transfer.route.serves:
+        broker_session: Session010 = cython.cast(Session010, session)
+        broker_session.publisher.publish_large(
+            start, args, args_end, header, header_end, parts, body_size
+        )
+        if (
+            broker_session.publisher.transfer.route is None
+            or not broker_session.publisher.transfer.route.serves
+        ):
             self.publishes = True
 
-    def on_accept(self, session: ProtocolSession, d: bytes | bytearray, lo: int, hi: int) -> None:
-        target: Session010 = cython.cast(Session010, session)
-        target.accept(d, lo, hi)
+    def on_accept(
+        self, session: ProtocolSession, buffer: bytes | bytearray, start: int, end: int
+    ) -> None:
+        broker_session: Session010 = cython.cast(Session010, session)
+        broker_session.accept(buffer, start, end)
 
-    def on_completed(self, session: ProtocolSession, lo: int, hi: int) -> None:
-        target: Session010 = cython.cast(Session010, session)
-        windows = target.windows
+    def on_completed(self, session: ProtocolSession, first_id: int, last_id: int) -> None:
+        broker_session: Session010 = cython.cast(Session010, session)
+        windows = broker_session.windows
         if windows.runs:
-            windows.completed(lo, hi)
+            windows.completed(first_id, last_id)
 
     def sink_of(self, session: ProtocolSession, header: bytes) -> "BodySink | None":
         sink = self.shared.commands.sink
@@ -391,48 +403,48 @@ class Connection010(Connection):
     ) -> None:
         self.current = command.CODE[0] << 8 | command.CODE[1]
         number = session.command_id
-        target: Session010 = cython.cast(Session010, session)
-        target.completion.close_batch()
+        broker_session: Session010 = cython.cast(Session010, session)
+        broker_session.completion.close_batch()
         handler = self.handlers.get(command.NAME)
         if handler is None:
             raise ExecutionError(ExecutionCode.NOT_IMPLEMENTED, f"{command.NAME} is not served")
         events = self.context.events
         events.actor = self.user
         try:
-            is_complete = handler(target, command, header, parts)
+            is_complete = handler(broker_session, command, header, parts)
         finally:
             events.actor = None
         if is_complete is not False:
-            store = target.store
+            store = broker_session.store
             if (
                 store.defined > store.synced
                 and command.NAME in CHANGES
                 and is_durable_change(command)
             ):
-                target.completion.promise(self.current)
+                broker_session.completion.complete_change(self.current)
             else:
                 session.complete(number)
 
     def fail_changes(self, store: "DurableLog") -> None:
         for session in list(self.attached.values()):
             if self.store is store:
-                target: Session010 = cython.cast(Session010, session)
-                target.fail_changes()
+                broker_session: Session010 = cython.cast(Session010, session)
+                broker_session.fail_changes()
 
     def on_result(self, session: ProtocolSession, command_id: int, value: Struct | None) -> None:
         """Do nothing: the broker sends no commands that have results."""
 
     def on_exception(self, session: ProtocolSession, exception: ExecutionException) -> None:
         log.warning("connection %d: the client failed: %s", self.number, exception.description)
-        target: Session010 = cython.cast(Session010, session)
-        target.wind_up()
+        broker_session: Session010 = cython.cast(Session010, session)
+        broker_session.release_resources()
 
     def explain(self, error: Exception) -> CloseError | DetachError | ExecutionError:
         if isinstance(error, ModelError) and self.current:
             return translate(error)
         return Connection.explain(self, error)
 
-    # --- Room -----------------------------------------------------------------------------------
+    # --- Turns and output -----------------------------------------------------------------------
 
     def on_turn_end(self) -> None:
         if self.unflushed:
@@ -450,7 +462,7 @@ class Connection010(Connection):
         Connection.on_turn_end(self)
 
     def announce_later(self) -> None:
-        """Announce the completion of a command, unless the end of this read will."""
+        """Announce the completion of a command, unless a read is handled, whose end does so."""
         if not self.reader.handling:
             self.announce()
 
@@ -463,10 +475,10 @@ class Connection010(Connection):
     def on_output_drained(self) -> None:
         self.starving = None
         for session in list(self.attached.values()):
-            target: Session010 = cython.cast(Session010, session)
-            target.refresh_all()
+            broker_session: Session010 = cython.cast(Session010, session)
+            broker_session.refresh_all()
 
-    # --- Ends -----------------------------------------------------------------------------------
+    # --- The end of the connection --------------------------------------------------------------
 
     def force_close(self, reason: str) -> None:
         self.fail(CloseError(CloseCode.CONNECTION_FORCED, reason))

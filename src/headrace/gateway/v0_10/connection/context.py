@@ -54,7 +54,7 @@ class Context010:
         for register in served:
             register(self.commands)
         self.handlers = self.commands.handlers
-        self.strict_arguments = strict_arguments  # Of virtual hosts without a rule of their own.
+        self.strict_arguments = strict_arguments  # The default of virtual hosts without a rule.
         self.fragments = Fragments(context.counters, context.body_max)
         # The states that plug-ins keep for whole connections, by their numbers.
         self.shared_states: dict[int, dict[type, object]] = {}

@@ -37,14 +37,14 @@ class BodyFeed(Feed):
         self,
         session: Session010,
         reader: Reader,
-        at: int,
+        position: int,
         then: Callable[[OSError | None], None],
         lost: Callable[[], None],
     ) -> None:
         self.channel = session.channel
         self.size = session.connection.max_frame_size - FRAME_HEAD
         self.reader = reader
-        self.at = at
+        self.at = position
         self.then = then
         self.lost = lost
         self.flags = 2  # The first frame of the last segment.
@@ -100,14 +100,14 @@ class SessionFiles(SessionPort, FileClass):
         method: object,
         segment: bytes,
         reader: Reader,
-        at: int,
+        position: int,
         then: Callable[[OSError | None], None],
     ) -> None:
         """Send a command with a body from the disk; it is not kept for replay."""
         assert isinstance(method, Command)
         session = self.session
         connection = session.connection
-        if at >= reader.size or connection is None or session.sent.resuming:
+        if position >= reader.size or connection is None or session.sent.resuming:
             if connection is None or session.sent.resuming:
                 self.lost()
                 return
@@ -117,7 +117,7 @@ class SessionFiles(SessionPort, FileClass):
         session.sent.next_id = (session.sent.next_id + 1) & 0xFFFFFFFF
         connection.write_segment(1, False, session.channel, encode_command(method))
         connection.write_segment(2, False, session.channel, segment)
-        connection.feed_in_order(BodyFeed(session, reader, at, then, self.lost))
+        connection.feed_in_order(BodyFeed(session, reader, position, then, self.lost))
 
     def lost(self) -> None:
         """Abandon incomplete transfers: the connection was lost during a body."""
@@ -138,7 +138,7 @@ class SessionFiles(SessionPort, FileClass):
         if self.ended or session.over:
             return
         current, session.command_id = session.command_id, number
-        session.later()
+        session.complete_when_durable()
         session.command_id = current
         self.announce()
 

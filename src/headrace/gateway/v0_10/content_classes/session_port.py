@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CONSUMERS_MAX = 65535  # Of files and packets, on one session.
+CONSUMERS_MAX = 65535  # The maximum consumers of files and packets of a session.
 CODES: dict[ReplyCode, ExecutionCode] = {
     ReplyCode.CONTENT_TOO_LARGE: ExecutionCode.RESOURCE_LIMIT_EXCEEDED,
     ReplyCode.RESOURCE_ERROR: ExecutionCode.RESOURCE_LIMIT_EXCEEDED,
@@ -137,7 +137,7 @@ class SessionPort(ContentClassPort, ChannelState):
             session.vhost.check_consumer(consumer)
         except ModelError as error:
             raise translate(error, method, "arguments") from None
-        assert session.consumers is not None  # By `check_consumer`.
+        assert session.consumers is not None  # Set by `check_consumer`.
         session.consumers[consumer.tag] = consumer
         if not method.nowait:
             self.reply(confirm)

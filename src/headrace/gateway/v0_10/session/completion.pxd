@@ -27,16 +27,16 @@ cdef class Completion:
     cdef join(self, bint requires_accept)
     @cython.locals(batch=Batch, is_first=cython.bint)
     cpdef close_batch(self)
-    cpdef bint later(self, object result=*) except -1
+    cpdef bint complete_when_durable(self, object result=*) except -1
     @cython.locals(batch=Batch)
-    cpdef promise(self, unsigned int code)
+    cpdef complete_change(self, unsigned int code)
     @cython.locals(session=SessionContext)
     cpdef bint send_result_in_order(self, object result) except -1
     @cython.locals(session=SessionContext, batch=Batch)
-    cpdef bint fail_later(self, object error) except -1
+    cpdef bint delay_failure(self, object error) except -1
     cpdef end_for_failure(self)
     @cython.locals(session=SessionContext)
-    cpdef fail_for(self, object error, unsigned int code, unsigned int command_id)
+    cpdef fail_command(self, object error, unsigned int code, unsigned int command_id)
     @cython.locals(batch=Batch)
     cpdef Batch first_change(self)
     @cython.locals(session=SessionContext, batch=Batch)

@@ -20,7 +20,7 @@ from headrace.wire.ranges import SequenceSet
 
 
 class Batch:
-    """Commands that become complete together."""
+    """Consecutive commands that become complete together."""
 
     def __init__(
         self, first: int, last: int, accepted: SequenceSet | None, result: Struct | None
@@ -29,28 +29,29 @@ class Batch:
         self.last = last
         self.accept_count = 0  # The number of transfers in ``accepted``.
         self.accepted = accepted  # Transfers that require a message.accept.
-        self.result = result  # Of the (one) command.
-        self.is_error = False  # It stands for the error that ends the session, in its order.
-        self.store_turn = 0  # The store's turn in which the first was received.
-        self.change = 0  # The (one) command, if it changes definitions: class << 8 | command.
+        self.result = result  # The result of the only command in the batch.
+        self.is_error = False  # True: releasing the batch ends the session with ``failure``.
+        self.store_turn = 0  # The store's turn in which the first command was received.
+        #: The code of the only command, if it changes definitions: class << 8 | command; else 0.
+        self.change = 0
 
 
 class Completion:
     """Completes the commands of a session in order, each when its effects are durable."""
 
     def __init__(self, session: SessionContext, pending_confirms: PendingConfirms) -> None:
-        """``pending_confirms`` are those of the virtual host's store."""
+        """``pending_confirms`` is the queue of the virtual host's store."""
         self.session = session
         self.pending_confirms = pending_confirms
-        self.batch: Batch | None = None  # Of this read.
-        self.batches: deque[Batch] = deque()  # Waiting for the disk.
-        self.changes = 0  # The number of batches that change definitions.
+        self.batch: Batch | None = None  # The open batch of the current read.
+        self.batches: deque[Batch] = deque()  # Closed batches that wait for the disk.
+        self.changes = 0  # The number of closed batches that change definitions.
         # An error that waits for the batches, with the code and the id of the failed command.
         self.failure: tuple[ExecutionError, int, int] | None = None
 
     # Keeps 0-10/s044.
     def join(self, requires_accept: bool) -> None:
-        """Complete the current command with the earlier ones of this read."""
+        """Add the current command to the batch of this read."""
         session = self.session
         number = session.command_id
         batch = self.batch
@@ -74,7 +75,7 @@ class Completion:
             self.batches.append(batch)
             self.pending_confirms.join_publishes(self, batch.last, batch.store_turn, is_first)
 
-    def later(self, result: Struct | None = None) -> bool:
+    def complete_when_durable(self, result: Struct | None = None) -> bool:
         """Complete the current command, with its result, once all changes so far are durable.
 
         Return False, the result of a handler whose command is not complete yet.
@@ -85,9 +86,9 @@ class Completion:
         self.pending_confirms.join(self, number)
         return False
 
-    def promise(self, code: int) -> None:
+    def complete_change(self, code: int) -> None:
         """Complete the current command, which changed definitions, once the change is durable."""
-        self.later()
+        self.complete_when_durable()
         if self.batches:
             batch = self.batches[len(self.batches) - 1]
             if batch.first == self.session.command_id:
@@ -100,15 +101,16 @@ class Completion:
         Return True if the command is complete.
         """
         if self.changes:
-            return self.later(result)
+            return self.complete_when_durable(result)
         session = self.session
         session.send_result(session.command_id, result)
         return True
 
-    def fail_later(self, error: ExecutionError) -> bool:
-        """Delay an error until the commands before it are complete; False if they cannot be.
+    def delay_failure(self, error: ExecutionError) -> bool:
+        """Delay an error until the commands before it are complete.
 
-        The session handles no further commands of the peer.
+        The session handles no further commands of the peer. Return False if no command waits, or
+        if the waiting commands cannot complete: the caller then fails at once.
         """
         session = self.session
         connection = session.connection
@@ -133,10 +135,10 @@ class Completion:
             return
         self.failure = None
         error, code, command_id = failure
-        self.fail_for(error, code, command_id)
+        self.fail_command(error, code, command_id)
 
-    def fail_for(self, error: ExecutionError, code: int, command_id: int) -> None:
-        """End the session for an earlier command than the current one."""
+    def fail_command(self, error: ExecutionError, code: int, command_id: int) -> None:
+        """End the session with an error of an earlier command, named by its code and id."""
         session = self.session
         connection = session.connection
         if connection is not None:
@@ -153,7 +155,7 @@ class Completion:
         return None
 
     def released(self, token: int) -> None:
-        """Complete the first batch that waits: its effects are durable, or were consumed."""
+        """Complete the first closed batch: its effects are durable, or its messages consumed."""
         session = self.session
         batch = self.batches.popleft()
         if batch.change:

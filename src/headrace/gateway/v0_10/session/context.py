@@ -45,7 +45,7 @@ class AttachingConnection(Protocol):
     """A connection that has opened its virtual host."""
 
     number: int
-    user: Any  # As headrace.protocol.endpoint has them.
+    user: Any  # The types are as in headrace.protocol.endpoint.
     vhost: Any
     counters: Counters
     store: Store
@@ -63,15 +63,15 @@ class SessionContext(Session):
         """``connection`` is the one that attaches it first."""
         Session.__init__(self, name)
         self.context: SharedState = connection.shared
-        self.number = connection.number  # Of the connection that attached it last.
+        self.number = connection.number  # The number of the connection that attached it last.
         self.user: User = connection.user
         self.vhost: VirtualHost = connection.vhost
         self.counters: Counters = connection.counters
         self.store: Store = connection.store
         self.tally = ChannelTally()
         self.over = False  # All its resources were released.
-        self.transaction: Transaction | None = None  # Of publishes and settlements.
-        self.reply_queue: Queue | None = None  # For replies by direct reply-to.
+        self.transaction: Transaction | None = None  # The open transaction of the session.
+        self.reply_queue: Queue | None = None  # The queue of replies by direct reply-to.
         self.ended_tags: dict[str, None] = {}  # Subscriptions that the broker has ended recently.
         self.on_end: list[Callable[[], None]] = []
 

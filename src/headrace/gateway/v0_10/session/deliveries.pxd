@@ -23,19 +23,19 @@ cdef class Deliveries:
     cdef public dict browsed
     cdef public dict tx_settled
     cdef public dict tx_returns
-    cdef public bint durable
-    cdef public dict touched
+    cdef public bint settled_durable
+    cdef public dict returned_queues
 
-    cdef remember_browsed(self, unsigned int number, Message message, Consumer by)
-    @cython.locals(unsettled=Unsettled, ring=Ring, behind=dict, number=cython.uint, end=Py_ssize_t,
+    cdef remember_browsed(self, unsigned int number, Message message, Consumer consumer)
+    @cython.locals(unsettled=Unsettled, ring=Ring, spilled=dict, number=cython.uint, end=Py_ssize_t,
                    index=Py_ssize_t, message=Message)
     cpdef settle_range(self, unsigned int first, unsigned int last, int outcome)
     @cython.locals(consumer=Consumer, queue=Destination)
-    cdef apply(self, unsigned int number, Message message, int outcome)
+    cdef apply_outcome(self, unsigned int number, Message message, int outcome)
     cpdef settle_in_transaction(
         self, unsigned int number, Message message, Destination queue, int outcome
     )
-    cpdef drain_touched(self)
+    cpdef drain_returned_queues(self)
     cpdef forget_browsed(self, unsigned int first, unsigned int last)
     @cython.locals(message=Message, subscription=Consumer)
     cpdef list acquire(self, list ranges)

@@ -18,8 +18,8 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
 
-ID_BITS = 32  # Of a command id.
-BROWSED_MAX = 65536  # Transfers of one session that can still be acquired; the oldest go first.
+ID_BITS = 32  # The bits of a command id.
+BROWSED_MAX = 65536  # Browsed messages that a session may still acquire; the oldest are dropped.
 SERIAL_MASK = 0xFFFFFFFF  # Named constants: Cython makes objects of such literals.
 SERIAL_SIGN = 0x80000000
 SERIAL_SPAN = 1 << 32
@@ -36,18 +36,18 @@ class Deliveries:
     def __init__(self, session: SessionContext) -> None:
         self.session = session
         self.unsettled = Unsettled(ID_BITS)
-        self.browsed: dict[int, tuple[Message, Consumer]] = {}  # Delivered without acquiring.
-        self.tx_settled: dict[int, Message] = {}  # Accepted in a transaction of the session's own.
-        self.tx_returns: dict[int, int] = {}  # Outcomes of these, if it is rolled back.
-        self.durable = False  # The current command settled a durable message.
-        self.touched: dict[Queue, None] = {}  # Queues that messages returned to.
+        self.browsed: dict[int, tuple[Message, Consumer]] = {}  # Messages delivered not-acquired.
+        self.tx_settled: dict[int, Message] = {}  # Messages accepted in the session's transaction.
+        self.tx_returns: dict[int, int] = {}  # The outcomes of such messages after a rollback.
+        self.settled_durable = False  # The current command settled a durable message.
+        self.returned_queues: dict[Queue, None] = {}  # Queues that messages returned to.
 
-    def remember_browsed(self, number: int, message: Message, by: Consumer) -> None:
+    def remember_browsed(self, number: int, message: Message, consumer: Consumer) -> None:
         """Remember a browsed message: the client may acquire it."""
         browsed = self.browsed
         if len(browsed) >= BROWSED_MAX:
             del browsed[next(iter(browsed))]
-        browsed[number] = (message, by)
+        browsed[number] = (message, consumer)
 
     # --- Settlement ---------------------------------------------------------------------------
 
@@ -55,10 +55,10 @@ class Deliveries:
     def settle_range(self, first: int, last: int, outcome: int) -> None:
         """Settle every unsettled delivery from ``first`` to ``last``; other ids are ignored."""
         unsettled = self.unsettled
-        behind = unsettled.behind
-        if behind:
-            for number in unsettled.numbers_behind(first, last):
-                self.apply(number, behind.pop(number), outcome)
+        spilled = unsettled.spilled
+        if spilled:
+            for number in unsettled.spilled_numbers(first, last):
+                self.apply_outcome(number, spilled.pop(number), outcome)
         ring = unsettled.ring
         if ring is None or not ring.count:
             return
@@ -76,17 +76,17 @@ class Deliveries:
                 unsettled.base = (number + 1) & SERIAL_MASK
                 end -= 1
                 if message is not None:
-                    self.apply(number, message, outcome)
+                    self.apply_outcome(number, message, outcome)
             unsettled.trim()
             return
         while index < end:
             message = ring.get(index)
             if message is not None:
                 ring.clear_at(index)
-                self.apply((unsettled.base + index) & SERIAL_MASK, message, outcome)
+                self.apply_outcome((unsettled.base + index) & SERIAL_MASK, message, outcome)
             index += 1
 
-    def apply(self, number: int, message: Message, outcome: int) -> None:
+    def apply_outcome(self, number: int, message: Message, outcome: int) -> None:
         """Apply an outcome to a delivery that was removed from the ring or the dict."""
         self.unsettled.count -= 1
         consumer: Consumer = message.consumer
@@ -94,9 +94,9 @@ class Deliveries:
         if outcome == ACCEPT:
             self.session.tally.ack += 1
         if message.position:
-            self.durable = True
+            self.settled_durable = True
         if outcome != ACCEPT and outcome != DISCARD:
-            self.touched[queue] = None
+            self.returned_queues[queue] = None
             if outcome == RELEASE:
                 queue.release(message)
             else:
@@ -122,19 +122,19 @@ class Deliveries:
     # Keeps 0-10/s066.
     def take_unsettled(self) -> list[Message]:
         """Remove and return every unsettled message, oldest first."""
-        messages: list[Message] = [*self.tx_settled.values(), *self.unsettled.all()]
+        messages: list[Message] = [*self.tx_settled.values(), *self.unsettled.messages()]
         self.tx_settled = {}
         self.tx_returns = {}
         self.unsettled.clear()
         self.browsed = {}
         return sorted(messages, key=lambda message: message.seq)
 
-    def drain_touched(self) -> None:
+    def drain_returned_queues(self) -> None:
         """Dispatch from the queues that messages returned to."""
-        if self.touched:
-            touched = self.touched
-            self.touched = {}
-            for queue in touched:
+        if self.returned_queues:
+            returned_queues = self.returned_queues
+            self.returned_queues = {}
+            for queue in returned_queues:
                 queue.drain()
 
     def forget_browsed(self, first: int, last: int) -> None:
@@ -151,7 +151,7 @@ class Deliveries:
             for number in [n for n in self.browsed if ((n - first) & SERIAL_MASK) <= size]:
                 message, subscription = self.browsed.pop(number)
                 if subscription.queue.acquire(message, subscription):
-                    self.unsettled.put_behind(number, message)
+                    self.unsettled.add_spilled(number, message)
                     acquired.append((number, number))
         return acquired
 
@@ -171,14 +171,14 @@ class Deliveries:
             if message is None:
                 continue
             queue = message.consumer.queue
-            self.touched[queue] = None
+            self.returned_queues[queue] = None
             if outcome == RELEASE:
                 queue.release(message)
             else:
                 queue.requeue(message)
-        self.drain_touched()
+        self.drain_returned_queues()
         for number, message in self.tx_settled.items():
-            self.unsettled.put_behind(number, message)
+            self.unsettled.add_spilled(number, message)
         self.tx_settled = {}
 
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from headrace.model.counters import Counters
     from headrace.model.vhost.virtual_host import VirtualHost
 
-KEPT_MAX = 1024  # Interrupted messages.
-KEPT_BYTES_MAX = 256 << 20  # Of all their bodies.
-KEPT_MS_MAX = 600_000  # The maximum time that they are kept, whatever the resume-ttl.
+INTERRUPTED_MAX = 1024  # Interrupted messages that a broker keeps.
+INTERRUPTED_BYTES_MAX = 256 << 20  # Bytes of the bodies of all unfinished messages.
+INTERRUPTED_MS_MAX = 600_000  # The upper bound of a resume-ttl.
 
 Key = tuple[str, str, bytes]  # User, virtual host and resume-id.
 
@@ -46,21 +46,23 @@ class PartialMessage:
         self.key = key
         self.parts: list[bytes] = []
         self.size = 0
-        self.until_ms = 0  # When it is forgotten, if its session has ended.
+        self.expires_ms = 0  # The time at which it is dropped, if its session has ended.
 
 
 class Fragments:
     """The unfinished messages of one broker."""
 
     def __init__(self, counters: Counters, body_max: int) -> None:
-        """``body_max`` is in bytes, of one message."""
+        """``body_max`` is the maximum size of the body of one message, in bytes."""
         self.counters = counters
         self.body_max = body_max
         self.size = 0
-        self._open: dict[FragmentSender, PartialMessage] = {}  # By session.
-        self._kept: dict[Key, PartialMessage] = {}  # Interrupted messages.
-        self._resumed: dict[FragmentSender, PartialMessage] = {}  # Resumed, without a new fragment.
-        self._sessions: set[FragmentSender] = set()  # Those whose ``on_end`` has `end_session`.
+        self._open: dict[FragmentSender, PartialMessage] = {}  # Unfinished messages by session.
+        self._interrupted: dict[Key, PartialMessage] = {}  # Messages whose session has ended.
+        #: Resumed messages without a new fragment, by the session that resumed them.
+        self._resumed: dict[FragmentSender, PartialMessage] = {}
+        #: Sessions that call `end_session` at their end.
+        self._sessions: set[FragmentSender] = set()
 
     def first_header(self, session: FragmentSender, fragment: TransferHeader) -> TransferHeader:
         """Return the header of the first fragment of the message that ``fragment`` belongs to.
@@ -99,7 +101,7 @@ class Fragments:
             partial = self._open[session] = self._resumed.pop(session)
         size = len(body) if parts is None else sum(map(len, parts))
         body_max = min(self.body_max, session.connection.body_max)
-        if partial.size + size > body_max or self.size + size > KEPT_BYTES_MAX:
+        if partial.size + size > body_max or self.size + size > INTERRUPTED_BYTES_MAX:
             self._drop(session, partial)
             raise ExecutionError(
                 ExecutionCode.RESOURCE_LIMIT_EXCEEDED, "the fragments of a message are too large"
@@ -119,8 +121,8 @@ class Fragments:
             self._forget(key)
         partial = self._open[session] = PartialMessage(fragment, key)
         if key is not None:
-            ttl_ms = fragment.resume_ttl_ms or KEPT_MS_MAX
-            partial.until_ms = self.counters.now_ms + min(ttl_ms, KEPT_MS_MAX)
+            ttl_ms = fragment.resume_ttl_ms or INTERRUPTED_MS_MAX
+            partial.expires_ms = self.counters.now_ms + min(ttl_ms, INTERRUPTED_MS_MAX)
         self._await_end(session)
         return partial
 
@@ -150,13 +152,13 @@ class Fragments:
             self._count(-partial.size)
             return
         self._forget(partial.key)
-        while len(self._kept) >= KEPT_MAX:
-            self._forget(next(iter(self._kept)))
-        self._kept[partial.key] = partial
-        session.vhost.scheduler.put(self, partial.until_ms, self.expire)
+        while len(self._interrupted) >= INTERRUPTED_MAX:
+            self._forget(next(iter(self._interrupted)))
+        self._interrupted[partial.key] = partial
+        session.vhost.scheduler.put(self, partial.expires_ms, self.expire)
 
     def _forget(self, key: Key) -> None:
-        partial = self._kept.pop(key, None)
+        partial = self._interrupted.pop(key, None)
         if partial is not None:
             self._count(-partial.size)
 
@@ -171,7 +173,7 @@ class Fragments:
         previous = self._resumed.get(session)
         if previous is not None and previous.key == key:
             return previous.size
-        partial = self._kept.pop(key, None)
+        partial = self._interrupted.pop(key, None)
         if partial is None:
             return 0
         if previous is not None:
@@ -182,7 +184,7 @@ class Fragments:
 
     # Keeps 0-10/s070.
     def expire(self, now_ms: int) -> int:
-        """Forget expired interrupted messages; return when the next one expires, 0 for never."""
-        for key in [k for k, partial in self._kept.items() if partial.until_ms <= now_ms]:
+        """Drop the expired interrupted messages; return when the next expires, 0 for never."""
+        for key in [k for k, partial in self._interrupted.items() if partial.expires_ms <= now_ms]:
             self._forget(key)
-        return min((partial.until_ms for partial in self._kept.values()), default=0)
+        return min((partial.expires_ms for partial in self._interrupted.values()), default=0)

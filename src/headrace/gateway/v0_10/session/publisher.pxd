@@ -19,10 +19,10 @@ cdef class TransferDistributor(Distributor):
     cdef ParsedTransfer transfer
 
     cdef bytes message_data(
-        self, Publish p, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
+        self, Publish publish, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end
     )
     cdef bint put(
-        self, Publish p, Consumer consumer, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
+        self, Publish publish, Consumer consumer, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end
     ) except -1
 
 @cython.final
@@ -37,7 +37,7 @@ cdef class Publisher:
 
     @cython.locals(transfer=ParsedTransfer, route=Route, refused=cython.int)
     cdef publish(
-        self, const unsigned char* d, Py_ssize_t args, Py_ssize_t args_end, Py_ssize_t header,
+        self, const unsigned char* buffer, Py_ssize_t args, Py_ssize_t args_end, Py_ssize_t header,
         Py_ssize_t header_end, Py_ssize_t body, Py_ssize_t body_end
     )
     @cython.locals(transfer=ParsedTransfer, route=Route)
@@ -48,17 +48,17 @@ cdef class Publisher:
     @cython.locals(transfer=ParsedTransfer)
     cdef finish(self, int refused)
     @cython.locals(session=SessionContext, transfer=ParsedTransfer)
-    cpdef publish_special(self, Route route, bytes body)
+    cpdef publish_on_slow_path(self, Route route, bytes body)
     @cython.locals(transfer=ParsedTransfer, message=Message, queues=tuple)
     cpdef publish_in_transaction(self, object transaction, Route route, bytes body)
     @cython.locals(distributor=TransferDistributor, data=bytes)
-    cdef Message message_of(self, bytes body)
+    cdef Message make_message(self, bytes body)
     @cython.locals(transfer=ParsedTransfer, distributor=TransferDistributor, data=bytes)
     cpdef int intercept(self, Route route, bytes body) except -1
     cpdef object source(self)
     @cython.locals(transfer=ParsedTransfer)
     cpdef publish_once(self, Route route, tuple number, bytes body)
-    cpdef refuse_number(self)
+    cpdef free_publishing_id(self)
     @cython.locals(transfer=ParsedTransfer)
     cpdef reject_unroutable(self, Route route, int code, str text)
     cpdef refuse(self, str text)

@@ -3,8 +3,8 @@
 
 The arguments of ``publish`` are offsets into the receive buffer. Header and body go either straight
 to a waiting subscription's output or into a Message for each queue of the route.
-``publish_special`` handles a transfer that is a fragment, immediate, numbered, part of a
-transaction, or unroutable.
+``publish_on_slow_path`` handles a transfer that is a fragment, immediate, intercepted, part of a
+transaction, unroutable, or has a publishing id.
 """
 
 from typing import TYPE_CHECKING
@@ -50,16 +50,20 @@ class TransferDistributor(Distributor):
         self.vhost = session.vhost
         self.verbatim = False
 
-    def message_data(self, p: Publish, d: bytes | bytearray, lo: int, hi: int) -> bytes:
-        if p.parts is not None:
+    def message_data(
+        self, publish: Publish, buffer: bytes | bytearray, start: int, end: int
+    ) -> bytes:
+        if publish.parts is not None:
             return self.transfer.prefix
-        return self.transfer.prefix + cut(d, lo, hi)
+        return self.transfer.prefix + cut(buffer, start, end)
 
-    def put(self, p: Publish, consumer: Consumer, d: bytes | bytearray, lo: int, hi: int) -> bool:
-        if consumer.family != C_KIND_TRANSFER or p.flags & C_REDELIVERED:
+    def put(
+        self, publish: Publish, consumer: Consumer, buffer: bytes | bytearray, start: int, end: int
+    ) -> bool:
+        if consumer.family != C_KIND_TRANSFER or publish.flags & C_REDELIVERED:
             return False
         cython.cast(Subscription, consumer).put_transfer(  # All consumers of the family are.
-            self.transfer.delivered_header, d, lo, hi
+            self.transfer.delivered_header, buffer, start, end
         )
         return True
 
@@ -80,7 +84,7 @@ class Publisher:
 
     def publish(
         self,
-        d: bytes | bytearray,
+        buffer: bytes | bytearray,
         args: int,
         args_end: int,
         header: int,
@@ -88,31 +92,31 @@ class Publisher:
         body: int,
         body_end: int,
     ) -> None:
-        """Publish one transfer whose bytes lie in ``d``."""
+        """Publish one transfer; the arguments are offsets into ``buffer``."""
         transfer = self.transfer
         route = transfer.route
         if (
             route is None
             or route.generation != self.counters.generation
-            or self.counters.now_ms >= transfer.until_ms
-            or not same(transfer.args, d, args + 2, args_end)
-            or not same(transfer.header, d, header, header_end)
+            or self.counters.now_ms >= transfer.valid_until_ms
+            or not same(transfer.args, buffer, args + 2, args_end)
+            or not same(transfer.header, buffer, header, header_end)
         ):
-            route = transfer.prepare(cut(d, args, args_end), cut(d, header, header_end))
+            route = transfer.prepare(cut(buffer, args, args_end), cut(buffer, header, header_end))
         self.tally.publish += 1
-        if transfer.explicit:
+        if transfer.requires_accept:
             self.tally.publish_confirm += 1
         transfer.body_size = body_end - body
         if transfer.ttl_ms >= 0:
             transfer.deadline_ms = self.counters.now_ms + transfer.ttl_ms
-        if transfer.special or route.count == 0 or self.session.transaction is not None:
-            self.publish_special(route, cut(d, body, body_end))
+        if transfer.takes_slow_path or route.count == 0 or self.session.transaction is not None:
+            self.publish_on_slow_path(route, cut(buffer, body, body_end))
             return
-        refused = self.distributor.distribute(transfer, route, d, body, body_end)
+        refused = self.distributor.distribute(transfer, route, buffer, body, body_end)
         if (
             refused
             or self.distributor.position
-            or transfer.explicit
+            or transfer.requires_accept
             or self.completion.batch is not None
         ):
             self.finish(refused)
@@ -131,18 +135,18 @@ class Publisher:
     ) -> None:
         """Publish a transfer with a large body."""
         transfer = self.transfer
-        transfer.until_ms = 0
+        transfer.valid_until_ms = 0
         route = transfer.prepare(start[args:args_end], start[header:header_end])
-        transfer.until_ms = 0
+        transfer.valid_until_ms = 0
         transfer.parts = parts
         self.tally.publish += 1
-        if transfer.explicit:
+        if transfer.requires_accept:
             self.tally.publish_confirm += 1
         transfer.body_size = body_size
         if transfer.ttl_ms >= 0:
             transfer.deadline_ms = self.counters.now_ms + transfer.ttl_ms
-        if transfer.special or route.count == 0 or self.session.transaction is not None:
-            self.publish_special(route, b"")
+        if transfer.takes_slow_path or route.count == 0 or self.session.transaction is not None:
+            self.publish_on_slow_path(route, b"")
         else:
             self.finish(self.distributor.distribute(transfer, route, b"", 0, 0))
         transfer.parts = None
@@ -153,8 +157,12 @@ class Publisher:
         transfer = self.transfer
         if refused:
             self.refuse("a queue is full")
-        elif self.distributor.position or transfer.explicit or self.completion.batch is not None:
-            self.completion.join(transfer.explicit)
+        elif (
+            self.distributor.position
+            or transfer.requires_accept
+            or self.completion.batch is not None
+        ):
+            self.completion.join(transfer.requires_accept)
         else:
             self.received.complete(self.session.command_id)
 
@@ -162,31 +170,33 @@ class Publisher:
         """Use a newly attached connection, whose permissions may differ."""
         self.distributor.endpoint = connection
         self.distributor.number = connection.number
-        self.transfer.forget()
+        self.transfer.clear()
 
     def detached(self) -> None:
         """Forget the connection; the session outlives it."""
         self.distributor.endpoint = None  # type: ignore[assignment]  # Nothing is published now.
 
-    # --- Special transfers --------------------------------------------------------------------
+    # --- The slow path ------------------------------------------------------------------------
 
-    def publish_special(self, route: Route, body: bytes) -> None:
-        """Publish a fragment, or an immediate, numbered, transactional or unroutable transfer."""
+    def publish_on_slow_path(self, route: Route, body: bytes) -> None:
+        """Publish a transfer that the hot path of :meth:`publish` does not handle."""
         session = self.session
         transfer = self.transfer
         if transfer.fragment is not None:
-            whole = session.context.fragments.add(session, transfer.fragment, body, transfer.parts)
-            if whole is None:
+            assembled = session.context.fragments.add(
+                session, transfer.fragment, body, transfer.parts
+            )
+            if assembled is None:
                 self.received.complete(session.command_id)
                 return
-            transfer.parts, transfer.body_size = whole
+            transfer.parts, transfer.body_size = assembled
             if transfer.body_size <= C_INLINE_BODY_MAX:
                 body = b"".join(transfer.parts)
                 transfer.parts = None
         self.distributor.position = 0
         interception = route.interception
         if route.count and transfer.immediate and len(ready_queues(route.queues)) < route.count:
-            self.refuse_number()
+            self.free_publishing_id()
             self.reject_unroutable(
                 route, REJECT_IMMEDIATE, "a queue has no subscription with credit"
             )
@@ -197,7 +207,7 @@ class Publisher:
             else:
                 self.counters.count_publish(transfer.body_size)
                 self.distributor.count_routed(route, 0)
-            self.refuse_number()
+            self.free_publishing_id()
             self.reject_unroutable(route, REJECT_UNROUTABLE, "the message is routed to no queue")
             return
         if session.transaction is not None:
@@ -207,9 +217,9 @@ class Publisher:
             if self.intercept(route, body):
                 self.refuse("a queue is full")
             else:
-                self.completion.join(transfer.explicit)
-        elif transfer.publishing is not None:
-            self.publish_once(route, transfer.publishing, body)
+                self.completion.join(transfer.requires_accept)
+        elif transfer.publishing_id is not None:
+            self.publish_once(route, transfer.publishing_id, body)
         else:
             self.finish(self.distributor.distribute(transfer, route, body, 0, len(body)))
 
@@ -217,22 +227,22 @@ class Publisher:
         """Add a transfer to a transaction."""
         transfer = self.transfer
         interception = route.interception
-        message = self.message_of(body)
+        message = self.make_message(body)
         queues = route.queues
         if interception is not None and transaction.owns:
             message, queues = interception.join_branch(message, queues)
         elif interception is not None:
             transaction.intercept(interception, self.source())
-        if transfer.publishing is not None:
-            transaction.number(transfer.publishing)
+        if transfer.publishing_id is not None:
+            transaction.number(transfer.publishing_id)
         self.distributor.count_routed(route, len(queues))
         transaction.publish(message, queues, transfer.persistent and route.durable)
 
-    def message_of(self, body: bytes) -> Message:
-        """Return the transfer as a message that is in no queue."""
+    def make_message(self, body: bytes) -> Message:
+        """Make a message of the transfer, for a transaction to enqueue."""
         distributor = self.distributor
         data = distributor.message_data(self.transfer, body, 0, len(body))
-        return distributor.message_of(self.transfer, data)
+        return distributor.make_message(self.transfer, data)
 
     def intercept(self, route: Route, body: bytes) -> int:
         """Publish a transfer through its interception; return how many queues refused it."""
@@ -241,7 +251,7 @@ class Publisher:
         data = distributor.message_data(transfer, body, 0, len(body))
         source = self.source()
         return distributor.intercept(
-            transfer, route, route.queues, data, transfer.publishing, source, False
+            transfer, route, route.queues, data, transfer.publishing_id, source, False
         )
 
     def source(self) -> Source:
@@ -258,33 +268,33 @@ class Publisher:
         ) and self.distributor.publish_once(transfer, route, number, body, 0, len(body)):
             self.refuse("a queue is full")
             return
-        self.completion.join(transfer.explicit)
+        self.completion.join(transfer.requires_accept)
 
     # --- Rejected transfers -------------------------------------------------------------------
 
-    def refuse_number(self) -> None:
+    def free_publishing_id(self) -> None:
         """Free the publishing id of a transfer that is not published."""
-        if self.transfer.publishing is not None:
-            self.session.vhost.publishing_ids.refuse(self.transfer.publishing)
+        if self.transfer.publishing_id is not None:
+            self.session.vhost.publishing_ids.refuse(self.transfer.publishing_id)
 
     def reject_unroutable(self, route: Route, code: int, text: str) -> None:
         """Reject an unroutable transfer, unless it has no accept or discard-unroutable is set."""
         transfer = self.transfer
-        if transfer.explicit and not transfer.discards:
+        if transfer.requires_accept and not transfer.discards_unroutable:
             self.tally.return_unroutable += 1
             route.tally.return_unroutable += 1
             self.reject(code, text)
             return
         self.tally.drop_unroutable += 1
         route.tally.drop_unroutable += 1
-        if transfer.explicit or self.completion.batch is not None:
-            self.completion.join(transfer.explicit)
+        if transfer.requires_accept or self.completion.batch is not None:
+            self.completion.join(transfer.requires_accept)
         else:
             self.received.complete(self.session.command_id)
 
     def refuse(self, text: str) -> None:
         """Refuse a transfer because of an overflow policy or a full disk."""
-        if not self.transfer.explicit:
+        if not self.transfer.requires_accept:
             raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, text)
         self.reject(REJECT_UNSPECIFIED, text)
 

@@ -35,7 +35,7 @@ _BEFORE_HEADERS = (  # Fields of message-properties, each with the bytes of its 
 )
 
 
-def take_number_0_10(segment: bytes) -> tuple[bytes, PublishingId | None]:
+def take_publishing_id_0_10(segment: bytes) -> tuple[bytes, PublishingId | None]:
     """Return a header segment of 0-10 without its publishing id, and its number; None without one.
 
     Raises:
@@ -45,56 +45,60 @@ def take_number_0_10(segment: bytes) -> tuple[bytes, PublishingId | None]:
     return _take_from_map(segment, struct, start, stop) if start else (segment, None)
 
 
-def _headers_at(d: bytes, at: int, end: int) -> int:
+def _headers_at(buffer: bytes, position: int, end: int) -> int:
     """Return the index of the application headers in message-properties; 0 without any."""
-    if end - at < 2:
+    if end - position < 2:
         raise malformed("a struct is cut off")
-    flags = d[at] | d[at + 1] << 8
+    flags = buffer[position] | buffer[position + 1] << 8
     if not flags & MESSAGE_HAS_APPLICATION_HEADERS:
         return 0
-    at += 2 + (8 if flags & MESSAGE_HAS_CONTENT_LENGTH else 0)
-    at += 16 if flags & MESSAGE_HAS_MESSAGE_ID else 0
+    position += 2 + (8 if flags & MESSAGE_HAS_CONTENT_LENGTH else 0)
+    position += 16 if flags & MESSAGE_HAS_MESSAGE_ID else 0
     for bit, wide in _BEFORE_HEADERS:
         if flags & bit:
-            if end - at < wide:
+            if end - position < wide:
                 raise malformed("message-properties are cut off")
-            at += wide + (get16(d, at) if wide == 2 else d[at])
-    if end - at < 4 or at + 4 + get32(d, at) != end or check_map(d, at, end) != end:
+            position += wide + (get16(buffer, position) if wide == 2 else buffer[position])
+    if (
+        end - position < 4
+        or position + 4 + get32(buffer, position) != end
+        or check_map(buffer, position, end) != end
+    ):
         raise malformed("application-headers are malformed")
-    return at
+    return position
 
 
 def _take_from_map(
-    d: bytes, struct: int, start: int, stop: int
+    buffer: bytes, struct: int, start: int, stop: int
 ) -> tuple[bytes, PublishingId | None]:
-    """As :func:`take_number_0_10`, of the map at ``start`` in the struct at ``struct``."""
-    headers = decode_map(d, start)[0]
+    """As :func:`take_publishing_id_0_10`, of the map at ``start`` in the struct at ``struct``."""
+    headers = decode_map(buffer, start)[0]
     if ID_KEY not in headers:
-        return d, None
+        return buffer, None
     try:
         number = parse_publishing_id(headers.get(NAME_KEY), headers[ID_KEY])
     except PreconditionFailed as error:
         raise ExecutionError(ExecutionCode.PRECONDITION_FAILED, error.text) from None
-    return without_entry(d, struct, start, stop, ID_KEY.encode()), number
+    return without_entry(buffer, struct, start, stop, ID_KEY.encode()), number
 
 
-def without_entry(d: bytes, struct: int, start: int, stop: int, key: bytes) -> bytes:
+def without_entry(buffer: bytes, struct: int, start: int, stop: int, key: bytes) -> bytes:
     """Return a header segment without an entry of the map at ``start``.
 
     The map is the last field of the struct at ``struct``, which ends at ``stop``.
     """
-    kept = []
-    at = start + 8
-    while at < stop:
-        value = at + 1 + d[at] + 1
-        following = value + value_size(d, d[value - 1], value, stop)
-        if d[at + 1 : value - 1] != key:
-            kept.append(d[at:following])
-        at = following
-    entries = b"".join(kept)
-    table = (4 + len(entries)).to_bytes(4, "big") + len(kept).to_bytes(4, "big") + entries
-    fields = d[struct + 4 : start] + table
-    return d[:struct] + len(fields).to_bytes(4, "big") + fields + d[stop:]
+    kept_entries = []
+    position = start + 8
+    while position < stop:
+        value = position + 1 + buffer[position] + 1
+        following = value + value_size(buffer, buffer[value - 1], value, stop)
+        if buffer[position + 1 : value - 1] != key:
+            kept_entries.append(buffer[position:following])
+        position = following
+    entries = b"".join(kept_entries)
+    table = (4 + len(entries)).to_bytes(4, "big") + len(kept_entries).to_bytes(4, "big") + entries
+    fields = buffer[struct + 4 : start] + table
+    return buffer[:struct] + len(fields).to_bytes(4, "big") + fields + buffer[stop:]
 
 
 def find_headers(segment: bytes) -> tuple[int, int, int]:
@@ -103,11 +107,11 @@ def find_headers(segment: bytes) -> tuple[int, int, int]:
     Raises:
         ExecutionError: the segment is malformed.
     """
-    at = 0
-    while at + 6 <= len(segment):
-        stop = at + 4 + get32(segment, at)
-        if get16(segment, at + 4) == _MESSAGE_PROPERTIES and stop <= len(segment):
-            start = _headers_at(segment, at + 6, stop)
-            return (at, start, stop) if start else (0, 0, 0)
-        at = stop
+    position = 0
+    while position + 6 <= len(segment):
+        stop = position + 4 + get32(segment, position)
+        if get16(segment, position + 4) == _MESSAGE_PROPERTIES and stop <= len(segment):
+            start = _headers_at(segment, position + 6, stop)
+            return (position, start, stop) if start else (0, 0, 0)
+        position = stop
     return 0, 0, 0

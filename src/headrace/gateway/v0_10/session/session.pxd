@@ -29,7 +29,7 @@ cdef class Session010(SessionContext):
     cdef public bint selected_dtx
 
     @cython.locals(last=cython.uint)
-    cdef accept(self, const unsigned char* d, Py_ssize_t start, Py_ssize_t end)
+    cdef accept(self, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end)
     @cython.locals(deliveries=Deliveries)
     cpdef settle_ranges(self, list ranges, int outcome)
     @cython.locals(deliveries=Deliveries)
@@ -39,5 +39,5 @@ cdef class Session010(SessionContext):
     cpdef refresh_all(self)
     cpdef continue_flush(self, Subscription subscription)
     @cython.locals(subscription=Subscription, message=Message, queue=Queue)
-    cpdef wind_up(self)
+    cpdef release_resources(self)
     cpdef leave_queue(self, Queue queue)

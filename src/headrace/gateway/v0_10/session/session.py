@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The broker's session of a 0-10 client: settlements, subscriptions, and its end.
 
-It consists of parts that use the session as a :class:`SessionContext`: :class:`Deliveries` holds
+A session is composed of objects that use it as a :class:`SessionContext`. :class:`Deliveries` holds
 unsettled messages, :class:`WindowCredit` returns credit, :class:`Completion` completes commands,
 :class:`ParsedTransfer` holds a parsed transfer, and :class:`Publisher` publishes it.
 """
@@ -40,11 +40,11 @@ ACCEPT = 0  # As in gateway/v0_10/session/deliveries.py.
 REQUEUE = 1
 DISCARD = 2
 SUBSCRIBE = 0x0407  # The code of message.subscribe in execution.exception.
-ENDED_MAX = 256  # Tags of subscriptions that the broker ended, of one session.
+ENDED_MAX = 256  # Destinations that a session remembers of subscriptions that the broker ended.
 
 
 class Session010(SessionContext):
-    """One session."""
+    """The broker's end of one session."""
 
     def __init__(self, name: bytes, connection: "AttachingConnection") -> None:
         """``connection`` is the one that attaches it first."""
@@ -54,7 +54,7 @@ class Session010(SessionContext):
         self.completion = Completion(self, connection.pending_confirms)
         self.publisher = Publisher(self, ParsedTransfer(self), self.completion)
         self.subscriptions: dict[str, Subscription] = {}
-        self.consumers: dict[str, Consumer] | None = None  # Of files and packets, by tag.
+        self.consumers: dict[str, Consumer] | None = None  # Consumers of files and packets, by tag.
         self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
         self.selected_tx = False
         self.selected_dtx = False
@@ -65,9 +65,9 @@ class Session010(SessionContext):
         self.user = connection.user
         self.publisher.attach_to(connection)
 
-    def later(self, result: Struct | None = None) -> bool:
-        """As :meth:`Completion.later`."""
-        return self.completion.later(result)
+    def complete_when_durable(self, result: Struct | None = None) -> bool:
+        """As :meth:`Completion.complete_when_durable`."""
+        return self.completion.complete_when_durable(result)
 
     def send_result_in_order(self, result: Struct) -> bool:
         """As :meth:`Completion.send_result_in_order`."""
@@ -75,15 +75,15 @@ class Session010(SessionContext):
 
     # --- Settling -----------------------------------------------------------------------------
 
-    def accept(self, d: bytes | bytearray, start: int, end: int) -> None:
-        """Accept the transfers of the ranges in ``d[start:end]``, 8 bytes each."""
+    def accept(self, buffer: bytes | bytearray, start: int, end: int) -> None:
+        """Accept the transfers of the ranges in ``buffer[start:end]``, 8 bytes each."""
         while start < end:
-            last = get32(d, start + 4)
+            last = get32(buffer, start + 4)
             if serial_distance(last, self.sent.next_id) <= 0:
                 raise ExecutionError(
                     ExecutionCode.ILLEGAL_ARGUMENT, f"command {last} was not sent yet", 0
                 )
-            self.deliveries.settle_range(get32(d, start), last, ACCEPT)
+            self.deliveries.settle_range(get32(buffer, start), last, ACCEPT)
             start += 8
         self.finish_settling()
 
@@ -101,9 +101,9 @@ class Session010(SessionContext):
     def finish_settling(self) -> None:
         """Dispatch from queues that messages returned to; complete the command, perhaps later."""
         deliveries = self.deliveries
-        deliveries.drain_touched()
-        if deliveries.durable or self.completion.batch is not None:
-            deliveries.durable = False
+        deliveries.drain_returned_queues()
+        if deliveries.settled_durable or self.completion.batch is not None:
+            deliveries.settled_durable = False
             self.completion.join(False)
         else:
             self.received.complete(self.command_id)
@@ -114,13 +114,13 @@ class Session010(SessionContext):
         self.deliveries.forget_browsed(first, last)
         if self.windows.runs:
             self.windows.completed(first, last)
-        self.deliveries.drain_touched()
+        self.deliveries.drain_returned_queues()
 
-    def return_late(self, subscription: Subscription, last: int) -> None:
+    def requeue_overdue(self, subscription: Subscription, last: int) -> None:
         """Requeue overdue deliveries of a subscription."""
         for number in self.deliveries.unsettled.numbers_of(subscription, last):
             self.deliveries.settle_range(number, number, REQUEUE)
-        self.deliveries.drain_touched()
+        self.deliveries.drain_returned_queues()
 
     # --- Subscriptions ------------------------------------------------------------------------
 
@@ -131,13 +131,13 @@ class Session010(SessionContext):
                 consumer.queue.unpark(consumer)
         for subscription in list(self.subscriptions.values()):
             subscription.queue.unpark(subscription)
-            if subscription.flushing >= 0:
+            if subscription.flush_id >= 0:
                 self.continue_flush(subscription)
 
     def continue_flush(self, subscription: Subscription) -> None:
         """Complete a message.flush when all ready messages were sent, or the credit is spent."""
         subscription.queue.drain()
-        if subscription.flushing >= 0 and not subscription.scanning:
+        if subscription.flush_id >= 0 and not subscription.scanning:
             self.end_flush(subscription)
 
     # Keeps 0-10/s100.
@@ -148,8 +148,8 @@ class Session010(SessionContext):
             connection = self.connection
             if connection is None or connection.is_full():
                 return  # Delivery resumes when the client has read the output.
-        number = subscription.flushing
-        subscription.flushing = -1
+        number = subscription.flush_id
+        subscription.flush_id = -1
         subscription.stop()
         self.complete(number)
         if self.connection is not None:
@@ -159,8 +159,8 @@ class Session010(SessionContext):
     def subscription_cancelled(self, subscription: Subscription) -> None:
         """End the session of a subscription whose queue was deleted (0-10/s090)."""
         connection = self.connection
-        if connection is not None and connection.qpid_client and subscription.idle():
-            return  # It gets the error when it gets credit again.
+        if connection is not None and connection.qpid_client and subscription.lacks_credit():
+            return  # The client gets the error when it next grants credit.
         self.subscriptions.pop(subscription.tag, None)
         if self.over or subscription.cancelled_by_client:
             return
@@ -179,9 +179,9 @@ class Session010(SessionContext):
         self.ended_tags[subscription.tag] = None
         if len(self.ended_tags) > ENDED_MAX:
             del self.ended_tags[next(iter(self.ended_tags))]
-        if subscription.flushing >= 0:
-            self.complete(subscription.flushing)
-            subscription.flushing = -1
+        if subscription.flush_id >= 0:
+            self.complete(subscription.flush_id)
+            subscription.flush_id = -1
         self.send_command(MessageCancel(destination=subscription.tag))
 
     def subscription_failed(self, subscription: Subscription, error: Exception) -> None:
@@ -212,31 +212,31 @@ class Session010(SessionContext):
         batch = completion.first_change()
         if batch is not None and not self.over:
             error = ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, NOT_DURABLE)
-            completion.fail_for(error, batch.change, batch.first)
+            completion.fail_command(error, batch.change, batch.first)
 
-    # --- Ends ---------------------------------------------------------------------------------
+    # --- The end of the session ---------------------------------------------------------------
 
     def fail(self, error: ExecutionError) -> None:
         """End the session with an error, after the commands that wait to become durable."""
         if self.completion.failure is not None:
-            return  # It has failed already.
-        if self.state != C_ATTACHED or not self.completion.fail_later(error):
+            return  # The session has failed already.
+        if self.state != C_ATTACHED or not self.completion.delay_failure(error):
             self.fail_now(error)
         else:
-            self.wind_up()
+            self.release_resources()
 
     def end(self) -> None:
         """Release everything: the session has ended, for whatever reason."""
         Session.end(self)
-        self.wind_up()
+        self.release_resources()
 
-    def wind_up(self) -> None:
+    def release_resources(self) -> None:
         """Cancel subscriptions, requeue unsettled messages, roll back the transaction."""
         if self.over:
             return
         self.over = True
         self.completion.batch = None
-        self.publisher.transfer.forget()
+        self.publisher.transfer.clear()
         subscriptions = list(self.subscriptions.values())
         self.subscriptions = {}
         for subscription in subscriptions:
@@ -266,6 +266,6 @@ class Session010(SessionContext):
             if part.single_active and part.ready_count:
                 part.drain()  # Another consumer is active now.
             if part.exclusive_owner is self and not self.over and part is not self.reply_queue:
-                continue  # It is deleted with the session (0-10/s188).
+                continue  # The session's end deletes the queue (0-10/s188).
             if part.auto_delete and not part.deleted and not part.consumer_count():
                 self.vhost.queue_unused(part)

@@ -34,8 +34,8 @@ cdef class WindowCredit:
     cdef Run last_run
 
     @cython.locals(run=Run)
-    cdef charge(self, Subscription by, unsigned int number, long long size)
-    @cython.locals(run=Run, before=cython.uint, reach=cython.uint, inside=cython.longlong)
+    cdef charge(self, Subscription subscription, unsigned int number, long long size)
+    @cython.locals(run=Run, before=cython.uint, last_distance=cython.uint, completed_count=cython.longlong)
     cpdef completed(self, unsigned int first, unsigned int last)
     @cython.locals(run=Run, before=Run, after=Run, start=cython.longlong, end=cython.longlong)
     cpdef complete_out_of_order(self, unsigned int first, unsigned int last)
@@ -48,40 +48,40 @@ cdef class Subscription(Consumer):
     cdef WindowCredit windows
     cdef public int accept_mode
     cdef public bytes method
-    cdef public bytes head
+    cdef public bytes transfer_head
     cdef public bint window
-    cdef public unsigned int window_number
+    cdef public unsigned int window_id
     cdef public long long credit_messages
     cdef public long long credit_bytes
     cdef public bint limited
     cdef public Converter converter
-    cdef public long long flushing
+    cdef public long long flush_id
     cdef public unsigned int number
     cdef public bint cancelled_by_client
 
     @cython.locals(connection=SessionConnection, starving=dict)
     cpdef bint can_take(self) except -1
     cpdef int accepts(self, Message message) except -1
-    @cython.locals(data=bytes, at=Py_ssize_t, size=Py_ssize_t)
+    @cython.locals(data=bytes, position=Py_ssize_t, size=Py_ssize_t)
     cpdef long long size_of(self, Message message) except -1
     cpdef add_credit(self, bint in_bytes, long long value)
     cpdef stop(self)
-    cpdef select(self, bint selective)
+    cpdef set_selective(self, bint selective)
     cpdef restore(self, long long count, long long size, unsigned int window)
     cpdef attach(self)
-    @cython.locals(data=bytes, address_len=Py_ssize_t, at=Py_ssize_t, parts=tuple, header=bytes,
-                   lo=Py_ssize_t, hi=Py_ssize_t, body=bytes, body_lo=Py_ssize_t,
-                   body_hi=Py_ssize_t, number=cython.uint)
+    @cython.locals(data=bytes, address_len=Py_ssize_t, position=Py_ssize_t, parts=tuple, header=bytes,
+                   header_start=Py_ssize_t, header_end=Py_ssize_t, body=bytes, body_start=Py_ssize_t,
+                   body_end=Py_ssize_t, number=cython.uint)
     cpdef deliver(self, Message message)
-    @cython.locals(at=Py_ssize_t, size=Py_ssize_t, header=bytes, body=bytes, body_lo=Py_ssize_t,
+    @cython.locals(position=Py_ssize_t, size=Py_ssize_t, header=bytes, body=bytes, body_start=Py_ssize_t,
                    message=Message)
     cdef int put(
-        self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
+        self, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t address_len, Py_ssize_t end,
         int redelivered,
     ) except -1
     @cython.locals(size=Py_ssize_t, number=cython.uint)
     cdef int put_transfer(
-        self, bytes header, const unsigned char* d, Py_ssize_t body_lo, Py_ssize_t body_hi
+        self, bytes header, const unsigned char* buffer, Py_ssize_t body_start, Py_ssize_t body_end
     ) except -1
     cpdef on_redelivery(self)
     cpdef hold(self, unsigned long long position)

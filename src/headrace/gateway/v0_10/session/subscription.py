@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from headrace.model.tallies import ChannelTally
     from headrace.protocol.v0_10.session.sent import SentCommands
 
-RUNS_MAX = 65536  # Runs of transfers of one session that are not completed.
+RUNS_MAX = 65536  # Runs that a session keeps of transfers that are not completed.
 UNLIMITED = -1
 SERIAL_MASK = 0xFFFFFFFF  # Named constants: Cython makes objects of such literals.
 SERIAL_SIGN = 0x80000000
-INFINITE = 0xFFFFFFFF  # Credit that has no limit.
+INFINITE = 0xFFFFFFFF  # The value of message.flow for unlimited credit.
 CREDIT_MAX = 1 << 62
 
 
@@ -69,8 +69,8 @@ class Run:
         self.first = first  # Command id.
         self.count = 1
         self.subscription = subscription
-        self.size = size  # Of each.
-        self.window = subscription.window_number  # The window that gets the credit back.
+        self.size = size  # The credit that each transfer costs, in bytes.
+        self.window = subscription.window_id  # The id of the window that the credit returns to.
 
 
 class Subscription(Consumer):
@@ -84,7 +84,7 @@ class Subscription(Consumer):
         accept_mode: int,
         acquire_mode: int,
     ) -> None:
-        """``accept_mode`` 1 is without accepts; ``acquire_mode`` 1 browses."""
+        """``accept_mode`` 1 means none (no accepts), ``acquire_mode`` 1 not-acquired (browse)."""
         Consumer.__init__(self, queue, destination, accept_mode != 0 or acquire_mode != 0)
         self.session = session
         self.sent = session.sent
@@ -99,15 +99,15 @@ class Subscription(Consumer):
                 destination=destination, accept_mode=accept_mode, acquire_mode=acquire_mode
             )
         )
-        self.head: bytes = b""
+        self.transfer_head: bytes = b""
         self.window = True  # The mode before any set-flow-mode (0-10/s098).
-        self.window_number: int = 0  # A stop ends a window: its transfers return no credit.
+        self.window_id: int = 0  # message.stop ends a window, whose transfers return no credit.
         self.credit_messages = 0
         self.credit_bytes = 0
-        self.limited = True  # One of the two is limited.
+        self.limited = True  # False: both kinds of credit are unlimited.
         self.converter = Converter()
-        self.flushing = UNLIMITED  # The id of a message.flush that is not complete.
-        self.number = 0  # The id of its message.subscribe.
+        self.flush_id = UNLIMITED  # The command id of an incomplete message.flush; -1 for none.
+        self.number = 0  # The command id of its message.subscribe.
         self.cancelled_by_client = False
         self.attach()
 
@@ -138,19 +138,19 @@ class Subscription(Consumer):
     def size_of(self, message: Message) -> int:
         """Return the credit that a message costs: the bytes of its header and body segments."""
         data = message.data
-        at = message.address_len + 2
+        position = message.address_len + 2
         if message.flags & C_KIND_MASK == C_KIND_TRANSFER:
-            size = get32(data, at)
+            size = get32(data, position)
         else:
-            size = len(data) - at
+            size = len(data) - position
             try:
                 size = len(
                     self.converter.header_for_transfer(
-                        data, message.address_len, at + 7, get32(data, at + 3)
+                        data, message.address_len, position + 7, get32(data, position + 3)
                     )
                 )
             except CannotConvert:
-                return 0  # Its delivery will be refused.
+                return 0  # The delivery of such a message is refused.
         return size + message.body_size
 
     def add_credit(self, in_bytes: bool, value: int) -> None:
@@ -165,10 +165,10 @@ class Subscription(Consumer):
         elif self.credit_messages >= 0:
             self.credit_messages = min(self.credit_messages + value, CREDIT_MAX)
         self.limited = self.credit_messages >= 0 or self.credit_bytes >= 0
-        self.select(self.credit_bytes >= 0)
+        self.set_selective(self.credit_bytes >= 0)
         self.queue.unpark(self)
 
-    def idle(self) -> bool:
+    def lacks_credit(self) -> bool:
         """Return True if no credit is left."""
         return self.credit_messages == 0 or self.credit_bytes == 0
 
@@ -178,16 +178,16 @@ class Subscription(Consumer):
         self.credit_messages = 0
         self.credit_bytes = 0
         self.limited = True
-        self.window_number += 1
+        self.window_id += 1
 
-    def select(self, selective: bool) -> None:
-        """Have the queue call ``accepts`` before each message."""
+    def set_selective(self, selective: bool) -> None:
+        """Set whether the queue calls ``accepts`` before each message; filters require it, too."""
         selective = selective or self.filters
         self.queue.set_selective(self, selective)
 
     def restore(self, count: int, size: int, window: int) -> None:
         """Return the cost of completed transfers to the credit, in window mode."""
-        if not self.window or window != self.window_number:
+        if not self.window or window != self.window_id:
             return
         if self.credit_messages >= 0:
             self.credit_messages += count
@@ -200,52 +200,60 @@ class Subscription(Consumer):
     def attach(self) -> None:
         """Encode the beginning of each transfer for the connection of the session."""
         if self.session.connection is not None:
-            self.head = self.sent.transfer_head(self.method)
+            self.transfer_head = self.sent.transfer_head(self.method)
 
     def deliver(self, message: Message) -> None:
         data = message.data
         address_len = message.address_len
-        at = address_len + 2
+        position = address_len + 2
         parts = message.parts
         if message.flags & C_KIND_MASK == C_KIND_TRANSFER:
             header = data
-            lo = at + 4
-            hi = lo + get32(data, at)
+            header_start = position + 4
+            header_end = header_start + get32(data, position)
             body = data
-            body_lo = hi
-            body_hi = len(data)
+            body_start = header_end
+            body_end = len(data)
         else:
             if self.queue.is_stream:
                 data = with_offset(data, address_len, message.seq, message.deadline_ms)
-            hi = get32(data, at + 3)
-            body_lo = at + 8 + hi
-            body_hi = len(data)
+            header_end = get32(data, position + 3)
+            body_start = position + 8 + header_end
+            body_end = len(data)
             try:
-                header = self.converter.header_for_transfer(data, address_len, at + 7, hi)
+                header = self.converter.header_for_transfer(
+                    data, address_len, position + 7, header_end
+                )
             except CannotConvert as error:
                 self.queue.unconvertible(message, self, error.reason)
                 return
-            lo = 0
-            hi = len(header)
+            header_start = 0
+            header_end = len(header)
             body = data
-            if body_lo < body_hi:
-                if body_lo + 8 + get32(data, body_lo + 3) == body_hi:
-                    body_lo += 7
-                    body_hi -= 1
+            if body_start < body_end:
+                if body_start + 8 + get32(data, body_start + 3) == body_end:
+                    body_start += 7
+                    body_end -= 1
                 else:
-                    body = body_of_frames(data, body_lo, body_hi)
-                    body_lo = 0
-                    body_hi = len(body)
-        if message.flags & C_REDELIVERED and not header[lo + 6] & 4:
+                    body = body_of_frames(data, body_start, body_end)
+                    body_start = 0
+                    body_end = len(body)
+        if message.flags & C_REDELIVERED and not header[header_start + 6] & 4:
             header = (
-                cut(header, lo, lo + 6) + bytes((header[lo + 6] | 4,)) + cut(header, lo + 7, hi)
+                cut(header, header_start, header_start + 6)
+                + bytes((header[header_start + 6] | 4,))
+                + cut(header, header_start + 7, header_end)
             )
-            hi -= lo
-            lo = 0
+            header_end -= header_start
+            header_start = 0
         if parts is not None:
-            number = self.sent.send_transfer_parts(self.head, cut(header, lo, hi), parts)
+            number = self.sent.send_transfer_parts(
+                self.transfer_head, cut(header, header_start, header_end), parts
+            )
         else:
-            number = self.sent.send_transfer(self.head, header, lo, hi, body, body_lo, body_hi)
+            number = self.sent.send_transfer(
+                self.transfer_head, header, header_start, header_end, body, body_start, body_end
+            )
         if not self.no_ack:
             self.tally.deliver += 1
             self.deliveries.unsettled.add(number, message)
@@ -254,36 +262,40 @@ class Subscription(Consumer):
             if self.browses:
                 self.deliveries.remember_browsed(number, message, self)
         if self.limited:
-            self.windows.charge(self, number, hi - lo + message.body_size)
+            self.windows.charge(self, number, header_end - header_start + message.body_size)
 
     def put(
-        self, d: bytes | bytearray, lo: int, address_len: int, end: int, redelivered: int
+        self, buffer: bytes | bytearray, start: int, address_len: int, end: int, redelivered: int
     ) -> int:
-        at = lo + address_len + 2
-        size = get32(d, at + 3)
+        position = start + address_len + 2
+        size = get32(buffer, position + 3)
         try:
-            header = self.converter.transfer_at(d, lo, address_len, at + 7, size)
+            header = self.converter.transfer_at(buffer, start, address_len, position + 7, size)
         except CannotConvert as error:
-            message = new_message(cut(d, lo, end), address_len, 0)
+            message = new_message(cut(buffer, start, end), address_len, 0)
             self.queue.unconvertible(message, self, error.reason)
             return 0
-        body_lo = at + 8 + size
-        if body_lo >= end:
-            self.put_transfer(header, d, end, end)
-        elif body_lo + 8 + get32(d, body_lo + 3) == end:
-            self.put_transfer(header, d, body_lo + 7, end - 1)
+        body_start = position + 8 + size
+        if body_start >= end:
+            self.put_transfer(header, buffer, end, end)
+        elif body_start + 8 + get32(buffer, body_start + 3) == end:
+            self.put_transfer(header, buffer, body_start + 7, end - 1)
         else:
-            body = body_of_frames(cut(d, body_lo, end), 0, end - body_lo)
+            body = body_of_frames(cut(buffer, body_start, end), 0, end - body_start)
             self.put_transfer(header, body, 0, len(body))
         return 0
 
-    def put_transfer(self, header: bytes, d: bytes | bytearray, body_lo: int, body_hi: int) -> int:
+    def put_transfer(
+        self, header: bytes, buffer: bytes | bytearray, body_start: int, body_end: int
+    ) -> int:
         """Send a message straight from a buffer; ``header`` is a complete header segment."""
         size = len(header)
         self.tally.deliver_no_ack += 1
-        number = self.sent.send_transfer(self.head, header, 0, size, d, body_lo, body_hi)
+        number = self.sent.send_transfer(
+            self.transfer_head, header, 0, size, buffer, body_start, body_end
+        )
         if self.limited:
-            self.windows.charge(self, number, size + body_hi - body_lo)
+            self.windows.charge(self, number, size + body_end - body_start)
         return 0
 
     def on_redelivery(self) -> None:
@@ -298,7 +310,7 @@ class Subscription(Consumer):
         self.session.subscription_cancelled(self)
 
     def on_scan_end(self) -> None:
-        if self.flushing >= 0:
+        if self.flush_id >= 0:
             self.session.end_flush(self)
 
     def ended(self) -> None:
@@ -315,13 +327,13 @@ class WindowCredit:
         self.runs: deque[Run] | None = None  # None until the first transfer with limits.
         self.last_run: Run | None = None
 
-    def charge(self, by: Subscription, number: int, size: int) -> None:
+    def charge(self, subscription: Subscription, number: int, size: int) -> None:
         """Subtract the cost of a sent transfer from the credit of its subscription."""
-        if by.credit_messages > 0:
-            by.credit_messages -= 1
-        if by.credit_bytes > 0:
-            by.credit_bytes = max(0, by.credit_bytes - size)
-        if not by.window:
+        if subscription.credit_messages > 0:
+            subscription.credit_messages -= 1
+        if subscription.credit_bytes > 0:
+            subscription.credit_bytes = max(0, subscription.credit_bytes - size)
+        if not subscription.window:
             return
         runs = self.runs
         if runs is None:
@@ -330,16 +342,16 @@ class WindowCredit:
             run = self.last_run
             assert run is not None
             if (
-                run.subscription is by
+                run.subscription is subscription
                 and run.size == size
-                and run.window == by.window_number
+                and run.window == subscription.window_id
                 and run.first + run.count == number
             ):
                 run.count += 1
                 return
             if len(runs) >= RUNS_MAX:
-                runs.popleft()  # Its transfers return no credit.
-        self.last_run = Run(number, by, size)
+                runs.popleft()  # The transfers of the dropped run return no credit.
+        self.last_run = Run(number, subscription, size)
         runs.append(self.last_run)
 
     def completed(self, first: int, last: int) -> None:
@@ -348,47 +360,47 @@ class WindowCredit:
         while runs:
             run: Run = runs[0]
             before = (run.first - first) & SERIAL_MASK
-            if before & SERIAL_SIGN:  # An earlier transfer is not completed.
+            if before & SERIAL_SIGN:  # An earlier transfer of the run is not completed.
                 self.complete_out_of_order(first, last)
                 return
-            reach = (last - run.first) & SERIAL_MASK
-            if reach & SERIAL_SIGN:
-                return  # It begins after the completed commands.
-            inside = reach + 1
-            if inside >= run.count:
+            last_distance = (last - run.first) & SERIAL_MASK
+            if last_distance & SERIAL_SIGN:
+                return  # The run begins after the completed commands.
+            completed_count = last_distance + 1
+            if completed_count >= run.count:
                 runs.popleft()
                 run.subscription.restore(run.count, run.size, run.window)
                 continue
-            run.first = (run.first + inside) & SERIAL_MASK
-            run.count -= inside
-            run.subscription.restore(inside, run.size, run.window)
+            run.first = (run.first + completed_count) & SERIAL_MASK
+            run.count -= completed_count
+            run.subscription.restore(completed_count, run.size, run.window)
             return
 
     def complete_out_of_order(self, first: int, last: int) -> None:
-        """As :meth:`completed`, for commands out of order: checks every run."""
+        """Return window credit as :meth:`completed`, checking every run."""
         assert self.runs is not None
-        kept: deque[Run] = deque()
+        open_runs: deque[Run] = deque()
         restored: list[tuple[Subscription, int, int, int]] = []
         for run in self.runs:
             # The completed part of the run.
             start = max(0, serial_distance(run.first, first))
             end = min(run.count, serial_distance(run.first, last) + 1)
             if start >= end:
-                kept.append(run)
+                open_runs.append(run)
                 continue
             restored.append((run.subscription, end - start, run.size, run.window))
             if start:
                 before = Run(run.first, run.subscription, run.size)
                 before.window = run.window
                 before.count = start
-                kept.append(before)
+                open_runs.append(before)
             if end < run.count:
                 after = Run((run.first + end) & SERIAL_MASK, run.subscription, run.size)
                 after.window = run.window
                 after.count = run.count - end
-                kept.append(after)
-        self.runs = kept
-        for run in kept:
+                open_runs.append(after)
+        self.runs = open_runs
+        for run in open_runs:
             self.last_run = run
         for subscription, count, size, window in restored:
             subscription.restore(count, size, window)

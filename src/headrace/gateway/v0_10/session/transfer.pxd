@@ -21,26 +21,26 @@ cdef class ParsedTransfer(Publish):
     cdef Counters counters
     cdef bytes args
     cdef bytes header
-    cdef public long long until_ms
+    cdef public long long valid_until_ms
     cdef public Route route
     cdef public dict routes
     cdef unsigned long long generation
     cdef public object fragment
-    cdef public bint explicit
-    cdef public bint special
-    cdef public tuple publishing
+    cdef public bint requires_accept
+    cdef public bint takes_slow_path
+    cdef public tuple publishing_id
     cdef bytes delivered_header
     cdef bytes prefix
     cdef long long ttl_ms
     cdef unsigned long long timestamp_s
-    cdef bint discards
+    cdef bint discards_unroutable
     cdef bint immediate
 
-    @cython.locals(session=SessionContext, read=TransferHeader, address=bytes, exchange=bytes, key=bytes,
+    @cython.locals(session=SessionContext, parsed=TransferHeader, address=bytes, exchange=bytes, key=bytes,
                    now_ms=cython.longlong)
     cdef Route prepare(self, bytes args, bytes header)
     @cython.locals(session=SessionContext, route=Route, generation=cython.ulonglong)
-    cpdef Route find_route(self, bytes address, bytes exchange, bytes key, bytes rest)
+    cpdef Route find_route(self, bytes address, bytes exchange, bytes key, bytes other_structs)
     @cython.locals(session=SessionContext)
     cdef Route delay(self, Route route, bytes address, long long due_ms)
-    cpdef forget(self)
+    cpdef clear(self)

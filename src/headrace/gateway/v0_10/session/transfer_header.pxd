@@ -26,5 +26,5 @@ cdef class TransferHeader:
     cdef public bint has_headers
     cdef public bint first
     cdef public bint last
-    cdef public tuple publishing
-    cdef public bytes rest
+    cdef public tuple publishing_id
+    cdef public bytes other_structs

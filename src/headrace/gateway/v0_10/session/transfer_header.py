@@ -55,7 +55,7 @@ class TransferHeader:
     """The fields of one header segment that the broker uses."""
 
     def __init__(self) -> None:
-        self.flags = 0  # Of the delivery properties.
+        self.flags = 0  # The packing flags of the delivery properties.
         self.priority = 0
         self.delivery_mode = 0
         self.ttl_ms = 0
@@ -65,131 +65,131 @@ class TransferHeader:
         self.resume_id = b""
         self.resume_ttl_ms = 0
         self.user_id: bytes | None = None
-        self.has_headers = False  # It has application headers.
-        self.first = True  # It is the first fragment of its message.
-        self.last = True  # It is the last fragment of its message.
-        self.publishing: tuple[bytes, int] | None = None  # The publisher's name and the id.
-        self.rest = b""  # The structs but for delivery and fragment properties.
+        self.has_headers = False  # True: the segment has application headers.
+        self.first = True  # True: the transfer is the first fragment of its message.
+        self.last = True  # True: the transfer is the last fragment of its message.
+        self.publishing_id: tuple[bytes, int] | None = None  # The publisher's name, and the id.
+        self.other_structs = b""  # All structs except delivery and fragment properties, encoded.
 
-    def read(self, d: bytes) -> None:
+    def read(self, segment: bytes) -> None:
         """Read the payload of a header segment.
 
         Raises:
             ExecutionError: the segment is malformed.
         """
-        at = 0
-        end = len(d)
-        seen = 0
-        rest: list[bytes] = []
-        while at < end:
-            if end - at < 6:
+        position = 0
+        end = len(segment)
+        struct_bits = 0
+        other_structs: list[bytes] = []
+        while position < end:
+            if end - position < 6:
                 raise malformed("a struct is cut off")
-            size = get32(d, at)
-            stop = at + 4 + size
+            size = get32(segment, position)
+            stop = position + 4 + size
             if size < 2 or stop > end:
                 raise malformed("a struct is cut off")
-            code = get16(d, at + 4)
+            code = get16(segment, position + 4)
             if code == 0x0401 or code == 0x0402 or code == 0x0403:
                 bit = 1 << (code & 3)
-                if seen & bit:
+                if struct_bits & bit:
                     raise malformed("a struct comes twice")
-                seen |= bit
+                struct_bits |= bit
                 if size < 4:
                     raise malformed("a struct is cut off")
             if code == 0x0401:
-                self.read_delivery(d, at + 6, stop)
+                self.read_delivery(segment, position + 6, stop)
             elif code == 0x0402:
-                flags = d[at + 6]
-                if flags & 0xF8 or d[at + 7] or size != (12 if flags & 4 else 4):
+                flags = segment[position + 6]
+                if flags & 0xF8 or segment[position + 7] or size != (12 if flags & 4 else 4):
                     raise malformed("fragment-properties")
                 self.first = flags & 1 != 0
                 self.last = flags & 2 != 0
             else:
                 if code == 0x0403:
-                    self.read_message(d, at + 6, stop)
-                rest.append(d[at:stop])
-            at = stop
-        self.rest = b"".join(rest)
+                    self.read_message(segment, position + 6, stop)
+                other_structs.append(segment[position:stop])
+            position = stop
+        self.other_structs = b"".join(other_structs)
 
-    def read_delivery(self, d: bytes, at: int, end: int) -> None:
+    def read_delivery(self, segment: bytes, position: int, end: int) -> None:
         """Read the packing flags and fields of delivery-properties."""
-        flags = d[at] | d[at + 1] << 8
-        at += 2
+        flags = segment[position] | segment[position + 1] << 8
+        position += 2
         if flags & 0xF000:
             raise malformed("flags of fields that do not exist")
         self.flags = flags
-        fixed = (1 if flags & DELIVERY_HAS_PRIORITY else 0) + (
+        fixed_size = (1 if flags & DELIVERY_HAS_PRIORITY else 0) + (
             1 if flags & DELIVERY_HAS_DELIVERY_MODE else 0
         )
-        fixed += 8 * (
+        fixed_size += 8 * (
             (1 if flags & DELIVERY_HAS_TTL else 0) + (1 if flags & DELIVERY_HAS_TIMESTAMP else 0)
         ) + (8 if flags & DELIVERY_HAS_EXPIRATION else 0)
-        if end - at < fixed:
+        if end - position < fixed_size:
             raise malformed("delivery-properties are cut off")
         if flags & DELIVERY_HAS_PRIORITY:
-            self.priority = d[at]
-            at += 1
+            self.priority = segment[position]
+            position += 1
         if flags & DELIVERY_HAS_DELIVERY_MODE:
-            self.delivery_mode = d[at]
-            at += 1
+            self.delivery_mode = segment[position]
+            position += 1
         if flags & DELIVERY_HAS_TTL:
-            self.ttl_ms = min(get64(d, at), TTL_MS_MAX)
-            at += 8
+            self.ttl_ms = min(get64(segment, position), TTL_MS_MAX)
+            position += 8
         if flags & DELIVERY_HAS_TIMESTAMP:
-            self.timestamp_s = get64(d, at)
-            at += 8
+            self.timestamp_s = get64(segment, position)
+            position += 8
         if flags & DELIVERY_HAS_EXPIRATION:
-            self.expiration = get64(d, at)
-            at += 8
+            self.expiration = get64(segment, position)
+            position += 8
         if flags & DELIVERY_HAS_EXCHANGE:
-            at = skip8(d, at, end)
+            position = skip8(segment, position, end)
         if flags & DELIVERY_HAS_ROUTING_KEY:
-            start = at + 1
-            at = skip8(d, at, end)
-            self.routing_key = d[start:at]
+            start = position + 1
+            position = skip8(segment, position, end)
+            self.routing_key = segment[start:position]
         if flags & DELIVERY_HAS_RESUME_ID:
-            start = at + 2
-            at = skip16(d, at, end)
-            self.resume_id = d[start:at]
+            start = position + 2
+            position = skip16(segment, position, end)
+            self.resume_id = segment[start:position]
         if flags & DELIVERY_HAS_RESUME_TTL:
-            if end - at < 8:
+            if end - position < 8:
                 raise malformed("delivery-properties are cut off")
-            self.resume_ttl_ms = get64(d, at)
-            at += 8
-        if at != end:
+            self.resume_ttl_ms = get64(segment, position)
+            position += 8
+        if position != end:
             raise malformed("delivery-properties are longer than their fields")
 
     # Keeps 0-10/s075.
-    def read_message(self, d: bytes, at: int, end: int) -> None:
+    def read_message(self, segment: bytes, position: int, end: int) -> None:
         """Read the used fields of message-properties, and check that all are complete."""
-        flags = d[at] | d[at + 1] << 8
-        at += 2
+        flags = segment[position] | segment[position + 1] << 8
+        position += 2
         if flags & 0xFE00:
             raise malformed("flags of fields that do not exist")
         if flags & MESSAGE_HAS_CONTENT_LENGTH:
-            at += 8
+            position += 8
         if flags & MESSAGE_HAS_MESSAGE_ID:
-            at += 16
+            position += 16
         if flags & MESSAGE_HAS_CORRELATION_ID:
-            at = skip16(d, at, end)
+            position = skip16(segment, position, end)
         if flags & MESSAGE_HAS_REPLY_TO:
-            at = skip16(d, at, end)
+            position = skip16(segment, position, end)
         if flags & MESSAGE_HAS_CONTENT_TYPE:
-            at = skip8(d, at, end)
+            position = skip8(segment, position, end)
         if flags & MESSAGE_HAS_CONTENT_ENCODING:
-            at = skip8(d, at, end)
+            position = skip8(segment, position, end)
         if flags & MESSAGE_HAS_USER_ID:
-            start = at + 2
-            at = skip16(d, at, end)
-            self.user_id = d[start:at]
+            start = position + 2
+            position = skip16(segment, position, end)
+            self.user_id = segment[start:position]
         if flags & MESSAGE_HAS_APP_ID:
-            at = skip16(d, at, end)
+            position = skip16(segment, position, end)
         if flags & MESSAGE_HAS_APPLICATION_HEADERS:
-            if end - at < 4 or get32(d, at) > end - at - 4:
+            if end - position < 4 or get32(segment, position) > end - position - 4:
                 raise malformed("application-headers are cut off")
-            at += 4 + get32(d, at)
+            position += 4 + get32(segment, position)
             self.has_headers = True
-        if at != end:
+        if position != end:
             raise malformed("message-properties are malformed")
 
     # Keeps 0-10/s068.
@@ -218,7 +218,7 @@ class TransferHeader:
         if flags & DELIVERY_HAS_ROUTING_KEY:
             fields += bytes((len(self.routing_key),)) + self.routing_key
         head = (4 + len(fields)).to_bytes(4, "big") + b"\x04\x01"
-        return head + bytes((flags & 0xFF, flags >> 8)) + fields + self.rest
+        return head + bytes((flags & 0xFF, flags >> 8)) + fields + self.other_structs
 
     def deadline_ms(self, now_ms: int) -> int:
         """Return the deadline in milliseconds since 1970; 0 is never."""
@@ -234,10 +234,10 @@ class TransferHeaders:
     """The application headers of encoded structs, decoded when an exchange needs them."""
 
     def __init__(
-        self, rest: bytes, timestamp_s: int = 0, data: bytes = b"", address_len: int = 0
+        self, other_structs: bytes, timestamp_s: int = 0, data: bytes = b"", address_len: int = 0
     ) -> None:
         """``data`` is that of the message, up to its body."""
-        self._rest = rest
+        self._rest = other_structs
         self._data = data
         self._address_len = address_len
         self._timestamp_s = timestamp_s  # 0 if it is missing.
@@ -276,18 +276,18 @@ class TransferHeaders:
         return self._decoded
 
 
-def skip8(d: bytes, at: int, end: int) -> int:
-    """Return the index after the str8 at ``at``."""
-    if at >= end or d[at] > end - at - 1:
+def skip8(segment: bytes, position: int, end: int) -> int:
+    """Return the index after the str8 at ``position``."""
+    if position >= end or segment[position] > end - position - 1:
         raise malformed("a text is cut off")
-    return at + 1 + d[at]
+    return position + 1 + segment[position]
 
 
-def skip16(d: bytes, at: int, end: int) -> int:
-    """Return the index after the vbin16 at ``at``."""
-    if end - at < 2 or get16(d, at) > end - at - 2:
+def skip16(segment: bytes, position: int, end: int) -> int:
+    """Return the index after the vbin16 at ``position``."""
+    if end - position < 2 or get16(segment, position) > end - position - 2:
         raise malformed("bytes are cut off")
-    return at + 2 + get16(d, at)
+    return position + 2 + get16(segment, position)
 
 
 def malformed(reason: str) -> ExecutionError:

@@ -18,7 +18,7 @@ cdef enum:
     C_ANSWER_NACK = 0x4000000000000000  # A shift would be one of C int.
 
 cdef class Channel(Deliveries):
-    cdef public dict late
+    cdef public dict overdue
     cdef public long long consumer_prefetch
     cdef public dict get_consumers
     cdef public Converter converter
@@ -28,9 +28,9 @@ cdef class Channel(Deliveries):
     cdef public bint unflushed
     cdef public bint tx
     cdef public bint dtx
-    cdef public unsigned long long seq
-    cdef public unsigned long long confirmed
-    cdef public unsigned long long queued
+    cdef public unsigned long long publish_seq
+    cdef public unsigned long long confirmed_seq
+    cdef public unsigned long long queued_seq
     cdef public unsigned long long store_turn
     cdef public list tx_publishes
     cdef public dict tx_settles
@@ -48,15 +48,15 @@ cdef class Channel(Deliveries):
     @cython.locals(unsettled=Unsettled, message=Message, consumer=Consumer, last=Consumer)
     cpdef settle_range(self, unsigned long long tag, int outcome)
     @cython.locals(queue=Destination, inner=cython.bint)
-    cdef int apply(self, Message message, Consumer consumer, int outcome) except -1
+    cdef int apply_outcome(self, Message message, Consumer consumer, int outcome) except -1
     cdef int release_credit(self, BasicConsumer consumer) except -1
-    cpdef refresh(self, Consumer consumer)
+    cpdef unpark_consumers(self, Consumer consumer)
     cdef settle_in_transaction(self, unsigned long long tag, bint multiple, int outcome)
     @cython.locals(message=Message, queue=Destination, tag=cython.ulonglong)
-    cpdef return_late(self, Consumer consumer, unsigned long long last)
-    cdef settle_late(self, unsigned long long tag)
+    cpdef requeue_overdue(self, Consumer consumer, unsigned long long last)
+    cdef settle_overdue(self, unsigned long long tag)
     @cython.locals(consumer=BasicConsumer)
-    cdef BasicConsumer forget_late(self, unsigned long long tag)
+    cdef BasicConsumer release_overdue(self, unsigned long long tag)
     @cython.locals(message=Message, consumer=Consumer, entries=list)
     cpdef list take_unsettled(self)
     @cython.locals(queue=Destination, message=Message, consumer=Consumer)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The broker's channel of a 0-8, 0-9 or 0-9-1 client: settlements and confirms.
 
-Three classes, each of which uses only those below it: :class:`ContentOut` writes contents;
-:class:`Deliveries` has the tags and the unsettled messages, and is the port of a
-:class:`BasicConsumer` to its channel; :class:`Channel` adds the rest.
+A channel is built of three classes. :class:`ContentWriter` writes contents. :class:`Deliveries`
+derives from it and holds the delivery tags and unsettled messages; a :class:`BasicConsumer` uses
+its channel as this class. :class:`Channel` adds settlements, confirms and transactions.
 """
 
 from typing import TYPE_CHECKING
@@ -37,29 +37,29 @@ class Channel(Deliveries):
     def __init__(self, number: int, connection: Peer) -> None:
         Deliveries.__init__(self, number, connection)
         #: Requeued overdue deliveries, by tag: consumer and body size in bytes.
-        self.late: dict[int, tuple[BasicConsumer, int]] | None = None
-        self.consumer_prefetch = 0  # Messages; of consumers that start later.
+        self.overdue: dict[int, tuple[BasicConsumer, int]] | None = None
+        self.consumer_prefetch = 0  # The prefetch of consumers that start later; 0 is no limit.
         self.get_consumers: dict[tuple[str, bool], GetConsumer] | None = None
-        self.converter: Converter | None = None  # For basic.get of messages from 0-10.
+        self.converter: Converter | None = None  # Converts messages from 0-10 for basic.get.
         self.last_queue = ""
-        self.reply_queue: Queue | None = None  # For replies by direct reply-to.
+        self.reply_queue: Queue | None = None  # The queue of replies by direct reply-to.
         self.confirms = False
-        self.seq = 0  # The latest publish in confirm mode.
-        self.confirmed = 0  # The latest publish that was confirmed to the client.
-        self.queued = 0  # Put into the queue of pending confirms.
-        self.unflushed = False  # Publishes of this read are not in the queue yet.
-        self.store_turn = 0  # The store's turn in which the first of them came.
+        self.publish_seq = 0  # The number of the latest publish in confirm mode.
+        self.confirmed_seq = 0  # The number of the latest publish that was confirmed to the client.
+        self.queued_seq = 0  # The number of the latest publish in the queue of pending confirms.
+        self.unflushed = False  # True: publishes of this read are not in that queue yet.
+        self.store_turn = 0  # The store's turn in which the first of these publishes was received.
         self.tx = False
         self.tx_publishes: list[Publish] | None = None
         self.tx_settles: dict[int, int] | None = None
         self.tx_bytes = 0
-        self.dtx = False  # With ``tx``: transactions that a coordinator decides.
-        self.transaction: Transaction | None = None  # Of its transaction branch.
-        self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
-        self.deferred_confirms: list[int] | None = None  # They wait while a body is sent.
+        self.dtx = False  # True, and ``tx`` too: a coordinator decides the channel's transactions.
+        self.transaction: Transaction | None = None  # The transaction of the channel's branch.
+        self.plug_ins: dict[type, object] | None = None  # The states of plug-ins, by class.
+        self.deferred_confirms: list[int] | None = None  # Confirms that wait while a body is sent.
 
     def update_tally(self) -> ChannelTally:
-        self.tally.publish_confirm = self.seq
+        self.tally.publish_confirm = self.publish_seq
         return Deliveries.update_tally(self)
 
     # --- Settlement ---------------------------------------------------------------------------
@@ -85,10 +85,10 @@ class Channel(Deliveries):
                 return
             tag = self.tag
         elif self.tx or self.unsettled.find(tag) is None:
-            if self.late is None or tag not in self.late:
+            if self.overdue is None or tag not in self.overdue:
                 self.check_tag(tag)
             elif not multiple:
-                self.settle_late(tag)
+                self.settle_overdue(tag)
                 return
         if self.tx:
             self.settle_in_transaction(tag, multiple, outcome)
@@ -98,24 +98,24 @@ class Channel(Deliveries):
             self.settle_one(tag, outcome)
 
     def settle_one(self, tag: int, outcome: int) -> None:
-        """Settle the delivery with this tag, which is known."""
+        """Settle the unsettled delivery with this tag."""
         message = self.unsettled.take(tag)
-        assert message is not None, "the tag is known"
+        assert message is not None, "the tag is unsettled"
         consumer = message.consumer
-        self.apply(message, consumer, outcome)
-        self.refresh(consumer)
+        self.apply_outcome(message, consumer, outcome)
+        self.unpark_consumers(consumer)
 
     def settle_range(self, tag: int, outcome: int) -> None:
         """Settle every unsettled delivery up to this tag."""
         unsettled = self.unsettled
         last: Consumer | None = None
-        if self.late:
-            for old in sorted(self.late):
-                if old <= tag:
-                    self.settle_late(old)
-        if unsettled.behind:
-            for old in unsettled.numbers_behind(0, tag):
-                self.settle_one(old, outcome)
+        if self.overdue:
+            for overdue_tag in sorted(self.overdue):
+                if overdue_tag <= tag:
+                    self.settle_overdue(overdue_tag)
+        if unsettled.spilled:
+            for spilled_tag in unsettled.spilled_numbers(0, tag):
+                self.settle_one(spilled_tag, outcome)
         while True:
             message = unsettled.take_first(tag)
             if message is None:
@@ -123,18 +123,18 @@ class Channel(Deliveries):
             consumer = cython.cast(Consumer, message.consumer)  # Every unsettled message has one.
             if consumer is not last:
                 if last is not None:
-                    self.refresh(last)
+                    self.unpark_consumers(last)
                 last = consumer
-            self.apply(message, consumer, outcome)
+            self.apply_outcome(message, consumer, outcome)
         if last is not None:
-            self.refresh(last)
+            self.unpark_consumers(last)
 
-    def apply(self, message: Message, consumer: Consumer, outcome: int) -> None:
+    def apply_outcome(self, message: Message, consumer: Consumer, outcome: int) -> None:
         """Apply an outcome to one message."""
         self.unacked -= 1
         self.unacked_bytes -= message.body_size
         self.connection.unacked -= 1
-        inner = False  # The consumer is one queue's of a consumer of several queues.
+        inner = False  # True: the consumer is the one of a single queue of a multi-queue consumer.
         if isinstance(consumer, BasicConsumer):
             self.release_credit(consumer)
         elif not isinstance(consumer, GetConsumer):
@@ -158,8 +158,8 @@ class Channel(Deliveries):
         """Subtract one unacked message from the consumer's count."""
         consumer.unacked -= 1
 
-    def refresh(self, consumer: Consumer) -> None:
-        """Unpark the consumers that lacked credit."""
+    def unpark_consumers(self, consumer: Consumer) -> None:
+        """Unpark the consumers that lacked credit, as a delivery to ``consumer`` is settled."""
         if self.connection.prefetch:
             channels = [cython.cast(Channel, c) for c in self.connection.channels.values()]
             unpark_in_turn(channels, consumer)
@@ -190,29 +190,29 @@ class Channel(Deliveries):
 
     # --- Requeued deliveries ------------------------------------------------------------------
 
-    def return_late(self, consumer: Consumer, last: int) -> None:
+    def requeue_overdue(self, consumer: Consumer, last: int) -> None:
         """Requeue a consumer's overdue deliveries up to the tag ``last``."""
         queue = consumer.queue
         for tag in self.unsettled.numbers_of(consumer, last):
             message = self.unsettled.take(tag)
             assert message is not None, "the tag is the consumer's"
-            if self.late is None:
-                self.late = {}
-            self.late[tag] = (head_of(consumer), message.body_size)
+            if self.overdue is None:
+                self.overdue = {}
+            self.overdue[tag] = (head_of(consumer), message.body_size)
             if self.tx_settles is not None:
                 self.tx_settles.pop(tag, None)
             queue.requeue(message)
         queue.drain()
 
-    def settle_late(self, tag: int) -> None:
+    def settle_overdue(self, tag: int) -> None:
         """Settle a delivery that was requeued as overdue: only its credit is released."""
-        self.refresh(self.forget_late(tag))
+        self.unpark_consumers(self.release_overdue(tag))
 
-    def forget_late(self, tag: int) -> BasicConsumer:
+    def release_overdue(self, tag: int) -> BasicConsumer:
         """Release the credit of a requeued overdue delivery; return its consumer."""
         consumer: BasicConsumer
-        assert self.late is not None
-        consumer, body_size = self.late.pop(tag)
+        assert self.overdue is not None
+        consumer, body_size = self.overdue.pop(tag)
         self.unacked -= 1
         self.unacked_bytes -= body_size
         self.connection.unacked -= 1
@@ -230,7 +230,7 @@ class Channel(Deliveries):
         self.unsettled.clear()
         for tag, message in entries:
             if tag in settled:
-                self.unsettled.put_behind(tag, message)
+                self.unsettled.add_spilled(tag, message)
             else:
                 messages.append(message)
         for message in messages:
@@ -262,7 +262,7 @@ class Channel(Deliveries):
 
     def record_publish(self) -> None:
         """Record a publish in confirm mode."""
-        self.seq += 1
+        self.publish_seq += 1
         if not self.unflushed:
             self.unflushed = True
             self.store_turn = self.connection.pending_confirms.store.turn
@@ -270,32 +270,32 @@ class Channel(Deliveries):
 
     def nack_publish(self) -> None:
         """Nack a publish that an overflow policy or a full store rejected."""
-        self.seq += 1
+        self.publish_seq += 1
         pending_confirms = self.connection.pending_confirms
-        if self.seq - 1 > self.queued:
-            pending_confirms.join(self, self.seq - 1)
-        self.queued = self.seq
-        pending_confirms.join(self, self.seq | C_ANSWER_NACK)
+        if self.publish_seq - 1 > self.queued_seq:
+            pending_confirms.join(self, self.publish_seq - 1)
+        self.queued_seq = self.publish_seq
+        pending_confirms.join(self, self.publish_seq | C_ANSWER_NACK)
 
     def flush_confirms(self) -> None:
         """Join the queue of pending confirms once for all publishes of a read."""
         self.unflushed = False
-        if self.seq > self.queued:
-            is_first = self.confirmed == self.queued
-            self.queued = self.seq
+        if self.publish_seq > self.queued_seq:
+            is_first = self.confirmed_seq == self.queued_seq
+            self.queued_seq = self.publish_seq
             self.connection.pending_confirms.join_publishes(
-                self, self.seq, self.store_turn, is_first
+                self, self.publish_seq, self.store_turn, is_first
             )
 
     def released(self, token: int) -> None:
         """Confirm or refuse publishes: the log is durable, or consumers have settled them."""
-        self.connection.answer(self, token)
+        self.connection.send_confirm(self, token)
 
 
 def unpark_in_turn(channels: list[Channel], last: Consumer) -> None:
-    """Unpark the consumers that lacked credit, the one that was served last at the end.
+    """Unpark the consumers that lacked credit, those after ``last`` first and ``last`` at the end.
 
-    So the queues of consumers that share credit take turns.
+    The queues of consumers that share credit thus take turns.
     """
     waiting = [
         consumer

@@ -17,12 +17,12 @@ from headrace.wire.property_bits cimport (
     HAS_CONTENT_ENCODING, HAS_CONTENT_TYPE, HAS_HEADERS,
 )
 
-cdef bytes ENTRIES
+cdef bytes STREAM_ENTRIES
 
 cdef enum:
-    C_ENTRIES_LEN = 54
+    C_STREAM_ENTRIES_LEN = 54
     C_OFFSET_AT = 17
-    C_ARRIVED_AT = 46
+    C_ARRIVAL_AT = 46
     C_TABLE_SIZE_LEN = 4
     C_RECORD_ROOM = 64
 
@@ -44,25 +44,25 @@ cdef class BasicConsumer(Consumer):
     @cython.locals(channel=Deliveries, redelivered=cython.int, data=bytes, header=bytes)
     cdef deliver_transfer(self, Message message)
     cdef int put(
-        self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
+        self, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t address_len, Py_ssize_t end,
         int redelivered,
     ) except -1
     @cython.locals(connection=Peer, channel=Deliveries, prefix_len=Py_ssize_t, content=Py_ssize_t,
-                   out="unsigned char*", at=Py_ssize_t, number=cython.uint)
+                   out="unsigned char*", position=Py_ssize_t, number=cython.uint)
     cdef int write(
-        self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
+        self, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t address_len, Py_ssize_t end,
         int redelivered,
     ) except -1
     cpdef bint lags(self) except -1
-    @cython.locals(connection=Peer, lo=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t)
+    @cython.locals(connection=Peer, start=Py_ssize_t, position=Py_ssize_t, end=Py_ssize_t)
     cdef write_shared(self, bytes data, Py_ssize_t address_len, int redelivered)
     cpdef bint takes_records(self) except -1
     @cython.locals(connection=Peer, channel=Deliveries, content=Py_ssize_t, size=Py_ssize_t,
-                   flags=cython.uint, at=Py_ssize_t, stop=Py_ssize_t,
-                   table=Py_ssize_t, behind=Py_ssize_t, data=bytes, prefix_len=Py_ssize_t,
+                   flags=cython.uint, position=Py_ssize_t, stop=Py_ssize_t,
+                   table_size=Py_ssize_t, headers_end=Py_ssize_t, data=bytes, prefix_len=Py_ssize_t,
                    out="unsigned char*", tail=Py_ssize_t, number=cython.uint)
     cdef int put_record(
-        self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
+        self, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t address_len, Py_ssize_t end,
         unsigned long long offset, unsigned long long arrived_ms,
     ) except -1
     @cython.locals(connection=Peer, data=bytes)
@@ -81,4 +81,4 @@ cdef class GetConsumer(Consumer):
     cpdef hold(self, unsigned long long position)
 
 
-cdef bint mentions_stream(const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi) noexcept
+cdef bint may_have_stream_entry(const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end) noexcept

@@ -31,17 +31,17 @@ if not cython.compiled:
 
 from headrace.gateway.conversion.neutral_values import CannotConvert
 
-# The entries that a stream adds to the headers of a record, with room for the two numbers.
-ENTRIES = b"\x0fx-stream-offsetl" + bytes(8) + b"\x13x-stream-arrival-msl" + bytes(8)
-ENTRIES_LEN = 54
-OFFSET_AT = 17  # Index of the offset in ENTRIES.
-ARRIVED_AT = 46  # Index of the time of arrival in ENTRIES.
-TABLE_SIZE_LEN = 4  # Bytes of the size of the headers.
-RECORD_ROOM = 64  # Bytes that a record grows by, at most.
+# The entries that a stream adds to the headers of a record, with zeros for the two numbers.
+STREAM_ENTRIES = b"\x0fx-stream-offsetl" + bytes(8) + b"\x13x-stream-arrival-msl" + bytes(8)
+STREAM_ENTRIES_LEN = 54
+OFFSET_AT = 17  # The index of the offset in STREAM_ENTRIES.
+ARRIVAL_AT = 46  # The index of the time of arrival in STREAM_ENTRIES.
+TABLE_SIZE_LEN = 4  # The bytes of the size of a headers table.
+RECORD_ROOM = 64  # The maximum number of bytes that the entries add to a record.
 if not cython.compiled:
-    C_ENTRIES_LEN = ENTRIES_LEN
+    C_STREAM_ENTRIES_LEN = STREAM_ENTRIES_LEN
     C_OFFSET_AT = OFFSET_AT
-    C_ARRIVED_AT = ARRIVED_AT
+    C_ARRIVAL_AT = ARRIVAL_AT
     C_TABLE_SIZE_LEN = TABLE_SIZE_LEN
     C_RECORD_ROOM = RECORD_ROOM
 
@@ -61,10 +61,10 @@ class BasicConsumer(Consumer):
         self.connection = connection
         self.channel = channel
         self.publisher = connection.number
-        self.prefetch = 0  # Messages; 0 is no limit.
+        self.prefetch = 0  # The limit of unacked messages; 0 is no limit.
         self.unacked = 0
         raw = tag.encode()
-        self.converter: Converter | None = None  # For messages from 0-10.
+        self.converter: Converter | None = None  # Converts messages from 0-10.
         self.prefix = b"\x00\x3c\x00\x3c" + bytes((len(raw),)) + raw
         self.prefix_len = len(self.prefix)
 
@@ -155,89 +155,92 @@ class BasicConsumer(Consumer):
         channel.write_converted(header, message)
 
     def put(
-        self, d: bytes | bytearray, lo: int, address_len: int, end: int, redelivered: int
+        self, buffer: bytes | bytearray, start: int, address_len: int, end: int, redelivered: int
     ) -> int:
         self.channel.tag += 1
-        self.write(d, lo, address_len, end, redelivered)
+        self.write(buffer, start, address_len, end, redelivered)
         return 0
 
     def write(
-        self, d: bytes | bytearray, lo: int, address_len: int, end: int, redelivered: int
+        self, buffer: bytes | bytearray, start: int, address_len: int, end: int, redelivered: int
     ) -> int:
         """Write basic.deliver with its content; the tag is the channel's latest."""
         connection = self.connection
         channel = self.channel
         prefix_len = self.prefix_len
-        content = lo + address_len + C_PUBLISH_END_LEN
+        content = start + address_len + C_PUBLISH_END_LEN
         connection.reserve(
             C_OVERHEAD + prefix_len + C_TAG_AND_FLAG_LEN + address_len + end - content
         )
         out = connection.buffer
-        at = connection.tail
+        position = connection.tail
         number = channel.number
-        out[at] = C_METHOD
-        put16(out, at + C_CHANNEL_AT, number)
-        put32(out, at + C_SIZE_AT, prefix_len + C_TAG_AND_FLAG_LEN + address_len)
-        copy(out, at + C_PAYLOAD_AT, self.prefix, 0, prefix_len)
-        at += C_PAYLOAD_AT + prefix_len
-        put64(out, at, channel.tag)
-        out[at + C_TAG_LEN] = redelivered
-        copy(out, at + C_TAG_AND_FLAG_LEN, d, lo, lo + address_len)
-        at += C_TAG_AND_FLAG_LEN + address_len
-        out[at] = C_END
-        connection.tail = at + 1
-        channel.write_content(d, content, end)
+        out[position] = C_METHOD
+        put16(out, position + C_CHANNEL_AT, number)
+        put32(out, position + C_SIZE_AT, prefix_len + C_TAG_AND_FLAG_LEN + address_len)
+        copy(out, position + C_PAYLOAD_AT, self.prefix, 0, prefix_len)
+        position += C_PAYLOAD_AT + prefix_len
+        put64(out, position, channel.tag)
+        out[position + C_TAG_LEN] = redelivered
+        copy(out, position + C_TAG_AND_FLAG_LEN, buffer, start, start + address_len)
+        position += C_TAG_AND_FLAG_LEN + address_len
+        out[position] = C_END
+        connection.tail = position + 1
+        channel.write_content(buffer, content, end)
         return 0
 
     def write_shared(self, data: bytes, address_len: int, redelivered: int) -> None:
-        """Write basic.deliver; body frames refer to ``data``, as those of other outputs do."""
+        """Write basic.deliver with body frames that refer to ``data`` instead of copying it."""
         connection = self.connection
         end = len(data)
-        lo = address_len + C_PUBLISH_END_LEN
-        at = lo + C_OVERHEAD + get32(data, lo + C_SIZE_AT)  # The end of the header frame.
-        self.write(data, 0, address_len, at, redelivered)
-        while at < end:
-            lo = at + C_PAYLOAD_AT
-            at = lo + get32(data, at + C_SIZE_AT) + 1
-            connection.refer_body(self.channel.number, data, lo, at - 1, connection.frame_max)
+        start = address_len + C_PUBLISH_END_LEN
+        # The body frames begin where the header frame ends.
+        position = start + C_OVERHEAD + get32(data, start + C_SIZE_AT)
+        self.write(data, 0, address_len, position, redelivered)
+        while position < end:
+            start = position + C_PAYLOAD_AT
+            position = start + get32(data, position + C_SIZE_AT) + 1
+            connection.refer_body(
+                self.channel.number, data, start, position - 1, connection.frame_max
+            )
 
     def takes_records(self) -> bool:
         return self.no_ack and not self.connection.early
 
     def put_record(
         self,
-        d: bytes | bytearray,
-        lo: int,
+        buffer: bytes | bytearray,
+        start: int,
         address_len: int,
         end: int,
         offset: int,
         arrived_ms: int,
     ) -> int:
         """Write a record of a stream, with its offset and time of arrival in the headers."""
-        # In one function: each step moves ``tail``, a C local.
+        # This is one function because every write moves ``tail``, which is a C local.
         connection = self.connection
         channel = self.channel
-        content = lo + address_len + C_PUBLISH_END_LEN
-        size = get32(d, content + C_SIZE_AT)
-        flags = get16(d, content + C_FLAGS_AT)
-        at = content + C_PROPERTIES_AT
+        content = start + address_len + C_PUBLISH_END_LEN
+        size = get32(buffer, content + C_SIZE_AT)
+        flags = get16(buffer, content + C_FLAGS_AT)
+        position = content + C_PROPERTIES_AT
         stop = content + C_PAYLOAD_AT + size
         if flags & HAS_CONTENT_TYPE:
-            at += 1 + d[at]
+            position += 1 + buffer[position]
         if flags & HAS_CONTENT_ENCODING:
-            at += 1 + d[at]
-        table = 0  # Bytes of the record's own header entries.
-        behind = at  # The start of the properties after the headers.
+            position += 1 + buffer[position]
+        table_size = 0  # The bytes of the header entries that the publisher sent.
+        headers_end = position  # The offset of the properties after the headers.
         if flags & HAS_HEADERS:
-            table = get32(d, at)
-            behind = at + C_TABLE_SIZE_LEN + table
+            table_size = get32(buffer, position)
+            headers_end = position + C_TABLE_SIZE_LEN + table_size
         channel.tag += 1
         if (
             flags & 1
             or end - content + C_RECORD_ROOM > connection.frame_max
-            or mentions_stream(d, at, behind)
+            or may_have_stream_entry(buffer, position, headers_end)
         ):
-            data = with_offset(cut(d, lo, end), address_len, offset, arrived_ms)
+            data = with_offset(cut(buffer, start, end), address_len, offset, arrived_ms)
             self.write(data, 0, address_len, len(data), 0)
             return 1
         prefix_len = self.prefix_len
@@ -260,34 +263,34 @@ class BasicConsumer(Consumer):
         tail += C_PAYLOAD_AT + prefix_len
         put64(out, tail, channel.tag)
         out[tail + C_TAG_LEN] = 0
-        copy(out, tail + C_TAG_AND_FLAG_LEN, d, lo, lo + address_len)
+        copy(out, tail + C_TAG_AND_FLAG_LEN, buffer, start, start + address_len)
         tail += C_TAG_AND_FLAG_LEN + address_len
         out[tail] = C_END
         tail += 1
         out[tail] = C_HEADER
         put16(out, tail + C_CHANNEL_AT, number)
-        size += C_ENTRIES_LEN + (0 if flags & HAS_HEADERS else C_TABLE_SIZE_LEN)
+        size += C_STREAM_ENTRIES_LEN + (0 if flags & HAS_HEADERS else C_TABLE_SIZE_LEN)
         put32(out, tail + C_SIZE_AT, size)
-        copy(out, tail + C_PAYLOAD_AT, d, content + C_PAYLOAD_AT, at)
+        copy(out, tail + C_PAYLOAD_AT, buffer, content + C_PAYLOAD_AT, position)
         put16(out, tail + C_FLAGS_AT, flags | HAS_HEADERS)
-        tail += at - content
-        put32(out, tail, table + C_ENTRIES_LEN)
+        tail += position - content
+        put32(out, tail, table_size + C_STREAM_ENTRIES_LEN)
         tail += C_TABLE_SIZE_LEN
-        if table:
-            copy(out, tail, d, at + C_TABLE_SIZE_LEN, behind)
-            tail += table
-        copy(out, tail, ENTRIES, 0, C_ENTRIES_LEN)
+        if table_size:
+            copy(out, tail, buffer, position + C_TABLE_SIZE_LEN, headers_end)
+            tail += table_size
+        copy(out, tail, STREAM_ENTRIES, 0, C_STREAM_ENTRIES_LEN)
         put64(out, tail + C_OFFSET_AT, offset)
-        put64(out, tail + C_ARRIVED_AT, arrived_ms)
-        tail += C_ENTRIES_LEN
-        copy(out, tail, d, behind, stop + 1)
-        tail += stop + 1 - behind
-        lo = stop + 1
-        copy(out, tail, d, lo, end)
-        while lo < end:
+        put64(out, tail + C_ARRIVAL_AT, arrived_ms)
+        tail += C_STREAM_ENTRIES_LEN
+        copy(out, tail, buffer, headers_end, stop + 1)
+        tail += stop + 1 - headers_end
+        start = stop + 1
+        copy(out, tail, buffer, start, end)
+        while start < end:
             put16(out, tail + C_CHANNEL_AT, number)
-            size = get32(d, lo + C_SIZE_AT) + C_OVERHEAD
-            lo += size
+            size = get32(buffer, start + C_SIZE_AT) + C_OVERHEAD
+            start += size
             tail += size
         connection.tail = tail
         return 1
@@ -325,7 +328,7 @@ class BasicConsumer(Consumer):
 
 
 class GetConsumer(Consumer):
-    """The owner of messages of basic.get that are unacked; queues do not deliver to it."""
+    """The consumer of a channel's unacked messages of basic.get; queues do not deliver to it."""
 
     def __init__(self, connection: Peer, channel: Deliveries, queue: Queue, no_ack: bool) -> None:
         Consumer.__init__(self, queue, "", no_ack)
@@ -340,10 +343,15 @@ class GetConsumer(Consumer):
         self.connection.hold(self.queue.store, position)
 
 
-def mentions_stream(d: bytes | bytearray, lo: int, hi: int) -> bool:
+def may_have_stream_entry(buffer: bytes | bytearray, start: int, end: int) -> bool:
     """Return True if headers may contain an entry that a stream adds."""
-    while lo + 9 < hi:
-        if d[lo] == 120 and d[lo + 1] == 45 and d[lo + 2] == 115 and d[lo + 3] == 116:  # "x-st"
+    while start + 9 < end:
+        if (
+            buffer[start] == 120  # The bytes of "x-st".
+            and buffer[start + 1] == 45
+            and buffer[start + 2] == 115
+            and buffer[start + 3] == 116
+        ):
             return True
-        lo += 1
+        start += 1
     return False

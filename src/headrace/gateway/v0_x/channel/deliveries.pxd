@@ -7,7 +7,7 @@ from headrace.protocol.v0_x.frames cimport (
 )
 from headrace.gateway.v0_x.peer cimport Peer
 from headrace.gateway.messages.unsettled cimport Unsettled
-from headrace.gateway.v0_x.channel.content_out cimport ContentOut
+from headrace.gateway.v0_x.channel.content_writer cimport ContentWriter
 from headrace.model.message cimport C_REDELIVERED, Message
 from headrace.model.tallies cimport ChannelTally
 from headrace.spec.ids cimport BASIC_GET_OK
@@ -19,7 +19,7 @@ cdef enum:
     C_GET_OK_LEN = 17
     C_COUNT_LEN = 4
 
-cdef class Deliveries(ContentOut):
+cdef class Deliveries(ContentWriter):
     cdef public ChannelTally tally
     cdef public unsigned long long untagged
     cdef public bint flow
@@ -33,11 +33,11 @@ cdef class Deliveries(ContentOut):
     cdef public dict consumers
 
     cpdef remember(self, Message message)
-    @cython.locals(tally=ChannelTally, counted=cython.ulonglong)
+    @cython.locals(tally=ChannelTally, tagged_count=cython.ulonglong)
     cpdef ChannelTally update_tally(self)
     cpdef count_get(self, bint no_ack)
     @cython.locals(connection=Peer, data=bytes, address_len=Py_ssize_t, content=Py_ssize_t,
-                   end=Py_ssize_t, out="unsigned char*", at=Py_ssize_t)
+                   end=Py_ssize_t, out="unsigned char*", position=Py_ssize_t)
     cpdef write_get_ok(
         self, Message message, long long ready_count, bytes converted, bint no_ack
     )

@@ -7,7 +7,7 @@ import cython
 
 if not cython.compiled:
     from headrace.gateway.messages.unsettled import Unsettled
-    from headrace.gateway.v0_x.channel.content_out import ContentOut
+    from headrace.gateway.v0_x.channel.content_writer import ContentWriter
     from headrace.gateway.v0_x.peer import Peer
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message
@@ -28,20 +28,21 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from headrace.model.queue.destination import Consumer
 
-TAG_BITS = 64  # Of a delivery tag.
-GET_OK_LEN = 17  # Bytes of basic.get-ok without its address: ids, tag, redelivered, message count.
-COUNT_LEN = 4  # Bytes of the message count.
+TAG_BITS = 64  # The bits of a delivery tag.
+# The bytes of basic.get-ok without its address: ids, tag, redelivered, message count.
+GET_OK_LEN = 17
+COUNT_LEN = 4  # The bytes of the message count.
 COUNT_MAX = 0xFFFFFFFF
 if not cython.compiled:
     C_GET_OK_LEN = GET_OK_LEN
     C_COUNT_LEN = COUNT_LEN
 
 
-class Deliveries(ContentOut):
-    """The port of a channel's consumers to it."""
+class Deliveries(ContentWriter):
+    """The base class of a channel that delivers: delivery tags, unsettled messages, prefetch."""
 
     def __init__(self, number: int, connection: Peer) -> None:
-        ContentOut.__init__(self, number, connection)
+        ContentWriter.__init__(self, number, connection)
         self.tally = ChannelTally()
         self.untagged = 0  # Deliveries without a tag.
         self.flow = True  # False after channel.flow with ``active`` false.
@@ -49,11 +50,11 @@ class Deliveries(ContentOut):
         self.unsettled = Unsettled(TAG_BITS)
         self.unacked = 0  # Deliveries that count towards the prefetch limits; overdue ones, too.
         self.unacked_bytes = 0
-        self.prefetch = 0  # Messages on the whole channel; 0 is no limit.
-        self.prefetch_size = 0  # Bytes on the whole channel; 0 is no limit.
-        #: Seqs of rejected messages that are not delivered here again (0-8, 0-9).
+        self.prefetch = 0  # The limit of unacked messages on the channel; 0 is no limit.
+        self.prefetch_size = 0  # The limit of unacked bytes on the channel; 0 is no limit.
+        #: Seqs of rejected messages that the channel does not get again (0-8, 0-9).
         self.refused: set[int] | None = None
-        self.consumers: dict[str, Consumer] | None = None  # By tag.
+        self.consumers: dict[str, Consumer] | None = None  # The consumers by tag.
 
     # Keeps 0-9-1/s002, 0-9/delivery-tag#non-zero.
     def remember(self, message: Message) -> None:
@@ -76,8 +77,8 @@ class Deliveries(ContentOut):
     def update_tally(self) -> ChannelTally:
         """Bring the channel's tally up to date and return it."""
         tally = self.tally
-        counted = tally.deliver + tally.get + tally.get_no_ack
-        tally.deliver_no_ack = self.tag + self.untagged - counted
+        tagged_count = tally.deliver + tally.get + tally.get_no_ack
+        tally.deliver_no_ack = self.tag + self.untagged - tagged_count
         return tally
 
     def write_get_ok(
@@ -100,21 +101,21 @@ class Deliveries(ContentOut):
         end = len(data) if converted is None else content
         connection.reserve(C_OVERHEAD + C_GET_OK_LEN + address_len + end - content)
         out = connection.buffer
-        at = connection.tail
-        out[at] = C_METHOD
-        put16(out, at + C_CHANNEL_AT, self.number)
-        put32(out, at + C_SIZE_AT, C_GET_OK_LEN + address_len)
-        put32(out, at + C_PAYLOAD_AT, BASIC_GET_OK)
-        at += C_ARGUMENTS_AT
-        put64(out, at, self.tag)
-        out[at + C_TAG_LEN] = 1 if message.flags & C_REDELIVERED else 0
-        at += C_TAG_AND_FLAG_LEN
-        copy(out, at, data, 0, address_len)
-        at += address_len
-        put32(out, at, min(ready_count, COUNT_MAX))
-        at += C_COUNT_LEN
-        out[at] = C_END
-        connection.tail = at + 1
+        position = connection.tail
+        out[position] = C_METHOD
+        put16(out, position + C_CHANNEL_AT, self.number)
+        put32(out, position + C_SIZE_AT, C_GET_OK_LEN + address_len)
+        put32(out, position + C_PAYLOAD_AT, BASIC_GET_OK)
+        position += C_ARGUMENTS_AT
+        put64(out, position, self.tag)
+        out[position + C_TAG_LEN] = 1 if message.flags & C_REDELIVERED else 0
+        position += C_TAG_AND_FLAG_LEN
+        copy(out, position, data, 0, address_len)
+        position += address_len
+        put32(out, position, min(ready_count, COUNT_MAX))
+        position += C_COUNT_LEN
+        out[position] = C_END
+        connection.tail = position + 1
         if converted is not None:
             self.write_converted(converted, message)
             return

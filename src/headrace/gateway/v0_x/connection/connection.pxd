@@ -37,9 +37,9 @@ cdef class GatewayConnection(Peer):
     cdef public object quirks
 
     cpdef open_host(self, object vhost, Store store, object pending_confirms)
-    @cython.locals(ours=Channel)
-    cpdef answer(self, object channel, unsigned long long token)
-    @cython.locals(out="unsigned char*", at=Py_ssize_t)
+    @cython.locals(gateway_channel=Channel)
+    cpdef send_confirm(self, object channel, unsigned long long token)
+    @cython.locals(out="unsigned char*", position=Py_ssize_t)
     cdef write_ack(self, Channel channel, unsigned long long seq)
     cpdef object explain(self, error)
     cpdef inject(self, bytes frames)

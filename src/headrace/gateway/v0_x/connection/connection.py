@@ -88,16 +88,16 @@ class GatewayConnection(Peer):
         self.unacked = 0
         self.prefetch = 0
         self.unflushed = []
-        self.store: Store | None = None  # Of its virtual host.
+        self.store: Store | None = None  # The store of its virtual host; None before it is open.
         self.publisher = Publisher(self, context)
         self.set_owner(ConnectionOwner(self, context, self.publisher))
         self.loopback = loopback
         self.mechanism = ""
         self.speaks_extensions = False
-        self.plain_from = None
-        self.plain_to = b""
+        self.plain_source = None
+        self.plain_result = b""
         self.paused = []
-        self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
+        self.plug_ins: dict[type, object] | None = None  # The states of plug-ins, by class.
         self.capabilities: Mapping[str, object] = {}
         self.client_properties: Mapping[str, object] = {}
         self.quirks = NO_QUIRKS  # Set by connection.start-ok.
@@ -114,37 +114,43 @@ class GatewayConnection(Peer):
 
     # --- Confirms -------------------------------------------------------------------------------
 
-    def answer(self, channel: ProtocolChannel, token: int) -> None:
-        ours: Channel = cython.cast(Channel, channel)
-        if self.ended or ours.state == C_CLOSING or self.channels.get(ours.number) is not ours:
+    def send_confirm(self, channel: ProtocolChannel, token: int) -> None:
+        gateway_channel: Channel = cython.cast(Channel, channel)
+        if (
+            self.ended
+            or gateway_channel.state == C_CLOSING
+            or self.channels.get(gateway_channel.number) is not gateway_channel
+        ):
             return
-        if ours.sends_body():
-            ours.deferred_confirms = [*(ours.deferred_confirms or ()), token]
+        if gateway_channel.sends_body():
+            gateway_channel.deferred_confirms = [*(gateway_channel.deferred_confirms or ()), token]
             return
         if token & C_ANSWER_NACK:
             seq = token & ~C_ANSWER_NACK
-            ours.confirmed = seq
+            gateway_channel.confirmed_seq = seq
             self.write_frame(
-                C_METHOD, ours.number, encode_method(self.version, BasicNack(delivery_tag=seq))
+                C_METHOD,
+                gateway_channel.number,
+                encode_method(self.version, BasicNack(delivery_tag=seq)),
             )
             return
-        self.write_ack(ours, token)
+        self.write_ack(gateway_channel, token)
 
     def write_ack(self, channel: Channel, seq: int) -> None:
         """Confirm every publish up to ``seq``."""
         self.reserve(C_ACK_LEN + C_OVERHEAD)
         out = self.buffer
-        at = self.tail
-        out[at] = C_METHOD
-        put16(out, at + C_CHANNEL_AT, channel.number)
-        put32(out, at + C_SIZE_AT, C_ACK_LEN)
-        put32(out, at + C_PAYLOAD_AT, BASIC_ACK)
-        put64(out, at + C_ARGUMENTS_AT, seq)
-        out[at + C_ACK_FLAG_AT] = 1 if seq - channel.confirmed > 1 else 0
-        out[at + C_PAYLOAD_AT + C_ACK_LEN] = C_END
-        self.tail = at + C_ACK_LEN + C_OVERHEAD
-        channel.tally.confirm += seq - channel.confirmed
-        channel.confirmed = seq
+        position = self.tail
+        out[position] = C_METHOD
+        put16(out, position + C_CHANNEL_AT, channel.number)
+        put32(out, position + C_SIZE_AT, C_ACK_LEN)
+        put32(out, position + C_PAYLOAD_AT, BASIC_ACK)
+        put64(out, position + C_ARGUMENTS_AT, seq)
+        out[position + C_ACK_FLAG_AT] = 1 if seq - channel.confirmed_seq > 1 else 0
+        out[position + C_PAYLOAD_AT + C_ACK_LEN] = C_END
+        self.tail = position + C_ACK_LEN + C_OVERHEAD
+        channel.tally.confirm += seq - channel.confirmed_seq
+        channel.confirmed_seq = seq
 
     # --- Control --------------------------------------------------------------------------------
 
@@ -194,7 +200,8 @@ class GatewayConnection(Peer):
 
     def inject(self, frames: bytes) -> None:
         """Handle frames as if the client had sent them now."""
-        stopwatch, self.stopwatch = self.stopwatch, None  # The turn does not end before the last.
+        # Without a stopwatch, no turn ends before all frames are handled.
+        stopwatch, self.stopwatch = self.stopwatch, None
         self.feed(frames, len(frames))
         self.stopwatch = stopwatch
 
@@ -233,7 +240,7 @@ class GatewayConnection(Peer):
             self.reply(channel.number, method(consumer_tag=tag))
 
     def consumer_failed(self, channel: ProtocolChannel, error: Exception) -> None:
-        """Close the channel of a consumer that cannot go on, with the reason."""
+        """Close the channel of a consumer whose source failed, with the error."""
         if channel.state == C_CLOSING or self.ended:
             return
         last, current = self.last, self.current
@@ -243,7 +250,7 @@ class GatewayConnection(Peer):
         self.last = last
         self.current = current
 
-    # --- Room -----------------------------------------------------------------------------------
+    # --- Blocking and output --------------------------------------------------------------------
 
     def starve(self, queue: Queue) -> None:
         if self.starving is None:
@@ -284,7 +291,7 @@ class GatewayConnection(Peer):
                 for consumer in list(consumers.values()):
                     consumer.queue.unpark(consumer)
 
-    # --- Ends -----------------------------------------------------------------------------------
+    # --- The end of the connection --------------------------------------------------------------
 
     def force_close(self, reason: str) -> None:
         self.fail(AmqpError(ReplyCode.CONNECTION_FORCED, reason))
@@ -306,7 +313,7 @@ class GatewayConnection(Peer):
             )
 
     def end(self) -> None:
-        """Release everything: the connection has ended, for whatever reason."""
+        """Release all resources of the connection, which has ended for any reason."""
         if self.ended:
             if self.state_number == STATE_CLOSING and not self.ignores_input:
                 self.context.log_loss(self)
@@ -315,11 +322,11 @@ class GatewayConnection(Peer):
         if self.state_number == STATE_OPEN:
             self.context.log_loss(self)
         # Channels of a 0-9 connection that ended without a close may be resumed.
-        lost = self.state_number == STATE_OPEN and self.version is V0_9
+        is_resumable = self.state_number == STATE_OPEN and self.version is V0_9
         channel: Channel
         for channel in list(self.channels.values()):  # type: ignore[assignment]  # All are ours.
-            if not lost or not self.context.keep_channel(self, channel):
+            if not is_resumable or not self.context.keep_channel(self, channel):
                 self.context.end_channel(self, channel)
         self.starving = None
-        self.publisher.forget_routes()
+        self.publisher.clear_routes()
         self.context.end_connection(self)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.wire.table import Table
 
-VERSION_NUMBERS = {V0_8: (8, 0), V0_9: (0, 9), V0_9_1: (0, 9)}  # As connection.start has them.
+VERSION_NUMBERS = {V0_8: (8, 0), V0_9: (0, 9), V0_9_1: (0, 9)}  # The fields of connection.start.
 
 
 # Keeps 0-9-1/s011, 0-9/connection.start.locales#required-support.
@@ -133,8 +133,8 @@ def recheck(connection: GatewayConnection) -> None:
             if direct_reply_to.is_reply_name(queue.name):
                 continue
             try:
-                for part in parts_of(queue):
-                    access.check(user, vhost, "read", "queue", part.access_name)
+                for queue_part in parts_of(queue):
+                    access.check(user, vhost, "read", "queue", queue_part.access_name)
             except AccessRefused as error:
                 queue.remove_consumer(consumer)
                 consumers.pop(consumer.tag, None)

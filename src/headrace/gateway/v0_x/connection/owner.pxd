@@ -31,7 +31,7 @@ cdef class ConnectionOwner(Upcalls):
     cpdef on_content(self, ProtocolChannel channel, object method, bytes header, bytes body)
     cpdef on_ticket(self, ProtocolChannel channel, unsigned int ticket, bytes address)
     cdef on_publish(
-        self, ProtocolChannel channel, const unsigned char* d, Py_ssize_t args,
+        self, ProtocolChannel channel, const unsigned char* buffer, Py_ssize_t args,
         Py_ssize_t address_len, Py_ssize_t header, Py_ssize_t end, unsigned long long body_size
     )
     cpdef on_publish_large(

@@ -126,8 +126,8 @@ class ConnectionOwner(Upcalls):
     def on_content(
         self, channel: ProtocolChannel, method: MethodBase, header: bytes, body: bytes
     ) -> None:
-        ours = cython.cast(Channel, channel)
-        reply = self.context.content(self.connection, ours, method, header, body)
+        gateway_channel = cython.cast(Channel, channel)
+        reply = self.context.content(self.connection, gateway_channel, method, header, body)
         if reply is not None:
             self.connection.reply(channel.number, reply)
 
@@ -137,7 +137,7 @@ class ConnectionOwner(Upcalls):
     def on_publish(
         self,
         channel: ProtocolChannel,
-        d: bytes | bytearray,
+        buffer: bytes | bytearray,
         args: int,
         address_len: int,
         header: int,
@@ -145,7 +145,7 @@ class ConnectionOwner(Upcalls):
         body_size: int,
     ) -> None:
         self.publisher.publish(
-            cython.cast(Channel, channel), d, args, address_len, header, end, body_size
+            cython.cast(Channel, channel), buffer, args, address_len, header, end, body_size
         )
 
     def on_publish_large(

@@ -9,8 +9,8 @@ from headrace.gateway.messages.distributor cimport Distributor, Publish
 from headrace.gateway.messages.route cimport Route
 from headrace.gateway.v0_x.channel.channel cimport Channel
 from headrace.gateway.v0_x.connection.routes cimport Routes
-from headrace.gateway.v0_x.connection.special_publish cimport (
-    C_DIRECT_REPLY_TO, C_COPIES, C_DELAYED, C_IMMEDIATE, C_NUMBERED, SpecialPublish, SpecialPublisher,
+from headrace.gateway.v0_x.connection.slow_path cimport (
+    C_DIRECT_REPLY_TO, C_CC_KEYS, C_DELAYED, C_IMMEDIATE, C_PUBLISHING_ID, DetachedPublish, SlowPathPublisher,
 )
 from headrace.model.counters cimport Counters
 from headrace.spec.ids cimport BASIC_PUBLISH
@@ -37,41 +37,41 @@ cdef class Publisher:
     cdef Counters counters
     cdef public Distributor distributor
     cdef public Routes routes
-    cdef SpecialPublisher special
+    cdef SlowPathPublisher slow_path
     cdef Publish publishing
     cdef Route route
     cdef BasicScan scan
-    cdef int marks
+    cdef int features
     cdef public bint absolute_expirations
 
     @cython.locals(flags=cython.uint, size=cython.uint, route=Route,
-                   bits=cython.uint, refused=cython.int, request=bytes, p=Publish,
-                   special=SpecialPublish)
+                   bits=cython.uint, refused=cython.int, request=bytes, publish=Publish,
+                   detached=DetachedPublish)
     cdef publish(
-        self, Channel channel, const unsigned char* d, Py_ssize_t args, Py_ssize_t address_len,
+        self, Channel channel, const unsigned char* buffer, Py_ssize_t args, Py_ssize_t address_len,
         Py_ssize_t header, Py_ssize_t end, unsigned long long body_size
     )
     cdef publish_large(
         self, Channel channel, bytes start, Py_ssize_t address_len, tuple parts,
         unsigned long long body_size
     )
-    @cython.locals(header=Py_ssize_t, payload=Py_ssize_t, p=Publish)
+    @cython.locals(header=Py_ssize_t, payload=Py_ssize_t, publish=Publish)
     cpdef int publish_content(
         self, Channel channel, bytes data, Py_ssize_t address_len, unsigned long long body_size,
         tuple parts
     ) except -2
-    cpdef forget_routes(self)
+    cpdef clear_routes(self)
     cpdef commit(self, Channel channel)
-    @cython.locals(scan=BasicScan, p=Publish, marks=cython.int)
-    cdef examine(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    @cython.locals(scan=BasicScan, publish=Publish, features=cython.int)
+    cdef read_properties(self, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end)
     cpdef object expires_at(self, bytes expiration)
     cdef check_user_id(self, str user_id)
-    @cython.locals(at=Py_ssize_t, size_at=Py_ssize_t, payload=Py_ssize_t, name=bytes, head=bytes, tail=bytes)
+    @cython.locals(position=Py_ssize_t, size_at=Py_ssize_t, payload=Py_ssize_t, name=bytes, head=bytes, tail=bytes)
     cdef bytes with_reply_to(
-        self, Channel channel, const unsigned char* d, Py_ssize_t args, Py_ssize_t header,
+        self, Channel channel, const unsigned char* buffer, Py_ssize_t args, Py_ssize_t header,
         Py_ssize_t end
     )
 
-@cython.locals(length=cython.uint, marks=cython.int)
-cdef int find_marks(const unsigned char* d, Py_ssize_t at, Py_ssize_t end) noexcept
+@cython.locals(length=cython.uint, features=cython.int)
+cdef int find_features(const unsigned char* buffer, Py_ssize_t position, Py_ssize_t end) noexcept
 cpdef long long expiration_ms(bytes raw) except -1

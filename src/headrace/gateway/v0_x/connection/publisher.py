@@ -5,7 +5,7 @@
 the routes of the connection (one memcmp when it repeats, one dict lookup when it is known) and the
 flags of the header show whether it has properties that the broker uses. Most messages then go
 to their queues (:mod:`headrace.gateway.messages.distributor`); the others are cut out of the buffer
-(:mod:`headrace.gateway.v0_x.connection.special_publish`).
+(:mod:`headrace.gateway.v0_x.connection.slow_path`).
 """
 
 import re
@@ -16,22 +16,22 @@ if not cython.compiled:
     from headrace.gateway.messages.distributor import Distributor, Publish
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.routes import Routes
-    from headrace.gateway.v0_x.connection.special_publish import (
-        COPIES as C_COPIES,
+    from headrace.gateway.v0_x.connection.slow_path import (
+        CC_KEYS as C_CC_KEYS,
     )
-    from headrace.gateway.v0_x.connection.special_publish import (
+    from headrace.gateway.v0_x.connection.slow_path import (
         DELAYED as C_DELAYED,
     )
-    from headrace.gateway.v0_x.connection.special_publish import (
+    from headrace.gateway.v0_x.connection.slow_path import (
         DIRECT_REPLY_TO as C_DIRECT_REPLY_TO,
     )
-    from headrace.gateway.v0_x.connection.special_publish import (
+    from headrace.gateway.v0_x.connection.slow_path import (
         IMMEDIATE as C_IMMEDIATE,
     )
-    from headrace.gateway.v0_x.connection.special_publish import (
-        NUMBERED as C_NUMBERED,
+    from headrace.gateway.v0_x.connection.slow_path import (
+        PUBLISHING_ID as C_PUBLISHING_ID,
     )
-    from headrace.gateway.v0_x.connection.special_publish import SpecialPublisher
+    from headrace.gateway.v0_x.connection.slow_path import SlowPathPublisher
     from headrace.gateway.v0_x.peer import Peer
     from headrace.protocol.v0_x.frames import FLAGS_AT as C_FLAGS_AT
     from headrace.protocol.v0_x.frames import NO_PROPERTIES as C_NO_PROPERTIES
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 PERSISTENT_MODE = 2
 REPLY_TO = b"amq.rabbitmq.reply-to"
 REPLY_TO_LEN = 21
-DIGITS_MAX = 19  # Of a signed number of 64 bits.
+DIGITS_MAX = 19  # The maximum digits of a signed number of 64 bits.
 # Lengths of the header keys that the broker uses: CC, BCC, x-delay, and the longest,
 # x-publishing-id.
 CC_LEN = 2
@@ -89,97 +89,101 @@ class Publisher:
         self.counters = context.counters
         self.distributor = Distributor(connection, context.counters, connection.number)
         self.routes = Routes(connection, context)
-        self.special = SpecialPublisher(connection, context, self.routes, self.distributor)
+        self.slow_path = SlowPathPublisher(connection, context, self.routes, self.distributor)
         self.publishing = Publish()  # The message that is being published.
-        self.route: Route | None = None  # The route of the last one.
+        self.route: Route | None = None  # The route of the last publish.
         self.scan = BasicScan()
-        self.marks = 0  # Features that its headers may request; see special_publish.
-        self.absolute_expirations = False  # A large expiration is a time, not a duration.
+        self.features = 0  # The features that its properties may request; see ``slow_path``.
+        self.absolute_expirations = False  # True: a large expiration is a time, not a duration.
 
     def publish(
         self,
         channel: Channel,
-        d: bytes | bytearray,
+        buffer: bytes | bytearray,
         args: int,
         address_len: int,
         header: int,
         end: int,
         body_size: int,
     ) -> None:
-        """Check, route and distribute one publish. A large body is in ``publishing``."""
-        # In one function: several would pass seven positions on for every message.
+        """Check, route and distribute one publish.
+
+        ``buffer[args:end]`` holds its address, flags and frames; ``header`` is the offset of the
+        header frame. A large body is in ``publishing.parts``, not in the buffer.
+        """
+        # This is one function because several would have to pass seven arguments for each message.
         self.connection.current = BASIC_PUBLISH
         channel.tally.publish += 1
-        p = self.publishing
-        p.address_len = address_len
-        p.body_size = body_size
-        flags = get16(d, header + C_FLAGS_AT)
-        size = get32(d, header + C_SIZE_AT)
+        publish = self.publishing
+        publish.address_len = address_len
+        publish.body_size = body_size
+        flags = get16(buffer, header + C_FLAGS_AT)
+        size = get32(buffer, header + C_SIZE_AT)
         if flags == 0 and size == C_NO_PROPERTIES:
-            p.persistent = False
-            p.priority = 0
-            p.deadline_ms = 0
+            publish.persistent = False
+            publish.priority = 0
+            publish.deadline_ms = 0
         elif flags == HAS_DELIVERY_MODE and size == C_NO_PROPERTIES + 1:
-            p.persistent = d[header + C_PROPERTIES_AT] == C_PERSISTENT_MODE
-            p.priority = 0
-            p.deadline_ms = 0
+            publish.persistent = buffer[header + C_PROPERTIES_AT] == C_PERSISTENT_MODE
+            publish.priority = 0
+            publish.deadline_ms = 0
         else:
-            self.examine(d, header + C_PAYLOAD_AT, header + C_PAYLOAD_AT + size)
-            if self.marks & C_DIRECT_REPLY_TO:
-                request = self.with_reply_to(channel, d, args, header, end)
+            self.read_properties(buffer, header + C_PAYLOAD_AT, header + C_PAYLOAD_AT + size)
+            if self.features & C_DIRECT_REPLY_TO:
+                request = self.with_reply_to(channel, buffer, args, header, end)
                 header -= args
                 end = len(request)
                 channel.tally.publish -= 1  # The call below counts it.
                 self.publish(channel, request, 0, address_len, header, end, body_size)
                 return
-            if self.marks:
-                special = self.special.cut_out(p, self.marks, d, args, header, end)
-                self.special.publish_marked(channel, special)
+            if self.features:
+                detached = self.slow_path.detach(publish, self.features, buffer, args, header, end)
+                self.slow_path.publish_with_features(channel, detached)
                 return
         route = self.route
         if (
             route is None
             or route.generation != self.counters.generation
-            or not same(route.key, d, args, args + address_len)
+            or not same(route.key, buffer, args, args + address_len)
         ):
             if channel.dtx:
-                special = self.special.cut_out(p, 0, d, args, header, end)
-                self.special.publish_in_branch(channel, special)
+                detached = self.slow_path.detach(publish, 0, buffer, args, header, end)
+                self.slow_path.publish_in_branch(channel, detached)
                 return
             route = self.routes.find(
-                cut(d, args, args + address_len), d, header + C_PAYLOAD_AT, size
+                cut(buffer, args, args + address_len), buffer, header + C_PAYLOAD_AT, size
             )
             self.route = self.routes.last
             if route.interception is not None:
                 self.connection.publishes = self.connection.publishes or not route.serves
-                special = self.special.cut_out(p, 0, d, args, header, end)
-                special.route = route
-                self.special.publish_intercepted(channel, special)
+                detached = self.slow_path.detach(publish, 0, buffer, args, header, end)
+                detached.route = route
+                self.slow_path.publish_intercepted(channel, detached)
                 return
         if not route.uncommon:
             self.connection.publishes = True
         else:
-            if not route.serves:  # Requests are taken while publishers wait: some make room.
+            if not route.serves:  # Requests are accepted from blocked publishers: some free memory.
                 self.connection.publishes = True
             if route.keeps:
-                p.persistent = True
-        bits = d[args + address_len]
+                publish.persistent = True
+        bits = buffer[args + address_len]
         if channel.tx:
-            special = self.special.cut_out(p, 0, d, args, header, end)
-            special.route = route
-            self.special.defer_publish(channel, special)
+            detached = self.slow_path.detach(publish, 0, buffer, args, header, end)
+            detached.route = route
+            self.slow_path.defer_publish(channel, detached)
             return
         refused = 0
         if route.count and not bits & C_IMMEDIATE:
-            refused = self.distributor.distribute(p, route, d, args, end)
+            refused = self.distributor.distribute(publish, route, buffer, args, end)
         elif bits:
-            special = self.special.cut_out(p, 0, d, args, header, end)
-            special.route = route
-            refused = self.special.publish_or_return(channel, special)
+            detached = self.slow_path.detach(publish, 0, buffer, args, header, end)
+            detached.route = route
+            refused = self.slow_path.publish_or_return(channel, detached)
         else:
-            self.special.drop(channel, p, route)
+            self.slow_path.drop(channel, publish, route)
         if refused:
-            self.special.refuse(channel, p, route)
+            self.slow_path.refuse(channel, publish, route)
         elif channel.confirms:
             channel.record_publish()
 
@@ -217,20 +221,21 @@ class Publisher:
         """Publish for a class other than basic, or for an operator; laid out as in class basic.
 
         Returns:
-            The number of queues that refused it; -1 if it is immediate and no consumer takes it.
+            The number of queues that refused the message; -1 if it is immediate and no queue has a
+            consumer that can take it.
         """
         header = address_len + C_PUBLISH_END_LEN
         channel.tally.publish += 1
-        p = self.publishing
-        p.address_len = address_len
-        p.body_size = body_size
+        publish = self.publishing
+        publish.address_len = address_len
+        publish.body_size = body_size
         payload = header + C_PAYLOAD_AT
-        self.examine(data, payload, payload + get32(data, header + C_SIZE_AT))
-        if self.marks & C_DIRECT_REPLY_TO:
+        self.read_properties(data, payload, payload + get32(data, header + C_SIZE_AT))
+        if self.features & C_DIRECT_REPLY_TO:
             data = self.with_reply_to(channel, data, 0, header, len(data))
-        special = self.special.cut_out(p, self.marks, data, 0, header, len(data))
-        special.parts = parts
-        return self.special.publish_content(channel, special)
+        detached = self.slow_path.detach(publish, self.features, data, 0, header, len(data))
+        detached.parts = parts
+        return self.slow_path.publish_content(channel, detached)
 
     def commit(self, channel: Channel) -> None:
         """Commit a channel's transaction.
@@ -238,49 +243,52 @@ class Publisher:
         Raises:
             AmqpError: the disk is full, or a queue refused a publish.
         """
-        self.special.commit(channel)
+        self.slow_path.commit(channel)
 
-    def forget_routes(self) -> None:
-        """Forget the remembered routes: the connection is over."""
+    def clear_routes(self) -> None:
+        """Drop the cached routes, as the connection has ended."""
         self.routes.forget()
         self.route = None
 
     # --- Properties and headers -----------------------------------------------------------------
 
-    def examine(self, d: bytes | bytearray, lo: int, hi: int) -> None:
+    def read_properties(self, buffer: bytes | bytearray, start: int, end: int) -> None:
         """Read the properties that the broker uses from a content header."""
         scan = self.scan
-        p = self.publishing
-        if not scan_basic(d, lo, hi, scan):
+        publish = self.publishing
+        if not scan_basic(buffer, start, end, scan):
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "malformed content header")
-        p.persistent = (
+        publish.persistent = (
             scan.flags & HAS_DELIVERY_MODE != 0 and scan.delivery_mode == C_PERSISTENT_MODE
         )
-        p.priority = scan.priority if scan.flags & HAS_PRIORITY else 0
-        p.deadline_ms = 0
-        marks = 0
+        publish.priority = scan.priority if scan.flags & HAS_PRIORITY else 0
+        publish.deadline_ms = 0
+        features = 0
         if scan.flags & HAS_HEADERS:
-            marks = find_marks(d, scan.headers_at, scan.headers_end)
+            features = find_features(buffer, scan.headers_at, scan.headers_end)
         if (
             scan.flags & HAS_REPLY_TO
             and scan.reply_to_len == REPLY_TO_LEN
-            and same(REPLY_TO, d, scan.reply_to_at, scan.reply_to_at + REPLY_TO_LEN)
+            and same(REPLY_TO, buffer, scan.reply_to_at, scan.reply_to_at + REPLY_TO_LEN)
         ):
-            marks |= C_DIRECT_REPLY_TO
-        self.marks = marks
+            features |= C_DIRECT_REPLY_TO
+        self.features = features
         if scan.flags & HAS_EXPIRATION:
-            p.deadline_ms = self.expires_at(
-                cut(d, scan.expiration_at, scan.expiration_at + scan.expiration_len)
+            publish.deadline_ms = self.expires_at(
+                cut(buffer, scan.expiration_at, scan.expiration_at + scan.expiration_len)
             )
         if scan.flags & HAS_USER_ID:
             self.check_user_id(
-                cut(d, scan.user_id_at, scan.user_id_at + scan.user_id_len).decode(
+                cut(buffer, scan.user_id_at, scan.user_id_at + scan.user_id_len).decode(
                     "utf-8", "replace"
                 )
             )
 
     def expires_at(self, expiration: bytes) -> int:
-        """Return the deadline of a message in milliseconds; some clients send it themselves."""
+        """Return the time at which a message expires, in milliseconds since 1970.
+
+        With ``absolute_expirations`` a large value of the property is that time.
+        """
         if self.absolute_expirations and expiration.isdigit() and len(expiration) <= DIGITS_MAX:
             number = int(expiration)
             if is_moment(number):
@@ -288,7 +296,7 @@ class Publisher:
         return self.counters.now_ms + expiration_ms(expiration)
 
     def check_user_id(self, user_id: str) -> None:
-        """Refuse a message with another user's user-id, except from an impersonator."""
+        """Refuse a message whose user-id is another user's, unless the user is an impersonator."""
         user = self.connection.user
         if user_id != user.name and "impersonator" not in user.tags:
             text = f"user_id property set to '{user_id}' but authenticated user was '{user.name}'"
@@ -296,16 +304,20 @@ class Publisher:
             raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
 
     def with_reply_to(
-        self, channel: Channel, d: bytes | bytearray, args: int, header: int, end: int
+        self, channel: Channel, buffer: bytes | bytearray, args: int, header: int, end: int
     ) -> bytes:
         """Return the publish with the name of the channel's own queue as its reply-to."""
-        self.marks &= ~C_DIRECT_REPLY_TO
+        self.features &= ~C_DIRECT_REPLY_TO
         name = reply_address(channel).encode()
-        at = self.scan.reply_to_at
+        position = self.scan.reply_to_at
         size_at, payload = header + C_SIZE_AT, header + C_PAYLOAD_AT
-        size = get32(d, size_at) + len(name) - REPLY_TO_LEN
-        head = cut(d, args, size_at) + size.to_bytes(4, "big") + cut(d, payload, at - 1)
-        tail = cut(d, at + REPLY_TO_LEN, end)
+        size = get32(buffer, size_at) + len(name) - REPLY_TO_LEN
+        head = (
+            cut(buffer, args, size_at)
+            + size.to_bytes(4, "big")
+            + cut(buffer, payload, position - 1)
+        )
+        tail = cut(buffer, position + REPLY_TO_LEN, end)
         return head + bytes((len(name),)) + name + tail
 
 
@@ -330,39 +342,43 @@ def expiration_ms(raw: bytes) -> int:
     raise AmqpError(ReplyCode.PRECONDITION_FAILED, f"invalid expiration '{text}': {reason}")
 
 
-def find_marks(d: bytes | bytearray, at: int, end: int) -> int:
-    """Return marks for the keys that a table may have: CC, BCC, x-publishing-id, x-delay.
+def find_features(buffer: bytes | bytearray, position: int, end: int) -> int:
+    """Return the features whose keys a table may contain: CC, BCC, x-publishing-id, x-delay.
 
-    A false mark does no harm: the key is looked up later.
+    A false positive does no harm, as the slow path looks the key up.
     """
-    marks = 0
+    features = 0
     end -= 3
-    while at < end:
-        length = d[at]  # Of a key, if one begins here.
+    while position < end:
+        length = buffer[position]  # The length of a key, if a key begins here.
         if length > C_ID_LEN:  # True of most bytes.
             pass
         elif length == C_CC_LEN:
-            if d[at + 1] == ord("C") and d[at + 2] == ord("C"):
-                marks |= C_COPIES
+            if buffer[position + 1] == ord("C") and buffer[position + 2] == ord("C"):
+                features |= C_CC_KEYS
         elif length == C_BCC_LEN:
-            if d[at + 1] == ord("B") and d[at + 2] == ord("C") and d[at + 3] == ord("C"):
-                marks |= C_COPIES
+            if (
+                buffer[position + 1] == ord("B")
+                and buffer[position + 2] == ord("C")
+                and buffer[position + 3] == ord("C")
+            ):
+                features |= C_CC_KEYS
         elif length == C_DELAY_LEN:
             if (
-                end - at > 4
-                and d[at + 1] == ord("x")
-                and d[at + 3] == ord("d")
-                and d[at + 7] == ord("y")
+                end - position > 4
+                and buffer[position + 1] == ord("x")
+                and buffer[position + 3] == ord("d")
+                and buffer[position + 7] == ord("y")
             ):
-                marks |= C_DELAYED  # x.d...y
+                features |= C_DELAYED  # x.d...y
         elif (
             length == C_ID_LEN
-            and end - at > 12
-            and d[at + 1] == ord("x")  # x-p........g..d
-            and d[at + 3] == ord("p")
-            and d[at + 12] == ord("g")
-            and d[at + 15] == ord("d")
+            and end - position > 12
+            and buffer[position + 1] == ord("x")  # x-p........g..d
+            and buffer[position + 3] == ord("p")
+            and buffer[position + 12] == ord("g")
+            and buffer[position + 15] == ord("d")
         ):
-            marks |= C_NUMBERED
-        at += 1
-    return marks
+            features |= C_PUBLISHING_ID
+        position += 1
+    return features

@@ -20,6 +20,6 @@ cdef class Routes:
 
     @cython.locals(generation=cython.ulonglong, route=Route)
     cdef Route find(
-        self, bytes key, const unsigned char* d, Py_ssize_t header, Py_ssize_t size
+        self, bytes key, const unsigned char* buffer, Py_ssize_t header, Py_ssize_t size
     )
     cpdef forget(self)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routes that a 0-8, 0-9 or 0-9-1 connection has published by, remembered by address.
+"""The cache of the routes that a 0-8, 0-9 or 0-9-1 connection publishes by.
 
-They are made by :func:`headrace.gateway.v0_x.connection.routing.make_route`.
+:func:`headrace.gateway.v0_x.connection.routing.make_route` makes the routes.
 """
 
 import cython
@@ -15,11 +15,11 @@ if not cython.compiled:
 from headrace.gateway.connection.context import Context
 from headrace.gateway.v0_x.connection.routing import make_route
 
-ROUTES_MAX = 4096  # Remembered routes of one connection; all are forgotten when it is full.
+ROUTES_MAX = 4096  # Cached routes of one connection; a further route clears the cache.
 
 
 class Routes:
-    """The routes of one connection.
+    """The cached routes of one connection, by address.
 
     A route is valid until bindings or permissions change, which increments the generation of the
     counters.
@@ -30,13 +30,13 @@ class Routes:
         self.context = context
         self.counters = context.counters
         self.by_address: dict[bytes, Route] = {}
-        self.generation = 0  # Of the routes in ``by_address``.
-        self.last: Route | None = None  # The route that was used last.
+        self.generation = 0  # The generation that the routes in ``by_address`` were made in.
+        self.last: Route | None = None  # The last result of ``find``, if it was cached.
 
-    def find(self, key: bytes, d: bytes | bytearray, header: int, size: int) -> Route:
-        """Return the route of an address; make it unless it is remembered.
+    def find(self, key: bytes, buffer: bytes | bytearray, header: int, size: int) -> Route:
+        """Return the cached route of an address, or make it.
 
-        ``d[header:header + size]`` is the payload of the header frame, by which some exchanges
+        ``buffer[header:header + size]`` is the payload of the header frame, by which some exchanges
         route.
         """
         generation = self.counters.generation
@@ -47,7 +47,7 @@ class Routes:
             route = None
         if route is None:
             self.connection.work_left -= C_METHOD_WORK
-            payload = cut(d, header, header + size)
+            payload = cut(buffer, header, header + size)
             route, cacheable = make_route(self.context, self.connection, key, payload)
             if cacheable:
                 if len(self.by_address) >= ROUTES_MAX:
@@ -61,6 +61,6 @@ class Routes:
         return route
 
     def forget(self) -> None:
-        """Forget all routes: the connection is over."""
+        """Drop all routes, as the connection has ended."""
         self.by_address = {}
         self.last = None

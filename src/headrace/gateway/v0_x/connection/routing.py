@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.protocol.codec_0_x import PropertiesBase
     from headrace.spec.tables import Version
 
-SIZE_MAX = 0xFFFFFFFF  # Of a body, in selectors.
+SIZE_MAX = 0xFFFFFFFF  # The maximum size of a body in selectors.
 
 
 class ContentHeaders:
@@ -76,7 +76,7 @@ def make_route(
     connection: Peer,
     address: bytes,
     payload: bytes,
-    copies: tuple[str, ...] = (),
+    cc_keys: tuple[str, ...] = (),
 ) -> tuple[Route, bool]:
     """Return the route of an address and further routing keys, and True if it may be cached.
 
@@ -88,14 +88,14 @@ def make_route(
     vhost = connection.vhost
     name = exchange or "amq.default"
     context.access.check(connection.user, vhost.name, "write", "exchange", name)
-    for key in (routing_key, *copies):
+    for key in (routing_key, *cc_keys):
         context.access.check_topic(connection.user, vhost, "write", exchange, key)
     headers = ContentHeaders(connection.version, payload, address)
     generation = context.counters.generation
     try:
         vhost.check_publishable(exchange)
         routing = vhost.route(
-            exchange, routing_key, headers, copies=copies, publisher=connection.number
+            exchange, routing_key, headers, copies=cc_keys, publisher=connection.number
         )
     except ModelError as error:
         raise translate(error) from None

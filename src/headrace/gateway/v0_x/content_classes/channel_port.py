@@ -12,7 +12,7 @@ from headrace.gateway.conversion.headers import shortstr
 from headrace.gateway.v0_x.channel.ending import end_consumer
 from headrace.gateway.v0_x.connection.routing import make_route
 from headrace.gateway.v0_x.host import check_access
-from headrace.gateway.v0_x.methods.consumers import CONSUMERS_MAX, owner_of
+from headrace.gateway.v0_x.methods.consumers import CONSUMERS_MAX, find_consumer_channel
 from headrace.gateway.v0_x.methods.queue import queue_of
 from headrace.gateway.v0_x.resumable_state import ResumableState
 from headrace.model.errors import ResourceLocked
@@ -88,7 +88,7 @@ class ChannelPort(ContentClassPort, ResumableState):
         queue = queue_of(connection, channel, method.queue or "")
         check_access(connection, "read", "queue", queue.name)
         tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
-        if owner_of(connection, tag) is not None:
+        if find_consumer_channel(connection, tag) is not None:
             raise AmqpError(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
         if channel.consumers is None:
             channel.consumers = {}
@@ -108,7 +108,7 @@ class ChannelPort(ContentClassPort, ResumableState):
         apply_arguments(consumer, method.arguments)
         self.connection.vhost.check_consumer(consumer)
         consumers = self.channel.consumers
-        assert consumers is not None  # By `check_consumer`.
+        assert consumers is not None  # Set by `check_consumer`.
         consumers[consumer.tag] = consumer
         if not method.no_wait:
             self.reply(confirm)

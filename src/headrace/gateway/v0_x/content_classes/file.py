@@ -36,12 +36,12 @@ class BodyFeed(Feed):
         self,
         channel: Channel,
         reader: Reader,
-        at: int,
+        position: int,
         then: Callable[[OSError | None], None],
     ) -> None:
         self.channel = channel
         self.reader = reader
-        self.at = at
+        self.at = position
         self.then = then
         self.size = channel.connection.frame_max - 8
 
@@ -70,8 +70,8 @@ class ChannelFiles(ChannelPort, FileClass):
         FileClass.__init__(self, connection.vhost, connection.user.name, connection.number, shared)
         self.connection = connection
         self.channel = channel
-        self.reader: Reader | None = None  # Of the body that is being sent.
-        self.flowing = True  # What channel.flow was before a body took the channel.
+        self.reader: Reader | None = None  # The reader of the body that is being sent.
+        self.flowing = True  # The state of channel.flow before the body was sent.
 
     def send_stage(self, transfer: FileTransfer, staged: int) -> None:
         size = transfer.message.body_size
@@ -83,7 +83,7 @@ class ChannelFiles(ChannelPort, FileClass):
         method: object,
         header: bytes,
         reader: Reader,
-        at: int,
+        position: int,
         then: Callable[[OSError | None], None],
     ) -> None:
         """Send a method with content from the disk; nothing else is sent until its end."""
@@ -101,10 +101,12 @@ class ChannelFiles(ChannelPort, FileClass):
             self.channel.flow = self.flowing
             then(error)
 
-        if at < reader.size:
-            connection.feed_from(BodyFeed(self.channel, reader, at, on_end))
+        if position < reader.size:
+            connection.feed_from(BodyFeed(self.channel, reader, position, on_end))
         else:
-            connection.pool.finished.append((BodyFeed(self.channel, reader, at, on_end), None))
+            connection.pool.finished.append(
+                (BodyFeed(self.channel, reader, position, on_end), None)
+            )
 
     # Keeps 0-9-1/channel.flow#03, 0-9/channel.flow#throttling.
     def send_flow(self, active: bool) -> None:
@@ -129,7 +131,7 @@ class ChannelFiles(ChannelPort, FileClass):
         channel.busy &= ~FOR_BODY
         deferred, channel.deferred_confirms = channel.deferred_confirms, None
         for token in deferred or ():
-            connection.answer(channel, token)
+            connection.send_confirm(channel, token)
         connection.resume(channel, FOR_BODY)
         for consumer in list(self.consumers()):
             if consumer.parked:

@@ -81,20 +81,22 @@ def execute(connection: GatewayConnection, channel: Channel, block: bytes) -> No
         text = f"a tunnelled block has more than {BLOCK_MAX} bytes"
         raise AmqpError(ReplyCode.RESOURCE_ERROR, text)
     number = channel.number.to_bytes(2, "big")
-    at, frames = 0, []
-    while at < len(block):
-        size = int.from_bytes(block[at + 3 : at + 7], "big")
-        payload = block[at + 7 : at + 7 + size]
+    position, frames = 0, []
+    while position < len(block):
+        size = int.from_bytes(block[position + 3 : position + 7], "big")
+        payload = block[position + 7 : position + 7 + size]
         if (
-            block[at] not in (FRAME_METHOD, FRAME_HEADER, FRAME_BODY)
+            block[position] not in (FRAME_METHOD, FRAME_HEADER, FRAME_BODY)
             or len(payload) < size
-            or block[at + 7 + size : at + 8 + size] != bytes((FRAME_END,))
+            or block[position + 7 + size : position + 8 + size] != bytes((FRAME_END,))
         ):
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "a tunnelled block is not a method")
-        if block[at] == FRAME_METHOD:
+        if block[position] == FRAME_METHOD:
             check_tunnelled(payload)
-        frames.append(block[at : at + 1] + number + block[at + 3 : at + 8 + size])
-        at += 8 + size
+        frames.append(
+            block[position : position + 1] + number + block[position + 3 : position + 8 + size]
+        )
+        position += 8 + size
     connection.inject(b"".join(frames))
 
 
@@ -141,7 +143,9 @@ def deposit(
     )
     address = shortstr("") + shortstr(queue.name)
     cuts = range(0, len(body), BODY_FRAME_MAX)
-    frames = b"".join([make_frame(FRAME_BODY, 0, body[at : at + BODY_FRAME_MAX]) for at in cuts])
+    frames = b"".join(
+        [make_frame(FRAME_BODY, 0, body[position : position + BODY_FRAME_MAX]) for position in cuts]
+    )
     data = address + b"\0\xce" + make_frame(FRAME_HEADER, 0, header) + frames
     message = new_message(data, len(address), len(body))
     message.publisher = connection.number

@@ -44,7 +44,7 @@ NO_TICKET = 1  # The answer to clients of 0-9-1, which has no tickets.
 REALMS_PRUNED_AT = 1024  # Resources with a realm of their own; then deleted ones are forgotten.
 TICKET_MIN = 2  # 0 and 1 stand for no ticket.
 TICKET_MAX = 65535
-TICKETS_MAX = 1024  # Of one connection.
+TICKETS_MAX = 1024  # The maximum tickets of one connection.
 
 PASSIVE = "passive"
 ACTIVE = "active"

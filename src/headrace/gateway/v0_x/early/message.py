@@ -26,7 +26,7 @@ from headrace.gateway.v0_x.methods.basic import check_no_tx, limit_prefetch_size
 from headrace.gateway.v0_x.methods.consumers import (
     CONSUMERS_MAX,
     enforce_timeout,
-    owner_of,
+    find_consumer_channel,
     source_of,
 )
 from headrace.gateway.v0_x.methods.queue import queue_of
@@ -110,8 +110,8 @@ def publish(transfers: ChannelTransfers, method: MessageTransfer, parts: list[by
         body = b"".join(parts)
         start += b"".join(
             [
-                make_frame(FRAME_BODY, channel.number, body[at : at + limit])
-                for at in range(0, size, limit)
+                make_frame(FRAME_BODY, channel.number, body[position : position + limit])
+                for position in range(0, size, limit)
             ]
         )
     refused = connection.publisher.publish_content(channel, start, len(address), size, large)
@@ -136,7 +136,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: MessageCons
     consumers = channel.consumers
     if consumers is None:
         consumers = channel.consumers = {}
-    if tag in consumers or (tag and owner_of(connection, tag) is not None):
+    if tag in consumers or (tag and find_consumer_channel(connection, tag) is not None):
         raise AmqpError(ReplyCode.NOT_ALLOWED, f"attempt to reuse destination '{tag}'")
     if len(consumers) >= CONSUMERS_MAX:
         raise AmqpError(ReplyCode.RESOURCE_ERROR, f"more than {CONSUMERS_MAX} consumers")
@@ -193,7 +193,7 @@ def cancel(connection: GatewayConnection, channel: Channel, method: MessageCance
     """End a consumer; its unsettled messages stay on the channel."""
     tag = method.destination
     consumer = channel.consumers.pop(tag, None) if channel.consumers else None
-    if consumer is None and tag and owner_of(connection, tag) is not None:
+    if consumer is None and tag and find_consumer_channel(connection, tag) is not None:
         raise AmqpError(
             ReplyCode.NOT_ALLOWED, f"destination '{tag}' is of another channel"
         )  # 0-9/message.consume.destination#02

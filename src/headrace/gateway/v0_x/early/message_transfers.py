@@ -147,8 +147,10 @@ class ChannelTransfers(ChannelState):
         connection.write_frame(1, number, b"".join((head, b"\x01", size, name)))
         limit = connection.frame_max - 8 - _APPEND_HEAD
         for chunk in chunks:
-            for at in range(0, len(chunk), limit):
-                self.send_method(MessageAppend(reference=name, data=chunk[at : at + limit]))
+            for position in range(0, len(chunk), limit):
+                self.send_method(
+                    MessageAppend(reference=name, data=chunk[position : position + limit])
+                )
         self.send_method(MessageClose(reference=name))
         if tag != METHOD_OK:
             self.awaited.append(tag)
@@ -247,12 +249,12 @@ def body_of(message: Message) -> list[bytes]:
     """Return the chunks of a message's body."""
     data = message.data
     assert data is not None, "the message is paged out"
-    at = message.address_len + 2
+    position = message.address_len + 2
     if message.flags & KIND_MASK:
-        body = data[at + 4 + get32(data, at) :]
+        body = data[position + 4 + get32(data, position) :]
     else:
-        at += 8 + get32(data, at + 3)
-        body = body_of_frames(data, at, len(data))
+        position += 8 + get32(data, position + 3)
+        body = body_of_frames(data, position, len(data))
     chunks = [body] if body else []
     return [*chunks, *(message.parts or ())]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 REFERENCES_MAX = 256  # Open on one channel.
 CHECKPOINTS_MAX = 1024  # Kept at a time.
-CHECKPOINT_BYTES_MAX = 64 << 20  # Of all of them; bytes beyond it are not kept.
+CHECKPOINT_BYTES_MAX = 64 << 20  # The bytes of all checkpoints; further bytes are not kept.
 CHECKPOINT_KEEP_MS = 600_000  # How long one is kept.
 PART_MIN = 65536  # Bytes; smaller chunks are joined.
 NAME_MAX = 4096  # Bytes of the name of a reference.

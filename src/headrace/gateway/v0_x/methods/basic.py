@@ -16,7 +16,7 @@ from headrace.gateway.v0_x.host import check_access
 from headrace.gateway.v0_x.methods.consumers import (
     CONSUMERS_MAX,
     enforce_timeout,
-    owner_of,
+    find_consumer_channel,
     source_of,
 )
 from headrace.gateway.v0_x.methods.queue import queue_of
@@ -110,7 +110,9 @@ def consume(connection: GatewayConnection, channel: Channel, method: BasicConsum
     consumers = channel.consumers
     if consumers is None:
         consumers = channel.consumers = {}
-    if tag in consumers or (connection.early and owner_of(connection, tag) is not None):
+    if tag in consumers or (
+        connection.early and find_consumer_channel(connection, tag) is not None
+    ):
         raise AmqpError(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
     if len(consumers) >= CONSUMERS_MAX:
         raise AmqpError(ReplyCode.RESOURCE_ERROR, f"more than {CONSUMERS_MAX} consumers")
@@ -166,7 +168,7 @@ def cancel(
         del consumers[tag]
     else:
         consumer = None  # Missing, or of another class, which has a cancel method of its own.
-    if consumer is None and connection.early and owner_of(connection, tag) is not None:
+    if consumer is None and connection.early and find_consumer_channel(connection, tag) is not None:
         raise AmqpError(
             ReplyCode.NOT_ALLOWED, f"consumer tag '{tag}' is of another channel"
         )  # 0-9/basic.consume.consumer-tag#02

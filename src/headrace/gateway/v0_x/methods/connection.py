@@ -71,7 +71,9 @@ def start_ok(connection: GatewayConnection, channel: Channel, method: Connection
         connection.owner.on_closed()
         return
     if method.locale != "en_US" and method.locale:
-        log.info("connection %d asks for locale %.32r", connection.number, method.locale)
+        log.info(
+            "connection %d: the client requests locale %.32r", connection.number, method.locale
+        )
     context.authenticate(connection, mechanism, as_bytes(method.response))
 
 
@@ -132,8 +134,8 @@ def open_vhost(
     user = connection.user
     offers = context.offers
     if connection.early and not method.insist and name in offers.redirect:
-        host, _, others = offers.redirect[name].partition(",")
-        connection.send_method(0, ConnectionRedirect(host=host, known_hosts=others))
+        host, _, known_hosts = offers.redirect[name].partition(",")
+        connection.send_method(0, ConnectionRedirect(host=host, known_hosts=known_hosts))
         connection.owner.on_closed()
         return None
     if context.cluster is not None and is_served_elsewhere(context, name) and user.may_open(name):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.model.queue.queue import Queue
 
-CONSUMERS_MAX = 65535  # On one channel.
+CONSUMERS_MAX = 65535  # The maximum consumers of one channel.
 
 
 def source_of(
@@ -36,7 +36,7 @@ def source_of(
     return MultiQueue(queues)
 
 
-def owner_of(connection: GatewayConnection, tag: str) -> Channel | None:
+def find_consumer_channel(connection: GatewayConnection, tag: str) -> Channel | None:
     """Return the channel that has a consumer of this tag; in 0-8 and 0-9 there is only one."""
     for channel in connection.channels.values():
         if isinstance(channel, Channel) and tag in (channel.consumers or ()):
@@ -50,17 +50,17 @@ def enforce_timeout(
     """Requeue deliveries that a consumer holds for longer than its timeout."""
 
     def overdue(last: int) -> None:
-        late = [
+        holders = [
             holder for holder in holders_of(consumer) if channel.unsettled.numbers_of(holder, last)
         ]
-        if not late:
+        if not holders:
             return
         if connection.context.consumer_timeout_closes:
             consumer.queue.remove_consumer(consumer)
             consumer.failed(timeout_error(channel.number, timeout_ms))
         else:
-            for holder in late:
-                channel.return_late(holder, last)
+            for holder in holders:
+                channel.requeue_overdue(holder, last)
 
     def is_active() -> bool:
         consumers = channel.consumers or {}

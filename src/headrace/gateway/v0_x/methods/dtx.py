@@ -48,11 +48,11 @@ def start(connection: GatewayConnection, channel: Channel, method: DtxStart) -> 
         raise AmqpError(ReplyCode.SYNTAX_ERROR, "a transaction has no empty identifier")
     xid = Xid.parse(identifier)
     branches = connection.vhost.branches
-    before = branches.current(channel)
-    if before is not None:
-        if before.xid == xid:
+    current_branch = branches.current(channel)
+    if current_branch is not None:
+        if current_branch.xid == xid:
             raise PreconditionFailed(f"the transaction '{identifier}' was started already")
-        branches.end(channel, before.xid)
+        branches.end(channel, current_branch.xid)
     if branches.start(channel, xid, join=xid in branches, ends_with_outcome=True):
         raise PreconditionFailed(f"the transaction '{identifier}' can only be rolled back")
     return DtxStartOk()

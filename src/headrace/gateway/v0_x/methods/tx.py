@@ -35,8 +35,8 @@ def select(connection: GatewayConnection, channel: Channel, method: TxSelect) ->
 
 # Keeps 0-9-1/tx.commit#01.
 def commit(connection: GatewayConnection, channel: Channel, method: TxCommit) -> None:
-    """Commit by ``SpecialPublisher.commit``; the answer waits until it is durable."""
-    check(channel)
+    """Commit by ``SlowPathPublisher.commit``; the answer waits until it is durable."""
+    check_transactional(channel)
     connection.publisher.commit(channel)
     connection.reply_when_durable(channel, TxCommitOk())
 
@@ -44,7 +44,7 @@ def commit(connection: GatewayConnection, channel: Channel, method: TxCommit) ->
 # Keeps 0-9-1/tx.rollback#01.
 def rollback(connection: GatewayConnection, channel: Channel, method: TxRollback) -> MethodBase:
     """Forget the transaction's publishes and settlements."""
-    check(channel)
+    check_transactional(channel)
     channel.tx_publishes = None
     channel.tx_settles = None
     channel.tx_bytes = 0
@@ -53,7 +53,7 @@ def rollback(connection: GatewayConnection, channel: Channel, method: TxRollback
     return TxRollbackOk()
 
 
-def check(channel: Channel) -> None:
+def check_transactional(channel: Channel) -> None:
     """Refuse the end of a transaction on a channel without transactions."""
     if not channel.tx or channel.dtx:
         raise PreconditionFailed("channel is not transactional")

@@ -22,10 +22,10 @@ cdef class Connection(SessionConnection):
     cdef public object offer
 
     cpdef list receive(self, bytes data)
-    cdef Py_ssize_t feed(self, const unsigned char* d, Py_ssize_t n) except -1
+    cdef Py_ssize_t feed(self, const unsigned char* buffer, Py_ssize_t length) except -1
     cpdef bint awaits_close(self) except -1
     @cython.locals(i=Py_ssize_t)
-    cdef check_header(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n)
+    cdef check_header(self, const unsigned char* buffer, Py_ssize_t pos, Py_ssize_t length)
     cpdef accept_header(self, bytes header)
     cpdef refuse_header(self)
     cpdef control(self, SessionPort session, unsigned int number, bytes payload)

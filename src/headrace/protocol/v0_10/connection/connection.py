@@ -102,7 +102,7 @@ class Connection(SessionConnection):
         self.heartbeat_s = 0
         self.close_reason: CloseError | None = None  # Why we closed the connection.
         self.mechanisms: list[str] = []  # Proposed by the server.
-        self.offer: ConnectionTune | None = None  # What the server proposed.
+        self.offer: ConnectionTune | None = None  # The connection.tune of the server.
         if role is CLIENT:
             self.write(HEADER)
 
@@ -126,13 +126,13 @@ class Connection(SessionConnection):
         self.events = []
         return events
 
-    def feed(self, d: bytes | bytearray, n: int) -> int:
-        """Handle the complete frames in ``d[:n]``; return how many bytes are done with.
+    def feed(self, buffer: bytes | bytearray, length: int) -> int:
+        """Handle the complete frames in ``buffer[:length]``; return how many bytes are done with.
 
         The owner keeps the others and gives them again, followed by more. They are fewer than
         ``max_frame_size`` plus ``INLINE_WAIT_MAX``.
         """
-        return self.reader.feed(d, n)
+        return self.reader.feed(buffer, length)
 
     def attach(self, session: Session, channel: int, force: bool = False) -> None:
         """Ask the peer for a session on a channel, as :meth:`Attachments.attach`."""
@@ -140,13 +140,13 @@ class Connection(SessionConnection):
 
     # --- The header ---------------------------------------------------------------------------
 
-    def check_header(self, d: bytes | bytearray, pos: int, n: int) -> None:
+    def check_header(self, buffer: bytes | bytearray, pos: int, length: int) -> None:
         """Refuse at once what cannot become a protocol header; a client looks at all of it."""
         if not self.is_server:
             return
-        for i in range(min(4, n - pos)):
-            if d[pos + i] != b"AMQP"[i]:
-                self.reader.after = n
+        for i in range(min(4, length - pos)):
+            if buffer[pos + i] != b"AMQP"[i]:
+                self.reader.frame_end = length
                 self.refuse_header()
                 return
 
@@ -177,7 +177,7 @@ class Connection(SessionConnection):
     # --- Controls -----------------------------------------------------------------------------
 
     def control(self, session: Session | None, number: int, payload: bytes) -> None:
-        """A control is there as a whole."""
+        """Handle a complete control."""
         closing = self.state_number == STATE_CLOSING
         if payload[:1] == b"\x01":
             if closing and payload[:2] != b"\x01\x0b" and payload[:2] != b"\x01\x0c":
@@ -204,7 +204,7 @@ class Connection(SessionConnection):
             session.on_control(control)
 
     def connection_control(self, number: int, control: Control) -> None:
-        """A control of the connection class came."""
+        """Handle a control of the connection class."""
         if isinstance(control, ConnectionClose):
             if self.state_number == STATE_AWAITING_HEADER:
                 raise CloseError(CloseCode.FRAMING_ERROR, "connection.close before anything else")
@@ -376,11 +376,11 @@ class Connection(SessionConnection):
         self.events.append(HeaderRejected(header))
 
     def on_control(self, number: int, control: Control) -> None:
-        """A connection control came that moved the state."""
+        """Handle a connection control that changed the state."""
         self.events.append(ControlReceived(number, control))
 
     def on_heartbeat(self) -> None:
-        """A heartbeat came."""
+        """Handle a heartbeat."""
         self.events.append(HeartbeatReceived())
 
     def on_not_offered(self, mechanism: str) -> None:
@@ -391,4 +391,4 @@ class Connection(SessionConnection):
         self.events.append(Failed(error))
 
     def on_closed(self) -> None:
-        """Nothing more will come: the transport may go once the output is sent."""
+        """Handle the end of the connection: the transport may close once the output is sent."""

@@ -27,7 +27,7 @@ cdef class FrameReader:
     cdef public Py_ssize_t frame_limit
     cdef public bytes held
     cdef public bint handling
-    cdef public Py_ssize_t after
+    cdef public Py_ssize_t frame_end
     cdef public Py_ssize_t handshake_bytes
     cdef public Py_ssize_t hold_above
     cdef public bint ignores_input
@@ -36,35 +36,35 @@ cdef class FrameReader:
     cdef public Py_ssize_t control_empty
 
     @cython.locals(pos=Py_ssize_t)
-    cdef Py_ssize_t feed(self, const unsigned char* d, Py_ssize_t n) except -1
+    cdef Py_ssize_t feed(self, const unsigned char* buffer, Py_ssize_t length) except -1
     @cython.locals(size=Py_ssize_t, total=Py_ssize_t, pos=Py_ssize_t)
     cdef Py_ssize_t feed_held(self, bytes data) except? -1
     cdef bint our_turn(self) except -1
     cpdef flood(self)
     @cython.locals(connection=SessionConnection, pos=Py_ssize_t)
-    cdef Py_ssize_t handle(self, const unsigned char* d, Py_ssize_t n) except -1
+    cdef Py_ssize_t handle(self, const unsigned char* buffer, Py_ssize_t length) except -1
     @cython.locals(connection=SessionConnection, flags=cython.uint, kind=cython.uint, size=Py_ssize_t, number=cython.uint,
-                   end=Py_ssize_t, session=SessionPort, at=cython.int)
-    cdef Py_ssize_t frames(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n) except -1
+                   end=Py_ssize_t, session=SessionPort, position=cython.int)
+    cdef Py_ssize_t frames(self, const unsigned char* buffer, Py_ssize_t pos, Py_ssize_t length) except -1
     cdef object frame_error(
         self, unsigned int flags, unsigned int kind, Py_ssize_t size, unsigned int track,
         unsigned int number
     )
-    @cython.locals(at=Py_ssize_t, header=Py_ssize_t, header_end=Py_ssize_t, body=Py_ssize_t,
+    @cython.locals(position=Py_ssize_t, header=Py_ssize_t, header_end=Py_ssize_t, body=Py_ssize_t,
                    number=cython.uint, wait=cython.bint, size=Py_ssize_t)
     cdef Py_ssize_t transfer_frames(
-        self, SessionPort session, const unsigned char* d, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t n
+        self, SessionPort session, const unsigned char* buffer, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t length
     ) except? -1
     cdef Py_ssize_t transfer(
-        self, SessionPort session, const unsigned char* d, Py_ssize_t pos, Py_ssize_t end,
-        Py_ssize_t header, Py_ssize_t header_end, Py_ssize_t body, Py_ssize_t at
+        self, SessionPort session, const unsigned char* buffer, Py_ssize_t pos, Py_ssize_t end,
+        Py_ssize_t header, Py_ssize_t header_end, Py_ssize_t body, Py_ssize_t position
     ) except -1
     @cython.locals(begun=bytes, payload=bytes)
     cdef control_frame(
-        self, SessionPort session, unsigned int flags, unsigned int number, const unsigned char* d,
-        Py_ssize_t lo, Py_ssize_t hi
+        self, SessionPort session, unsigned int flags, unsigned int number, const unsigned char* buffer,
+        Py_ssize_t start, Py_ssize_t end
     )
 
 @cython.locals(base=cython.uint, before=cython.longlong, first=cython.longlong,
                last=cython.longlong)
-cdef bint check_ranges(const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi) except -1
+cdef bint check_ranges(const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end) except -1

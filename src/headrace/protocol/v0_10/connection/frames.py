@@ -53,7 +53,7 @@ from headrace.spec.reply_0_10 import CloseCode
 SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
 SERIAL_HALF = 0x7FFFFFFF
 # Keeps 0-10/s013, 0-10/s016.
-HANDSHAKE_BYTES_MAX = 16384  # What a peer may send before the connection is open.
+HANDSHAKE_BYTES_MAX = 16384  # The maximum bytes from a peer before the opening.
 CONTROL_BYTES_MAX = 262144  # Bytes of unfinished controls, on all channels.
 EMPTY_FRAMES_MAX = 64  # Frames of unfinished controls that bring nothing.
 INLINE_WAIT_MAX = 98304  # Bytes of an unfinished transfer that wait in the read buffer.
@@ -62,45 +62,45 @@ ACCEPT_START = 0x04020100 >> 1
 
 
 class FrameReader:
-    """Takes the bytes of a connection apart into frames and hands on what they mean."""
+    """Splits the input of a connection into frames, and dispatches these."""
 
     def __init__(self, connection: SessionConnection) -> None:
         self.connection = connection
-        self.frame_limit = HANDSHAKE_BYTES_MAX  # Bytes of a frame that we accept now.
-        self.held = b""  # What came while it was our turn.
+        self.frame_limit = HANDSHAKE_BYTES_MAX  # The maximum bytes of a frame now.
+        self.held = b""  # Input that waits until the state has changed.
         self.handling = False
-        self.after = 0  # Where to go on after the frame being handled.
+        self.frame_end = 0  # The offset after the frame that is being handled.
         self.handshake_bytes = 0
         self.hold_above = 1 << 62  # Bytes of output above which nothing more is handled.
         self.ignores_input = False
         self.controls: dict[int, bytes] = {}  # Unfinished controls, by channel.
-        self.control_bytes = 0  # Of all of them.
+        self.control_bytes = 0  # The bytes of all unfinished controls.
         self.control_empty = 0
 
     # --- Octets -------------------------------------------------------------------------------
 
-    def feed(self, d: bytes | bytearray, n: int) -> int:
-        """Handle the complete frames in ``d[:n]``; return how many octets are done with.
+    def feed(self, buffer: bytes | bytearray, length: int) -> int:
+        """Handle the complete frames in ``buffer[:length]``; return how many octets are done with.
 
         The owner keeps the others and gives them again, followed by more. They are fewer than
         ``max_frame_size`` plus ``INLINE_WAIT_MAX``.
         """
         if self.held:
-            return self.feed_held(cut(d, 0, n))
+            return self.feed_held(cut(buffer, 0, length))
         self.handling = True
-        pos = self.handle(d, n)
-        if self.our_turn() and n > pos:
-            if n - pos > HANDSHAKE_BYTES_MAX:
+        pos = self.handle(buffer, length)
+        if self.our_turn() and length > pos:
+            if length - pos > HANDSHAKE_BYTES_MAX:
                 self.flood()
             else:
-                self.held = cut(d, pos, n)
-            pos = n
+                self.held = cut(buffer, pos, length)
+            pos = length
         self.handling = False
         self.connection.on_turn_end()
         return pos
 
     def feed_held(self, data: bytes) -> int:
-        """Handle what was held, then ``data``."""
+        """Handle the held input, then ``data``."""
         size = len(data)
         data = self.held + data
         self.held = b""
@@ -119,11 +119,11 @@ class FrameReader:
 
     def our_turn(self) -> bool:
         """Return True if input from the client waits for us."""
-        at = self.connection.state_number
-        return self.connection.is_server and (at == 1 or at == 3 or at == 7)
+        position = self.connection.state_number
+        return self.connection.is_server and (position == 1 or position == 3 or position == 7)
 
     def flood(self) -> None:
-        """Too much came before the connection was open."""
+        """Refuse a peer that sent too many bytes before the connection was open."""
         self.ignores_input = True
         self.connection.fail(
             CloseError(
@@ -132,72 +132,72 @@ class FrameReader:
             )
         )
 
-    def handle(self, d: bytes | bytearray, n: int) -> int:
+    def handle(self, buffer: bytes | bytearray, length: int) -> int:
         """Handle what is complete; whatever is wrong ends in :meth:`fail`."""
         connection = self.connection
         pos = 0
         connection.begin_turn()
         while True:
             if self.ignores_input or connection.state_number == STATE_CLOSED:
-                return n
+                return length
             try:
                 if connection.state_number == STATE_AWAITING_HEADER:
-                    if connection.is_server or n == pos or d[pos] == 65:  # "A"
-                        if n - pos < 8:
-                            connection.check_header(d, pos, n)
+                    if connection.is_server or length == pos or buffer[pos] == 65:  # "A"
+                        if length - pos < 8:
+                            connection.check_header(buffer, pos, length)
                             break
-                        self.after = pos + 8
-                        connection.accept_header(cut(d, pos, pos + 8))
-                        pos = self.after
+                        self.frame_end = pos + 8
+                        connection.accept_header(cut(buffer, pos, pos + 8))
+                        pos = self.frame_end
                         continue
                     connection.state_number = (
                         STATE_GREETED  # A server may begin without its header.
                     )
-                pos = self.frames(d, pos, n)
+                pos = self.frames(buffer, pos, length)
                 break
             except Exception as error:  # noqa: BLE001 - nothing leaves the machine
                 connection.answer_error(error)
-                pos = self.after
+                pos = self.frame_end
                 connection.work_left -= C_METHOD_WORK
         return pos
 
     # --- Frames -------------------------------------------------------------------------------
 
-    def frames(self, d: bytes | bytearray, pos: int, n: int) -> int:
+    def frames(self, buffer: bytes | bytearray, pos: int, length: int) -> int:
         """Handle frame after frame; return where the first incomplete one begins."""
-        # In one function: the position is a C local, which parts would pass on for every frame.
+        # This is one function because several would have to pass ``pos``, a C local, per frame.
         connection = self.connection
-        while n - pos >= C_FRAME_HEAD:
+        while length - pos >= C_FRAME_HEAD:
             if connection.work_left <= 0 and connection.turn_is_over():
                 break
             connection.work_left -= 1
-            flags = d[pos]
-            kind = d[pos + C_KIND_AT]
-            size = get16(d, pos + C_SIZE_AT)
-            number = get16(d, pos + C_CHANNEL_AT)
+            flags = buffer[pos]
+            kind = buffer[pos + C_KIND_AT]
+            size = get16(buffer, pos + C_SIZE_AT)
+            number = get16(buffer, pos + C_CHANNEL_AT)
             if (
                 flags > 15
                 or kind > 3
                 or size < C_FRAME_HEAD
                 or size > self.frame_limit
-                or d[pos + 5] != (kind > 0)
+                or buffer[pos + 5] != (kind > 0)
                 or number >= connection.channel_max
             ):
-                self.after = n
-                raise self.frame_error(flags, kind, size, d[pos + 5], number)
+                self.frame_end = length
+                raise self.frame_error(flags, kind, size, buffer[pos + 5], number)
             end = pos + size
-            if end > n:
+            if end > length:
                 break
             if connection.state_number < STATE_OPEN:
-                at = connection.state_number
-                if connection.is_server and (at == 1 or at == 3 or at == 7):
+                position = connection.state_number
+                if connection.is_server and (position == 1 or position == 3 or position == 7):
                     break
                 self.handshake_bytes += size
                 if self.handshake_bytes > HANDSHAKE_BYTES_MAX:
-                    self.after = n
+                    self.frame_end = length
                     self.flood()
-                    return n
-            self.after = end
+                    return length
+            self.frame_end = end
             connection.current = 0
             session = connection.last
             if session is None or session.channel != number:
@@ -213,9 +213,9 @@ class FrameReader:
                 if (
                     flags == C_FIRST_WHOLE
                     and size > 15
-                    and get32(d, pos + C_FRAME_HEAD) >> 1 == TRANSFER_START
+                    and get32(buffer, pos + C_FRAME_HEAD) >> 1 == TRANSFER_START
                 ):
-                    pos = self.transfer_frames(session, d, pos, end, n)
+                    pos = self.transfer_frames(session, buffer, pos, end, length)
                     if pos < 0:
                         return -pos - 1
                     if connection.tail - connection.head + connection.chained > self.hold_above:
@@ -224,35 +224,35 @@ class FrameReader:
                 if (
                     flags == C_WHOLE
                     and size > 19
-                    and get32(d, pos + C_FRAME_HEAD) >> 1 == ACCEPT_START
-                    and get16(d, pos + 16) == 0x0100
-                    and get16(d, pos + 18) == size - 20
-                    and check_ranges(d, pos + 20, end)
+                    and get32(buffer, pos + C_FRAME_HEAD) >> 1 == ACCEPT_START
+                    and get16(buffer, pos + 16) == 0x0100
+                    and get16(buffer, pos + 18) == size - 20
+                    and check_ranges(buffer, pos + 20, end)
                 ):
-                    session.take_number(d[pos + 15] & 1 != 0)
+                    session.take_number(buffer[pos + 15] & 1 != 0)
                     connection.current = 0x0402
-                    connection.on_accept(session, d, pos + 20, end)
+                    connection.on_accept(session, buffer, pos + 20, end)
                     pos = end
                     if connection.tail - connection.head + connection.chained > self.hold_above:
                         return pos
                     continue
             connection.work_left -= C_METHOD_WORK
             if kind == C_CONTROL:
-                self.control_frame(session, flags, number, d, pos + C_FRAME_HEAD, end)
+                self.control_frame(session, flags, number, buffer, pos + C_FRAME_HEAD, end)
             elif connection.state_number == STATE_CLOSING:
                 pass
             elif connection.state_number != STATE_OPEN:
-                self.after = n
+                self.frame_end = length
                 raise CloseError(CloseCode.FRAMING_ERROR, "a command before connection.open-ok")
             elif session is None:
                 if flags & C_BEGINS == C_BEGINS:
                     connection.refuse_unattached(number)
             else:
                 connection.current = 0
-                session.command_frame(flags, kind, d, pos + C_FRAME_HEAD, end)
+                session.command_frame(flags, kind, buffer, pos + C_FRAME_HEAD, end)
             pos = end
             if self.ignores_input or connection.state_number == STATE_CLOSED:
-                return n
+                return length
             if connection.tail - connection.head + connection.chained > self.hold_above:
                 return pos
         return pos
@@ -277,76 +277,82 @@ class FrameReader:
         return CloseError(CloseCode.FRAMING_ERROR, text)
 
     def transfer_frames(
-        self, session: Session, d: bytes | bytearray, pos: int, end: int, n: int
+        self, session: Session, buffer: bytes | bytearray, pos: int, end: int, length: int
     ) -> int:
         """Handle a transfer at ``pos``; return what follows, or -1 - ``pos`` to wait for more.
 
         When all its segments are single frames in the buffer it is handed on with offsets. Else,
         unless it is small enough to wait for, its frames are put together one by one.
         """
-        at = end
+        position = end
         header = end
         header_end = end
         body = end
         number = session.channel
-        wait = n - at < C_FRAME_HEAD
-        if not wait and d[at + C_KIND_AT] == C_HEADER:
-            size = get16(d, at + C_SIZE_AT)
+        wait = length - position < C_FRAME_HEAD
+        if not wait and buffer[position + C_KIND_AT] == C_HEADER:
+            size = get16(buffer, position + C_SIZE_AT)
             if (
-                (d[at] | 4) == 7
-                and get16(d, at + C_CHANNEL_AT) == number
-                and d[at + 5] == 1
+                (buffer[position] | 4) == 7
+                and get16(buffer, position + C_CHANNEL_AT) == number
+                and buffer[position + 5] == 1
                 and C_FRAME_HEAD <= size <= self.frame_limit
             ):
-                header = at + C_FRAME_HEAD
-                header_end = at + size
-                at = header_end
-                body = at
-                wait = at > n
-                if not wait and d[header - C_FRAME_HEAD] == 7:
-                    return self.transfer(session, d, pos, end, header, header_end, at, at)
+                header = position + C_FRAME_HEAD
+                header_end = position + size
+                position = header_end
+                body = position
+                wait = position > length
+                if not wait and buffer[header - C_FRAME_HEAD] == 7:
+                    return self.transfer(
+                        session, buffer, pos, end, header, header_end, position, position
+                    )
                 if not wait:
-                    wait = n - at < C_FRAME_HEAD
-        if not wait and d[at + C_KIND_AT] == C_BODY:
-            size = get16(d, at + C_SIZE_AT)
+                    wait = length - position < C_FRAME_HEAD
+        if not wait and buffer[position + C_KIND_AT] == C_BODY:
+            size = get16(buffer, position + C_SIZE_AT)
             if (
-                d[at] == 7
-                and get16(d, at + C_CHANNEL_AT) == number
-                and d[at + 5] == 1
+                buffer[position] == 7
+                and get16(buffer, position + C_CHANNEL_AT) == number
+                and buffer[position + 5] == 1
                 and C_FRAME_HEAD <= size <= self.frame_limit
                 and size - C_FRAME_HEAD <= self.connection.body_max
             ):
-                body = at + C_FRAME_HEAD
-                at += size
-                if at <= n:
-                    return self.transfer(session, d, pos, end, header, header_end, body, at)
+                body = position + C_FRAME_HEAD
+                position += size
+                if position <= length:
+                    return self.transfer(
+                        session, buffer, pos, end, header, header_end, body, position
+                    )
                 wait = True
-        if wait and n - pos < INLINE_WAIT_MAX:
+        if wait and length - pos < INLINE_WAIT_MAX:
             return -1 - pos
-        session.command_frame(d[pos], 1, d, pos + C_FRAME_HEAD, end)
+        session.command_frame(buffer[pos], 1, buffer, pos + C_FRAME_HEAD, end)
         return end
 
     # Keeps 0-10/s005.
     def transfer(
         self,
         session: Session,
-        d: bytes | bytearray,
+        buffer: bytes | bytearray,
         pos: int,
         end: int,
         header: int,
         header_end: int,
         body: int,
-        at: int,
+        position: int,
     ) -> int:
-        """Hand a transfer on that ends at ``at``; return that."""
-        self.after = at
+        """Hand a transfer on that ends at ``position``; return that."""
+        self.frame_end = position
         session.command_id = session.next_in
-        session.sync = d[pos + 15] & 1 != 0
+        session.sync = buffer[pos + 15] & 1 != 0
         session.next_in = (session.next_in + 1) & SERIAL_MASK
         session.cursor = session.next_in
         self.connection.current = 0x0401
-        self.connection.on_transfer(session, d, pos + 14, end, header, header_end, body, at)
-        return at
+        self.connection.on_transfer(
+            session, buffer, pos + 14, end, header, header_end, body, position
+        )
+        return position
 
     # Keeps 0-10/s004.
     def control_frame(
@@ -354,38 +360,38 @@ class FrameReader:
         session: Session | None,
         flags: int,
         number: int,
-        d: bytes | bytearray,
-        lo: int,
-        hi: int,
+        buffer: bytes | bytearray,
+        start: int,
+        end: int,
     ) -> None:
-        """A frame of the control track came."""
+        """Handle a frame of the control track."""
         if (
             session is not None
             and session.state == C_ATTACHED
             and flags == C_WHOLE
-            and hi - lo > 6
-            and get16(d, lo) == 0x020A
-            and d[lo + 2] | 2 == 3
-            and d[lo + 3] == 0
-            and get16(d, lo + 4) == hi - lo - 6
+            and end - start > 6
+            and get16(buffer, start) == 0x020A
+            and buffer[start + 2] | 2 == 3
+            and buffer[start + 3] == 0
+            and get16(buffer, start + 4) == end - start - 6
             and not self.controls
-            and check_ranges(d, lo + 6, hi)
+            and check_ranges(buffer, start + 6, end)
             and self.connection.state_number == STATE_OPEN
         ):
-            session.completed_frame(d, lo, hi)
+            session.completed_frame(buffer, start, end)
             return
         if flags & C_ONE_SEGMENT != C_ONE_SEGMENT:
             raise CloseError(CloseCode.FRAMING_ERROR, "a control has one segment")
         begun = self.controls.pop(number, None)
         if (begun is None) != (flags & C_FIRST_FRAME != 0):
             raise CloseError(CloseCode.FRAMING_ERROR, "a control's frames are out of order")
-        payload = cut(d, lo, hi)
+        payload = cut(buffer, start, end)
         if begun is not None:
             self.control_bytes -= len(begun)
             payload = begun + payload
         if not flags & C_LAST_FRAME:
             self.control_bytes += len(payload)
-            self.control_empty += hi == lo
+            self.control_empty += end == start
             if self.control_bytes > CONTROL_BYTES_MAX or self.control_empty > EMPTY_FRAMES_MAX:
                 raise CloseError(CloseCode.FRAMING_ERROR, "a control does not end")
             self.controls[number] = payload
@@ -396,17 +402,17 @@ class FrameReader:
 
 
 # Keeps 0-10/s001.
-def check_ranges(d: bytes | bytearray, lo: int, hi: int) -> bool:
-    """Return True if ``d[lo:hi]`` is ranges of a sequence-set, in order and not touching."""
-    if (hi - lo) & 7 or lo == hi:
+def check_ranges(buffer: bytes | bytearray, start: int, end: int) -> bool:
+    """Return True if ``buffer[start:end]`` holds ordered ranges of a sequence-set with gaps."""
+    if (end - start) & 7 or start == end:
         return False
-    base = get32(d, lo)
+    base = get32(buffer, start)
     before = -2
-    while lo < hi:
-        first = (get32(d, lo) - base) & SERIAL_MASK
-        last = (get32(d, lo + 4) - base) & SERIAL_MASK
+    while start < end:
+        first = (get32(buffer, start) - base) & SERIAL_MASK
+        last = (get32(buffer, start + 4) - base) & SERIAL_MASK
         if first < before + 2 or last < first or last > SERIAL_HALF:
             return False
         before = last
-        lo += 8
+        start += 8
     return True

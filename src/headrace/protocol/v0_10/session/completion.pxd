@@ -12,14 +12,14 @@ cdef class CompletedIds:
 
     @cython.locals(distance=cython.longlong)
     cpdef long long unwrap(self, unsigned int number)
-    @cython.locals(place=Py_ssize_t)
+    @cython.locals(index=Py_ssize_t)
     cpdef bint has(self, long long number) except -1
     @cython.locals(count=Py_ssize_t, first=Py_ssize_t, end=Py_ssize_t)
-    cpdef add(self, long long lo, long long hi)
+    cpdef add(self, long long first_id, long long last_id)
     @cython.locals(count=Py_ssize_t)
     cpdef absorb(self)
-    @cython.locals(place=Py_ssize_t)
-    cpdef list missing(self, long long lo, long long hi)
+    @cython.locals(index=Py_ssize_t)
+    cpdef list missing(self, long long first_id, long long last_id)
 
 @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
 cdef Py_ssize_t index_from(list ends, long long number) except -1

@@ -6,15 +6,16 @@ that are nearest to the first incomplete id.
 """
 
 SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
-RANGES_MAX = 65536  # Ranges of ids done out of order.
+RANGES_MAX = 65536  # The maximum ranges of ids that are completed out of order.
 
 
 class CompletedIds:
-    """All ids below ``low``, and ranges of ids above it. Ids are unwrapped: see :meth:`unwrap`."""
+    """All ids below ``low``, and ranges of ids above it; all are unwrapped, see :meth:`unwrap`."""
 
     def __init__(self, start: int) -> None:
-        self.low = start  # The first id that is not done.
-        self.starts: list[int] = []  # Ranges above it, both ends included; none touches another.
+        self.low = start  # The first id that is not completed.
+        # The ranges above ``low``, both ends included, in order and with gaps.
+        self.starts: list[int] = []
         self.ends: list[int] = []
 
     def unwrap(self, number: int) -> int:
@@ -23,48 +24,49 @@ class CompletedIds:
         return self.low + distance - (distance >> 31 << 32)
 
     def has(self, number: int) -> bool:
-        """Return True if an unwrapped id is done."""
+        """Return True if an unwrapped id is completed."""
         if number < self.low:
             return True
-        place = index_from(self.ends, number)
-        return place < len(self.starts) and self.starts[place] <= number
+        index = index_from(self.ends, number)
+        return index < len(self.starts) and self.starts[index] <= number
 
-    def add(self, lo: int, hi: int) -> None:
-        """The ids from ``lo`` to ``hi`` are done, again or for the first time.
+    def add(self, first_id: int, last_id: int) -> None:
+        """Add the ids from ``first_id`` to ``last_id``, some of which may be completed already.
 
-        Raises ValueError when that would need more than ``RANGES_MAX`` ranges.
+        Raises:
+            ValueError: the ids would need more than ``RANGES_MAX`` ranges.
         """
-        if lo <= self.low:
-            if hi < self.low:
+        if first_id <= self.low:
+            if last_id < self.low:
                 return
-            self.low = hi + 1
+            self.low = last_id + 1
             if self.starts:
                 self.absorb()
             return
         starts = self.starts
         ends = self.ends
         count = len(starts)
-        if count == 0 or lo > self.ends[count - 1] + 1:
+        if count == 0 or first_id > self.ends[count - 1] + 1:
             if count >= RANGES_MAX:
                 raise ValueError(f"more than {RANGES_MAX} ranges of commands done out of order")
-            starts.append(lo)
-            ends.append(hi)
+            starts.append(first_id)
+            ends.append(last_id)
             return
-        first = index_from(ends, lo - 1)  # The first range that may touch.
+        first = index_from(ends, first_id - 1)  # The first range that may touch.
         end = first
-        while end < count and starts[end] <= hi + 1:
+        while end < count and starts[end] <= last_id + 1:
             end += 1
         if first == end:
             if count >= RANGES_MAX:
                 raise ValueError(f"more than {RANGES_MAX} ranges of commands done out of order")
         else:
-            lo = min(lo, starts[first])
-            hi = max(hi, ends[end - 1])
-        starts[first:end] = [lo]
-        ends[first:end] = [hi]
+            first_id = min(first_id, starts[first])
+            last_id = max(last_id, ends[end - 1])
+        starts[first:end] = [first_id]
+        ends[first:end] = [last_id]
 
     def absorb(self) -> None:
-        """``low`` has moved: let it pass over the ranges that it reached."""
+        """Move ``low`` over the ranges that it has reached, and remove these."""
         count = 0
         while count < len(self.starts) and self.starts[count] <= self.low:
             self.low = max(self.low, self.ends[count] + 1)
@@ -72,23 +74,23 @@ class CompletedIds:
         del self.starts[:count]
         del self.ends[:count]
 
-    def missing(self, lo: int, hi: int) -> list[tuple[int, int]]:
-        """Return the ranges between ``lo`` and ``hi`` that are not done."""
+    def missing(self, first_id: int, last_id: int) -> list[tuple[int, int]]:
+        """Return the ranges from ``first_id`` to ``last_id`` that are not completed."""
         ranges = []
-        lo = max(lo, self.low)
-        place = index_from(self.ends, lo)
-        while lo <= hi and place < len(self.starts) and self.starts[place] <= hi:
-            if lo < self.starts[place]:
-                ranges.append((lo, self.starts[place] - 1))
-            lo = self.ends[place] + 1
-            place += 1
-        if lo <= hi:
-            ranges.append((lo, hi))
+        first_id = max(first_id, self.low)
+        index = index_from(self.ends, first_id)
+        while first_id <= last_id and index < len(self.starts) and self.starts[index] <= last_id:
+            if first_id < self.starts[index]:
+                ranges.append((first_id, self.starts[index] - 1))
+            first_id = self.ends[index] + 1
+            index += 1
+        if first_id <= last_id:
+            ranges.append((first_id, last_id))
         return ranges
 
 
 def index_from(ends: list[int], number: int) -> int:
-    """Return the place of the first of the ascending ``ends`` that is not less than ``number``."""
+    """Return the index of the first of the ascending ``ends`` that is not below ``number``."""
     low = 0
     high = len(ends)
     while low < high:

@@ -32,5 +32,5 @@ cdef class SessionPort:
     cpdef send_completed(self)
     cpdef take_number(self, bint sync)
     cpdef complete(self, unsigned int number)
-    cdef command_frame(self, int flags, int kind, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
-    cdef completed_frame(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    cdef command_frame(self, int flags, int kind, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end)
+    cdef completed_frame(self, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end)

@@ -29,7 +29,7 @@ class SessionPort:
         self.fast_path = False  # The next command may take the fast path.
         self.next_in = 0  # The id of the first command that did not come yet.
         self.cursor = 0  # The id of the command that comes next; before next_in in a replay.
-        self.command_id = 0  # Of the command being handled.
+        self.command_id = 0  # The id of the command that is being handled.
         self.sync = False  # Its sender asks for completion to be reported at once.
         self.has_unreported = False  # Something became complete that was not reported to the peer.
         self.is_listed = False  # It is in the connection's list ``to_announce``.
@@ -53,8 +53,10 @@ class SessionPort:
     def complete(self, number: int) -> None:
         """The command with this id is executed, its effects are as durable as it asked for."""
 
-    def command_frame(self, flags: int, kind: int, d: bytes | bytearray, lo: int, hi: int) -> None:
-        """A frame of the command track came that does not take the fast path."""
+    def command_frame(
+        self, flags: int, kind: int, buffer: bytes | bytearray, start: int, end: int
+    ) -> None:
+        """Handle a frame of the command track that does not take the fast path."""
 
-    def completed_frame(self, d: bytes | bytearray, lo: int, hi: int) -> None:
-        """A session.completed came; ``d[lo:hi]`` is its payload, checked."""
+    def completed_frame(self, buffer: bytes | bytearray, start: int, end: int) -> None:
+        """Handle session.completed; ``buffer[start:end]`` is its payload, which is checked."""

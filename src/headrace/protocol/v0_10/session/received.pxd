@@ -21,9 +21,9 @@ cdef long long TIMELY_AFTER
 cdef class ReceivedCommands:
     cdef SessionPort session
     cdef SentCommands sent
-    cdef public bint known
+    cdef public bint has_state
     cdef public bint ready
-    cdef public CompletedIds done
+    cdef public CompletedIds completed
     cdef public CompletedIds known_to_peer
     cdef public list waiting_syncs
     cdef public list gaps_ahead
@@ -36,13 +36,13 @@ cdef class ReceivedCommands:
     @cython.locals(session=SessionPort)
     cpdef restart(self)
     @cython.locals(session=SessionPort, low=cython.longlong, high=cython.longlong, next_id=cython.longlong,
-                   at=cython.longlong, done=CompletedIds)
-    cpdef on_gap(self, unsigned int lo, unsigned int hi)
+                   cursor=cython.longlong, completed=CompletedIds)
+    cpdef on_gap(self, unsigned int first_id, unsigned int last_id)
     cpdef add_gap_ahead(self, long long low, long long high)
-    @cython.locals(session=SessionPort, next_id=cython.longlong, at=cython.longlong)
+    @cython.locals(session=SessionPort, next_id=cython.longlong, cursor=cython.longlong)
     cpdef pass_gaps(self)
     @cython.locals(session=SessionPort, assembly=Assembly)
-    cdef command_frame(self, int flags, int kind, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    cdef command_frame(self, int flags, int kind, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end)
     @cython.locals(session=SessionPort, assembly=Assembly)
     cpdef find_sink(self)
     cpdef refuse(self, str text)
@@ -52,18 +52,18 @@ cdef class ReceivedCommands:
     cpdef dispatch_command(self)
     @cython.locals(number=cython.longlong)
     cpdef handle_sync(self)
-    @cython.locals(session=SessionPort, done=CompletedIds, low=cython.longlong)
+    @cython.locals(session=SessionPort, completed=CompletedIds, low=cython.longlong)
     cpdef complete(self, unsigned int number)
     @cython.locals(session=SessionPort, low=cython.longlong)
-    cpdef complete_range(self, unsigned int lo, unsigned int hi)
-    @cython.locals(done=CompletedIds, number=cython.longlong)
+    cpdef complete_range(self, unsigned int first_id, unsigned int last_id)
+    @cython.locals(completed=CompletedIds, number=cython.longlong)
     cpdef mark_complete(self, long long low, long long high)
-    @cython.locals(session=SessionPort, done=CompletedIds, known_to_peer=CompletedIds, timely=cython.bint)
+    @cython.locals(session=SessionPort, completed=CompletedIds, known_to_peer=CompletedIds, timely=cython.bint)
     cpdef send_completed(self)
     cpdef object report(self)
     @cython.locals(session=SessionPort)
     cpdef on_flush(self, object control)
     @cython.locals(low=cython.longlong, high=cython.longlong)
-    cpdef on_known_completed(self, unsigned int lo, unsigned int hi)
+    cpdef on_known_completed(self, unsigned int first_id, unsigned int last_id)
 
 cdef unsigned int code_of(bytes command) except? 0xFFFFFFFF

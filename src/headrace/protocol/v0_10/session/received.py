@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands that a session of AMQP 0-10 receives: their ids, and which are complete.
 
-Incoming commands are numbered by counting from the last command-point. Those that came before are
-duplicates of a replay and are dropped. Ids in a row cost one comparison each; only what is done out
-of order is recorded (:class:`CompletedIds`).
+Incoming commands are numbered by counting from the last command-point. Commands that were received
+before are duplicates of a replay and are dropped. Commands that complete in order cost one
+comparison each; :class:`CompletedIds` records ranges only for those out of order.
 
 The owner of the connection executes the commands: it gets them by the upcalls of
-:class:`SessionConnection`, and calls :meth:`ReceivedCommands.complete` when a command is done, at
-once or later. The connection sends session.completed for new ones, once for each read.
+:class:`SessionConnection`, and calls :meth:`ReceivedCommands.complete` once a command is executed,
+at once or later. The connection sends session.completed once for each read.
 """
 
 from typing import Any
@@ -42,15 +42,15 @@ from headrace.protocol.v0_x.content_frames import UNFINISHED_BODIES, UNFINISHED_
 from headrace.spec.reply_0_10 import CloseCode, ExecutionCode
 from headrace.wire.ranges import SequenceSet
 
-COMMAND_BYTES_MAX = 262144  # Size of a command segment.
-HEADER_BYTES_MAX = 262144  # Size of a header segment.
-RUNNING_MAX = 1 << 20  # Commands of one session that came and are not complete.
-WAITING_SYNCS_MAX = 65536  # execution.sync commands that wait for others.
-GAPS_AHEAD_MAX = 1024  # Ranges of ids given up by session.gap before their turn.
-TIMELY_AFTER = 4096  # Completed commands that the peer may leave unacknowledged for long.
-REPORTED_RANGES_MAX = 4096  # Ranges of one session.completed; the others follow later.
+COMMAND_BYTES_MAX = 262144  # The maximum size of a command segment.
+HEADER_BYTES_MAX = 262144  # The maximum size of a header segment.
+RUNNING_MAX = 1 << 20  # Received commands of one session that are not complete.
+WAITING_SYNCS_MAX = 65536  # execution.sync commands that wait for earlier commands.
+GAPS_AHEAD_MAX = 1024  # Ranges of ids that session.gap skips ahead of the next command.
+TIMELY_AFTER = 4096  # Unacknowledged completed commands after which timely-reply is requested.
+REPORTED_RANGES_MAX = 4096  # Ranges of one session.completed; further ranges follow later.
 
-# What may be followed by a header and a body segment: class and command codes.
+# The class and command codes of commands with a header and a body segment.
 WITH_SEGMENTS = frozenset(bytes(c.CODE) for c in Command.__subclasses__() if c.SEGMENTS)
 
 FILE_STAGE = b"\x09\x08"  # Its body may be too large for memory.
@@ -60,22 +60,22 @@ SERIAL_HALF = 0x7FFFFFFF
 
 
 class ReceivedCommands:
-    """The sequence of commands that come in."""
+    """The sequence of commands that a session receives."""
 
     def __init__(self, session: SessionPort, sent: SentCommands) -> None:
-        """``sent`` is the other half of ``session``; it writes our controls."""
+        """``sent`` holds the sent commands of ``session``; it writes the controls."""
         self.session = session
         self.sent = sent
-        self.known = False  # Something was received: there is execution state.
-        self.ready = False  # A command-point came since it was attached.
-        self.done = CompletedIds(0)  # Complete commands.
-        self.known_to_peer = CompletedIds(0)  # Those that the sender acknowledged.
+        self.has_state = False  # True once a command-point was received: execution state exists.
+        self.ready = False  # True once a command-point was received on this attachment.
+        self.completed = CompletedIds(0)  # The complete commands.
+        self.known_to_peer = CompletedIds(0)  # Commands whose completion the peer acknowledged.
         self.waiting_syncs: Any = None  # Unwrapped ids of execution.sync commands that wait.
-        self.gaps_ahead: Any = None  # Ranges ahead of next_in, unwrapped, that will not come.
+        self.gaps_ahead: Any = None  # Unwrapped ranges after ``next_in`` that session.gap skips.
         self.assembly = Assembly()
 
     def refresh(self) -> None:
-        """Set anew whether the next command may take the fast path."""
+        """Update ``session.fast_path``: whether the next command may take the fast path."""
         session = self.session
         session.fast_path = (
             session.state == C_ATTACHED
@@ -90,15 +90,15 @@ class ReceivedCommands:
 
     # Keeps 0-10/s038, 0-10/s039.
     def command_point(self, number: int, offset: int) -> None:
-        """The peer's commands go on with the id ``number``, from this octet on."""
+        """Handle session.command-point: the peer continues with byte ``offset`` of ``number``."""
         session = self.session
-        if not self.known:
+        if not self.has_state:
             if offset:
                 raise unknown_ids("a new session begins with the rest of a command")
-            self.known = True
+            self.has_state = True
             session.next_in = number
             session.cursor = number
-            self.done = CompletedIds(number)
+            self.completed = CompletedIds(number)
             self.known_to_peer = CompletedIds(number)
         ahead = (number - session.next_in) & SERIAL_MASK
         if 0 < ahead <= SERIAL_HALF:
@@ -117,12 +117,12 @@ class ReceivedCommands:
         self.refresh()
 
     def restart(self) -> None:
-        """The peer has forgotten the session: its numbering begins at the last command-point."""
+        """Restart at the last command-point, as the peer has lost the state of the session."""
         session = self.session
-        self.known = self.ready
+        self.has_state = self.ready
         session.next_in = session.cursor
         session.has_unreported = False
-        self.done = CompletedIds(session.cursor)
+        self.completed = CompletedIds(session.cursor)
         self.known_to_peer = CompletedIds(session.cursor)
         self.waiting_syncs = None
         self.gaps_ahead = None
@@ -130,26 +130,26 @@ class ReceivedCommands:
         self.refresh()
 
     # Keeps 0-10/s053, 0-10/s055.
-    def on_gap(self, lo: int, hi: int) -> None:
-        """These commands will not come, or not come again."""
+    def on_gap(self, first_id: int, last_id: int) -> None:
+        """Handle session.gap: the peer does not send these commands, or not again."""
         session = self.session
-        if not self.known:
+        if not self.has_state:
             raise unknown_ids("a gap in a session without commands")
-        done = self.done
-        low = done.unwrap(lo)
-        high = low + ((hi - lo) & SERIAL_MASK)
-        next_id = done.unwrap(session.next_in)
-        at = done.unwrap(session.cursor)
-        if low <= at <= high:
+        completed = self.completed
+        low = completed.unwrap(first_id)
+        high = low + ((last_id - first_id) & SERIAL_MASK)
+        next_id = completed.unwrap(session.next_in)
+        cursor = completed.unwrap(session.cursor)
+        if low <= cursor <= high:
             self.assembly.clear()
-            at = high + 1
+            cursor = high + 1
         if low <= next_id <= high:
             next_id = high + 1
         elif low > next_id:
             self.add_gap_ahead(low, high)
         self.mark_complete(low, high)
         session.next_in = next_id & SERIAL_MASK
-        session.cursor = at & SERIAL_MASK
+        session.cursor = cursor & SERIAL_MASK
         self.pass_gaps()
         session.has_unreported = True
         session.announce_later()
@@ -166,24 +166,26 @@ class ReceivedCommands:
         """Pass over the gaps that begin at the next command."""
         session = self.session
         if self.gaps_ahead is not None:
-            next_id = self.done.unwrap(session.next_in)
-            at = self.done.unwrap(session.cursor)
+            next_id = self.completed.unwrap(session.next_in)
+            cursor = self.completed.unwrap(session.cursor)
             for low, high in self.gaps_ahead:
-                if low <= at <= high:
-                    at = high + 1
+                if low <= cursor <= high:
+                    cursor = high + 1
                 if low <= next_id <= high:
                     next_id = high + 1
             remaining = [gap for gap in self.gaps_ahead if gap[1] >= next_id]
             self.gaps_ahead = remaining or None
             session.next_in = next_id & SERIAL_MASK
-            session.cursor = at & SERIAL_MASK
+            session.cursor = cursor & SERIAL_MASK
         self.refresh()
 
     # --- Commands -----------------------------------------------------------------------------
 
     # Keeps 0-10/s037.
-    def command_frame(self, flags: int, kind: int, d: bytes | bytearray, lo: int, hi: int) -> None:
-        """A frame of the command track came that does not take the fast path."""
+    def command_frame(
+        self, flags: int, kind: int, buffer: bytes | bytearray, start: int, end: int
+    ) -> None:
+        """Handle a frame of the command track that does not take the fast path."""
         session = self.session
         if session.state == C_DETACHING or session.ended:
             return
@@ -195,19 +197,21 @@ class ReceivedCommands:
                 raise CloseError(CloseCode.FRAMING_ERROR, "the beginning of a command is missing")
             assembly.begin(session.cursor != session.next_in, session.connection.pool)
             session.fast_path = False
-        if kind == C_HEADER and len(assembly.header) + hi - lo > HEADER_BYTES_MAX:
+        if kind == C_HEADER and len(assembly.header) + end - start > HEADER_BYTES_MAX:
             self.refuse("a header segment is too large")
-        if kind == C_COMMAND and len(assembly.command) + hi - lo > COMMAND_BYTES_MAX:
+        if kind == C_COMMAND and len(assembly.command) + end - start > COMMAND_BYTES_MAX:
             self.refuse("a command segment is too large")
         if kind == C_BODY and assembly.command[:2] == FILE_STAGE and not assembly.discarding:
             self.find_sink()
-        elif kind == C_BODY and assembly.body_size + hi - lo > session.connection.body_max:
+        elif kind == C_BODY and assembly.body_size + end - start > session.connection.body_max:
             self.refuse(
                 f"a body is larger than the maximum of {session.connection.body_max} octets"
             )
-        elif kind == C_BODY and (assembly.body_size + hi - lo) >> 20 != assembly.body_size >> 20:
+        elif (
+            kind == C_BODY and (assembly.body_size + end - start) >> 20 != assembly.body_size >> 20
+        ):
             self.check_unfinished()
-        if not assembly.add(flags, kind, d, lo, hi):
+        if not assembly.add(flags, kind, buffer, start, end):
             return
         if not assembly.last_segment:
             if kind == C_COMMAND and not assembly.discarding:
@@ -216,7 +220,7 @@ class ReceivedCommands:
         self.dispatch_command()
 
     def check_unfinished(self) -> None:
-        """Refuse a body, if those that have begun on all sessions are large enough."""
+        """Refuse a body if the unfinished bodies of all sessions exceed the limit."""
         connection = self.session.connection
         if not connection.is_server:
             return
@@ -231,7 +235,7 @@ class ReceivedCommands:
             )
 
     def find_sink(self) -> None:
-        """The body of a file.stage comes: it does not go through memory."""
+        """Get the sink of the body of a file.stage, which is not kept in memory."""
         session = self.session
         assembly = self.assembly
         if assembly.sink is not None or assembly.body_size:
@@ -246,13 +250,13 @@ class ReceivedCommands:
         session.command_id = number
 
     def refuse(self, text: str) -> None:
-        """Refuse a command that is too large; its number is used up."""
+        """Refuse a command that is too large; its id counts as used."""
         self.session.take_number(False)
         self.session.connection.current = code_of(self.assembly.command)
         raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, text)
 
     def check_segments(self, command: bytes) -> None:
-        """Refuse a header or body on a command that takes none, before it comes."""
+        """Refuse a command without segments whose header or body is about to arrive."""
         if command[:2] not in WITH_SEGMENTS:
             self.session.take_number(False)
             self.session.connection.current = code_of(command)
@@ -281,7 +285,7 @@ class ReceivedCommands:
         self.pass_gaps()
         connection = session.connection
         connection.current = code_of(command)
-        if self.done.unwrap(session.next_in) - self.done.low > RUNNING_MAX:
+        if self.completed.unwrap(session.next_in) - self.completed.low > RUNNING_MAX:
             raise ExecutionError(
                 ExecutionCode.RESOURCE_LIMIT_EXCEEDED,
                 f"more than {RUNNING_MAX} commands are not complete",
@@ -316,9 +320,9 @@ class ReceivedCommands:
             connection.on_command(session, decoded, header, parts)
 
     def handle_sync(self) -> None:
-        """execution.sync is complete when all commands before it are."""
-        number = self.done.unwrap(self.session.command_id)
-        if self.done.low == number:
+        """Complete an execution.sync once all commands before it are complete."""
+        number = self.completed.unwrap(self.session.command_id)
+        if self.completed.low == number:
             self.complete(self.session.command_id)
             return
         if self.waiting_syncs is None:
@@ -332,37 +336,41 @@ class ReceivedCommands:
     # --- Completion ---------------------------------------------------------------------------
 
     def complete(self, number: int) -> None:
-        """The command with this id is executed, its effects are as durable as it asked for."""
+        """Complete an executed command, whose effects are as durable as it requires."""
         session = self.session
-        done = self.done
-        if number == done.low & SERIAL_MASK and self.waiting_syncs is None and not done.starts:
-            done.low += 1
+        completed = self.completed
+        if (
+            number == completed.low & SERIAL_MASK
+            and self.waiting_syncs is None
+            and not completed.starts
+        ):
+            completed.low += 1
         else:
-            low = done.unwrap(number)
+            low = completed.unwrap(number)
             self.mark_complete(low, low)
         session.has_unreported = True
         if not session.is_listed:
             session.announce_later()
 
-    def complete_range(self, lo: int, hi: int) -> None:
-        """The commands from ``lo`` to ``hi``, both included, are executed."""
+    def complete_range(self, first_id: int, last_id: int) -> None:
+        """Complete the executed commands from ``first_id`` to ``last_id``, both included."""
         session = self.session
-        low = self.done.unwrap(lo)
-        self.mark_complete(low, low + ((hi - lo) & SERIAL_MASK))
+        low = self.completed.unwrap(first_id)
+        self.mark_complete(low, low + ((last_id - first_id) & SERIAL_MASK))
         session.has_unreported = True
         if not session.is_listed:
             session.announce_later()
 
     def mark_complete(self, low: int, high: int) -> None:
-        """These unwrapped ids are complete; some execution.sync may be as well now."""
-        done = self.done
+        """Record unwrapped ids as complete, and each execution.sync that waited for them."""
+        completed = self.completed
         try:
-            done.add(low, high)
+            completed.add(low, high)
         except ValueError as error:
             raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, str(error)) from None
-        while self.waiting_syncs and self.waiting_syncs[0] <= done.low:
+        while self.waiting_syncs and self.waiting_syncs[0] <= completed.low:
             number = self.waiting_syncs.pop(0)
-            done.add(number, number)
+            completed.add(number, number)
         if not self.waiting_syncs:
             self.waiting_syncs = None
 
@@ -377,42 +385,42 @@ class ReceivedCommands:
         if not session.has_unreported:
             return
         if self.sent.resuming and not session.connection.is_server:
-            return  # The peer may have forgotten these commands; it says so soon.
+            return  # The peer may have lost these commands; its session.expected will show it.
         session.has_unreported = False
-        done = self.done
+        completed = self.completed
         known_to_peer = self.known_to_peer
-        timely = done.low - known_to_peer.low > TIMELY_AFTER or len(done.starts) > 64
-        if done.starts or known_to_peer.starts:
+        timely = completed.low - known_to_peer.low > TIMELY_AFTER or len(completed.starts) > 64
+        if completed.starts or known_to_peer.starts:
             report = self.report()
             if report:
                 self.sent.write_control(SessionCompleted(commands=report, timely_reply=timely))
-        elif done.low > known_to_peer.low:
+        elif completed.low > known_to_peer.low:
             self.sent.write_range(
                 0x020A03 if timely else 0x020A01,
                 known_to_peer.low & SERIAL_MASK,
-                (done.low - 1) & SERIAL_MASK,
+                (completed.low - 1) & SERIAL_MASK,
             )
 
     # Keeps 0-10/s045, 0-10/s046.
     def report(self) -> SequenceSet:
         """Return the complete commands that the peer has not acknowledged."""
         unreported = SequenceSet()
-        done = self.done
+        completed = self.completed
         known_to_peer = self.known_to_peer
-        ranges = known_to_peer.missing(known_to_peer.low, done.low - 1)
-        for place in range(len(done.starts)):
+        ranges = known_to_peer.missing(known_to_peer.low, completed.low - 1)
+        for index in range(len(completed.starts)):
             if len(ranges) > REPORTED_RANGES_MAX:
                 break
-            ranges += known_to_peer.missing(done.starts[place], done.ends[place])
-        for lo, hi in ranges[:REPORTED_RANGES_MAX]:
-            unreported.add_range(lo & SERIAL_MASK, hi & SERIAL_MASK)
+            ranges += known_to_peer.missing(completed.starts[index], completed.ends[index])
+        for first_id, last_id in ranges[:REPORTED_RANGES_MAX]:
+            unreported.add_range(first_id & SERIAL_MASK, last_id & SERIAL_MASK)
         return unreported
 
     def on_flush(self, control: Any) -> None:
-        """The peer asks which commands we expect or have completed."""
+        """Handle session.flush: send the expected, confirmed or completed commands."""
         session = self.session
         if control.expected:
-            expected = SequenceSet([(session.next_in, session.next_in)] if self.known else [])
+            expected = SequenceSet([(session.next_in, session.next_in)] if self.has_state else [])
             self.sent.write_control(SessionExpected(commands=expected))
         if control.confirmed:
             self.sent.write_control(SessionConfirmed(commands=self.report()))
@@ -421,20 +429,20 @@ class ReceivedCommands:
             session.has_unreported = False
 
     # Keeps 0-10/s047, 0-10/s051.
-    def on_known_completed(self, lo: int, hi: int) -> None:
-        """The sender acknowledged that these commands are complete."""
-        if not self.known:
+    def on_known_completed(self, first_id: int, last_id: int) -> None:
+        """Handle session.known-completed for a range of ids."""
+        if not self.has_state:
             raise unknown_ids("known-completed names commands that were never sent")
-        low = self.done.unwrap(lo)
-        high = low + ((hi - lo) & SERIAL_MASK)
-        if high >= self.done.unwrap(self.session.next_in):
+        low = self.completed.unwrap(first_id)
+        high = low + ((last_id - first_id) & SERIAL_MASK)
+        if high >= self.completed.unwrap(self.session.next_in):
             raise unknown_ids("known-completed names commands that were never sent")
         self.mark_complete(low, high)
         self.known_to_peer.add(low, high)
 
 
 def code_of(command: bytes) -> int:
-    """Class code << 8 | command code of an encoded command, as far as they are there."""
+    """Return class code << 8 | command code of an encoded command; a missing code is 0."""
     if len(command) > 1:
         return command[0] << 8 | command[1]
     return command[0] << 8 if command else 0

@@ -21,7 +21,7 @@ DETACHED_MAX = 1024  # Detached sessions of one registry; beyond, the one that l
 
 
 class Sessions:
-    """Sessions by principal and name, attached or waiting for their client to come back."""
+    """Sessions by principal and name, attached or detached."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Sessions:
             del self.named[key]
 
     def expire(self) -> None:
-        """End the sessions whose client did not come back in time."""
+        """End the detached sessions whose timeout has passed."""
         now = self.clock()
         for session in [session for session, end in self.waiting.items() if end <= now]:
             session.end()

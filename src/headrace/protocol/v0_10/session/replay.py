@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sending again what a session of AMQP 0-10 kept, when it was attached again.
+"""The replay of kept commands after a session of AMQP 0-10 was attached again.
 
-The peer names the commands it expects. They are sent again, from the byte where each broke off;
-where nothing was kept, a gap is sent. What the peer has completed meanwhile is not sent.
+The peer names the commands that it expects. They are sent again, each from its first missing byte.
+For commands that were not kept, a gap is sent. Commands that the peer has completed are not sent.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def resume(session: AttachedSession, control: SessionExpected) -> None:
         if number >= next_id:
             raise unknown_ids("expected names a fragment of a command that was never sent")
         fragments[number] = fragment.byte_ranges or ()
-    for lo, hi in commands:
-        low = session.sent.completed.unwrap(lo)
-        if low + ((hi - lo) & SERIAL_MASK) > next_id:
+    for first_id, last_id in commands:
+        low = session.sent.completed.unwrap(first_id)
+        if low + ((last_id - first_id) & SERIAL_MASK) > next_id:
             raise unknown_ids("expected names commands that were never sent")
     if not session.sent.resuming:
         session.connection.on_session_control(session, control)
@@ -64,8 +64,8 @@ def resume(session: AttachedSession, control: SessionExpected) -> None:
         if not session.connection.is_server:
             session.received.restart()
         session.connection.on_resumed(session, False)
-        for lo, hi in lost:
-            session.connection.on_given_up(session, lo & SERIAL_MASK, hi & SERIAL_MASK)
+        for first_id, last_id in lost:
+            session.connection.on_given_up(session, first_id & SERIAL_MASK, last_id & SERIAL_MASK)
         return
     replay(session, commands, fragments, next_id)
     if session.has_unreported:
@@ -76,15 +76,16 @@ def resume(session: AttachedSession, control: SessionExpected) -> None:
 def replay(
     session: AttachedSession, commands: SequenceSet, fragments: dict[int, Any], next_id: int
 ) -> None:
-    """Send what the peer expects and has not completed, or a gap where nothing was kept."""
-    at = -1  # The unwrapped id that the peer counts next.
+    """Send the commands that the peer expects and has not completed, or gaps for missing ones."""
+    position = -1  # The unwrapped id that the peer counts next.
     highest = max(
-        [session.sent.completed.unwrap(hi) for _, hi in commands] + list(fragments), default=next_id
+        [session.sent.completed.unwrap(last_id) for _, last_id in commands] + list(fragments),
+        default=next_id,
     )
     missing = []
-    for lo, hi in commands:
-        low = session.sent.completed.unwrap(lo)
-        missing += session.sent.completed.missing(low, low + ((hi - lo) & SERIAL_MASK))
+    for first_id, last_id in commands:
+        low = session.sent.completed.unwrap(first_id)
+        missing += session.sent.completed.missing(low, low + ((last_id - first_id) & SERIAL_MASK))
     missing += session.sent.completed.missing(highest + 1, next_id - 1)
     missing += [(number, number) for number in fragments]
     for low, high in sorted(missing):
@@ -102,19 +103,19 @@ def replay(
                 for first, last in fragments[number]:
                     session.sent.send_command_point(number & SERIAL_MASK, first)
                     write_bytes(session, item, first, last + 1)
-                at = -1
+                position = -1
             else:
-                if at != number:
+                if position != number:
                     session.sent.send_command_point(number & SERIAL_MASK, 0)
                 session.sent.write(*item)
-                at = number + 1
+                position = number + 1
             number += 1
-    if at != next_id:
+    if position != next_id:
         session.sent.send_command_point(session.sent.next_id, 0)
 
 
 def give_up(session: AttachedSession, low: int, high: int) -> None:
-    """Commands that were not kept cannot be sent again; for the peer they are complete."""
+    """Send a gap for commands that were not kept: the peer treats them as complete."""
     session.sent.send_gap(low & SERIAL_MASK, high & SERIAL_MASK)
     session.connection.on_given_up(session, low & SERIAL_MASK, high & SERIAL_MASK)
 
@@ -130,10 +131,12 @@ def write_bytes(
     if parts:
         segments.append((3, b"".join(parts)))
     final = 3 if parts else 2 if header else 1
-    at = 0
+    position = 0
     for kind, data in segments:
-        lo = max(first - at, 0)
-        hi = min(end - at, len(data))
-        if lo < hi:
-            session.connection.write_part(kind, kind == final, session.channel, data, lo, hi)
-        at += len(data)
+        start = max(first - position, 0)
+        chunk_end = min(end - position, len(data))
+        if start < chunk_end:
+            session.connection.write_part(
+                kind, kind == final, session.channel, data, start, chunk_end
+            )
+        position += len(data)

@@ -40,29 +40,29 @@ cdef class SentCommands:
     @cython.locals(size=Py_ssize_t)
     cpdef bytes transfer_head(self, bytes payload)
     @cython.locals(number=cython.uint, session=SessionPort, connection=SessionConnection, header_size=Py_ssize_t,
-                   body_size=Py_ssize_t, size=Py_ssize_t, at=Py_ssize_t, buffer="unsigned char*",
+                   body_size=Py_ssize_t, size=Py_ssize_t, position=Py_ssize_t, buffer="unsigned char*",
                    channel=cython.uint)
     cdef unsigned int send_transfer(
-        self, bytes head, const unsigned char* h, Py_ssize_t header, Py_ssize_t header_end,
-        const unsigned char* b, Py_ssize_t body, Py_ssize_t body_end
+        self, bytes head, const unsigned char* header_buffer, Py_ssize_t header, Py_ssize_t header_end,
+        const unsigned char* body_buffer, Py_ssize_t body, Py_ssize_t body_end
     ) except? 0xFFFFFFFF
     cpdef object send_transfer_parts(self, bytes head, bytes header, tuple parts)
     @cython.locals(session=SessionPort, sent=CompletedIds, low=cython.longlong, high=cython.longlong)
-    cpdef peer_completed(self, unsigned int lo, unsigned int hi)
+    cpdef peer_completed(self, unsigned int first_id, unsigned int last_id)
     @cython.locals(first=cython.uint, last=cython.uint, announced=cython.bint)
-    cdef completed_frame(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
-    cpdef add_known_completed(self, unsigned int lo, unsigned int hi)
+    cdef completed_frame(self, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end)
+    cpdef add_known_completed(self, unsigned int first_id, unsigned int last_id)
     cpdef send_known_completed(self)
     cpdef leave(self)
     @cython.locals(size=Py_ssize_t)
     cpdef keep(self, bytes payload, bytes header, tuple parts)
     cpdef release(self, long long low, long long high)
     @cython.locals(low=cython.longlong, high=cython.longlong)
-    cpdef forget_kept(self, unsigned int lo, unsigned int hi)
+    cpdef forget_kept(self, unsigned int first_id, unsigned int last_id)
     cpdef forget_all(self)
     @cython.locals(session=SessionPort, connection=SessionConnection)
     cpdef write(self, bytes payload, bytes header, tuple parts)
     cpdef write_control(self, object control)
-    @cython.locals(connection=SessionConnection, at=Py_ssize_t, buffer="unsigned char*")
-    cpdef write_range(self, unsigned int head, unsigned int lo, unsigned int hi)
+    @cython.locals(connection=SessionConnection, position=Py_ssize_t, buffer="unsigned char*")
+    cpdef write_range(self, unsigned int head, unsigned int first_id, unsigned int last_id)
     cpdef send_command_point(self, unsigned int number, object offset)

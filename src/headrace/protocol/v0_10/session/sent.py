@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands that a session of AMQP 0-10 sends: their ids, and which the peer completed.
 
-What we send is kept for replay while the granted timeout is not 0, up to ``REPLAY_BYTES_MAX``;
-:mod:`headrace.protocol.v0_10.session.replay` sends it again. The peer may ask to
-have its session.completed acknowledged: session.known-completed is sent at the end of the turn.
+Sent commands are kept for replay while the granted timeout is not 0, up to ``REPLAY_BYTES_MAX``;
+:mod:`headrace.protocol.v0_10.session.replay` sends them again. The peer may request that its
+session.completed is acknowledged: session.known-completed is sent at the end of the turn.
 """
 
 from typing import Any
@@ -33,43 +33,46 @@ from headrace.protocol.codec_0_10 import (
 from headrace.protocol.errors_0_10 import unknown_ids
 from headrace.wire.ranges import SequenceSet
 
-HEADER_START = 0x0302  # Flags and kind of a header segment of one frame.
-BODY_START = 0x0703  # Likewise of a body segment, the last of its command.
-RANGE_LEN = 8  # Bytes of a range of ids.
-RANGE_CONTROL_LEN = 26  # Bytes of the frame of a control with one range.
-RANGE_CONTROL_START = 0x0F00001A  # Its flags, kind and size.
+HEADER_START = 0x0302  # The flags and kind of a header segment of one frame.
+BODY_START = 0x0703  # The flags and kind of a body segment, the last of its command.
+RANGE_LEN = 8  # The bytes of a range of ids.
+RANGE_CONTROL_LEN = 26  # The bytes of the frame of a control with one range.
+RANGE_CONTROL_START = 0x0F00001A  # The flags, kind and size of such a frame.
 if not cython.compiled:
     C_RANGE_LEN = RANGE_LEN
     C_RANGE_CONTROL_LEN = RANGE_CONTROL_LEN
     C_RANGE_CONTROL_START = RANGE_CONTROL_START
     C_HEADER_START = HEADER_START
     C_BODY_START = BODY_START
-REPLAY_BYTES_MAX = 16 << 20  # Size of the commands kept for replay, in one session.
-REPLAY_COMMANDS_MAX = 65536  # Commands kept for replay, in one session.
+REPLAY_BYTES_MAX = 16 << 20  # The bytes of the commands that a session keeps for replay.
+REPLAY_COMMANDS_MAX = 65536  # The number of commands that a session keeps for replay.
 SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
 
 
 class ReplayFull(Exception):
-    """A command that must not be lost cannot be kept: wait until others are completed."""
+    """A command cannot be kept for replay until the peer has completed others."""
 
 
 class SentCommands:
-    """The sequence of commands that are sent."""
+    """The sequence of commands that a session sends."""
 
     def __init__(self, session: SessionPort, lossless: bool) -> None:
-        """``lossless``: never send a command that cannot be kept for replay."""
+        """With ``lossless``, a command that cannot be kept for replay is not sent."""
         self.session = session
         self.lossless = lossless
-        self.keeps = False  # What is sent may have to be sent again.
-        self.next_id = 0  # The id of the next command that we send.
+        self.keeps = False  # True: sent commands are kept for replay.
+        self.next_id = 0  # The id of the next command.
         self.completed = CompletedIds(0)  # Commands that the peer completed.
-        self.resuming = False  # Attached again, and not yet told what the peer expects.
-        self.kept: dict[int, tuple[bytes, bytes, tuple[bytes, ...]]] = {}  # By unwrapped id.
+        self.resuming = False  # True: attached again, before the peer's session.expected.
+        #: The commands kept for replay, by unwrapped id: payload, header, parts of the body.
+        self.kept: dict[int, tuple[bytes, bytes, tuple[bytes, ...]]] = {}
         self.kept_bytes = 0
-        self.has_due = False  # A session.known-completed at the end of the turn,
-        self.due_first = 0  # for this range of ids,
+        # The session.known-completed that is due at the end of the turn: for the range of ids from
+        # ``due_first`` to ``due_last``, and for the SequenceSet ``due_more``.
+        self.has_due = False
+        self.due_first = 0
         self.due_last = 0
-        self.due_more: Any = None  # and for this SequenceSet.
+        self.due_more: Any = None
 
     # --- Sending ------------------------------------------------------------------------------
 
@@ -108,7 +111,7 @@ class SentCommands:
     def transfer_head(self, payload: bytes) -> bytes:
         """Return the frame of a message.transfer's command segment, for :meth:`send_transfer`.
 
-        It holds the channel: make it again after the session was attached again.
+        The frame contains the channel, so it is valid until the session is detached.
         """
         size = len(payload) + C_FRAME_HEAD
         return (
@@ -123,17 +126,18 @@ class SentCommands:
     def send_transfer(
         self,
         head: bytes,
-        h: bytes | bytearray,
+        header_buffer: bytes | bytearray,
         header: int,
         header_end: int,
-        b: bytes | bytearray,
+        body_buffer: bytes | bytearray,
         body: int,
         body_end: int,
     ) -> int:
         """Send a message.transfer and return its id.
 
-        ``head`` is what :meth:`transfer_head` made, the segments are ``h[header:header_end]`` and
-        ``b[body:body_end]``; both are sent even when empty.
+        ``head`` is from :meth:`transfer_head`. The payloads of the header and the body segment are
+        ``header_buffer[header:header_end]`` and ``body_buffer[body:body_end]``; empty segments are
+        sent, too.
         """
         number = self.next_id
         session = self.session
@@ -149,31 +153,31 @@ class SentCommands:
         ):
             return self.send(
                 cut(head, C_FRAME_HEAD, len(head)),
-                cut(h, header, header_end),
-                (cut(b, body, body_end),),
+                cut(header_buffer, header, header_end),
+                (cut(body_buffer, body, body_end),),
             )
         self.next_id = (number + 1) & SERIAL_MASK
         size = len(head)
         connection.reserve(size + header_size + body_size)
         buffer = connection.buffer
-        at = connection.tail
-        copy(buffer, at, head, 0, size)
-        at += size
+        position = connection.tail
+        copy(buffer, position, head, 0, size)
+        position += size
         channel = session.channel
-        put16(buffer, at, C_HEADER_START)
-        put16(buffer, at + C_SIZE_AT, header_size)
-        put16(buffer, at + C_TRACK_AT, 1)
-        put16(buffer, at + C_CHANNEL_AT, channel)
-        put32(buffer, at + C_RESERVED_AT, 0)
-        copy(buffer, at + C_FRAME_HEAD, h, header, header_end)
-        at += header_size
-        put16(buffer, at, C_BODY_START)
-        put16(buffer, at + C_SIZE_AT, body_size)
-        put16(buffer, at + C_TRACK_AT, 1)
-        put16(buffer, at + C_CHANNEL_AT, channel)
-        put32(buffer, at + C_RESERVED_AT, 0)
-        copy(buffer, at + C_FRAME_HEAD, b, body, body_end)
-        connection.tail = at + body_size
+        put16(buffer, position, C_HEADER_START)
+        put16(buffer, position + C_SIZE_AT, header_size)
+        put16(buffer, position + C_TRACK_AT, 1)
+        put16(buffer, position + C_CHANNEL_AT, channel)
+        put32(buffer, position + C_RESERVED_AT, 0)
+        copy(buffer, position + C_FRAME_HEAD, header_buffer, header, header_end)
+        position += header_size
+        put16(buffer, position, C_BODY_START)
+        put16(buffer, position + C_SIZE_AT, body_size)
+        put16(buffer, position + C_TRACK_AT, 1)
+        put16(buffer, position + C_CHANNEL_AT, channel)
+        put32(buffer, position + C_RESERVED_AT, 0)
+        copy(buffer, position + C_FRAME_HEAD, body_buffer, body, body_end)
+        connection.tail = position + body_size
         return number
 
     def send_transfer_parts(self, head: bytes, header: bytes, parts: tuple[bytes, ...]) -> int:
@@ -182,15 +186,15 @@ class SentCommands:
             cut(head, C_FRAME_HEAD, len(head)), header, tuple([part for part in parts if part])
         )
 
-    # --- What the peer completed --------------------------------------------------------------
+    # --- Completion by the peer ---------------------------------------------------------------
 
     # Keeps 0-10/s050, 0-10/s052.
-    def peer_completed(self, lo: int, hi: int) -> None:
-        """The peer says that it completed these commands of ours."""
+    def peer_completed(self, first_id: int, last_id: int) -> None:
+        """Handle session.completed for a range of ids: the peer has completed these commands."""
         session = self.session
         sent = self.completed
-        low = sent.unwrap(lo)
-        high = low + ((hi - lo) & SERIAL_MASK)
+        low = sent.unwrap(first_id)
+        high = low + ((last_id - first_id) & SERIAL_MASK)
         if high >= sent.unwrap(self.next_id):
             raise unknown_ids("completed names commands that were never sent")
         if high < sent.low:
@@ -202,45 +206,47 @@ class SentCommands:
                 self.release(low, high)
             session.connection.on_completed(session, low & SERIAL_MASK, high & SERIAL_MASK)
             return
-        fresh = sent.missing(low, high)
+        newly_completed = sent.missing(low, high)
         try:
             sent.add(low, high)
         except ValueError as error:
             raise unknown_ids(str(error)) from None
         if self.kept:
             self.release(low, high)
-        for low, high in fresh:
+        for low, high in newly_completed:
             session.connection.on_completed(session, low & SERIAL_MASK, high & SERIAL_MASK)
 
-    def completed_frame(self, d: bytes | bytearray, lo: int, hi: int) -> None:
-        """A session.completed came; ``d[lo:hi]`` is its payload, checked."""
-        announced = d[lo + 2] & 2 != 0 or not self.session.connection.suppress_known_completed
-        lo += 6
-        while lo < hi:
-            first = get32(d, lo)
-            last = get32(d, lo + 4)
+    def completed_frame(self, buffer: bytes | bytearray, start: int, end: int) -> None:
+        """Handle session.completed; ``buffer[start:end]`` is its payload, which is checked."""
+        announced = (
+            buffer[start + 2] & 2 != 0 or not self.session.connection.suppress_known_completed
+        )
+        start += 6
+        while start < end:
+            first = get32(buffer, start)
+            last = get32(buffer, start + 4)
             self.peer_completed(first, last)
             if announced:
                 self.add_known_completed(first, last)
-            lo += 8
+            start += 8
 
-    def add_known_completed(self, lo: int, hi: int) -> None:
+    def add_known_completed(self, first_id: int, last_id: int) -> None:
         """Send known-completed for these ids at the end of the turn."""
         if not self.has_due:
             self.has_due = True
-            self.due_first = lo
-            self.due_last = hi
+            self.due_first = first_id
+            self.due_last = last_id
             self.session.announce_later()
-        elif lo == ((self.due_last + 1) & SERIAL_MASK):
-            self.due_last = hi
+        elif first_id == ((self.due_last + 1) & SERIAL_MASK):
+            self.due_last = last_id
         else:
             if self.due_more is None:
                 self.due_more = SequenceSet()
             try:
-                self.due_more.add_range(lo, hi)
+                self.due_more.add_range(first_id, last_id)
             except ValueError:
                 self.write_control(SessionKnownCompleted(commands=self.due_more))
-                self.due_more = SequenceSet([(lo, hi)])
+                self.due_more = SequenceSet([(first_id, last_id)])
 
     # Keeps 0-10/s048, 0-10/s049.
     def send_known_completed(self) -> None:
@@ -249,21 +255,21 @@ class SentCommands:
         if self.due_more is None:
             self.write_range(0x020B01, self.due_first, self.due_last)
         else:
-            known = self.due_more
+            known_completed = self.due_more
             self.due_more = None
             try:
-                known.add_range(self.due_first, self.due_last)
+                known_completed.add_range(self.due_first, self.due_last)
             except ValueError:
                 self.write_range(0x020B01, self.due_first, self.due_last)
-            self.write_control(SessionKnownCompleted(commands=known))
+            self.write_control(SessionKnownCompleted(commands=known_completed))
 
     def leave(self) -> None:
-        """The session leaves its channel: drop what was to be sent there."""
+        """Drop the controls that are due, as the session leaves its channel."""
         self.resuming = False
         self.has_due = False
         self.due_more = None
 
-    # --- What is kept for replay --------------------------------------------------------------
+    # --- Commands kept for replay -------------------------------------------------------------
 
     def keep(self, payload: bytes, header: bytes, parts: tuple[bytes, ...]) -> None:
         """Keep the next command for replay, if there is room."""
@@ -288,10 +294,10 @@ class SentCommands:
         for number in gone:
             self.kept_bytes -= size_of(kept.pop(number))
 
-    def forget_kept(self, lo: int, hi: int) -> None:
+    def forget_kept(self, first_id: int, last_id: int) -> None:
         """The peer confirmed these: they need not be replayed."""
-        low = self.completed.unwrap(lo)
-        high = low + ((hi - lo) & SERIAL_MASK)
+        low = self.completed.unwrap(first_id)
+        high = low + ((last_id - first_id) & SERIAL_MASK)
         if high >= self.completed.unwrap(self.next_id):
             raise unknown_ids("confirmed names commands that were never sent")
         if self.kept:
@@ -320,21 +326,21 @@ class SentCommands:
         session = self.session
         session.connection.write_segment(0, True, session.channel, encode_control(control))
 
-    def write_range(self, head: int, lo: int, hi: int) -> None:
+    def write_range(self, head: int, first_id: int, last_id: int) -> None:
         """Write a control that holds one range of ids; ``head`` is its code and packing flags."""
         connection = self.session.connection
         connection.reserve(C_RANGE_CONTROL_LEN)
         buffer = connection.buffer
-        at = connection.tail
-        connection.tail = at + C_RANGE_CONTROL_LEN
-        put32(buffer, at, C_RANGE_CONTROL_START)
-        put32(buffer, at + C_TRACK_AT, self.session.channel)
-        put32(buffer, at + C_RESERVED_AT, 0)
-        at += C_FRAME_HEAD
-        put32(buffer, at, head << 8)
-        put16(buffer, at + 4, C_RANGE_LEN)
-        put32(buffer, at + 6, lo)
-        put32(buffer, at + 10, hi)
+        position = connection.tail
+        connection.tail = position + C_RANGE_CONTROL_LEN
+        put32(buffer, position, C_RANGE_CONTROL_START)
+        put32(buffer, position + C_TRACK_AT, self.session.channel)
+        put32(buffer, position + C_RESERVED_AT, 0)
+        position += C_FRAME_HEAD
+        put32(buffer, position, head << 8)
+        put16(buffer, position + 4, C_RANGE_LEN)
+        put32(buffer, position + 6, first_id)
+        put32(buffer, position + 10, last_id)
 
     def send_command_point(self, number: int, offset: int) -> None:
         """Send session.command-point: where our commands go on."""
@@ -352,11 +358,11 @@ class SentCommands:
             SessionFlush(expected=expected, confirmed=confirmed, completed=completed)
         )
 
-    def send_gap(self, lo: int, hi: int) -> None:
+    def send_gap(self, first_id: int, last_id: int) -> None:
         """Send session.gap: these commands count as completed."""
-        self.write_control(SessionGap(commands=SequenceSet([(lo, hi)])))
-        low = self.completed.unwrap(lo)
-        self.release(low, low + ((hi - lo) & SERIAL_MASK))
+        self.write_control(SessionGap(commands=SequenceSet([(first_id, last_id)])))
+        low = self.completed.unwrap(first_id)
+        self.release(low, low + ((last_id - first_id) & SERIAL_MASK))
 
 
 def size_of(item: tuple[bytes, bytes, tuple[bytes, ...]]) -> int:

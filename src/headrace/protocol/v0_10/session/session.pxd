@@ -26,4 +26,4 @@ cdef class Session(SessionPort):
     cpdef refresh(self)
     cpdef send_command(self, object command, bint sync=*, bytes header=*, object body=*)
     cpdef send_result(self, unsigned int command_id, object value)
-    cpdef complete_range(self, unsigned int lo, unsigned int hi)
+    cpdef complete_range(self, unsigned int first_id, unsigned int last_id)

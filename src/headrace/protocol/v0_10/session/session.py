@@ -8,13 +8,13 @@ connection that it is attached to. It holds two parts:
 * :class:`ReceivedCommands`, those that it receives
   (:mod:`headrace.protocol.v0_10.session.received`).
 
-Its connection knows it as a :class:`SessionPort` (:mod:`headrace.protocol.v0_10.session.port`).
+Its connection uses it as a :class:`SessionPort` (:mod:`headrace.protocol.v0_10.session.port`).
 
-A session attached again asks the peer what it expects, and sends that again, or a gap where nothing
-was kept (:mod:`headrace.protocol.v0_10.session.replay`).
+A session that is attached again requests the commands that the peer expects, and sends them again,
+or a gap for those that were not kept (:mod:`headrace.protocol.v0_10.session.replay`).
 
-What the peer does wrong is raised where the rule is broken: a :class:`DetachError` ends the
-attachment, an :class:`ExecutionError` the session, a :class:`CloseError` the connection.
+An error of the peer is raised where the rule is broken: a :class:`DetachError` ends the attachment,
+an :class:`ExecutionError` the session, a :class:`CloseError` the connection.
 """
 
 from typing import Any
@@ -55,12 +55,12 @@ class Session(SessionPort):
     """One side of one session: what it has received and sent, and what of it is complete."""
 
     def __init__(self, name: bytes, *, lossless: bool = False) -> None:
-        """``name`` has at most 65535 bytes. ``lossless``: never send what cannot be kept."""
+        """``name`` has at most 65535 bytes; ``lossless`` is as in :class:`SentCommands`."""
         SessionPort.__init__(self, name)
         self.sent = SentCommands(self, lossless)
         self.received = ReceivedCommands(self, self.sent)
-        self.timeout_s: int | None = 0  # How long it is kept when detached; None is for ever.
-        self.registry: Any = None  # The Sessions that know it by name.
+        self.timeout_s: int | None = 0  # The time for which it is kept detached; None is no limit.
+        self.registry: Any = None  # The Sessions that hold it by name; None after its end.
 
     # --- Commands -----------------------------------------------------------------------------
 
@@ -79,31 +79,33 @@ class Session(SessionPort):
         return self.sent.send_command(ExecutionResult(command_id=command_id, value=value))
 
     def complete(self, number: int) -> None:
-        """The command with this id is executed, its effects are as durable as it asked for."""
+        """Complete an executed command, whose effects are as durable as it requires."""
         self.received.complete(number)
 
-    def complete_range(self, lo: int, hi: int) -> None:
-        """The commands from ``lo`` to ``hi``, both included, are executed."""
-        self.received.complete_range(lo, hi)
+    def complete_range(self, first_id: int, last_id: int) -> None:
+        """Complete the executed commands from ``first_id`` to ``last_id``, both included."""
+        self.received.complete_range(first_id, last_id)
 
     def send_completed(self) -> None:
         """Send session.completed and session.known-completed."""
         self.received.send_completed()
 
     def refresh(self) -> None:
-        """Work out again whether the next command may take the fast path."""
+        """Update ``fast_path``: whether the next command may take the fast path."""
         self.received.refresh()
 
-    def command_frame(self, flags: int, kind: int, d: bytes | bytearray, lo: int, hi: int) -> None:
-        self.received.command_frame(flags, kind, d, lo, hi)
+    def command_frame(
+        self, flags: int, kind: int, buffer: bytes | bytearray, start: int, end: int
+    ) -> None:
+        self.received.command_frame(flags, kind, buffer, start, end)
 
-    def completed_frame(self, d: bytes | bytearray, lo: int, hi: int) -> None:
-        self.sent.completed_frame(d, lo, hi)
+    def completed_frame(self, buffer: bytes | bytearray, start: int, end: int) -> None:
+        self.sent.completed_frame(buffer, start, end)
 
     # --- Attachment ---------------------------------------------------------------------------
 
     def attach(self, connection: Any, channel: int) -> None:
-        """The session is used on a channel of ``connection`` from now on."""
+        """Attach the session to a channel of ``connection``."""
         self.connection = connection
         self.channel = channel
         self.state = C_ATTACHED
@@ -114,22 +116,25 @@ class Session(SessionPort):
         connection.attached[channel] = self
         connection.last = None
         self.is_listed = False
-        if self.received.done.low > self.received.known_to_peer.low or self.received.done.starts:
+        if (
+            self.received.completed.low > self.received.known_to_peer.low
+            or self.received.completed.starts
+        ):
             self.has_unreported = True
             self.announce_later()
 
     # Keeps 0-10/s040, 0-10/s041.
     def begin(self) -> None:
-        """Say where our commands go on, or ask when some may have been lost.
+        """Send session.command-point; if commands may be lost, request session.expected first.
 
-        A client that has received something asks in any case: a broker that was restarted has
-        forgotten the session, and counts its own commands from the beginning.
+        A client with received commands requests it in any case: a restarted broker has lost the
+        session, and counts its own commands from the beginning.
         """
         sent = self.sent
         if (
             sent.completed.low == sent.completed.unwrap(sent.next_id)
             and not sent.kept
-            and (self.connection.is_server or not self.received.known)
+            and (self.connection.is_server or not self.received.has_state)
         ):
             sent.send_command_point(sent.next_id, 0)
         else:
@@ -137,7 +142,7 @@ class Session(SessionPort):
             sent.write_control(SessionFlush(expected=True))
 
     def leave(self) -> None:
-        """The session is detached from its channel; it goes on without one, or ends."""
+        """Detach the session from its channel; a session without a timeout ends."""
         connection = self.connection
         if connection is None:
             return
@@ -157,7 +162,7 @@ class Session(SessionPort):
             self.registry.on_detached(self)
 
     def end(self) -> None:
-        """End the session: it cannot be attached again. May be called more than once."""
+        """End the session, which cannot be attached again; a second call has no effect."""
         self.ended = True
         self.sent.forget_all()
         if self.registry is not None:
@@ -166,7 +171,7 @@ class Session(SessionPort):
             registry.forget(self)
 
     def set_timeout(self, timeout_s: int | None) -> None:
-        """Adopt the timeout that was granted, in seconds; None is for ever."""
+        """Adopt the granted timeout in seconds; None is no limit."""
         self.timeout_s = timeout_s
         self.sent.keeps = timeout_s is None or timeout_s > 0
         if not self.sent.keeps:
@@ -175,9 +180,9 @@ class Session(SessionPort):
     # --- Controls -----------------------------------------------------------------------------
 
     def on_control(self, control: Any) -> None:
-        """A session control came, other than those that attach and detach.
+        """Handle a session control other than those that attach and detach.
 
-        Nothing follows our session.detach: it could reach the channel's next session.
+        After a sent session.detach no control is sent, as the channel's next session could get it.
         """
         if isinstance(control, SessionCommandPoint):
             if control.command_id is None or control.command_offset is None:
@@ -185,25 +190,25 @@ class Session(SessionPort):
             self.received.command_point(control.command_id, control.command_offset)
         elif isinstance(control, SessionCompleted):
             if control.commands is not None:
-                for lo, hi in control.commands:
-                    self.sent.peer_completed(lo, hi)
+                for first_id, last_id in control.commands:
+                    self.sent.peer_completed(first_id, last_id)
                     if control.timely_reply or not self.connection.suppress_known_completed:
-                        self.sent.add_known_completed(lo, hi)
+                        self.sent.add_known_completed(first_id, last_id)
         elif isinstance(control, SessionKnownCompleted):
             if control.commands is not None:
-                for lo, hi in control.commands:
-                    self.received.on_known_completed(lo, hi)
+                for first_id, last_id in control.commands:
+                    self.received.on_known_completed(first_id, last_id)
         elif isinstance(control, SessionConfirmed):
             if control.commands is not None:
-                for lo, hi in control.commands:
-                    self.sent.forget_kept(lo, hi)
+                for first_id, last_id in control.commands:
+                    self.sent.forget_kept(first_id, last_id)
         elif isinstance(control, SessionFlush):
             if self.state != C_DETACHING:
                 self.received.on_flush(control)
         elif isinstance(control, SessionGap):
             if control.commands is not None:
-                for lo, hi in control.commands:
-                    self.received.on_gap(lo, hi)
+                for first_id, last_id in control.commands:
+                    self.received.on_gap(first_id, last_id)
         elif isinstance(control, SessionExpected):
             if self.state != C_DETACHING:
                 resume(self, control)
@@ -218,10 +223,10 @@ class Session(SessionPort):
         else:
             raise CloseError(CloseCode.FRAMING_ERROR, f"{control.NAME} out of place")
 
-    # --- Ends ---------------------------------------------------------------------------------
+    # --- Detachment and failure ---------------------------------------------------------------
 
     def detach(self) -> None:
-        """Ask for the end of the attachment."""
+        """Send session.detach."""
         if self.state in (C_ATTACHED, C_ATTACHING):
             self.send_completed()
             self.sent.write_control(SessionDetach(name=self.name))
@@ -229,7 +234,7 @@ class Session(SessionPort):
             self.refresh()
 
     def fail(self, error: ExecutionError) -> None:
-        """End the session, and tell the peer why: execution.exception, then session.detach."""
+        """End the session with an error: send execution.exception, then session.detach."""
         if self.state != C_ATTACHED:
             self.ended = True
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from headrace.gateway.requests.requests import Service
+from headrace.gateway.requests.requests import RequestService
 from headrace.gateway.v0_10.session.subscription import Subscription
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer
 from headrace.server.config.json_values import as_json
@@ -37,7 +37,7 @@ def list_consumers(call: Call) -> Steps:
     for vhost in call.vhosts():
         for queue in live_queues(vhost):
             for consumer in consumers_of(queue):
-                if isinstance(consumer, Service):
+                if isinstance(consumer, RequestService):
                     continue
                 line = describe_consumer(call, vhost.name, queue, consumer)
                 if user in ("", line["user"]):
@@ -95,6 +95,6 @@ def unsettled_of(consumer: Subscription, session: Session010) -> int | None:
     unsettled = session.deliveries.unsettled
     if len(session.subscriptions) == 1 or not unsettled.count:
         return int(unsettled.count)
-    if unsettled.slots() > COUNTED_MAX:
+    if unsettled.slot_count() > COUNTED_MAX:
         return None
-    return sum(message.consumer is consumer for message in unsettled.all())
+    return sum(message.consumer is consumer for message in unsettled.messages())

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.requests.requests import Service
+from headrace.gateway.requests.requests import RequestService
 from headrace.model.arguments.values import queue_type
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.stream.stream import Stream
@@ -94,7 +94,7 @@ def show_queue(call: Call) -> JsonLine:
         "consumer_list": [
             {**describe_consumer(call, vhost.name, queue, consumer), **place_of(queue, consumer)}
             for consumer in consumers_of(queue)
-            if not isinstance(consumer, Service)
+            if not isinstance(consumer, RequestService)
         ][:BINDINGS_SHOWN_MAX],
         "bindings": [describe_binding(vhost, b) for b in vhost.bindings_to(queue)][
             :BINDINGS_SHOWN_MAX

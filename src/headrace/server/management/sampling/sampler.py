@@ -303,7 +303,7 @@ class Sampler:
                 for channel in cast("list[Channel]", list(connection.channels.values())):
                     yield
                     row = describe_channel(connection, channel)
-                    unconfirmed = channel.seq - channel.confirmed
+                    unconfirmed = channel.publish_seq - channel.confirmed_seq
                     sums.add(self._channel(channel, row, connection.user, unconfirmed))
             self._connection(connection, sums)
         waiting = cast("list[Session010]", list(self._broker.shared_0_10.sessions.waiting))

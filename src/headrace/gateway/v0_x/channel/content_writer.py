@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Outgoing contents of a channel: header and body frames, in a form that the peer can read.
+"""Outgoing contents of a channel: header and body frames that the peer can read.
 
 Most frames are sent as received, with another channel number. Frames too large for the peer are
 split. The headers of a client that reads few value types are converted to plain types, and those
@@ -28,106 +28,108 @@ if not cython.compiled:
 from headrace.gateway.conversion.plain_headers import plain_header
 
 
-class ContentOut(ProtocolChannel):
-    """The part of a channel that writes contents."""
+class ContentWriter(ProtocolChannel):
+    """The base class of a channel that writes contents."""
 
     def __init__(self, number: int, connection: Peer) -> None:
         ProtocolChannel.__init__(self, number)
         self.connection = connection
 
-    def write_content(self, d: bytes | bytearray, lo: int, end: int) -> None:
-        """Write header and body frames from ``d[lo:end]``, renumbered for this channel.
+    def write_content(self, buffer: bytes | bytearray, start: int, end: int) -> None:
+        """Write header and body frames from ``buffer[start:end]``, renumbered for this channel.
 
         The caller has reserved room for them, unless a frame must be split.
         """
         connection = self.connection
         if (
             connection.early
-            and lo < end
-            and get16(d, lo + C_FLAGS_AT) & HAS_HEADERS
+            and start < end
+            and get16(buffer, start + C_FLAGS_AT) & HAS_HEADERS
             and not connection.speaks_extensions
         ):
-            self.write_plain(d, lo, end)
+            self.write_plain(buffer, start, end)
             return
-        self.write_frames(d, lo, end)
+        self.write_frames(buffer, start, end)
 
-    def write_frames(self, d: bytes | bytearray, lo: int, end: int) -> None:
-        """Write frames as they are, renumbered."""
+    def write_frames(self, buffer: bytes | bytearray, start: int, end: int) -> None:
+        """Write frames without conversion, renumbered for this channel."""
         connection = self.connection
         number = self.number
-        if end - lo > connection.frame_max and self.must_split(d, lo, end):
-            self.write_split(d, lo, end)
+        if end - start > connection.frame_max and self.must_split(buffer, start, end):
+            self.write_split(buffer, start, end)
             return
         out = connection.buffer
-        at = connection.tail
-        copy(out, at, d, lo, end)
-        connection.tail = at + end - lo
-        while lo < end:
-            put16(out, at + C_CHANNEL_AT, number)
-            size = get32(d, lo + C_SIZE_AT) + C_OVERHEAD
-            lo += size
-            at += size
+        position = connection.tail
+        copy(out, position, buffer, start, end)
+        connection.tail = position + end - start
+        while start < end:
+            put16(out, position + C_CHANNEL_AT, number)
+            size = get32(buffer, start + C_SIZE_AT) + C_OVERHEAD
+            start += size
+            position += size
 
     # --- In smaller frames --------------------------------------------------------------------
 
-    def must_split(self, d: bytes | bytearray, lo: int, end: int) -> bool:
+    def must_split(self, buffer: bytes | bytearray, start: int, end: int) -> bool:
         """Return True if a frame is larger than the peer's limit."""
-        while lo < end:
-            size = get32(d, lo + C_SIZE_AT) + C_OVERHEAD
+        while start < end:
+            size = get32(buffer, start + C_SIZE_AT) + C_OVERHEAD
             if size > self.connection.frame_max:
                 return True
-            lo += size
+            start += size
         return False
 
-    def write_split(self, d: bytes | bytearray, lo: int, end: int) -> None:
-        """Write the content in frames of the size that the peer takes.
+    def write_split(self, buffer: bytes | bytearray, start: int, end: int) -> None:
+        """Write the content in frames of at most the peer's frame-max.
 
         A header is one frame by the standard (0-9-1/4.2.6.1), so it is not split.
         """
         connection = self.connection
         limit = connection.frame_max - C_OVERHEAD
-        while lo < end:
-            kind = d[lo]
-            size = get32(d, lo + C_SIZE_AT)
-            at = lo + C_PAYLOAD_AT
-            stop = at + size
+        while start < end:
+            frame_type = buffer[start]
+            size = get32(buffer, start + C_SIZE_AT)
+            position = start + C_PAYLOAD_AT
+            stop = position + size
             while True:
-                piece = stop - at if kind == C_HEADER else min(limit, stop - at)
-                connection.reserve(piece + C_OVERHEAD)
+                chunk_size = (
+                    stop - position if frame_type == C_HEADER else min(limit, stop - position)
+                )
+                connection.reserve(chunk_size + C_OVERHEAD)
                 out = connection.buffer
                 tail = connection.tail
-                out[tail] = kind
+                out[tail] = frame_type
                 put16(out, tail + C_CHANNEL_AT, self.number)
-                put32(out, tail + C_SIZE_AT, piece)
+                put32(out, tail + C_SIZE_AT, chunk_size)
                 tail += C_PAYLOAD_AT
-                copy(out, tail, d, at, at + piece)
-                out[tail + piece] = C_END
-                connection.tail = tail + piece + 1
-                at += piece
-                if at >= stop:
+                copy(out, tail, buffer, position, position + chunk_size)
+                out[tail + chunk_size] = C_END
+                connection.tail = tail + chunk_size + 1
+                position += chunk_size
+                if position >= stop:
                     break
-            lo = stop + 1
+            start = stop + 1
 
     # --- With plain headers -------------------------------------------------------------------
 
-    def write_plain(self, d: bytes | bytearray, lo: int, end: int) -> None:
+    def write_plain(self, buffer: bytes | bytearray, start: int, end: int) -> None:
         """Write header and body frames for a client that reads few types of header values."""
         connection = self.connection
-        size = get32(d, lo + C_SIZE_AT)
-        header = self.plain(cut(d, lo + C_PAYLOAD_AT, lo + C_PAYLOAD_AT + size))
+        size = get32(buffer, start + C_SIZE_AT)
+        header = self.make_plain(cut(buffer, start + C_PAYLOAD_AT, start + C_PAYLOAD_AT + size))
         connection.write_frame(C_HEADER, self.number, header)
-        lo += C_OVERHEAD + size
-        if lo < end:
-            connection.reserve(end - lo)
-            self.write_frames(d, lo, end)
+        start += C_OVERHEAD + size
+        if start < end:
+            connection.reserve(end - start)
+            self.write_frames(buffer, start, end)
 
-    def plain(self, payload: bytes) -> bytes:
-        """Return a content header with plain types; the last result is cached."""
+    def make_plain(self, payload: bytes) -> bytes:
+        """Return a content header whose values have plain types; the last result is cached."""
         connection = self.connection
-        if payload != connection.plain_from:
-            connection.plain_to = plain_header(payload)
-            connection.plain_from = payload
-        return connection.plain_to
+        if payload != connection.plain_source:
+            connection.plain_result = plain_header(payload)
+            connection.plain_source = payload
+        return connection.plain_result
 
     # --- From 0-10 ----------------------------------------------------------------------------
 
@@ -138,9 +140,9 @@ class ContentOut(ProtocolChannel):
             CannotConvert: 0-9-1 has no form for the header.
         """
         data = message.data
-        at = message.address_len + C_PUBLISH_END_LEN
+        position = message.address_len + C_PUBLISH_END_LEN
         return converter.header_for_basic(
-            data, message.address_len, at + 4, get32(data, at), message.body_size
+            data, message.address_len, position + 4, get32(data, position), message.body_size
         )
 
     def write_converted(self, header: bytes, message: Message) -> None:
@@ -151,25 +153,25 @@ class ContentOut(ProtocolChannel):
             and get16(header, C_FLAGS_AT - C_PAYLOAD_AT) & HAS_HEADERS
             and not connection.speaks_extensions
         ):
-            header = self.plain(header)
+            header = self.make_plain(header)
         connection.write_frame(C_HEADER, self.number, header)
         data = message.data
-        at = message.address_len + C_PUBLISH_END_LEN
-        at += 4 + get32(data, at)
+        position = message.address_len + C_PUBLISH_END_LEN
+        position += 4 + get32(data, position)
         end = len(data)
         limit = connection.frame_max - C_OVERHEAD
-        while at < end:
-            piece = min(limit, end - at)
-            connection.reserve(piece + C_OVERHEAD)
+        while position < end:
+            chunk_size = min(limit, end - position)
+            connection.reserve(chunk_size + C_OVERHEAD)
             out = connection.buffer
             tail = connection.tail
             out[tail] = C_BODY
             put16(out, tail + C_CHANNEL_AT, self.number)
-            put32(out, tail + C_SIZE_AT, piece)
+            put32(out, tail + C_SIZE_AT, chunk_size)
             tail += C_PAYLOAD_AT
-            copy(out, tail, data, at, at + piece)
-            out[tail + piece] = C_END
-            connection.tail = tail + piece + 1
-            at += piece
+            copy(out, tail, data, position, position + chunk_size)
+            out[tail + chunk_size] = C_END
+            connection.tail = tail + chunk_size + 1
+            position += chunk_size
         if message.parts is not None:
             connection.write_parts(self.number, message.parts, connection.frame_max)
