@@ -161,7 +161,7 @@ class Broker:
         start = Start(self)
         if load.rate:
             one_by_one(load, self.settings, start)
-        elif problems := Run(load, self.settings, start).go().problems():
+        elif problems := Run(load, self.settings, start).measure().problems():
             raise SystemExit(f"{load}: {problems}")
         self.control("--dump")
         self.dumps += 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.testing.raw_socket import hanging_up
+from headrace.testing.raw_socket import close_new_sockets
 from support.brokers.broker_process import Served
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def sockets_are_closed() -> Iterator[None]:
-    with hanging_up():
+    with close_new_sockets():
         yield
 
 

@@ -53,10 +53,10 @@ def delivery(
 
 
 def receiver(
-    *, ack_every: int = 0, gaps_matter: bool = True, latency: Histogram | None = None
+    *, ack_every: int = 0, reports_gaps: bool = True, latency: Histogram | None = None
 ) -> Receiver:
     waited = array("Q", bytes(16))
-    return Receiver(waited, 2, latency or Histogram(), ack_every, gaps_matter, FRAME_MAX)
+    return Receiver(waited, 2, latency or Histogram(), ack_every, reports_gaps, FRAME_MAX)
 
 
 def feed(target: Receiver | Sender, octets: bytes, now: int = 3000) -> int:
@@ -64,7 +64,7 @@ def feed(target: Receiver | Sender, octets: bytes, now: int = 3000) -> int:
 
 
 def verdict(one: Receiver) -> tuple[int, int, int, int]:
-    return one.received, one.repeated, one.out_of_order, one.skipped()
+    return one.received, one.repeated, one.out_of_order, one.count_missing()
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_publishers_have_sequences_of_their_own() -> None:
 
 
 def test_gaps_are_fine_where_a_queue_gets_only_some() -> None:
-    one = receiver(gaps_matter=False)
+    one = receiver(reports_gaps=False)
     feed(one, b"".join(delivery(seq) for seq in (2, 5, 5, 9, 7)))
     assert verdict(one) == (5, 1, 1, 0)
 
@@ -198,7 +198,7 @@ def test_publishes_are_numbered_by_queue() -> None:
     seen = []
     while len(seen) < 10:
         count = one.fill(1, 3, 1 << 20)
-        seen += published(bytes(one.buffer[one.lo : one.hi]))
+        seen += published(bytes(one.buffer[one.send_start : one.send_end]))
         assert one.sent == len(seen)
         assert count <= 3
     expected = [(f"hb.{i % 2}", i // 2, 5000) for i in range(len(seen))]
@@ -209,21 +209,21 @@ def test_a_sheet_ends_a_sending_and_starts_again() -> None:
     one = sender(Load())
     total = len(one.buffer)
     first = one.fill(1, 1 << 40, 1 << 30)
-    assert (one.lo, one.hi) == (0, total)
+    assert (one.send_start, one.send_end) == (0, total)
     assert one.fill(1, 1, 1 << 30) == 1
-    assert one.lo == 0
-    assert published(bytes(one.buffer[one.lo : one.hi])) == [("hb.0", first, 16)]
+    assert one.send_start == 0
+    assert published(bytes(one.buffer[one.send_start : one.send_end])) == [("hb.0", first, 16)]
 
 
 def test_confirms_free_the_window() -> None:
     one = sender(Load(window=10))
     one.measuring = True
-    assert one.fill(1000, one.room(), 1 << 20) == 10
-    assert one.room() == 0
+    assert one.fill(1000, one.free_window(), 1 << 20) == 10
+    assert one.free_window() == 0
     feed(one, method(BasicAck(delivery_tag=3)))
-    assert (one.confirmed, one.room()) == (1, 1)
+    assert (one.confirmed, one.free_window()) == (1, 1)
     feed(one, method(BasicAck(delivery_tag=5, multiple=True)))
-    assert (one.confirmed, one.room()) == (5, 5)
+    assert (one.confirmed, one.free_window()) == (5, 5)
     feed(one, method(BasicAck(delivery_tag=5, multiple=True)))  # Again: nothing new.
     feed(one, method(BasicNack(delivery_tag=6)))
     assert (one.confirmed, one.nacked) == (6, 1)
@@ -235,13 +235,13 @@ def test_confirms_free_the_window() -> None:
 
 def test_unordered_confirms_never_overrun_the_ring() -> None:
     one = sender(Load(window=4))
-    one.fill(1, one.room(), 1 << 20)
+    one.fill(1, one.free_window(), 1 << 20)
     for tag in (2, 3, 4):
         feed(one, method(BasicAck(delivery_tag=tag)))
-    one.fill(1, one.room(), 1 << 20)
+    one.fill(1, one.free_window(), 1 << 20)
     assert one.sent == 7  # Tag 1 still holds its place among 2 * 4.
     feed(one, method(BasicAck(delivery_tag=1)))
-    assert one.room() == 1
+    assert one.free_window() == 1
 
 
 def test_other_methods_are_kept() -> None:

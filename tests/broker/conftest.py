@@ -18,7 +18,7 @@ from pika.adapters.blocking_connection import BlockingChannel, BlockingConnectio
 
 from headrace.spec.tables import V0_9_1, Version
 from headrace.testing.raw_client import RawClient
-from headrace.testing.raw_socket import hanging_up
+from headrace.testing.raw_socket import close_new_sockets
 from support.brokers.broker_process import Remote, Served
 from support.timeouts import PATIENCE_S
 
@@ -39,7 +39,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served | Remote
 
 @pytest.fixture(autouse=True)
 def sockets_are_closed() -> Iterator[None]:
-    with hanging_up():
+    with close_new_sockets():
         yield
 
 

@@ -275,7 +275,7 @@ def code_for(
             client.send(method, channel)
         else:
             client.send_content(method, properties, b"body", channel)
-        return client.closed_connection().code
+        return client.expect_connection_close().code
 
 
 @without("content classes")
@@ -298,7 +298,7 @@ def test_a_command_of_a_missing_class_is_not_implemented(broker: ChildBroker) ->
     for command, body in calls:
         with SessionClient(broker.host, broker.port) as client:
             client.open()
-            failure = client.attach().refused(command, body=body)
+            failure = client.attach().expect_exception(command, body=body)
             assert (command.NAME, failure.error_code) == (command.NAME, NOT_IMPLEMENTED)
 
 
@@ -315,7 +315,7 @@ def test_the_exchanges_of_qmf_do_not_exist(broker: ChildBroker) -> None:
     for name in ("qmf.default.direct", "qmf.default.topic"):
         with RawClient(broker.host, broker.port) as client:
             client.open().send(ExchangeDeclare(exchange=name, passive=True))
-            assert client.closed_channel().code == NOT_FOUND
+            assert client.expect_channel_close().code == NOT_FOUND
 
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -103,10 +103,10 @@ class Model:
         self.directory = "/data"
 
     def fail(self) -> None:
-        self.disk.sync_errors = 1.0
+        self.disk.sync_error_rate = 1.0
 
     def heal(self) -> None:
-        self.disk.sync_errors = 0.0
+        self.disk.sync_error_rate = 0.0
 
     def lose_cache(self) -> None:
         self.disk.power_cut()

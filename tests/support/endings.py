@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways in which a block or a wait of a client ends before its time."""
+"""Errors, cancellations and interrupts that end a block or a wait of a client early."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.timeouts import PATIENCE_S
 
 Result = TypeVar("Result")
 
-# How a block ends: what leaves it.
+# Ways to leave a block, each with the exception that leaves it.
 ENDS: dict[str, type[BaseException] | None] = {
     "error": ZeroDivisionError,
     "cancellation": asyncio.CancelledError,
@@ -35,7 +35,7 @@ RAISED = [end for end in ENDS if end not in ("cancellation", "timeout")]
 
 
 async def leave(end: str, block: AbstractAsyncContextManager[object]) -> None:
-    """Enter the block and leave it that way."""
+    """Enter a block and leave it by one of `ENDS`, whose exception must come out of it."""
     entered = asyncio.Event()
 
     async def inside(limit: asyncio.Timeout | None = None) -> None:
@@ -69,7 +69,7 @@ async def leave(end: str, block: AbstractAsyncContextManager[object]) -> None:
 
 
 class After(AbstractAsyncContextManager[None]):
-    """A block that does something at its beginning."""
+    """A block that awaits `first` with the value of another block before its body."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class After(AbstractAsyncContextManager[None]):
 
 
 async def cancel_once_asked(task: asyncio.Task[Any]) -> None:
-    """Cancel a task that has sent its request and waits for the answer."""
+    """Let a task send its request, then cancel it while it waits for the answer."""
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -95,7 +95,7 @@ async def cancel_once_asked(task: asyncio.Task[Any]) -> None:
 
 
 async def cancel_after(turns: int, work: Coroutine[object, None, Result]) -> Result | None:
-    """Cancel work after some turns of the loop; return its result if it is done by then."""
+    """Cancel a coroutine after some iterations of the loop; return its result, else None."""
     task = asyncio.create_task(work)
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -106,7 +106,7 @@ async def cancel_after(turns: int, work: Coroutine[object, None, Result]) -> Res
 
 
 def leave_blocking(end: str, block: AbstractContextManager[object]) -> None:
-    """Enter the block and leave it that way."""
+    """Enter a blocking block and leave it by one of `ENDS`, whose exception must come out."""
     error = ENDS[end]
     if error is None:
         with block:
@@ -117,7 +117,13 @@ def leave_blocking(end: str, block: AbstractContextManager[object]) -> None:
 
 @contextmanager
 def interrupted(monkeypatch: pytest.MonkeyPatch, when: str) -> Iterator[None]:
-    """Ctrl-C reaches the waiting thread: before its work began, at once, or when it is done."""
+    """Raise KeyboardInterrupt in the thread that waits for a call of the block.
+
+    Args:
+        monkeypatch: replaces the class of calls during the block.
+        when: "unbegun" interrupts before the loop runs the call, "answered" after its result, and
+            any other text at once.
+    """
     gate = threading.Event()
 
     class Call(loop_thread._Call[Any]):

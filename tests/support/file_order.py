@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The order of the files of a run on several processes.
 
-Files that start Java machines keep the processors busy; most others wait, for disks, children and
-timers. One after the other, each kind leaves idle what the other could use. So the busy ones are
-spread over the run, but for its end: what begins last is short.
+Files that start Java machines keep the processors busy. Most others wait for disks, child processes
+and timers. Therefore the busy files are spread over the run, except for its end, where short files
+begin.
 
-A session of Spark takes nine seconds of a processor to begin. Files that share one run in one
-process, from the beginning of the run.
+The start of a Spark session takes nine seconds of a processor. Files that share a session run in
+one process, from the beginning of the run.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 SHARED = (re.compile(r"tests/pipeline/"), re.compile(r"tests/spark/(archive/|test_)"))
 BUSY = ("tests/docs/", "tests/fuzz/", "tests/spark/")
-SPREAD = 0.85  # So much of the other files have begun when the last busy one begins.
+SPREAD = 0.85  # The share of other files that begin before the last busy one.
 
 
 class ByFile(LoadFileScheduling):
-    """The tests of a file run in one process, and so do those of files that share a session."""
+    """Runs the tests of a file, and of files that share a Spark session, in one process."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return next((each.pattern for each in SHARED if each.match(file)), file)
+        return next((pattern.pattern for pattern in SHARED if pattern.match(file)), file)
 
 
 @pytest.hookimpl
@@ -45,26 +45,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Order the items by their files; only in a process of pytest-xdist."""
     if not hasattr(config, "workerinput"):
         return
-    places = {file: place for place, file in enumerate(spread([file_of(one) for one in items]))}
-    items.sort(key=lambda one: places[file_of(one)])
+    files = spread([file_of(item) for item in items])
+    positions = {file: position for position, file in enumerate(files)}
+    items.sort(key=lambda item: positions[file_of(item)])
 
 
 def file_of(item: pytest.Item) -> str:
-    """Return the file of a test, as its name begins."""
+    """Return the path of a test's file, from its node id."""
     return item.nodeid.partition("::")[0]
 
 
 def spread(files: Sequence[str]) -> list[str]:
-    """Return each file once: those that share a session, then the busy ones among the others.
+    """Return each file once: first those that share a session, then busy ones among the others.
 
-    The busy ones are at even distances. Each kind keeps its order.
+    Busy files are at even distances. Each kind of files keeps its order.
     """
-    once = list(dict.fromkeys(files))
-    shared = [file for file in once if any(each.match(file) for each in SHARED)]
-    rest = [file for file in once if file not in shared]
-    busy = [file for file in rest if file.startswith(BUSY)]
-    others = [file for file in rest if not file.startswith(BUSY)]
-    distance = SPREAD * len(others) / max(len(busy), 1)
-    places = [(distance * place, file) for place, file in enumerate(busy)]
-    places += [(place + 0.5, file) for place, file in enumerate(others)]
-    return shared + [file for _, file in sorted(places, key=lambda pair: pair[0])]
+    distinct = list(dict.fromkeys(files))
+    shared = [file for file in distinct if any(pattern.match(file) for pattern in SHARED)]
+    separate = [file for file in distinct if file not in shared]
+    busy = [file for file in separate if file.startswith(BUSY)]
+    idle = [file for file in separate if not file.startswith(BUSY)]
+    distance = SPREAD * len(idle) / max(len(busy), 1)
+    positions = [(distance * index, file) for index, file in enumerate(busy)]
+    positions += [(index + 0.5, file) for index, file in enumerate(idle)]
+    return shared + [file for _, file in sorted(positions, key=lambda pair: pair[0])]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the time of a work grows with its input: a test of an attack needs no clock."""
+"""Measure how the time of a function grows with its input, without a limit in seconds."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Input = TypeVar("Input")
-# For twice the input linear work takes twice as long, quadratic work four times.
+# For twice the input linear work takes twice as long, and quadratic work four times.
 DOUBLED_MAX = 2.8
-TRIES = 8  # Of a measurement that others of this machine may have disturbed.
-SHORTEST_S = 0.002  # A shorter work is measured on a larger input.
-DOUBLINGS = 3  # One of them may leave a cache, or begin to ask the system for its memory.
-# No limit lets a client send more, so work that is short with this size is not judged.
+TRIES = 8  # Repetitions of the measurement, as other processes may disturb it.
+SHORTEST_S = 0.002  # Shorter work is measured on a larger input.
+DOUBLINGS = 3  # One of them may exceed a cache, or require memory from the system.
+# Clients cannot send larger inputs, so work that is short at this size is accepted.
 SIZE_MAX = 1 << 18
 
 
-def took_s(work: Callable[[Input], object], given: Input) -> float:
-    """Return the least processor time of three runs."""
+def measure_s(work: Callable[[Input], object], value: Input) -> float:
+    """Return the shortest of three runs, in seconds of processor time."""
     times = []
     for _ in range(3):
         began = time.thread_time()
-        work(given)
+        work(value)
         times.append(time.thread_time() - began)
     return min(times)
 
@@ -33,19 +33,19 @@ def took_s(work: Callable[[Input], object], given: Input) -> float:
 def growth_of(
     make: Callable[[int], Input], work: Callable[[Input], object], size: int = 1000
 ) -> float:
-    """Return by how much the time grows for a doubling of the input: the least of some in a row.
+    """Return the smallest factor by which the time grows at one of several doublings of the input.
 
-    A quadratic work takes four times as long at each of them. ``make`` returns an input of a size.
-    What stays too short to be measured does not grow: 1.0.
+    Quadratic work takes four times as long at each doubling. ``make`` returns an input of a size.
+    The result is 1.0 if the work is too short to be measured.
     """
-    while took_s(work, make(size)) < SHORTEST_S:
+    while measure_s(work, make(size)) < SHORTEST_S:
         size *= 2
         if size > SIZE_MAX:
             return 1.0
-    least = float("inf")
+    smallest = float("inf")
     for _ in range(TRIES):
-        times = [took_s(work, make(size << step)) for step in range(DOUBLINGS + 1)]
-        least = min(least, *(after / before for before, after in itertools.pairwise(times)))
-        if least <= DOUBLED_MAX:
+        times = [measure_s(work, make(size << step)) for step in range(DOUBLINGS + 1)]
+        smallest = min(smallest, *(after / before for before, after in itertools.pairwise(times)))
+        if smallest <= DOUBLED_MAX:
             break
-    return least
+    return smallest

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class Interrupted:
-    """A block whose code is interrupted at one of its steps, counted from 0.
+    """A block whose code gets a KeyboardInterrupt at one of its steps, counted from 0.
 
-    A step is where Python looks for signals: where a function of Python begins, or one of C
-    returns. (It does so between turns of a loop too: the calls in it stand for these.)
+    A step is the start of a Python function or the return of a C function. Python checks for
+    signals there. It also does so between iterations of a loop, which the calls in the loop cover.
     """
 
     def __init__(self, step: int) -> None:
@@ -37,6 +37,6 @@ class Interrupted:
         self._left -= 1
         if self._left < 0:
             sys.setprofile(None)
-            of = "" if event == "call" else f", after {function!r}"
-            self.where = f"{frame.f_code.co_name}:{frame.f_lineno}{of}"
+            call = "" if event == "call" else f", after {function!r}"
+            self.where = f"{frame.f_code.co_name}:{frame.f_lineno}{call}"
             raise KeyboardInterrupt

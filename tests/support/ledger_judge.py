@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a ledger promised, and whether it kept it."""
+"""Check that a ledger keeps the appends that it has confirmed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def insist(call: Callable[[], T]) -> T:
-    """Call again and again while it is in doubt, or there is no answer."""
+    """Call until there is a result, as long as the call raises OSError."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -27,39 +27,39 @@ def insist(call: Callable[[], T]) -> T:
 
 
 class Confirmed(NamedTuple):
-    """An append that was answered."""
+    """A confirmed append."""
 
     epoch: int
     number: int
-    octets: bytes
+    entry: bytes
 
 
 class Judge:
-    """Notes what owners were told, in the order in which they were told."""
+    """Records the confirmed appends of all owners of a ledger, in the order of their answers."""
 
     def __init__(self) -> None:
         self.confirmed: list[Confirmed] = []
 
-    def append(self, ledger: Ledger, epoch: int, number: int, octets: bytes) -> None:
-        """Append; note the answer if it comes."""
-        ledger.append(number, [octets])
-        self.confirmed.append(Confirmed(epoch, number, octets))
+    def append(self, ledger: Ledger, epoch: int, number: int, entry: bytes) -> None:
+        """Append an entry; record it once the ledger has confirmed it."""
+        ledger.append(number, [entry])
+        self.confirmed.append(Confirmed(epoch, number, entry))
 
     def violations(self, ledger: Ledger) -> list[str]:
-        """Return what was broken, as the next owner sees it."""
-        found = []
-        newest = 0
-        for one in self.confirmed:
-            if one.epoch < newest:
-                found.append(f"{one} was confirmed after epoch {newest} had confirmed")
-            newest = max(newest, one.epoch)
+        """Open the ledger as the next owner; return a text for each broken guarantee."""
+        violations = []
+        newest_epoch = 0
+        for append in self.confirmed:
+            if append.epoch < newest_epoch:
+                violations.append(f"{append} was confirmed after an append of epoch {newest_epoch}")
+            newest_epoch = max(newest_epoch, append.epoch)
         position = ledger.open()
         entries = dict(ledger.read(position.front - 1))
-        found += [
-            f"{one} is lost or changed"
-            for one in self.confirmed
-            if entries.get(one.number) != one.octets
+        violations += [
+            f"{append} is lost or changed"
+            for append in self.confirmed
+            if entries.get(append.number) != append.entry
         ]
         if list(entries) != list(range(position.front, position.last + 1)):
-            found.append(f"the numbers are {list(entries)}, up to {position.last}")
-        return found
+            violations.append(f"the numbers are {list(entries)}, up to {position.last}")
+        return violations

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names who opened what a test leaves open: sockets, files, databases, processes, event loops.
+"""Name the test and the line that opened a resource which was left open.
 
-Python warns of these when it collects them, in whatever test that happens, and a warning is an
-error. Tracing all memory, which would tell where the object was made, is too slow. So an audit hook
-notes the place of each opening, and the error has it as a note. What a library of others opened for
-itself is let go: LIBRARIES.
+Resources are sockets, files, databases, processes and event loops. Python warns when it collects an
+open one, during any later test, and the warning is an error. An audit hook records the position of
+each opening, which the error gets as a note. tracemalloc could find the position as well, but it is
+too slow. Packages in LIBRARIES may leave their resources open.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ ROOT = f"{Path(__file__).parents[2]}{os.sep}"
 TESTS = f"{ROOT}tests{os.sep}"
 STANDARD = sysconfig.get_path("stdlib") + os.sep
 PACKAGES = f"{os.sep}site-packages{os.sep}"
-KEPT_MAX = 50_000  # Openings.
+OPENINGS_MAX = 50_000  # The number of recorded openings.
 EVENTS = {"open", "socket.__new__", "sqlite3.connect/handle", "subprocess.Popen"}
 HOLDERS = ("_transport", "_sock", "_ssock", "_proc", "raw", "buffer")
-HELD_MAX = 50
-DEPTH_MAX = 60  # Frames that are looked at.
+HOLDERS_MAX = 50  # Objects that `opening_of` follows.
+DEPTH_MAX = 60  # Frames that `_opening` reads.
 
-#: Packages that leave open what they opened themselves, and why no test can close it.
+#: Packages that leave their own resources open, each with the reason why no test can close them.
 LIBRARIES: dict[str, str] = {}
 
 
 class Opening(NamedTuple):
-    """Where something was opened."""
+    """The opening of a resource."""
 
-    place: str
-    package: str  # Of others; empty for our own.
-    test: str
+    position: str  # File and line.
+    package: str  # The third-party package that opened it; empty for Headrace and its tests.
+    test: str  # The id of the test that ran.
 
 
 Key = str | tuple[type, int]  # A path, or the identity of an object.
@@ -45,9 +45,9 @@ _openings: dict[Key, Opening] = {}
 
 
 def install() -> None:
-    """Note all openings from now on, and name them in errors of collected objects."""
-    sys.addaudithook(_heard)
-    reported = sys.unraisablehook
+    """Record all later openings, and add them to the errors of collected objects."""
+    sys.addaudithook(_record)
+    earlier_hook = sys.unraisablehook
 
     def report(unraisable: sys.UnraisableHookArgs) -> None:
         error = unraisable.exc_value
@@ -56,17 +56,17 @@ def install() -> None:
             if opening is not None and opening.package in LIBRARIES:
                 return
             error.add_note(
-                f"It was opened at {opening.place}, in {opening.test}."
+                f"It was opened at {opening.position}, in {opening.test}."
                 if opening is not None
                 else "It is not known where it was opened."
             )
-        reported(unraisable)
+        earlier_hook(unraisable)
 
     sys.unraisablehook = report
 
 
 def source_of(unraisable: sys.UnraisableHookArgs) -> object:
-    """Return what was left open: the object itself, or that of the `__del__` that warned."""
+    """Return the object that was left open, which is `self` if its `__del__` warned."""
     trace = unraisable.exc_traceback
     while trace is not None:
         if trace.tb_frame.f_code.co_name == "__del__":
@@ -76,24 +76,24 @@ def source_of(unraisable: sys.UnraisableHookArgs) -> object:
 
 
 def opening_of(source: object) -> Opening | None:
-    """Return where an object, or the socket or process that it holds, was opened."""
-    held = [source]
-    for each in held:  # It grows.
-        if each is None or len(held) > HELD_MAX:
+    """Return the opening of an object, or of the socket or process that it holds; else None."""
+    holders = [source]
+    for holder in holders:  # The list grows by the objects that each one holds.
+        if holder is None or len(holders) > HOLDERS_MAX:
             continue
-        name = getattr(each, "name", None)
-        found = _openings.get(_key_of(each))
-        if found is None and isinstance(name, str):
-            found = _openings.get(name)
-        if found is not None:
-            return found
-        held += [getattr(each, name, None) for name in HOLDERS]
-        extra = getattr(each, "_extra", None)  # A transport's that is closed.
-        held.append(extra.get("socket") if isinstance(extra, dict) else None)
+        name = getattr(holder, "name", None)
+        opening = _openings.get(_key_of(holder))
+        if opening is None and isinstance(name, str):
+            opening = _openings.get(name)
+        if opening is not None:
+            return opening
+        holders += [getattr(holder, name, None) for name in HOLDERS]
+        extra = getattr(holder, "_extra", None)  # A closed transport has its socket there.
+        holders.append(extra.get("socket") if isinstance(extra, dict) else None)
     return None
 
 
-def _heard(event: str, values: tuple[Any, ...]) -> None:
+def _record(event: str, values: tuple[Any, ...]) -> None:
     if event not in EVENTS:
         return
     frame = sys._getframe(1)
@@ -104,9 +104,9 @@ def _heard(event: str, values: tuple[Any, ...]) -> None:
     elif event == "subprocess.Popen":
         process = frame.f_locals.get("self")
         keys.append(_key_of(process))
-        for end in ("stdin", "stdout", "stderr"):
-            pipe = getattr(process, end, None)
-            while pipe is not None:  # Of text, of bytes, of the system.
+        for name in ("stdin", "stdout", "stderr"):
+            pipe = getattr(process, name, None)
+            while pipe is not None:  # The layers of text, bytes and system calls.
                 keys.append(_key_of(pipe))
                 pipe = getattr(pipe, "buffer", None) or getattr(pipe, "raw", None)
     else:
@@ -115,35 +115,35 @@ def _heard(event: str, values: tuple[Any, ...]) -> None:
     if opening is None:
         return
     for key in keys:
-        _openings.pop(key, None)  # The last one comes last.
+        _openings.pop(key, None)  # The newest opening is the last.
         _openings[key] = opening
-    while len(_openings) > KEPT_MAX:
+    while len(_openings) > OPENINGS_MAX:
         _openings.pop(next(iter(_openings)), None)
 
 
-def _key_of(thing: object) -> Key:
-    """Return a key by identity: no reference, which would keep it open."""
-    return type(thing), id(thing)
+def _key_of(resource: object) -> Key:
+    """Return the key of an object, without a reference that would keep the object open."""
+    return type(resource), id(resource)
 
 
 def _opening(frame: FrameType | None) -> Opening | None:
-    """Return the innermost frame that is not of the standard library, and that of its test."""
-    places: list[str] = []
+    """Return the innermost frame outside of the standard library, and the frame of its test."""
+    positions: list[str] = []
     package = ""
     for _ in range(DEPTH_MAX):
         if frame is None:
             break
         path = frame.f_code.co_filename
-        if not places and PACKAGES in path:
+        if not positions and PACKAGES in path:
             package = path.rpartition(PACKAGES)[2].partition(os.sep)[0]
         is_test = path.startswith(TESTS)
-        if is_test or (not places and not path.startswith((STANDARD, "<"))):
-            places.append(f"{path.removeprefix(ROOT)}:{frame.f_lineno}")
+        if is_test or (not positions and not path.startswith((STANDARD, "<"))):
+            positions.append(f"{path.removeprefix(ROOT)}:{frame.f_lineno}")
         if is_test:
             break
         frame = frame.f_back
-    if not places:
+    if not positions:
         return None
     return Opening(
-        ", called from ".join(places), package, os.environ.get("PYTEST_CURRENT_TEST", "no test")
+        ", called from ".join(positions), package, os.environ.get("PYTEST_CURRENT_TEST", "no test")
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory a work keeps, whatever else runs in the process."""
+"""Measure the memory that a function retains, apart from other threads of the process."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FRAMES_MAX = 32  # From an allocation up. Where a work calls deeper, it does not count.
+FRAMES_MAX = 32  # Frames of a traceback. Deeper allocations are not counted.
 
 
-def kept_octets(work: Callable[[], object]) -> int:
-    """Return the bytes that a work allocated and that are still there.
+def retained_bytes(work: Callable[[], object]) -> int:
+    """Return the number of bytes that a function allocates and does not free.
 
-    Other threads, such as those of a session of Spark, allocate meanwhile: only what has a call
-    from here in its traceback counts.
+    Only allocations with this module in their traceback count, as other threads, such as those of a
+    Spark session, allocate memory meanwhile.
     """
-    gc.collect()  # What other tests left would give its warnings meanwhile, and they take memory.
+    gc.collect()  # Collects objects of other tests, whose warnings would allocate memory later.
     tracemalloc.start(FRAMES_MAX)
     try:
         work()
@@ -27,5 +27,5 @@ def kept_octets(work: Callable[[], object]) -> int:
         snapshot = tracemalloc.take_snapshot()
     finally:
         tracemalloc.stop()
-    of_work = tracemalloc.Filter(True, __file__, all_frames=True)
-    return sum(trace.size for trace in snapshot.filter_traces([of_work]).traces)
+    own_frames = tracemalloc.Filter(True, __file__, all_frames=True)
+    return sum(trace.size for trace in snapshot.filter_traces([own_frames]).traces)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker with an object of every kind that its HTTP API tells of."""
+"""A broker with an object of every kind that its HTTP API returns."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
 QUEUES = ("plain", "safe", "log", "bounded")
-SEER = ("seer", "a-password-of-tests")  # A user that manages its own, and sees one virtual host.
-DETACHED = "left behind"  # A session whose connection is gone.
+SEER = ("seer", "a-password-of-tests")  # A user with the tag management, for one virtual host.
+DETACHED = "left behind"  # The name of a session whose connection is closed.
 
 
 @contextlib.contextmanager
 def one_of_everything(
     data: Path, authority: trustme.CA
 ) -> Iterator[tuple[LocalConsole, Mapping[str, list[str]]]]:
-    """Yield a console, and the names by which paths lead to each object."""
+    """Yield a console, and the names of objects by the parameters of the API's paths."""
     certificate = authority.issue_cert("127.0.0.1")
     chain, key = data / "chain.pem", data / "key.pem"
     chain.write_bytes(b"".join(part.bytes() for part in certificate.cert_chain_pems))
@@ -34,15 +34,15 @@ def one_of_everything(
     tls = {"tls_port": 0, "tls_cert": chain, "tls_key": key}
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    with LocalConsole(data, broker=tls) as console, contextlib.ExitStack() as kept:
+    with LocalConsole(data, broker=tls) as console, contextlib.ExitStack() as stack:
         make_objects(console)
         url = console.broker.url
-        kept.enter_context(in_traffic(url, context, console))
+        stack.enter_context(in_traffic(url, context, console))
         yield console, names_in(console)
 
 
 def make_objects(console: LocalConsole) -> None:
-    """Make what needs no connection of AMQP."""
+    """Create the objects that need no connection of AMQP."""
     assert console.console is not None
     link: Any = console.console.link
 
@@ -67,37 +67,37 @@ def make_objects(console: LocalConsole) -> None:
     ask("declare queue", name="safe", arguments={"x-queue-type": "quorum"})
     ask("declare queue", name="log", arguments={"x-queue-type": "stream"})
     ask("declare queue", name="bounded")
-    for at, queue in enumerate(QUEUES):
-        arguments = {"of": queue} if at else None
+    for index, queue in enumerate(QUEUES):
+        arguments = {"of": queue} if index else None
         ask("bind", source="amq.topic", destination=queue, routing_key=queue, arguments=arguments)
 
 
 @contextlib.contextmanager
 def in_traffic(url: str, context: ssl.SSLContext, console: LocalConsole) -> Iterator[None]:
-    """Keep connections of each version and over TLS, with consumers that hold messages."""
-    with contextlib.ExitStack() as kept:
+    """Keep connections of each version and over TLS open, with consumers and unacked messages."""
+    with contextlib.ExitStack() as stack:
         for version in VERSIONS:
-            link = kept.enter_context(blocking.connect(f"{url}?version={version}"))
+            link = stack.enter_context(blocking.connect(f"{url}?version={version}"))
             channel = link.channel()
             for queue in QUEUES:
                 channel.publish(b"m", queue, mandatory=True)
             channel.publish(b"m", "nowhere")
-            kept.enter_context(channel.consume("plain"))
+            stack.enter_context(channel.consume("plain"))
             if version == "0-9-1":
                 channel.bind_exchange("amq.topic", "amq.direct", routing_key="us.#")
                 channel.declare_queue("", exclusive=True)
                 waits = {"x-priority": -1, "x-consumer-timeout": 90_000_000}
-                kept.enter_context(channel.consume("safe", prefetch=7, arguments=waits))
+                stack.enter_context(channel.consume("safe", prefetch=7, arguments=waits))
                 offset = {"x-stream-offset": "first"}
-                kept.enter_context(channel.consume("log", prefetch=5, arguments=offset))
+                stack.enter_context(channel.consume("log", prefetch=5, arguments=offset))
             if version == "0-10":
-                session = kept.enter_context(link.session("own"))
-                kept.enter_context(session.subscribe("bounded"))
+                session = stack.enter_context(link.session("own"))
+                stack.enter_context(session.subscribe("bounded"))
         port = console.broker.addresses["amqps"].rpartition(":")[2]
         secure = f"amqps://guest:guest@127.0.0.1:{port}/"
-        with blocking.connect(f"{url}?version=0-10", reconnect=None) as gone:
-            gone.session(DETACHED, timeout_s=600)
-        secured = kept.enter_context(blocking.connect(secure, ssl_context=context))
+        with blocking.connect(f"{url}?version=0-10", reconnect=None) as closed_link:
+            closed_link.session(DETACHED, timeout_s=600)
+        secured = stack.enter_context(blocking.connect(secure, ssl_context=context))
         secured.channel()
         yield
 
@@ -105,20 +105,20 @@ def in_traffic(url: str, context: ssl.SSLContext, console: LocalConsole) -> Iter
 def names_in(console: LocalConsole) -> dict[str, list[str]]:
     """Return the names of objects, by the names of parameters in paths."""
 
-    def listed(path: str, field: str = "name") -> list[str]:
+    def list_names(path: str, field: str = "name") -> list[str]:
         return [row[field] for row in console.get(path)]
 
     return {
         "vhost": ["/", "other"],
-        "queue": listed("/api/queues/%2F"),
+        "queue": list_names("/api/queues/%2F"),
         "exchange": ["amq.topic", "amq.direct", "amq.default"],
         "source": ["amq.topic"],
         "kind": ["q"],
         "destination": [*QUEUES],
         "user": ["guest", SEER[0]],
-        "node": listed("/api/nodes"),
-        "connection": listed("/api/connections"),
-        "channel": listed("/api/channels"),
+        "node": list_names("/api/nodes"),
+        "connection": list_names("/api/connections"),
+        "channel": list_names("/api/channels"),
         "component": ["shovel", "federation-upstream"],
         "policies": ["p"],
         "operator-policies": ["p"],

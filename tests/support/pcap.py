@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversations on their way to Wireshark: recorded by a proxy, written as a capture, read again.
+"""Decode conversations by Wireshark: a proxy records them, and `tshark` reads them as a capture.
 
-The capture says what a network would have carried: TCP segments of one connection over IPv4, with
-sequence numbers that fit. `tshark` takes it from there, and what it decoded is given back.
+The capture contains the TCP segments that a network would have carried: a connection over IPv4 with
+consistent sequence numbers.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pathlib import Path
 from support.timeouts import PATIENCE_S
 
 RAW_IP = 101  # The capture's link type: packets begin with their IP header.
-SEGMENT = 1400  # Octets of one TCP segment.
+SEGMENT_SIZE = 1400  # Bytes of a TCP segment.
 CLIENT, BROKER = (b"\x0a\0\0\1", 40000), (b"\x0a\0\0\2", 5672)
 SYN, PUSH, ACK = 2, 8, 16
 
 
 class Recorder:
-    """A proxy for one connection that keeps what passes, in order."""
+    """A proxy for a connection, which records the bytes of both sides in order."""
 
     def __init__(self, host: str, port: int) -> None:
         self._peer = (host, port)
@@ -55,14 +55,14 @@ class Recorder:
             target.shutdown(socket.SHUT_WR)
 
     def finish(self) -> list[tuple[str, bytes]]:
-        """Wait for the end of the connection and return who sent what."""
+        """Wait for the end of the connection; return the sender and the bytes of each chunk."""
         self._thread.join(PATIENCE_S)
         self._listener.close()
         return self.chunks
 
 
 def write_capture(path: Path, chunks: list[tuple[str, bytes]]) -> None:
-    """Write the conversation as a capture file."""
+    """Write a conversation as a capture file."""
     packets: list[bytes] = []
     sent = {"client": 1, "broker": 1}
 
@@ -81,8 +81,8 @@ def write_capture(path: Path, chunks: list[tuple[str, bytes]]) -> None:
     add("broker", SYN | ACK, b"")
     add("client", ACK, b"")
     for who, data in chunks:
-        for at in range(0, len(data), SEGMENT):
-            add(who, PUSH | ACK, data[at : at + SEGMENT])
+        for at in range(0, len(data), SEGMENT_SIZE):
+            add(who, PUSH | ACK, data[at : at + SEGMENT_SIZE])
     with path.open("wb") as file:
         file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, RAW_IP))
         for number, packet in enumerate(packets):
@@ -92,36 +92,36 @@ def write_capture(path: Path, chunks: list[tuple[str, bytes]]) -> None:
 
 @dataclass
 class Dissected:
-    """One frame, as Wireshark understands it."""
+    """An AMQP frame as Wireshark decodes it."""
 
     sender: str
-    text: str = ""  # What it is: "Method: Declare (10)" and the like.
-    fields: list[tuple[str, str, str]] = field(default_factory=list)  # Name, shown, text.
+    text: str = ""  # The kind of frame, such as "Method: Declare (10)".
+    fields: list[tuple[str, str, str]] = field(default_factory=list)  # Name, value, text.
 
     def shown(self, name: str) -> list[str]:
-        """The values shown of all fields whose name ends so."""
-        return [shown for found, shown, _ in self.fields if found.split(".")[-1] == name]
+        """Return the values of all fields whose last part of the name is `name`."""
+        return [value for path, value, _ in self.fields if path.split(".")[-1] == name]
 
     def first(self, name: str) -> str:
-        """The value shown of the first field with this whole name; empty when there is none."""
-        return next((shown for found, shown, _ in self.fields if found == name), "")
+        """Return the value of the first field with a complete name; "" if there is none."""
+        return next((value for path, value, _ in self.fields if path == name), "")
 
 
 def tshark(*arguments: str) -> str:
-    """Run tshark and return what it prints."""
-    found = shutil.which("tshark")
-    assert found, "tests/interop needs tshark; on Debian: apt-get install tshark."
+    """Run tshark and return its output."""
+    program = shutil.which("tshark")
+    assert program, "tests/interop needs tshark; on Debian: apt-get install tshark."
     run = subprocess.run(
-        [found, *arguments], capture_output=True, text=True, check=False, timeout=120
+        [program, *arguments], capture_output=True, text=True, check=False, timeout=120
     )
     assert run.returncode == 0, run.stderr
     return run.stdout
 
 
 def complaints(path: Path) -> str:
-    """The packets that tshark finds malformed; empty when there are none.
+    """Return tshark's lines about malformed packets; "" if there are none.
 
-    (A close with an error code is worth a remark to it as well: that is another group.)
+    Its remarks about closes with an error code are in another group and left out.
     """
     return tshark(
         "-r", str(path), "-Y", "_ws.malformed || (amqp && _ws.expert.group == 0x07000000)"
@@ -129,8 +129,8 @@ def complaints(path: Path) -> str:
 
 
 def dissect(path: Path) -> list[Dissected]:
-    """Return every AMQP frame and protocol header that tshark finds, in order."""
-    found: list[Dissected] = []
+    """Return the AMQP frames and protocol headers of a capture, in order."""
+    frames: list[Dissected] = []
     root = ET.fromstring(tshark("-r", str(path), "-Y", "amqp", "-T", "pdml"))
     for packet in root:
         ports = [
@@ -146,5 +146,5 @@ def dissect(path: Path) -> list[Dissected]:
                         frame.fields.append(
                             (name, element.get("show") or "", element.get("showname") or "")
                         )
-                found.append(frame)
-    return found
+                frames.append(frame)
+    return frames

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages of a queue, taken from it by a client."""
+"""Take the messages of a queue as a client."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def all_ready(channel: blocking.Channel, queue: str) -> list[blocking.Delivery]:
-    """Take all messages that are ready."""
+    """Take and return all ready messages of a queue."""
     return list(iter(lambda: channel.get(queue, no_ack=True), None))
 
 
 def left(channel: blocking.Channel, queue: str) -> list[int]:
-    """Take all there is."""
-    found = []
-    ends = {"x-filter-auto-close": True}
-    with channel.consume(queue, no_ack=True, arguments=ends) as all_there:
+    """Take all messages of a queue, whose bodies are numbers; return the numbers."""
+    numbers = []
+    arguments = {"x-filter-auto-close": True}
+    with channel.consume(queue, no_ack=True, arguments=arguments) as consumer:
         with suppress(ConsumerCancelled):
-            for message in all_there:
+            for message in consumer:
                 assert not message.redelivered
-                found.append(int(message.body))
-    return found
+                numbers.append(int(message.body))
+    return numbers

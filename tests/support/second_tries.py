@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Second tries: a test that fails by chance does not stop the run, and its name ends the log.
+"""Second tries of tests that fail by chance, whose names end the log of the run.
 
 `make test` gives a failed test up to two more tries (`--reruns 2` of pytest-rerunfailures). This
 plugin decides which tests have one try only, gives each try new fixtures, and reports the tests
@@ -84,21 +84,21 @@ ONCE = (
 )
 
 # A test with a word that begins like this in its name has one try, wherever it is.
-WORDS = (
+ONE_TRY_WORDS = (
     "commit", "crash", "doubl", "durab", "kill", "lose", "losing", "lost", "once", "order",
     "outliv", "redeliver", "replay", "resum", "surviv", "torn", "transact", "twice",
 )  # fmt: skip
 
 FAILED = pytest.StashKey[bool]()
 
-LINES = 60  # Of the traceback of a first try, from its end.
+TRACEBACK_LINES = 60  # The last lines of a first try's traceback, which the log has.
 
 
 def has_one_try(nodeid: str) -> bool:
-    """Return True if the place or the name of a test says that it is never tried again."""
+    """Return True if a test has one try by its folder, its file or a word of its name."""
     name = nodeid.partition("[")[0].rpartition("::")[2]
-    words = name.replace("at_once", "").split("_")  # At once means promptly.
-    return nodeid.startswith(ONCE) or any(word.startswith(WORDS) for word in words)
+    words = name.replace("at_once", "").split("_")  # "at_once" does not mean once.
+    return nodeid.startswith(ONCE) or any(word.startswith(ONE_TRY_WORDS) for word in words)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -141,7 +141,7 @@ def pytest_runtest_makereport(
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """End the fixtures of every scope after a failure, so that the next try has new ones.
 
-    The cause may be in one that tests share: a broker that broke, a program that was cut off.
+    The cause of the failure may be a shared fixture, such as a broken broker.
     """
     if item.stash[FAILED] and 1 <= _try_number(item) <= (get_reruns_count(item) or 0):
         item.session._setupstate.teardown_exact(None)
@@ -149,13 +149,13 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """End the fixtures that are left where the try before failed in its teardown."""
+    """End the fixtures that remain if the previous try failed in its teardown."""
     if _try_number(item) > 1:
         item.session._setupstate.teardown_exact(None)
 
 
 def _try_number(item: pytest.Item) -> int:
-    """Return the number of the current try, from 1; 0 where tests are not tried again."""
+    """Return the number of the current try, from 1; 0 without second tries."""
     return getattr(item, "execution_count", 0)
 
 
@@ -163,14 +163,14 @@ def _try_number(item: pytest.Item) -> int:
 def pytest_terminal_summary(
     terminalreporter: TerminalReporter, config: pytest.Config
 ) -> Generator[None]:
-    """Name the tests last, so that the end of the log has them; only pytest's counts follow."""
+    """Write the tests that needed a second try to the end of the log, before pytest's counts."""
     yield
     lines = second_tries(terminalreporter)
     if lines:
         terminalreporter.section("first tries of tests that passed afterwards")
         for report in first_tries(terminalreporter):
             terminalreporter.write_sep("_", f"{report.when} of {report.nodeid}")
-            for line in report.longreprtext.splitlines()[-LINES:]:
+            for line in report.longreprtext.splitlines()[-TRACEBACK_LINES:]:
                 terminalreporter.write_line(line)
     earlier = config.getoption("--earlier-tries")
     if earlier and Path(earlier).exists():
@@ -184,32 +184,32 @@ def pytest_terminal_summary(
 
 
 def second_tries(reporter: TerminalReporter) -> list[str]:
-    """Return a line for each test that passed in a later try: its name and what failed before."""
+    """Return a line for each test that passed in a later try, with its name and the errors."""
     reasons: dict[str, list[str]] = {}
     for report in _failed_tries(reporter):
         reasons.setdefault(report.nodeid, []).append(_reason(report))
     return [
-        f"needed a second try: {nodeid} ({'), then ('.join(why)})"
-        for nodeid, why in reasons.items()
+        f"needed a second try: {nodeid} ({'), then ('.join(errors)})"
+        for nodeid, errors in reasons.items()
     ]
 
 
 def first_tries(reporter: TerminalReporter) -> list[pytest.TestReport]:
-    """Return what failed in the first try of each test that passed in a later one."""
-    first: dict[str, pytest.TestReport] = {}
+    """Return the report of the first try of each test that passed in a later one."""
+    reports: dict[str, pytest.TestReport] = {}
     for report in _failed_tries(reporter):
-        first.setdefault(report.nodeid, report)
-    return list(first.values())
+        reports.setdefault(report.nodeid, report)
+    return list(reports.values())
 
 
 def _failed_tries(reporter: TerminalReporter) -> list[pytest.TestReport]:
-    """Return a report of each failed try of the tests that passed in the end."""
+    """Return a report of each failed try of the tests that passed in a later try."""
     failed = {
         report.nodeid for key in ("failed", "error") for report in reporter.stats.get(key, ())
     }
     tries: dict[tuple[str, int], pytest.TestReport] = {}
     for report in reporter.stats.get("rerun", ()):
-        # A try may fail in its test and then in its teardown: the first says why.
+        # A try may fail in its test and then in its teardown: the first report has the cause.
         tries.setdefault((report.nodeid, report.rerun), report)
     return [report for (nodeid, _), report in tries.items() if nodeid not in failed]
 

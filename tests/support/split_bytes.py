@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Octets as they may come: in any split."""
+"""Split bytes into chunks, as a socket may deliver them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 def split(data: bytes, sizes: Iterable[int]) -> list[bytes]:
-    """`data` in chunks of these sizes, the rest as the last one."""
-    chunks, at = [], 0
+    """Return `data` in chunks of these sizes; the last chunk has the remaining bytes."""
+    chunks, offset = [], 0
     for size in sizes:
-        if at < len(data):
-            chunks.append(data[at : at + size])
-            at += size
-    return [*chunks, data[at:]]
+        if offset < len(data):
+            chunks.append(data[offset : offset + size])
+            offset += size
+    return [*chunks, data[offset:]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of class basic as the gateway of 0-8 to 0-9-1 gives them to the model."""
+"""Messages of class basic in the form in which the gateway of 0-8 to 0-9-1 stores them."""
 
 from __future__ import annotations
 

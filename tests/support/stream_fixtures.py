@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures of tests with Spark: a client's connection to the broker, and what fills a stream."""
+"""Fixtures of tests with Spark: a client's connection, and a function that fills streams."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 @pytest.fixture
 def connection(uri: str) -> Iterator[blocking.Connection]:
     """A client's connection to the broker that Spark reads."""
-    with blocking.connect(uri) as opened:
-        yield opened
+    with blocking.connect(uri) as client_connection:
+        yield client_connection
 
 
 @pytest.fixture
 def publish(connection: blocking.Connection) -> Callable[..., None]:
-    """Appends bodies, or messages, to a stream; makes the stream at first."""
+    """A function that appends bodies or messages to a stream, which it declares if necessary."""
     channel = connection.channel()
 
     def append(stream: str, *contents: str | bytes | Message) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small project whose tests are run by the plugins that our own tests are run by."""
+"""A small project with tests, which runs with the plugins of this test suite."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pytest_configure():
     time_limits.GRACE_S = 2.0
 """
 
-# What every file of the suite begins with: calls are counted over all tries and processes.
+# The beginning of every file of the suite. `count` counts calls over all tries and processes.
 BEGIN = """
     from pathlib import Path
     import pytest
@@ -36,7 +36,7 @@ BEGIN = """
 
 
 class Suite:
-    """A project with tests of its own in a directory of its own."""
+    """A project in a temporary directory. `errors` is the standard error of its last run."""
 
     def __init__(self, home: Path, files: dict[str, str]) -> None:
         self.home = home
@@ -50,11 +50,11 @@ class Suite:
         (home / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers -ra\n")
 
     def run(self, *arguments: str) -> list[str]:
-        """Run pytest and return the lines that it prints."""
+        """Run pytest and return the lines of its output."""
         environment = {**os.environ, "PYTHONPATH": str(TESTS)}
         environment.pop("PYTEST_ADDOPTS", None)
         options = ("-p", "no:headrace.testing.plugin", "-p", "no:cacheprovider")
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "pytest", *options, *arguments, "tests"],
             cwd=self.home,
             env=environment,
@@ -64,9 +64,9 @@ class Suite:
             check=False,
             timeout=PATIENCE_S,
         )
-        self.errors = done.stderr
-        return done.stdout.splitlines()
+        self.errors = result.stderr
+        return result.stdout.splitlines()
 
     def counted(self, name: str) -> int:
-        """How often `count` was called with this name."""
+        """Return the number of calls of `count` with a name."""
         return (self.home / "counts" / name).stat().st_size

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time of a test: what hangs fails, with the stacks of all threads, and the others go on.
+"""Time limits of tests: a test that hangs fails with the stacks of all threads.
 
-pytest-timeout raises in the main thread when the time is over, which ends what waits in Python or
-for a lock. This plugin adds: more time for tests that start Java machines or programs of others,
-the whole time for each try, a limit for the teardown of a test that failed, and an end for a
-process whose main thread hears no signal, since it is in C.
+pytest-timeout raises in the main thread at the limit, which ends a wait in Python or for a lock.
+This plugin adds a longer limit for tests that start Java machines or other programs, the complete
+limit for each try, and a limit for the teardown of a failed test. It also ends a process whose main
+thread runs no signal handler because it is in C.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-# Seconds for tests with one of these markers; the default is in pyproject.toml. Both are beyond
-# support.timeouts.PATIENCE_S, so that a test that waits for an event says which.
+# Limits of tests with a marker, in seconds; the default is in pyproject.toml. All limits exceed
+# support.timeouts.PATIENCE_S, so that the error of a wait comes first and names its event.
 LONGER_S = {"interop": 600, "slow": 600, "spark": 600}
 
-# Seconds after a test's time in which its process, which goes on neither in Python nor in a
-# signal handler, prints all stacks and exits. pytest-xdist reports that test and starts another.
+# The time after a test's limit, in seconds, at which a process that still runs neither Python code
+# nor a signal handler prints all stacks and exits. pytest-xdist then starts another process.
 GRACE_S = 60.0
 
-SETTINGS = pytest.StashKey[Any]()  # Of pytest-timeout, whose class of it has no public name.
+SETTINGS = pytest.StashKey[Any]()  # The settings of pytest-timeout, whose class is private.
 STDERR = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[STDERR] = os.dup(2)  # Before a test's output is captured.
+    config.stash[STDERR] = os.dup(2)  # pytest does not capture output yet.
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     os.close(config.stash[STDERR])
 
 
-@pytest.hookimpl(trylast=True)  # Folders add markers before.
+@pytest.hookimpl(trylast=True)  # The hooks of folders, which add markers, run before.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         longer = [LONGER_S[mark.name] for mark in item.iter_markers() if mark.name in LONGER_S]
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
-    """Note the limit and bound it; pytest-timeout then sets its timer."""
+    """Store the limit and set the timer of faulthandler, before pytest-timeout sets its own."""
     item.stash[SETTINGS] = settings
     faulthandler.dump_traceback_later(
         settings.timeout + GRACE_S, exit=True, file=item.config.stash[STDERR]
@@ -63,17 +63,17 @@ def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
     if getattr(item, "execution_count", 1) > 1:
-        _begin_anew(item)
+        _restart_timer(item)
     return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
-    _begin_anew(item)  # A failure, also by the time, has cancelled the timers.
+    _restart_timer(item)  # A failed test has cancelled the timers.
     return (yield)
 
 
-def _begin_anew(item: pytest.Item) -> None:
+def _restart_timer(item: pytest.Item) -> None:
     settings = item.stash.get(SETTINGS, None)
     if settings is not None:
         item.ihook.pytest_timeout_cancel_timer(item=item)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long tests wait for what must come.
+"""The time limit of waits in tests.
 
-It is an end for what never comes and no measure: a machine that does much else may take long.
+It ends a wait for an event that never happens. Tests do not measure by it, as a busy machine may
+take long.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 
-from support.memory import kept_octets
+from support.memory import retained_bytes
 
 
 def test_other_threads_do_not_count() -> None:
@@ -26,5 +26,5 @@ def test_other_threads_do_not_count() -> None:
         kept.append(bytes(1 << 16))
         bytes(1 << 18)  # It is gone at once.
 
-    assert 1 << 16 <= kept_octets(work) < 1 << 17
+    assert 1 << 16 <= retained_bytes(work) < 1 << 17
     thread.join()

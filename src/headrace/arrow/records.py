@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records between bounds that were taken once, which any number of readers may read."""
+"""Records within fixed offsets, which can be read any number of times."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ BATCH_ROWS_MAX: Final = 1_000_000
 class Records:
     """The records of streams, or the messages of a queue, as record batches of Arrow.
 
-    Consumers of Arrow streams read this by `__arrow_c_stream__`. Each call reads from the first
-    record on, over a connection of its own. It gives the same rows of a stream as long as retention
-    keeps them, and the messages that are still in the parts of a queue. Memory is bounded: a batch
-    has up to `batch_rows` rows or 16 MiB of bodies, and the client receives up to 16 MiB ahead.
+    Consumers of Arrow streams read the records by `__arrow_c_stream__`. Each call opens a
+    connection and reads from the first record. It returns the same rows of a stream until retention
+    deletes them, and the messages that are still in the queue. Memory is bounded: a batch has up to
+    `batch_rows` rows or 16 MiB of bodies, and the client receives up to 16 MiB ahead.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Records:
         ranges: tuple[Range, ...],
         batch_rows: int = BATCH_ROWS,
     ) -> None:
-        """Made by `stream` and `queue`."""
+        """Create records; programs call `stream` or `queue` instead."""
         self._options = options
         self._columns = query_columns
         self._ranges = ranges
@@ -55,18 +55,21 @@ class Records:
 
     @property
     def schema(self) -> pa.Schema:
-        """Return the columns."""
+        """The Arrow schema of the selected columns."""
         return self._schema
 
     @property
     def ranges(self) -> tuple[Range, ...]:
-        """Return the streams, each with its first offset and the offset after its last."""
+        """The ranges to read, each with its stream, its first offset and its end offset."""
         return self._ranges
 
     def select(self, *columns: str) -> Records:
         """Return the same records with only these columns, in this order.
 
-        Other columns are not computed. KeyError if a column does not exist.
+        Other columns are not computed.
+
+        Raises:
+            KeyError: a column does not exist, or none is given.
         """
         for name in columns:
             if name not in self._columns.names:
@@ -84,7 +87,7 @@ class Records:
         return Records(options, query_columns, self._ranges, self._batch_rows)
 
     def between(self, first: int, last: int) -> Records:
-        """Return the records with offsets from `first` to before `last`."""
+        """Return the records with offsets of at least `first` and less than `last`."""
         ranges = tuple(
             replace(piece, first=max(first, piece.first), last=min(last, piece.last))
             for piece in self._ranges
@@ -95,7 +98,7 @@ class Records:
     def during(self, since: datetime | None, until: datetime | None) -> Records:
         """Return the records of streams that arrived from `since` to before `until`.
 
-        None means no bound. The offsets are requested from the broker.
+        None means no bound. The broker returns the offsets of the times.
         """
         ranges = self._ranges
         if ranges and (since is not None or until is not None):
@@ -118,23 +121,23 @@ class Records:
 
     @property
     def is_queue(self) -> bool:
-        """Return True if these are messages of a queue."""
+        """True if the records are messages of a queue."""
         return bool(self._options.queue)
 
     def reader(self) -> pa.RecordBatchReader:
-        """Return a reader of all records, from the first."""
+        """Return a new reader, which begins with the first record."""
         return pa.RecordBatchReader.from_batches(self._schema, self._batches())
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Read all records, batch by batch."""
+        """Return a new iterator over the batches of all records."""
         return self._batches()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return an Arrow stream of all records, from the first."""
+        """Return a new Arrow stream, which begins with the first record."""
         return self.reader().__arrow_c_stream__(requested_schema)
 
     def __arrow_c_schema__(self) -> object:
-        """Return the columns as Arrow has them in C."""
+        """Return the schema as a capsule of Arrow's C interface."""
         return self._schema.__arrow_c_schema__()
 
     def _batches(self) -> Iterator[pa.RecordBatch]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source of a read: arguments of programs as options of the data source."""
+"""The functions `stream` and `queue`, whose arguments become options of the data source."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Text = str | int | float | bool | Path
 Bound = int | str | datetime
 
-# Options of a data source that arguments say here, or that make no sense in one process.
+# Options of the data source that have an argument here, or that do not apply to a single process.
 _ELSEWHERE: Final = frozenset(
     {"uri", "uriFile", "uriEnv", "host", "port", "tls", "stream", "streams", "streamPattern"}
     | {"superStream", "queue", "filter", "value", "startingOffsets", "startingTimestamp"}
@@ -39,7 +39,7 @@ _ELSEWHERE: Final = frozenset(
     | {"deadLetterExchange", "deadLetterRoutingKey"}
 )
 _EDGES: Final = ("earliest", "latest")
-# The arguments of an error about an option that the caller did not write.
+# The argument that an error names in place of an option.
 _ARGUMENTS: Final = {
     "uri": "url",
     "stream": "name",
@@ -65,7 +65,7 @@ def stream(
     first: Bound | None = None,
     last: Bound | None = None,
     since: datetime | timedelta | str | None = None,
-    filter: str | Iterable[str] | None = None,  # noqa: A002 - what everybody calls it
+    filter: str | Iterable[str] | None = None,  # noqa: A002 - the usual name
     value: str | None = None,
     columns: Sequence[str] | None = None,
     batch_rows: int = BATCH_ROWS,
@@ -73,11 +73,25 @@ def stream(
 ) -> Records:
     """Return the records of a stream, or of several, from `first` to before `last`.
 
-    Both are an offset, a moment (with a time zone, or in ISO 8601), `earliest` or `latest`; the
-    default is all records that the stream has now. `since` is a moment, or a time span up to now,
-    and selects later arrivals. `value` decodes bodies, and `options` are the options of the data
-    source in lower case: `value_schema`, `time_zone`, `fail_on_data_loss`. OptionError names the
-    wrong option; StreamMissingError, ConnectFailed and AuthenticationFailed are raised at once.
+    Args:
+        url: the URL of a broker, or of several brokers of a cluster.
+        name: the name of a stream, or of several.
+        first: an offset, a time (with a time zone, or in ISO 8601), `earliest` or `latest`. The
+            default is the first record that the stream has now.
+        last: the end in the same forms. The default is the end of the stream now.
+        since: a time, or a time span before now, in place of `first`: selects later arrivals.
+        filter: filter values of the messages, of which one must match.
+        value: the format by which bodies are decoded.
+        columns: the columns to return; all by default.
+        batch_rows: the maximum of rows in a batch.
+        options: further options of the data source, in lower case with underscores, such as
+            `value_schema`, `time_zone` and `fail_on_data_loss`.
+
+    Raises:
+        OptionError: an argument is invalid or contradicts another.
+        StreamMissingError: a stream does not exist.
+        ConnectFailed: no broker is reachable.
+        AuthenticationFailed: the broker refuses the login.
     """
     names = [name] if isinstance(name, str) else list(name)
     given = _given(url, value, options, "stream")
@@ -107,9 +121,14 @@ def queue(
     batch_rows: int = BATCH_ROWS,
     **options: Text,
 ) -> Records:
-    """Return the ready messages of a queue, which stay in it.
+    """Return the ready messages of a queue, which stay in the queue.
 
-    The other arguments are as in `stream`.
+    The arguments are those of `stream`.
+
+    Raises:
+        OptionError: an argument is invalid, or the queue does not exist.
+        ConnectFailed: no broker is reachable.
+        AuthenticationFailed: the broker refuses the login.
     """
     given = _given(url, value, options, "queue")
     given["queue"] = name
@@ -165,7 +184,7 @@ def _given(
 
 
 def _bound(argument: str, which: str, at: Bound, names: Sequence[str]) -> dict[str, str]:
-    """Return the option that says where a read begins or ends."""
+    """Return the option for the beginning or the end of a read."""
     if isinstance(at, bool):
         raise OptionError(f"argument {argument!r} must be an offset or a moment; got {at!r}")
     if isinstance(at, int):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.output import give_json, json_file_option
+from headrace.cli.output import json_file_option, write_json
 
 if TYPE_CHECKING:
     from headrace.bench.report import Result
@@ -89,7 +89,7 @@ def bench(
     from headrace.client.errors import InvalidUrl
 
     if not meter.is_compiled():
-        click.echo("headrace is not compiled: the load generator will be the limit", err=True)
+        click.echo("headrace is not compiled: the load generator limits the rates", err=True)
     if clients:
         _measure_clients(url, serve, runs, scale, json_path)
         return
@@ -97,27 +97,27 @@ def bench(
     workloads = _select(choices, names)
     try:
         with ExitStack() as stack:
-            urls = [broker for broker in (url, compare) if broker]
-            benches = [_bench(address, seconds, warm_s, scale) for address in urls]
+            urls = [address for address in (url, compare) if address]
+            benches = [_make_bench(address, seconds, warm_s, scale) for address in urls]
             if serve:
                 served = BenchBroker()
                 stack.callback(served.close)
-                benches.append(_bench(served.url, seconds, warm_s, scale))
+                benches.append(_make_bench(served.url, seconds, warm_s, scale))
                 benches[-1].restartable = served
             if not benches:
-                benches = [_bench(DEFAULT_URL, seconds, warm_s, scale)]
+                benches = [_make_bench(DEFAULT_URL, seconds, warm_s, scale)]
             if restart:
                 benches[0].restartable = RestartedBroker(benches[0].settings, restart)
             if pid:
                 benches[0].usage = Usage(pid)
             for broker_bench in benches:
                 if publish_version:
-                    broker_bench.publish_version = _version(publish_version)
+                    broker_bench.publish_version = _parse_version(publish_version)
                 if consume_version:
-                    broker_bench.consume_version = _version(consume_version)
+                    broker_bench.consume_version = _parse_version(consume_version)
             if len(benches) > 2:
-                raise click.UsageError("two brokers at most: URL, --compare or --serve")
-            if not names:  # Only workloads that a client can run.
+                raise click.UsageError("give two brokers at most, by URL, --compare or --serve")
+            if not names:  # W8 needs a broker that can be restarted.
                 may_restart = any(broker_bench.restartable for broker_bench in benches)
                 workloads = [
                     workload for workload in workloads if workload.name != "W8" or may_restart
@@ -129,27 +129,27 @@ def bench(
 
 
 def _report(results: list[list[Result]], json_path: Path | None) -> None:
-    """Print the results, or write them as JSON; end with 1 if a workload had problems."""
-    from headrace.bench.report import table
+    """Print the results, or write them as JSON; exit with 1 if a workload had problems."""
+    from headrace.bench.report import format_table
 
-    everything = [result.as_json() for of_broker in results for result in of_broker]
-    if not give_json(json_path, everything):
-        click.echo(table(*results))
-    if any(result.problems() for of_broker in results for result in of_broker):
+    all_results = [result for broker_results in results for result in broker_results]
+    if not write_json(json_path, [result.as_json() for result in all_results]):
+        click.echo(format_table(*results))
+    if any(result.problems() for result in all_results):
         sys.exit(1)
 
 
 def _measure_clients(
     url: str, serve: bool, runs: int, scale: float, json_path: Path | None
 ) -> None:
-    """Measure what clients cost on one broker."""
+    """Measure the processor time of clients on a broker, and print or write it."""
     from headrace.bench.clients import clients
     from headrace.bench.load.link import BenchError
     from headrace.bench.served import BenchBroker
 
     if url and serve:
         raise click.UsageError("--clients measures one broker: give URL or --serve")
-    for client in clients.missing():
+    for client in clients.find_missing():
         click.echo(f"{client} is not installed, and not measured", err=True)
     try:
         with ExitStack() as stack:
@@ -162,11 +162,11 @@ def _measure_clients(
             )
     except BenchError as error:
         raise click.ClickException(str(error)) from None
-    if not give_json(json_path, [cost.as_json() for cost in costs]):
-        click.echo(clients.table(costs))
+    if not write_json(json_path, [cost.as_json() for cost in costs]):
+        click.echo(clients.format_table(costs))
 
 
-def _bench(url: str, seconds: float, warm_s: float, scale: float) -> Bench:
+def _make_bench(url: str, seconds: float, warm_s: float, scale: float) -> Bench:
     from headrace.bench.usage import Usage, find_listener
     from headrace.bench.workload import Bench
     from headrace.client.url import parse_url
@@ -185,7 +185,7 @@ def _bench(url: str, seconds: float, warm_s: float, scale: float) -> Bench:
     )
 
 
-def _version(label: str) -> Version:
+def _parse_version(label: str) -> Version:
     from headrace.spec.tables import Version
 
     for version in Version:
@@ -204,16 +204,16 @@ def _select(choices: dict[str, Workload], names: str) -> list[Workload]:
 
 
 def _measure(benches: list[Bench], workloads: list[Workload], runs: int) -> list[list[Result]]:
-    """Measure all; both brokers' runs of a workload are next to each other in time."""
+    """Measure the workloads; the runs of a workload on both brokers follow each other."""
     from headrace.bench.load.link import BenchError
     from headrace.bench.report import Result
 
     results: list[list[Result]] = [[] for _ in benches]
     for workload in workloads:
-        for of_broker, broker_bench in zip(results, benches, strict=True):
+        for broker_results, broker_bench in zip(results, benches, strict=True):
             address = f"{broker_bench.settings.host}:{broker_bench.settings.port}"
             result = Result(workload.name, workload.text, address)
-            of_broker.append(result)
+            broker_results.append(result)
             for number in range(runs):
                 click.echo(f"{workload.name} on {address}, run {number + 1} of {runs}", err=True)
                 try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure the cost of a message with more queues, connections and ready messages."""
+"""Workloads that show how the cost of a message grows with queues, connections and messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.bench.workload import Bench, Figure, Sample, Workload, allow_files
 from headrace.protocol.codec_0_x import BasicConsume, BasicConsumeOk, QueuePurge, QueuePurgeOk
 
 READY = 5_000_000
-PROBE = 500_000  # Messages that are published to, or drained from, what is ready.
+PROBE = 500_000  # Messages that are published to, or drained from, a queue with ready messages.
 CONNECTIONS = 1000
 QUEUES = 100_000
 
@@ -21,7 +21,7 @@ _BASE = Load(size=100, prefetch=1000, ack_every=100)
 
 
 def queues(count: int) -> Callable[[Bench], Sample]:
-    """One connection each way that serves a number of queues in turn."""
+    """Return a workload: a publisher and a consumer that serve a number of queues in turn."""
 
     def measure(bench: Bench) -> Sample:
         return _sample(
@@ -32,7 +32,7 @@ def queues(count: int) -> Callable[[Bench], Sample]:
 
 
 def idle_connections(bench: Bench) -> Sample:
-    """The base load beside 1,000 connections that consume from idle queues."""
+    """Measure the base load beside 1,000 connections that consume from idle queues."""
     idle = bench.scale_count(CONNECTIONS)
     allow_files(idle + 100)
     load = replace(_BASE, seconds=bench.seconds, warm_s=bench.warm_s, keep=True)
@@ -44,7 +44,7 @@ def idle_connections(bench: Bench) -> Sample:
             link = open_link(bench.settings)
             links.append(link)
             link.call(BasicConsume(queue=queue_name(number)), BasicConsumeOk)
-        outcome = Run(replace(load, keep=False), bench.settings, bench.usage).go()
+        outcome = Run(replace(load, keep=False), bench.settings, bench.usage).measure()
     finally:
         for link in links:
             link.close()
@@ -53,7 +53,7 @@ def idle_connections(bench: Bench) -> Sample:
 
 
 def idle_queues(bench: Bench) -> Sample:
-    """The base load beside 100,000 idle queues."""
+    """Measure the base load beside 100,000 idle queues."""
     idle = bench.scale_count(QUEUES)
     load = replace(_BASE, seconds=bench.seconds, warm_s=bench.warm_s, keep=True)
     all_queues = Load(queues=1 + idle)
@@ -61,7 +61,7 @@ def idle_queues(bench: Bench) -> Sample:
     try:
         declare(all_queues, bench.settings)
         after = bench.usage.resident() if bench.usage.pid else 0
-        sample = _sample(Run(replace(load, keep=False), bench.settings, bench.usage).go())
+        sample = _sample(Run(replace(load, keep=False), bench.settings, bench.usage).measure())
     finally:
         remove(all_queues, bench.settings)
     if bench.usage.pid:
@@ -70,45 +70,46 @@ def idle_queues(bench: Bench) -> Sample:
 
 
 def busy_connections(bench: Bench) -> Sample:
-    """500 publishers and 500 consumers, each pair on a separate queue."""
-    half = bench.scale_count(CONNECTIONS // 2)
-    allow_files(2 * half + 100)
-    load = replace(_BASE, publishers=half, consumers=half, queues=half, own_queue=True)
+    """Measure 500 publishers and 500 consumers, each pair on a separate queue."""
+    pairs = bench.scale_count(CONNECTIONS // 2)
+    allow_files(2 * pairs + 100)
+    load = replace(_BASE, publishers=pairs, consumers=pairs, queues=pairs, own_queue=True)
     return _sample(bench.run(load))
 
 
 def publish_onto(ready: int) -> Callable[[Bench], Sample]:
-    """Publish without a consumer to a queue that has this number of ready messages.
+    """Return a workload: publish without a consumer to a queue with a number of ready messages.
 
-    The broker has stored and removed as many messages before, between others that stay, so that it
-    already has the memory: the system's cost of a new page is not a cost of a full queue.
+    Before it, the broker stores and removes as many messages between others that stay. Therefore it
+    already has the memory, and the measurement excludes the system's cost of new pages.
     """
 
     def measure(bench: Bench) -> Sample:
         depth, probe = bench.scale_count(ready) if ready else 0, bench.scale_count(PROBE)
-        both = replace(_BASE, queues=2, consumers=0, keep=True)
-        deep = replace(both, own_queue=True)  # Publisher 0 keeps to the first queue.
-        spare = replace(deep, first_publisher=1)  # And publisher 1 to the second.
+        two_queues = replace(_BASE, queues=2, consumers=0, keep=True)
+        # Publisher 0 publishes to the first queue only, and publisher 1 to the second.
+        deep_queue = replace(two_queues, own_queue=True)
+        spare_queue = replace(deep_queue, first_publisher=1)
         try:
-            declare(both, bench.settings)
-            run(replace(both, count=2 * probe), bench.settings, bench.usage)
+            declare(two_queues, bench.settings)
+            run(replace(two_queues, count=2 * probe), bench.settings, bench.usage)
             if depth > probe:
-                run(replace(deep, count=depth - probe), bench.settings, bench.usage)
+                run(replace(deep_queue, count=depth - probe), bench.settings, bench.usage)
             link = open_link(bench.settings)
             link.call(QueuePurge(queue=queue_name(1)), QueuePurgeOk)
             link.close()
-            target = deep if depth else spare
-            probing = replace(target, count=probe, backlog=max(depth, probe))
-            outcome = run(probing, bench.settings, bench.usage)
+            target = deep_queue if depth else spare_queue
+            load = replace(target, count=probe, backlog=max(depth, probe))
+            outcome = run(load, bench.settings, bench.usage)
         finally:
-            remove(both, bench.settings)
+            remove(two_queues, bench.settings)
         return _sample(outcome, Figure.PUBLISH, outcome.published_rate)
 
     return measure
 
 
 def drain_from(ready: int) -> Callable[[Bench], Sample]:
-    """Consume the first messages of a queue of a given length, without a publisher."""
+    """Return a workload: consume the first messages of a queue, without a publisher."""
 
     def measure(bench: Bench) -> Sample:
         depth, probe = bench.scale_count(ready), bench.scale_count(PROBE)

@@ -14,7 +14,7 @@ Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | Non
 
 @dataclass(slots=True)
 class Result:
-    """All runs of one workload on one broker."""
+    """All runs of a workload on a broker."""
 
     workload: str
     text: str
@@ -23,21 +23,21 @@ class Result:
     error: str = ""  # The reason why samples are missing.
 
     def median(self, figure: Figure) -> float | None:
-        """The middle of the runs."""
+        """Return the median of a figure over the runs; None if no run has it."""
         values = [sample.figures[figure] for sample in self.samples if figure in sample.figures]
         return median(values) if values else None
 
     def figures(self) -> list[Figure]:
-        """Return the figures that at least one run has, in their usual order."""
+        """Return the figures that at least one run has, in the order of `Figure`."""
         return [figure for figure in Figure if self.median(figure) is not None]
 
     def problems(self) -> list[str]:
-        """Return the faults found, each once."""
+        """Return the error and the problems of all runs, each once."""
         problems = [problem for sample in self.samples for problem in sample.problems]
         return list(dict.fromkeys([self.error, *problems] if self.error else problems))
 
     def as_json(self) -> Json:
-        """Return all results for JSON."""
+        """Return medians, runs and problems as a JSON object."""
         figures: dict[str, Json] = {
             figure.name.lower(): {
                 "unit": figure.unit,
@@ -56,29 +56,36 @@ class Result:
         }
 
 
-def table(results: list[Result], other: list[Result] | None = None) -> str:
-    """One line per figure; with ``other``, its medians too and how many times better it is."""
+def format_table(results: list[Result], other: list[Result] | None = None) -> str:
+    """Return a text with a line for each figure.
+
+    Args:
+        results: the results of a broker.
+        other: the results of a second broker for the same workloads. A line then has the medians
+            of both, and the factor by which the second is better.
+    """
     rows: list[tuple[str, ...]] = []
     notes: list[str] = []
     for i, result in enumerate(results):
-        rival = other[i] if other else None
-        first = f"{result.workload}  {result.text}"
+        other_result = other[i] if other else None
+        label = f"{result.workload}  {result.text}"
         figures = result.figures()
-        if rival is not None:
-            figures += [figure for figure in rival.figures() if figure not in figures]
+        if other_result is not None:
+            figures += [figure for figure in other_result.figures() if figure not in figures]
         if not figures:
-            rows.append((first, "", "-", *(("-", "") if rival else ())))
+            rows.append((label, "", "-", *(("-", "") if other_result else ())))
         for figure in figures:
-            ours = result.median(figure)
-            row = [first, f"{figure.label}, {figure.unit}", _number(ours)]
-            if rival is not None:
-                theirs = rival.median(figure)
-                row += [_number(theirs), _ratio(figure, ours, theirs)]
+            value = result.median(figure)
+            row = [label, f"{figure.label}, {figure.unit}", _format_number(value)]
+            if other_result is not None:
+                other_value = other_result.median(figure)
+                row += [_format_number(other_value), _format_ratio(figure, value, other_value)]
             rows.append(tuple(row))
-            first = ""
-        for side in (result, rival):
-            if side is not None:
-                notes += [f"{side.workload} on {side.broker}: {text}" for text in side.problems()]
+            label = ""
+        for checked in (result, other_result):
+            if checked is not None:
+                prefix = f"{checked.workload} on {checked.broker}"
+                notes += [f"{prefix}: {problem}" for problem in checked.problems()]
     broker = results[0].broker if results else ""
     head = ["workload", "figure", broker]
     if other is not None:
@@ -98,7 +105,7 @@ def _align(rows: list[tuple[str, ...]]) -> list[str]:
     return lines
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     if value is None:
         return "-"
     if abs(value) >= 100:
@@ -106,9 +113,9 @@ def _number(value: float | None) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def _ratio(figure: Figure, ours: float | None, theirs: float | None) -> str:
-    """Return by which factor the second value is better."""
-    if not ours or not theirs:
+def _format_ratio(figure: Figure, value: float | None, other_value: float | None) -> str:
+    """Return the factor by which the second value is better; "" if a value is missing."""
+    if not value or not other_value:
         return ""
-    ratio = theirs / ours if figure.more_is_better else ours / theirs
+    ratio = other_value / value if figure.more_is_better else value / other_value
     return f"{ratio:.1f}x" if ratio >= 1 else f"{ratio:.2f}x"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one load and checks its results."""
+"""Run a load in two processes, measure it, and check that no message is lost."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from headrace.client.url import Settings
 
 READY_TIMEOUT_S = 120.0
-COUNTED_TIMEOUT_S = 600.0
-STEP_S = 0.02
+COUNT_TIMEOUT_S = 600.0
+POLL_S = 0.02
 
 
 @dataclass(slots=True)
 class Outcome:
-    """The results of one run of a load. Rates are per second; durations in microseconds."""
+    """The results of a run. Rates are messages per second; ``_us`` are microseconds."""
 
     seconds: float = 0.0
     published_rate: float = 0.0
@@ -52,17 +52,18 @@ class Outcome:
     ready: int = 0
     publish_s: float = 0.0
     consume_s: float = 0.0
-    first_s: float = 0.0  # From start to the first delivery.
-    broker_cpu: float = 0.0  # Cores.
-    broker_cpu_us: float = 0.0  # Per message through the broker.
-    generator_cpu: float = 0.0  # Cores.
+    first_s: float = 0.0  # The time from the start to the first delivery.
+    broker_cpu: float = 0.0  # The number of cores in use on average.
+    broker_cpu_us: float = 0.0  # Processor time of the broker for a message.
+    generator_cpu: float = 0.0  # The number of cores in use on average.
     resident_mib: float = 0.0
     peak_mib: float = 0.0
-    way_us: dict[str, float] = field(default_factory=dict)  # From publish to delivery.
-    confirm_us: dict[str, float] = field(default_factory=dict)  # From publish to confirm.
+    # Percentiles of the time from publish to delivery, and from publish to confirm.
+    delivery_us: dict[str, float] = field(default_factory=dict)
+    confirm_us: dict[str, float] = field(default_factory=dict)
 
     def problems(self) -> list[str]:
-        """Return the faults that a correct broker would not show."""
+        """Return a text for each violation of the broker's guarantees."""
         problems = []
         if self.lost:
             problems.append(f"{self.lost} messages lost")
@@ -81,7 +82,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Counts:
-    """The counts at one moment."""
+    """The counts of a load at one moment. Times are seconds."""
 
     time_s: float
     sent: int
@@ -92,7 +93,7 @@ class Counts:
 
 
 class Run:
-    """One run of one load: two processes, and this one, which watches them."""
+    """A run of a load. Its constructor starts the processes of publishers and consumers."""
 
     def __init__(self, load: Load, settings: Settings, usage: Usage) -> None:
         self.load = load
@@ -108,18 +109,22 @@ class Run:
             ("publishers", publish, load.publishers if load.publishes else 0),
         ):
             if count:
-                ours, theirs = context.Pipe()
+                pipe, child_pipe = context.Pipe()
                 process = context.Process(
-                    target=work, args=(load, settings, self.board, theirs), daemon=True
+                    target=work, args=(load, settings, self.board, child_pipe), daemon=True
                 )
                 process.start()
-                theirs.close()
-                self.pipes[name] = ours
+                child_pipe.close()
+                self.pipes[name] = pipe
                 self.processes.append(process)
                 self.generator_usages.append(Usage(process.pid or 0))
 
-    def go(self) -> Outcome:
-        """Run it to its end."""
+    def measure(self) -> Outcome:
+        """Run the load to its end and return the results.
+
+        Raises:
+            BenchError: a process failed or does not answer.
+        """
         try:
             for name in self.pipes:
                 self.receive_message(name, READY_TIMEOUT_S)
@@ -143,7 +148,7 @@ class Run:
             reports: dict[str, object] = {
                 name: self.receive_message(name, 60.0) for name in self.pipes
             }
-            return self.outcome(begin, end, reports)
+            return self.make_outcome(begin, end, reports)
         finally:
             for pipe in self.pipes.values():
                 with suppress(OSError):
@@ -154,13 +159,17 @@ class Run:
                     process.terminate()
 
     def receive_message(self, name: str, timeout_s: float) -> object:
-        """Return the next message of a process; raise its error if it failed."""
+        """Return the next message of a process.
+
+        Raises:
+            BenchError: the process failed, ended, or sent no message in time.
+        """
         if not self.pipes[name].poll(timeout_s):
-            raise BenchError(f"the {name} do not answer")
+            raise BenchError(f"the {name} have not answered within {timeout_s:g} s")
         try:
             answer: object = self.pipes[name].recv()
         except EOFError:
-            raise BenchError(f"the {name} died") from None
+            raise BenchError(f"the process of the {name} ended without a report") from None
         if isinstance(answer, BenchError):
             raise BenchError(f"{name}: {answer}")
         return answer
@@ -178,15 +187,19 @@ class Run:
         )
 
     def sleep(self, seconds: float) -> None:
-        """Wait while the load runs; stop waiting when a process fails."""
+        """Wait while the load runs.
+
+        Raises:
+            BenchError: a process failed meanwhile.
+        """
         end = time.monotonic() + seconds
         while (remaining_s := end - time.monotonic()) > 0:
-            time.sleep(min(remaining_s, STEP_S * 5))
+            time.sleep(min(remaining_s, POLL_S * 5))
             self.usage.resident()
             self.check()
 
     def check(self) -> None:
-        """Raise when a process has failed."""
+        """Raise BenchError if a process has failed or ended early."""
         for name, pipe in self.pipes.items():
             if (
                 pipe.poll()
@@ -197,51 +210,51 @@ class Run:
                 raise BenchError(f"the {name} ended early")
 
     def wait_for_count(self) -> None:
-        """Wait until a counted load is complete, or makes no progress."""
+        """Wait until a counted load is complete, or makes no progress for `Load.idle_s`."""
         board, load = self.board, self.load
-        deadline = time.monotonic() + COUNTED_TIMEOUT_S
-        moved_at, received = time.monotonic(), -1
+        deadline = time.monotonic() + COUNT_TIMEOUT_S
+        progress_s, received = time.monotonic(), -1
         while time.monotonic() < deadline:
-            time.sleep(STEP_S)
+            time.sleep(POLL_S)
             self.usage.resident()
             self.check()
             if board[BoardField.RECEIVED] != received or not self.is_published:
-                moved_at, received = time.monotonic(), board[BoardField.RECEIVED]
+                progress_s, received = time.monotonic(), board[BoardField.RECEIVED]
             target = board[BoardField.EXPECTED] if load.publishes else load.count
             if self.is_published and (not load.consumers or received >= target):
                 return
-            if time.monotonic() - moved_at > load.idle_s:
+            if time.monotonic() - progress_s > load.idle_s:
                 return
 
     @property
     def is_published(self) -> bool:
-        """Return True if no more messages will be published."""
+        """True if the broker has received all publishes of the load."""
         return not self.load.publishes or bool(self.board[BoardField.PUBLISHED])
 
     def wait_for_deliveries(self) -> None:
-        """Wait until all published messages are delivered, or no more arrive."""
+        """Wait until all published messages are delivered, or none arrives for `Load.idle_s`."""
         board, load = self.board, self.load
-        moved_at, received = time.monotonic(), -1
+        progress_s, received = time.monotonic(), -1
         while not self.is_published:
-            time.sleep(STEP_S)
+            time.sleep(POLL_S)
             if "publishers" in self.pipes and self.pipes["publishers"].poll():
-                break  # Its figures, or its failure.
+                break  # The publishers have sent their report or an error.
         while load.consumers and load.publishes and not self.load.keep:
             if board[BoardField.RECEIVED] >= board[BoardField.EXPECTED] + load.backlog:
-                time.sleep(STEP_S)  # Surplus deliveries may follow.
+                time.sleep(POLL_S)  # Give surplus deliveries the time to arrive.
                 return
             if board[BoardField.RECEIVED] != received:
-                moved_at, received = time.monotonic(), board[BoardField.RECEIVED]
-            if time.monotonic() - moved_at > load.idle_s:
+                progress_s, received = time.monotonic(), board[BoardField.RECEIVED]
+            if time.monotonic() - progress_s > load.idle_s:
                 return
-            time.sleep(STEP_S)
+            time.sleep(POLL_S)
 
-    def outcome(self, begin: Counts, end: Counts, reports: dict[str, object]) -> Outcome:
-        """Return the figures of this run."""
+    def make_outcome(self, begin: Counts, end: Counts, reports: dict[str, object]) -> Outcome:
+        """Return the results of this run, from the board and the reports of the processes."""
         board, load = self.board, self.load
-        sent, received = reports.get("publishers"), reports.get("consumers")
-        assert sent is None or isinstance(sent, PublishReport)
-        assert received is None or isinstance(received, ConsumeReport)
+        published, consumed = reports.get("publishers"), reports.get("consumers")
+        assert published is None or isinstance(published, PublishReport)
+        assert consumed is None or isinstance(consumed, ConsumeReport)
         seconds = end.time_s - begin.time_s
         result = Outcome(
             seconds=seconds,
@@ -266,22 +279,22 @@ class Run:
             result.delivered_rate = _rate(end.received - begin.received, seconds)
         result.broker_cpu = _rate(end.cpu_s - begin.cpu_s, seconds)
         result.generator_cpu = _rate(end.generator_s - begin.generator_s, seconds)
-        through = end.received - begin.received if load.consumers else end.sent - begin.sent
-        result.broker_cpu_us = 1e6 * (end.cpu_s - begin.cpu_s) / max(1, through)
-        if sent is not None:
-            result.nacked = sent.nacked
-            result.confirm_us = _percentiles(sent.confirms, sent.confirms_largest)
-        if received is not None:
-            result.repeated = received.repeated
-            result.out_of_order = received.out_of_order
-            result.redelivered = received.redelivered
+        count = end.received - begin.received if load.consumers else end.sent - begin.sent
+        result.broker_cpu_us = 1e6 * (end.cpu_s - begin.cpu_s) / max(1, count)
+        if published is not None:
+            result.nacked = published.nacked
+            result.confirm_us = _percentiles(published.confirm_times, published.confirm_time_max)
+        if consumed is not None:
+            result.repeated = consumed.repeated
+            result.out_of_order = consumed.out_of_order
+            result.redelivered = consumed.redelivered
             if not load.is_ordered:
-                result.repeated = result.out_of_order = received.skipped = 0
-            result.way_us = _percentiles(received.ways, received.ways_largest)
+                result.repeated = result.out_of_order = consumed.skipped = 0
+            result.delivery_us = _percentiles(consumed.delivery_times, consumed.delivery_time_max)
             distinct = result.received - result.repeated
-            result.lost = max(received.skipped, result.expected - distinct, 0)
-            if load.backlog and not load.publishes:  # It ends before the backlog does.
-                result.expected, result.lost = result.received, received.skipped
+            result.lost = max(consumed.skipped, result.expected - distinct, 0)
+            if load.backlog and not load.publishes:  # The load ends before the backlog is empty.
+                result.expected, result.lost = result.received, consumed.skipped
         else:
             result.ready = self.count_ready()
             result.lost = max(0, result.expected - result.ready)
@@ -297,10 +310,10 @@ class Run:
 
 
 def run(load: Load, settings: Settings, usage: Usage) -> Outcome:
-    """Run a load, on new queues unless it keeps those of an earlier one."""
+    """Run a load on new queues, or with `Load.keep` on those of an earlier load."""
     if not load.keep:
         declare(load, settings)
-    return Run(load, settings, usage).go()
+    return Run(load, settings, usage).measure()
 
 
 def _rate(amount: float, seconds: float) -> float:

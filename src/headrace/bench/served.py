@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker that the benchmark starts, kills and starts again."""
+"""Brokers that a benchmark can kill and start again."""
 
 from __future__ import annotations
 
@@ -25,14 +25,18 @@ STOP_TIMEOUT_S = 60.0
 
 
 class Restartable(Protocol):
-    """A broker that can be killed."""
+    """A broker that a benchmark can kill and start again."""
 
     def kill_and_start(self) -> tuple[int, float]:
-        """Kill it as a power cut would; start it again; return its pid and when that began."""
+        """Kill the broker with SIGKILL and start it again.
+
+        Returns:
+            Its new process id, and the monotonic time in seconds at which the start began.
+        """
 
 
 class BenchBroker:
-    """A `headrace serve` on a temporary directory."""
+    """A `headrace serve` in a child process with a temporary data directory."""
 
     def __init__(self, options: list[str] | None = None) -> None:
         self.directory = tempfile.TemporaryDirectory(prefix="headrace-bench-")
@@ -52,18 +56,18 @@ class BenchBroker:
         if not line.startswith("headrace ready "):
             process.kill()
             process.wait()
-            raise BenchError("headrace serve did not start; its log says why")
+            raise BenchError("headrace serve did not start; its log has the reason")
         ready = json.loads(line.removeprefix("headrace ready "))
         self.port = int(ready["amqp"].rpartition(":")[2])
         return process
 
     @property
     def url(self) -> str:
-        """Return the port it listens on."""
+        """The URL of the broker, without a user."""
         return f"amqp://127.0.0.1:{self.port}/"
 
     def kill_and_start(self) -> tuple[int, float]:
-        """Kill it and start it again on the same directory and port."""
+        """Kill the broker and start it again on the same directory and port."""
         self.process.kill()
         self.process.wait()
         self._close_pipe()
@@ -72,7 +76,7 @@ class BenchBroker:
         return self.process.pid, began
 
     def close(self) -> None:
-        """Stop it and remove its directory."""
+        """Stop the broker and remove its data directory."""
         self.process.terminate()
         try:
             self.process.wait(STOP_TIMEOUT_S)
@@ -88,14 +92,18 @@ class BenchBroker:
 
 
 class RestartedBroker:
-    """Another broker on this machine, which a command of the user starts again."""
+    """A broker on this machine that a command of the user starts again."""
 
     def __init__(self, settings: Settings, command: str) -> None:
         self.settings = settings
         self.command = shlex.split(command)
 
     def kill_and_start(self) -> tuple[int, float]:
-        """Kill the process that listens, and run the command."""
+        """Kill the process that listens at the address, and run the command.
+
+        Raises:
+            BenchError: no process of this machine listens there, before or after the command.
+        """
         host, port = self.settings.host, self.settings.port
         pid = find_listener(host, port)
         if not pid:
@@ -104,7 +112,7 @@ class RestartedBroker:
         while find_listener(host, port) == pid:
             time.sleep(0.01)
         began = time.monotonic()
-        # It outlives us: only the broker's owner knows how to stop it.
+        # The new process outlives this one, as only the user can stop the broker.
         subprocess.Popen(  # noqa: S603
             self.command,
             stdin=subprocess.DEVNULL,
@@ -115,7 +123,7 @@ class RestartedBroker:
         deadline = began + READY_TIMEOUT_S
         while time.monotonic() < deadline:
             with suppress(OSError):
-                if started := find_listener(host, port):
-                    return started, began
+                if new_pid := find_listener(host, port):
+                    return new_pid, began
             time.sleep(0.01)
         raise BenchError(f"nothing listens on {self.settings.address} after its restart")

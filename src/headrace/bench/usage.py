@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cost of a local broker: its processor time and memory, by process id."""
+"""Processor time and memory of a broker's process on this machine."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 try:
     import psutil
-except ImportError:  # In the extra "bench"; without it there are no figures about the broker.
+except ImportError:  # The extra "bench" installs it. Without it the figures are zero.
     psutil = None
 
 MIB = 1 << 20
 
 
 class Usage:
-    """One broker process; all figures are zero when it is on another machine or unknown."""
+    """The usage of a broker's process. All figures are zero if the process is unknown (0)."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -25,22 +25,25 @@ class Usage:
         self.largest = 0
 
     def cpu_s(self) -> float:
-        """Processor seconds it has used."""
+        """Return the processor time since the start of the process, in seconds."""
         if self.process is None:
             return 0.0
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
     def resident(self) -> int:
-        """Octets of its memory in use; remembers the largest."""
+        """Return the resident memory in bytes; `peak` includes the value."""
         if self.process is None:
             return 0
-        octets = int(self.process.memory_info().rss)
-        self.largest = max(self.largest, octets)
-        return octets
+        resident = int(self.process.memory_info().rss)
+        self.largest = max(self.largest, resident)
+        return resident
 
     def peak(self) -> int:
-        """The largest since `forget_peak`, by the kernel's own count where there is one."""
+        """Return the largest resident memory since `forget_peak`, in bytes.
+
+        It is the kernel's value on Linux, otherwise the largest that `resident` has returned.
+        """
         self.resident()
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
@@ -49,14 +52,14 @@ class Usage:
         return self.largest
 
     def forget_peak(self) -> None:
-        """Start the count of the peak again."""
+        """Start the measurement of the peak again."""
         self.largest = 0
-        with contextlib.suppress(OSError):  # Allowed to the same user only.
+        with contextlib.suppress(OSError):  # Only the user of the process may reset it.
             Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
 
 def find_listener(host: str, port: int) -> int:
-    """The process that listens there when that is on this machine; else 0."""
+    """Return the id of the process that listens on a loopback address; 0 if it is unknown."""
     if psutil is None:
         return 0
     try:

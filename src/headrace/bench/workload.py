@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from headrace.client.url import Settings
     from headrace.spec.tables import Version
 
-UNCONFIRMED = (V0_8, V0_9)  # They have no confirms: W2 runs without its window there.
-SETTLE_S = 1.0  # What an idle broker gets to come to rest before its memory is read.
+VERSIONS_WITHOUT_CONFIRMS = (V0_8, V0_9)  # A load runs without its confirm window there.
+SETTLE_S = 1.0  # The idle time before the memory of the broker is read.
 RECOVERY_TIMEOUT_S = 300.0
 
 
 class Figure(Enum):
-    """A figure: its name, its unit, and whether more of it is better."""
+    """The measured figures, each with its label, its unit, and True if more is better."""
 
     PUBLISHED = "published", "/s", True
     DELIVERED = "delivered", "/s", True
@@ -57,7 +57,7 @@ class Figure(Enum):
 
 @dataclass(slots=True)
 class Sample:
-    """The results of one run of one workload."""
+    """The figures and problems of a run of a workload."""
 
     figures: dict[Figure, float] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Bench:
-    """One broker under measurement."""
+    """A broker under measurement, and the parameters of its loads."""
 
     settings: Settings
     usage: Usage
@@ -77,12 +77,12 @@ class Bench:
     consume_version: Version = VERSION
 
     def run(self, load: Load) -> Outcome:
-        """Run a load for this bench's time; remove its queues."""
+        """Run a load with this bench's times and versions; then remove its queues."""
         load = replace(
             load,
             seconds=self.seconds,
             warm_s=self.warm_s,
-            window=0 if self.publish_version in UNCONFIRMED else load.window,
+            window=0 if self.publish_version in VERSIONS_WITHOUT_CONFIRMS else load.window,
             publish_version=self.publish_version,
             consume_version=self.consume_version,
         )
@@ -92,13 +92,13 @@ class Bench:
             remove(load, self.settings)
 
     def scale_count(self, count: int) -> int:
-        """Return a scaled count."""
+        """Return a count times `scale`, at least 1."""
         return max(1, round(count * self.scale))
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A named workload."""
+    """A workload with its name and a description."""
 
     name: str
     text: str
@@ -106,18 +106,18 @@ class Workload:
 
 
 def flow(load: Load) -> Callable[[Bench], Sample]:
-    """A workload that publishes and consumes at once."""
+    """Return a workload that publishes and consumes at the same time."""
 
     def measure(bench: Bench) -> Sample:
-        sized = replace(load, bindings=bench.scale_count(load.bindings)) if load.bindings else load
-        outcome = bench.run(sized)
+        bindings = bench.scale_count(load.bindings) if load.bindings else 0
+        outcome = bench.run(replace(load, bindings=bindings))
         figures = {
             Figure.PUBLISHED: outcome.published_rate,
             Figure.DELIVERED: outcome.delivered_rate,
         }
         if load.window:
             figures[Figure.CONFIRMED] = outcome.confirmed_rate
-        figures |= _durations(outcome, with_way=bool(load.rate)) | _costs(bench, outcome)
+        figures |= _durations(outcome, with_delivery=bool(load.rate)) | _costs(bench, outcome)
         return Sample(figures, outcome.problems())
 
     return measure
@@ -140,11 +140,11 @@ def fill_and_drain(bench: Bench) -> Sample:
 
 
 def idle(bench: Bench) -> Sample:
-    """W7: the cost of idle connections and queues."""
+    """W7: the memory of idle connections and queues."""
     connections, queues = bench.scale_count(1000), bench.scale_count(10_000)
     usage = bench.usage
     if not usage.pid:
-        raise BenchError("memory can be read only of a broker on this machine")
+        raise BenchError("W7 reads the broker's memory: the broker must run on this machine")
     allow_files(connections + 100)
     links: list[Link] = []
     time.sleep(SETTLE_S)
@@ -175,7 +175,7 @@ def idle(bench: Bench) -> Sample:
 
 
 def recover(bench: Bench) -> Sample:
-    """W8: persistent messages, kill -9, restart, drain."""
+    """W8: publish persistent messages, kill -9, restart, and drain."""
     if bench.restartable is None:
         raise BenchError("W8 kills the broker: it needs --serve or --restart COMMAND")
     count = bench.scale_count(500_000)
@@ -207,7 +207,7 @@ def recover(bench: Bench) -> Sample:
 
 
 def _first_message(settings: Settings, began: float) -> float:
-    """Return the time from ``began`` to the first message, which returns to the queue."""
+    """Return the seconds from `began` to the first delivery, which is then requeued."""
     link = open_link(settings)
     try:
         link.call(BasicQos(prefetch_count=1), BasicQosOk)
@@ -225,11 +225,11 @@ def allow_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
-def _durations(outcome: Outcome, with_way: bool) -> dict[Figure, float]:
+def _durations(outcome: Outcome, with_delivery: bool) -> dict[Figure, float]:
     figures = {}
-    if with_way and outcome.way_us:
-        figures[Figure.WAY_P50] = outcome.way_us["p50"]
-        figures[Figure.WAY_P99] = outcome.way_us["p99"]
+    if with_delivery and outcome.delivery_us:
+        figures[Figure.WAY_P50] = outcome.delivery_us["p50"]
+        figures[Figure.WAY_P99] = outcome.delivery_us["p99"]
     if outcome.confirm_us:
         figures[Figure.CONFIRM_P50] = outcome.confirm_us["p50"]
         figures[Figure.CONFIRM_P99] = outcome.confirm_us["p99"]
@@ -248,7 +248,7 @@ def _costs(bench: Bench, outcome: Outcome) -> dict[Figure, float]:
 
 _CONFIRMED = Load(size=1024, persistent=True, window=1000, prefetch=1000, ack_every=100)
 
-# W7 comes first: memory that a broker has kept from earlier loads would hide what idlers cost.
+# W7 is the first, as a broker keeps memory of earlier loads and could reuse it for idle objects.
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
     for workload in (

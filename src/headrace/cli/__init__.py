@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``headrace``. The module of a subcommand is imported on use.
+"""The command ``headrace``, which imports the module of a subcommand on use.
 
-`headrace --help` and completion import none of them. The modules import client, broker, Spark and
-other packages within their functions.
+``headrace --help`` and completion import no subcommand. The modules of the subcommands import
+client, broker, Spark and other packages within their functions.
 """
 
 import click
@@ -11,8 +11,8 @@ from headrace import __version__
 from headrace.cli.commands import Commands, LazyCommand
 
 
-def _entry(module: str, name: str, words: str) -> LazyCommand:
-    return LazyCommand(f"headrace.{module}", name, words)
+def _entry(module: str, name: str, summary: str) -> LazyCommand:
+    return LazyCommand(f"headrace.{module}", name, summary)
 
 
 SECTIONS: dict[str, dict[str, LazyCommand]] = {

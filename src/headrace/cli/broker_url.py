@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands as clients of a broker: by URL, with messages and requests."""
+"""Commands that connect to a broker by its URL: options, connections and error texts."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., object])
 
 DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/"
-ANSWER_S = 30.0  # How long the broker may take to answer a request.
-NAME = "headrace cli"  # The name of our connections.
+ANSWER_S = 30.0  # The time limit for the broker's answer to a request.
+NAME = "headrace cli"  # The name of the command's connections.
 NAME_SIZE_MAX = 255
 OFFSET_MAX = (1 << 63) - 1
 
@@ -53,9 +53,9 @@ selector_option = click.option(
 
 
 class Name(click.types.StringParamType):
-    """The name of a queue, an exchange or a group, as every version of AMQP can carry it.
+    """The name of a queue, an exchange or a group, of up to `NAME_SIZE_MAX` bytes.
 
-    Completion asks the broker on this machine, if one runs, for names.
+    Completion reads existing names from the broker on this machine, if one runs.
     """
 
     def __init__(self, kind: str = "", *, optional: bool = False) -> None:
@@ -80,8 +80,8 @@ class Name(click.types.StringParamType):
 
         from headrace.cli.management import names
 
-        given = (ctx.params.get("data"), ctx.params.get("where"))
-        matches = names(self._kind, incomplete, *given) if self._kind else []
+        location = (ctx.params.get("data"), ctx.params.get("where"))
+        matches = names(self._kind, incomplete, *location) if self._kind else []
         return [CompletionItem(name) for name in matches]
 
 
@@ -97,22 +97,21 @@ def open_connection(url: str, timeout_s: float | None = None) -> Iterator[Connec
 
     try:
         with connect(
-            url, timeout_s=timeout_s, reconnect=None, name=NAME, on_event=tell_of_alarms
+            url, timeout_s=timeout_s, reconnect=None, name=NAME, on_event=print_alarm
         ) as connection:
             yield connection
-    except (ClientError, TimeoutError, ValueError) as error:  # ValueError: it fits no frame.
-        usual = url == DEFAULT_URL and type(error) is ConnectFailed
-        hint = " (--url or HEADRACE_URL names another broker)" if usual else ""
+    except (ClientError, TimeoutError, ValueError) as error:  # ValueError: too large for a frame.
+        has_default_url = url == DEFAULT_URL and type(error) is ConnectFailed
+        hint = " (--url or HEADRACE_URL names another broker)" if has_default_url else ""
         raise click.ClickException(reason(error) + hint) from None
 
 
-def tell_of_alarms(event: Event) -> None:
-    """Print when the broker blocks publishers, and when it unblocks them."""
+def print_alarm(event: Event) -> None:
+    """Print a line if the broker blocks or unblocks publishers."""
     from headrace.client import Blocked, Unblocked
 
     if isinstance(event, Blocked):
-        why = printable(event.reason)
-        click.echo(f"the broker blocks publishers: {why}; waiting", err=True)
+        click.echo(f"the broker blocks publishers: {printable(event.reason)}; waiting", err=True)
     elif isinstance(event, Unblocked):
         click.echo("the broker accepts messages again", err=True)
 
@@ -126,7 +125,7 @@ def open_channel(url: str) -> Iterator[Channel]:
 
 @contextlib.contextmanager
 def open_requests(url: str, queue: str = "") -> Iterator[Requests]:
-    """Open the requests of a broker, by its queue for pipelines unless another is named.
+    """Open the requests of a broker, by default through its queue for pipelines.
 
     An error ends the command with one sentence.
     """
@@ -145,7 +144,7 @@ BY_REQUEST = Target(broker_option, "url", open_requests)
 
 
 def reason(error: Exception) -> str:
-    """Return the text of an error for people, in one line."""
+    """Return the text of an error as a printable line."""
     from headrace.client.requests import RequestRefused
 
     match error:
@@ -157,18 +156,22 @@ def reason(error: Exception) -> str:
             return printable(str(error))
 
 
-def consumer_arguments(selector: str, place: str | int | datetime | None) -> dict[str, Value]:
+def consumer_arguments(selector: str, position: str | int | datetime | None) -> dict[str, Value]:
     """Return the arguments of a consumer with a selector and a starting position."""
     arguments: dict[str, Value] = {}
     if selector.strip():
         arguments["x-filter-jms-selector"] = selector
-    if place is not None:
-        arguments["x-stream-offset"] = place
+    if position is not None:
+        arguments["x-stream-offset"] = position
     return arguments
 
 
-def read_place(text: str, what: str) -> str | int | datetime:
-    """Read a position in a queue or stream; ``what`` names the option for errors."""
+def parse_position(text: str, option: str) -> str | int | datetime:
+    """Return the position in a queue or stream: first, last, next, an offset or a time.
+
+    Raises:
+        click.UsageError: the text is not a position; the message has the name of the option.
+    """
     if text in ("first", "last", "next"):
         return text
     if text.isascii() and text.isdigit() and int(text[:20]) <= OFFSET_MAX:
@@ -177,6 +180,6 @@ def read_place(text: str, what: str) -> str | int | datetime:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise click.UsageError(
-            f"{what} {text!r:.80} is neither a position, first, last, next nor an ISO time"
+            f"{option} {text!r:.80} is neither a position, first, last, next nor an ISO time"
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of commands: uncut help, suggestions for misspelt names, lazy imports."""
+"""Groups of commands with complete help, suggestions for misspelt names and lazy imports."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 else:
     _Choice = click.Choice  # Before click 8.4 it has no parameter.
 
-SENTENCE_MAX = 1000  # Characters of a help line, so that none is cut.
+HELP_LENGTH_MAX = 1000  # Characters; click cuts longer summaries in the list of commands.
 
 
 class Group(click.Group):
-    """A group with uncut help, which suggests commands for misspelt ones."""
+    """A group with complete help lines, which suggests commands for misspelt ones."""
 
-    group_class = type  # Groups in a group have this class, too.
+    group_class = type  # Nested groups have this class, too.
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -39,7 +39,7 @@ class Group(click.Group):
         for name in self.list_commands(ctx):
             command = self.get_command(ctx, name)
             if command is not None and not command.hidden:
-                rows.append((name, command.get_short_help_str(SENTENCE_MAX)))
+                rows.append((name, command.get_short_help_str(HELP_LENGTH_MAX)))
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
@@ -47,7 +47,7 @@ class Group(click.Group):
 class SuggestingChoice(_Choice):
     """A choice that suggests values for misspelt ones.
 
-    ``former`` has the names of values in earlier versions: accepted, but not shown.
+    ``former`` maps values of earlier versions, which are accepted and not shown, to present ones.
     """
 
     def __init__(self, choices: Sequence[str], former: Mapping[str, str] | None = None) -> None:
@@ -67,12 +67,12 @@ class LazyCommand(NamedTuple):
     """A command that is imported on use."""
 
     module: str
-    name: str  # Of the object in the module.
+    name: str  # The name of the command's object in the module.
     help: str
 
 
 class Commands(Group):
-    """The commands in sections, imported on use."""
+    """The main group, whose help has sections and whose commands are imported on use."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Commands(Group):
         try:
             command = getattr(importlib.import_module(entry.module), entry.name)
         except ImportError:
-            if ctx.resilient_parsing:  # Completion does not fail for one command.
+            if ctx.resilient_parsing:  # Completion works without the commands whose import fails.
                 return None
             raise
         assert isinstance(command, click.Command)
@@ -115,12 +115,14 @@ class Commands(Group):
                 formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a command; an error of a file or a text ends it with one printable sentence."""
+        """Run a command; report errors of files, texts and imports as a printable sentence."""
         try:
             result: object = super().invoke(ctx)
             return result
         except click.ClickException as error:
-            vars(error)["message"] = printable(error.message, "\n\t")  # Final, but ours to show.
+            vars(error)["message"] = printable(
+                error.message, "\n\t"
+            )  # The attribute is final to mypy.
             raise
         except UnicodeEncodeError as error:
             if error.encoding != "utf-8":
@@ -146,6 +148,6 @@ class NotInstalled(click.ClickException):
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:
-    """Return a question with close names; "" for none."""
-    close = difflib.get_close_matches(name, names, n=2)
-    return f" Did you mean {' or '.join(close)}?" if close else ""
+    """Return a question that suggests up to two similar names; "" if there are none."""
+    matches = difflib.get_close_matches(name, names, n=2)
+    return f" Did you mean {' or '.join(matches)}?" if matches else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands as clients of a broker's management socket.
+"""Commands that send requests to a broker's management socket.
 
 See :mod:`headrace.server.management.socket`.
 """
@@ -24,10 +24,10 @@ from headrace.cli.operations import Target
 from headrace.cli.output import Answer, printable
 from headrace.server.config.settings import Settings
 
-ANSWER_S = 60.0  # The longest silence of the broker.
-NAMES_S = 1.0  # Time limit of completion for a broker's answer.
+ANSWER_S = 60.0  # The longest time between two lines of an answer.
+NAMES_S = 1.0  # The same for completion.
 NAMES_MAX = 500  # Maximum number of names that completion reads.
-ELSEWHERE = "name another with --data or --socket"
+LOCATION_HINT = "name another with --data or --socket"
 
 
 def management_option(function: Function) -> Function:
@@ -50,7 +50,7 @@ def management_option(function: Function) -> Function:
         path = data / FILE_NAME if where is None else where
         return function(*args, socket=path, **options)
 
-    return command  # type: ignore[return-value]  # It has one option less, and click adds two.
+    return command  # type: ignore[return-value]  # Click passes two options in place of `socket`.
 
 
 BY_SOCKET = Target[Path](management_option, "socket", contextlib.nullcontext)
@@ -66,8 +66,8 @@ def ask(
 ) -> Answer:
     """Send a request and return the final answer.
 
-    ``rows`` are sent after the request, for operations that take them. Fields that are None are
-    left out. An error ends the command with one sentence.
+    ``rows`` are sent after the request, for operations that read rows. Fields that are None are
+    omitted. An error ends the command with one sentence.
     """
     answer: Answer = {}
     for line in exchange(socket, do, fields, rows=rows, timeout_s=timeout_s):
@@ -108,7 +108,7 @@ def exchange(
                     write(row)
                 write({"end": True})
         except (BrokenPipeError, ConnectionResetError):
-            pass  # It has answered before the last row, with an error to read.
+            pass  # The broker has sent an error before it read all rows.
         except OSError as error:
             raise connection_error(socket, error) from None
         while True:
@@ -121,7 +121,7 @@ def exchange(
             answer: Answer = json.loads(line)
             if "error" in answer:
                 raise click.ClickException(printable(str(answer["error"])))
-            if "busy" in answer:  # A long search continues.
+            if "busy" in answer:  # The broker still works on the request.
                 continue
             yield answer
             if "done" in answer:
@@ -129,7 +129,10 @@ def exchange(
 
 
 def names(kind: str, start: str, data: Path | None, socket: Path | None) -> list[str]:
-    """Return names of a kind with this beginning, for completion; none without a broker."""
+    """Return the names of a kind of objects that begin with `start`, for completion.
+
+    The result is empty if no broker runs.
+    """
     from headrace.management_socket import FILE_NAME
 
     variable = os.environ.get("HEADRACE_MANAGEMENT_SOCKET")
@@ -149,34 +152,36 @@ def names(kind: str, start: str, data: Path | None, socket: Path | None) -> list
 def open_socket(
     path: Path, timeout_s: float | None
 ) -> Iterator[tuple[Callable[[Answer], None], IO[bytes]]]:
-    """Connect; yield a function that sends an object, and the file of answers."""
+    """Connect; yield a function that sends an object as a line, and the file of answer lines."""
     from headrace.management_socket import short_address
 
-    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as end:
-        end.settimeout(timeout_s)
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_s)
         try:
             with short_address(path) as address:
-                end.connect(address)
+                connection.connect(address)
         except OSError as error:
             raise connection_error(path, error) from None
 
         def write(value: Answer) -> None:
-            end.sendall(json.dumps(value).encode() + b"\n")
+            connection.sendall(json.dumps(value).encode() + b"\n")
 
-        with end.makefile("rb") as answers:
+        with connection.makefile("rb") as answers:
             yield write, answers
 
 
 def connection_error(path: Path, error: OSError) -> click.ClickException:
-    """Return the error of a broker that cannot be reached."""
-    with contextlib.suppress(OSError):  # The directory of the terminal is gone.
-        path = path.absolute()  # So that a wrong directory is visible.
+    """Return the error for a management socket that is not reachable."""
+    with contextlib.suppress(OSError):  # The current directory may be deleted.
+        path = path.absolute()  # The message shows the complete path.
     address = printable(str(path))
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return click.ClickException(f"no broker runs there: {address} does not exist; {ELSEWHERE}")
+        return click.ClickException(
+            f"no broker runs there: {address} does not exist; {LOCATION_HINT}"
+        )
     if isinstance(error, ConnectionRefusedError):
         return click.ClickException(
-            f"no broker runs there: nothing listens on {address}; {ELSEWHERE}"
+            f"no broker runs there: nothing listens on {address}; {LOCATION_HINT}"
         )
     if isinstance(error, TimeoutError):
         return click.ClickException(f"the broker at {address} does not answer")

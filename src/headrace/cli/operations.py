@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that are one call: open the target, call, print what comes back.
+"""Commands that open a target, make a call and print its result.
 
 A target is a management socket, a broker's queue of requests, a channel, or a data directory. The
-decorator :meth:`Target.command` gives a command the target's option and what its output needs::
+decorator :meth:`Target.command` adds the options of the target and of the output::
 
     @BY_REQUEST.command(groups, "list", columns=("stream", "group", "position"))
     def list_all(requests: Requests) -> Iterator[Row]:
@@ -26,11 +26,11 @@ Decorator = Callable[[Callable[..., object]], Callable[..., object]]
 
 @dataclass(frozen=True)
 class Target(Generic[Opened]):
-    """A place that commands call, and the option that names it."""
+    """A kind of target of commands."""
 
-    option: Decorator
-    argument: str  # The name of the option's value.
-    open: Callable[..., AbstractContextManager[Opened]]  # Takes that value.
+    option: Decorator  # Adds the option that names the target.
+    argument: str  # The name of the function's argument for the option's value.
+    open: Callable[..., AbstractContextManager[Opened]]  # Opens the target by that value.
 
     def command(
         self,
@@ -43,26 +43,32 @@ class Target(Generic[Opened]):
         facts: bool = False,
         **opening: object,
     ) -> Callable[[Callable[Concatenate[Opened, ...], object]], click.Command]:
-        """Make a command of a call, in a group if one is given.
+        """Return a decorator that makes a command of a call with the opened target.
 
-        A text that the call returns is printed. With ``columns`` it returns rows, with ``facts``
-        one object. JSON has the columns, or with ``wide`` or ``convert_row`` all fields;
-        ``convert_row`` makes the row of other forms. ``opening`` are further arguments of ``open``.
+        Args:
+            group: the group of the command; None for a command without a group.
+            name: the name of the command.
+            columns: the columns to print, if the call returns rows. A text that another call
+                returns is printed.
+            wide: whether JSON has all fields of a row, not only the columns.
+            convert_row: makes the row of the table and of tsv; JSON then has all fields.
+            facts: whether the call returns one object, which is printed field by field.
+            opening: further arguments of ``open``.
         """
 
         def decorate(call: Callable[Concatenate[Opened, ...], object]) -> click.Command:
-            def command(*, form: str | None = None, **given: object) -> None:
-                with self.open(given.pop(self.argument), **opening) as opened:
-                    outcome = call(opened, **given)
+            def command(*, form: str | None = None, **options: object) -> None:
+                with self.open(options.pop(self.argument), **opening) as opened:
+                    result = call(opened, **options)
                     if columns:
-                        rows = cast("Iterable[Row]", outcome)
+                        rows = cast("Iterable[Row]", result)
                         if convert_row is not None and form != "json":
                             rows = map(convert_row, rows)
                         print_rows(rows, columns, form, wide=wide or convert_row is not None)
                     elif facts:
-                        print_facts(cast("Row", outcome), form)
-                    elif isinstance(outcome, str):
-                        click.echo(outcome)
+                        print_facts(cast("Row", result), form)
+                    elif isinstance(result, str):
+                        click.echo(result)
 
             function: Callable[..., object] = command
             if columns or facts:

@@ -24,12 +24,12 @@ Function = TypeVar("Function", bound=Callable[..., object])
 Row: TypeAlias = Mapping[str, object]
 Answer: TypeAlias = dict[str, Any]  # Decoded JSON; its fields depend on the request.
 
-ROWS_OF_A_TABLE = 500  # Columns are as wide as these need; then another table begins.
-TEXT_WIDTH_MIN = 16  # Columns of text are not cut below this.
-GAP = "  "  # Between columns.
+TABLE_ROWS_MAX = 500  # Rows of a table, whose column widths fit them; a new table follows.
+TEXT_WIDTH_MIN = 16  # A column of text is not cut to fewer characters.
+COLUMN_GAP = "  "
 
-STDOUT = Path("-")  # In place of a file.
-BARE = "bare"  # tsv without its header.
+STDOUT = Path("-")  # The value of ``--json`` without a file.
+TSV_WITHOUT_HEADER = "bare"  # The format of ``--no-header``.
 
 
 def format_option(function: Function) -> Function:
@@ -48,11 +48,11 @@ def format_option(function: Function) -> Function:
     def command(
         *args: object, form: str | None, as_json: bool, no_header: bool, **options: object
     ) -> object:
-        form = chosen_form(form, as_json)
+        form = choose_format(form, as_json)
         if no_header:
             if form not in (None, "tsv"):
                 raise click.UsageError("--no-header is for tsv")
-            form = BARE
+            form = TSV_WITHOUT_HEADER
         return function(*args, form=form, **options)
 
     return command  # type: ignore[return-value]  # It has fewer options, and click adds them.
@@ -70,7 +70,7 @@ def text_option(function: Function) -> Function:
     @json_flag
     @functools.wraps(function)
     def command(*args: object, form: str | None, as_json: bool, **options: object) -> object:
-        return function(*args, form=chosen_form(form, as_json) or "text", **options)
+        return function(*args, form=choose_format(form, as_json) or "text", **options)
 
     return command  # type: ignore[return-value]  # As above.
 
@@ -98,7 +98,7 @@ def json_file_option(help_text: str) -> Callable[[Function], Function]:
     )
 
 
-def give_json(path: Path | None, data: object) -> bool:
+def write_json(path: Path | None, data: object) -> bool:
     """Write a result to the file of ``--json``, or print it, a line for each item of a list.
 
     Return True if it was printed; the caller then prints nothing else.
@@ -112,8 +112,12 @@ def give_json(path: Path | None, data: object) -> bool:
     return False
 
 
-def chosen_form(form: str | None, as_json: bool) -> str | None:
-    """Return the format of ``--format`` and ``--json``."""
+def choose_format(form: str | None, as_json: bool) -> str | None:
+    """Return the format that ``--format`` or ``--json`` selects; None without both.
+
+    Raises:
+        click.UsageError: the two options contradict each other.
+    """
     if as_json and form not in (None, "json"):
         raise click.UsageError(f"--json and --format {form} exclude each other")
     return "json" if as_json else form
@@ -122,7 +126,10 @@ def chosen_form(form: str | None, as_json: bool) -> str | None:
 def print_rows(
     rows: Iterable[Row], columns: Sequence[str], form: str | None, *, wide: bool = False
 ) -> int:
-    """Print rows as they arrive; return their number. JSON has the columns, or all if ``wide``."""
+    """Print rows as they arrive; return their number.
+
+    JSON has the fields of `columns`, or with `wide` all fields of a row.
+    """
     form = form or ("table" if sys.stdout.isatty() else "tsv")
     if form == "json":
         count = 0
@@ -130,10 +137,10 @@ def print_rows(
             click.echo(json.dumps(row if wide else {name: row.get(name) for name in columns}))
             count += 1
         return count
-    if form in ("tsv", BARE):
+    if form in ("tsv", TSV_WITHOUT_HEADER):
         count = 0
         stream = iter(rows)
-        first = list(itertools.islice(stream, 1))  # An error comes before the header.
+        first = list(itertools.islice(stream, 1))  # An error of the first row precedes the header.
         if form == "tsv":
             click.echo("\t".join(columns))
         for row in itertools.chain(first, stream):
@@ -144,44 +151,52 @@ def print_rows(
 
 
 def print_tables(rows: Iterable[Row], columns: Sequence[str]) -> int:
-    """Print rows as tables, with the titles even without rows; return their number."""
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    """Print rows as tables of up to `TABLE_ROWS_MAX` rows; return the number of rows.
+
+    Without rows the titles are printed.
+    """
+    table_width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     count = 0
     stream = iter(rows)
-    batch = list(itertools.islice(stream, ROWS_OF_A_TABLE))
+    batch = list(itertools.islice(stream, TABLE_ROWS_MAX))
     while batch or not count:
-        print_table(batch, columns, room)
+        print_table(batch, columns, table_width)
         count += len(batch)
-        batch = list(itertools.islice(stream, ROWS_OF_A_TABLE))
+        batch = list(itertools.islice(stream, TABLE_ROWS_MAX))
         if not batch:
             break
         click.echo()
     return count
 
 
-def print_table(rows: Sequence[Row], columns: Sequence[str], room: int | None) -> None:
-    """Print one table, numbers to the right; ``room`` is its width, in characters."""
+def print_table(rows: Sequence[Row], columns: Sequence[str], table_width: int | None) -> None:
+    """Print a table with numbers aligned to the right.
+
+    `table_width` is the maximum width in characters; None is no limit.
+    """
     titles = [name.replace("_", " ") for name in columns]
     cells = [[format_value(row.get(name)) for name in columns] for row in rows]
     numeric = [bool(rows) and all(is_number(row.get(name)) for row in rows) for name in columns]
     widths = [max(map(cells_of, column)) for column in zip(titles, *cells, strict=True)]
-    if room is not None:
-        fit(widths, [cells_of(title) for title in titles], numeric, room)
+    if table_width is not None:
+        fit(widths, [cells_of(title) for title in titles], numeric, table_width)
     rule = ["─" * width for width in widths]
     for line in (titles, rule, *cells):
         aligned = (
             pad(cell, width, right)
             for cell, width, right in zip(line, widths, numeric, strict=True)
         )
-        click.echo(GAP.join(aligned).rstrip())
+        click.echo(COLUMN_GAP.join(aligned).rstrip())
 
 
-def fit(widths: list[int], title_widths: Sequence[int], numeric: Sequence[bool], room: int) -> None:
-    """Narrow the widest columns of text until the table fits, down to ``TEXT_WIDTH_MIN``.
+def fit(
+    widths: list[int], title_widths: Sequence[int], numeric: Sequence[bool], table_width: int
+) -> None:
+    """Narrow the widest columns of text until the table fits into `table_width` characters.
 
-    Numbers are never cut.
+    A column of text keeps `TEXT_WIDTH_MIN` characters, and a column of numbers its width.
     """
-    excess = sum(widths) + len(GAP) * (len(widths) - 1) - room
+    excess = sum(widths) + len(COLUMN_GAP) * (len(widths) - 1) - table_width
     floors = [
         width if fixed else max(title, min(width, TEXT_WIDTH_MIN))
         for width, title, fixed in zip(widths, title_widths, numeric, strict=True)
@@ -195,7 +210,7 @@ def fit(widths: list[int], title_widths: Sequence[int], numeric: Sequence[bool],
 
 
 def pad(text: str, width: int, right: bool) -> str:
-    """Return a text padded to a width, or cut with an ellipsis."""
+    """Return a text padded to a width in cells, or cut with an ellipsis."""
     missing = width - cells_of(text)
     if missing < 0:
         while text and cells_of(text) >= width:
@@ -214,11 +229,11 @@ def cells_of(text: str) -> int:
 
 
 def print_facts(facts: Row, form: str | None) -> None:
-    """Print the facts of one object: a line each, or one JSON object."""
+    """Print the fields of an object, a line for each, or as a JSON object."""
     if form == "json":
         click.echo(json.dumps(dict(facts)))
         return
-    width = max(map(len, facts), default=0) if form not in ("tsv", BARE) else 0
+    width = max(map(len, facts), default=0) if form not in ("tsv", TSV_WITHOUT_HEADER) else 0
     for name, value in facts.items():
         gap = "\t" if not width or not sys.stdout.isatty() else " " * (width - len(name) + 2)
         if isinstance(value, list) and value:
@@ -244,20 +259,20 @@ def format_value(value: object) -> str:
     return printable(str(value))
 
 
-def printable(text: str, kept: str = "") -> str:
-    """Return a text with control characters escaped, except those in ``kept``."""
+def printable(text: str, allowed: str = "") -> str:
+    """Return a text with control characters escaped, except those in `allowed`."""
     if text.isprintable():
         return text
     return "".join(
         character
-        if character.isprintable() or character in kept
+        if character.isprintable() or character in allowed
         else character.encode("unicode_escape").decode()
         for character in text
     )
 
 
 def iso_time(ms: object) -> str | None:
-    """Return Unix time in milliseconds in ISO 8601; None for 0."""
+    """Return a Unix time in milliseconds in ISO 8601; None for 0 and other types."""
     if not isinstance(ms, int) or not ms:
         return None
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")

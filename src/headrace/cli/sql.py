@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 import click
 
 from headrace.cli.broker_url import broker_option, reason
-from headrace.cli.output import chosen_form, json_flag, print_tables
+from headrace.cli.output import choose_format, json_flag, print_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,12 +80,12 @@ def sql(
     from headrace import sql as engine
     from headrace.client.errors import ClientError
 
-    form = _form(chosen_form(form, as_json), output)
-    places = engine.SourceCatalog(url, _archives(archives), files=True)
+    form = _choose_format(choose_format(form, as_json), output)
+    catalog = engine.SourceCatalog(url, _parse_archives(archives), files=True)
     text = sys.stdin.read() if query == QUERY_STDIN else query
     try:
         with (
-            engine.run(places, text, engine.Limits(memory << 20)) as running,
+            engine.run(catalog, text, engine.Limits(memory << 20)) as running,
             _one_sentence_errors(),
         ):
             _write(running.reader, form, output)
@@ -95,7 +95,7 @@ def sql(
         raise click.ClickException(reason(error)) from None
 
 
-def _form(form: str | None, output: Path | None) -> str:
+def _choose_format(form: str | None, output: Path | None) -> str:
     suffix = "" if output is None else output.suffix.lower()
     form = form or {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}.get(
         suffix
@@ -109,9 +109,9 @@ def _form(form: str | None, output: Path | None) -> str:
     return form
 
 
-def _archives(given: Iterable[str]) -> dict[str, Path]:
+def _parse_archives(texts: Iterable[str]) -> dict[str, Path]:
     archives = {}
-    for text in given:
+    for text in texts:
         name, equals, path = text.partition("=")
         if not (name and equals and path):
             raise click.UsageError(f"--archive must be NAME=DIR; got {text!r}")
@@ -121,7 +121,7 @@ def _archives(given: Iterable[str]) -> dict[str, Path]:
 
 @contextmanager
 def _one_sentence_errors() -> Iterator[None]:
-    """An error while rows are read is one sentence; a part of the output may be written."""
+    """Report an error while rows are read as one sentence; earlier rows may be written already."""
     import duckdb
     import pyarrow as pa
 
@@ -134,7 +134,7 @@ def _one_sentence_errors() -> Iterator[None]:
 
 
 def _write(reader: pa.RecordBatchReader, form: str, output: Path | None) -> None:
-    """Write the rows as they come; a file that cannot be finished is removed."""
+    """Write the rows as they arrive; remove the output file if an error occurs."""
     if output is None:
         _print(reader, form, sys.stdout)
         return
@@ -158,7 +158,7 @@ def _print(reader: pa.RecordBatchReader, form: str, file: TextIO) -> None:
     if form == "csv":
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(names)
-        writer.writerows(map(_cell, row) for row in _rows(reader))
+        writer.writerows(map(_to_csv_value, row) for row in _rows(reader))
         return
     if len(set(names)) < len(names):
         raise click.ClickException("two columns have the same name: rename one with AS")
@@ -170,14 +170,14 @@ def _print(reader: pa.RecordBatchReader, form: str, file: TextIO) -> None:
 
 
 def _rows(reader: pa.RecordBatchReader) -> Iterator[list[object]]:
-    """The rows, with values that JSON has."""
+    """Yield the rows, with values that JSON can represent."""
     for batch in reader:
         columns = [column.to_pylist(maps_as_pydicts="lossy") for column in batch.columns]
         for row in zip(*columns, strict=True):
-            yield [_plain(value) for value in row]
+            yield [_to_json_value(value) for value in row]
 
 
-def _plain(value: object) -> object:
+def _to_json_value(value: object) -> object:
     """Return a value for JSON: bytes as text, or base64 if not UTF-8; times in ISO 8601."""
     if value is None or isinstance(value, str | int | float | bool):
         return value
@@ -187,16 +187,16 @@ def _plain(value: object) -> object:
         except UnicodeDecodeError:
             return base64.b64encode(value).decode()
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _to_json_value(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_to_json_value(item) for item in value]
     if isinstance(value, date | time):
         return value.isoformat()
     return str(value)
 
 
-def _cell(value: object) -> object:
-    """A value of CSV: values with parts are JSON."""
+def _to_csv_value(value: object) -> object:
+    """Return a value for CSV; objects, lists and booleans are JSON."""
     if isinstance(value, dict | list | bool):
         return json.dumps(value, ensure_ascii=False)
     return value

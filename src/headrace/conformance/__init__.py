@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conformance: the standards' rules, and checks of them that any broker can be put to."""
+"""The rules of the standards, and checks that run against any broker by its URL."""
 
 from headrace.conformance import basic, connection, exchange, queue, tx
 from headrace.conformance.check import CHECKS, Check, Site, site
@@ -10,17 +10,17 @@ from headrace.conformance.v0_10 import message as message_0_10
 from headrace.conformance.v0_10 import opening as opening_0_10
 from headrace.conformance.v0_10 import queue as queue_0_10
 from headrace.conformance.v0_10 import tx as tx_0_10
-from headrace.testing.raw_client import NotServed
+from headrace.testing.raw_client import VersionNotServed
 
 __all__ = [
     "CHECKS",
     "RULES",
     "BrokenRule",
     "Check",
-    "NotServed",
     "Peer",
     "Rule",
     "Site",
+    "VersionNotServed",
     "basic",
     "connection",
     "exchange",

@@ -29,9 +29,9 @@ from headrace.spec.tables import V0_9_1
 from headrace.testing.raw_client import Content
 
 CONSUMERS_MIN = 16
-DELIVERIES_MAX = 5  # After so many a message may be given up.
-SMALL_WINDOW = 16384  # Octets that a client's socket takes before it is read.
-LARGE_OCTETS = 1_900_000  # Of a message: more than such a socket takes.
+DELIVERIES_MAX = 5  # The delivery limit of a queue.
+SMALL_WINDOW = 16384  # The size of a client's receive buffer in bytes.
+LARGE_SIZE = 1_900_000  # The size of a message in bytes, which does not fit into such a buffer.
 
 
 @check("0-9-1/basic#09", "0-9-1/s002", "0-9/basic#09", "0-9/delivery-tag#non-zero")
@@ -42,12 +42,12 @@ def deliveries_without_acks(site: Site) -> None:
     bodies = [b"%d" % number for number in range(20)]
     peer.publish(queue, *bodies)
     for number, body in enumerate(bodies):
-        method, got = peer.expect_delivery()
-        must(got == body, f"message {number} in its place, not {got!r}")
+        method, actual = peer.expect_delivery()
+        must(actual == body, f"message {number} in the order of publishing, not {actual!r}")
         must(method.delivery_tag == number + 1, f"tag {number + 1}, not {method.delivery_tag}")
     peer.close()
     other = site.peer()
-    must(other.holds(queue, 0), "nothing comes back")
+    must(other.holds(queue, 0), "no message is requeued")
 
 
 @check(
@@ -68,12 +68,12 @@ def what_was_not_acknowledged(site: Site) -> None:
             peer.send(BasicAck(delivery_tag=method.delivery_tag))
     peer.close()
     other = site.peer()
-    got = []
+    actual = []
     while (content := other.get_content(queue)) is not None:
         assert isinstance(content.method, BasicGetOk)
         must(content.method.redelivered, f"{content.body!r} marked as redelivered")
-        got.append(content.body)
-    must(got == [b"0", b"2"], f"messages 0 and 2 again, not {got}")
+        actual.append(content.body)
+    must(actual == [b"0", b"2"], f"messages 0 and 2 again, not {actual}")
 
 
 @check("0-9-1/basic#06", "0-9-1/basic#07", "0-9/basic#06", "0-9/basic#07")
@@ -84,8 +84,8 @@ def priorities(site: Site) -> None:
     peer.declare(queue, arguments={"x-max-priority": 9})
     for priority in range(10):
         peer.publish(queue, b"%d" % priority, priority=priority)
-    got = peer.bodies(queue)
-    must(got == [b"%d" % number for number in range(9, -1, -1)], f"9 down to 0, not {got}")
+    actual = peer.bodies(queue)
+    must(actual == [b"%d" % number for number in range(9, -1, -1)], f"9 down to 0, not {actual}")
 
 
 @check("0-9-1/basic#08", "0-9/basic#08")
@@ -163,7 +163,7 @@ def a_tag_of_another_channel(site: Site) -> None:
     if not isinstance(answer, BasicCancelOk):
         must(getattr(answer, "reply_code", 0) in (404, 530), f"530, not {answer}")
         return
-    # Nothing is cancelled: both consumers take their turns.
+    # No consumer is cancelled: both get messages in turn.
     peer.publish(queue, b"x", b"y")
     tags = {peer.next()[1].method.consumer_tag for _ in range(2)}  # type: ignore[union-attr]  # Deliveries.
     must(tags == {"one", "two"}, f"deliveries to both consumers, not {tags}")
@@ -223,13 +223,13 @@ def unknown_tags(site: Site) -> None:
     queue = site.queue()
     for multiple in (False, True):
         peer.send(BasicAck(delivery_tag=7, multiple=multiple))
-        _error(peer)
+        _expect_tag_error(peer)
     peer.declare(queue)
     peer.publish(queue, b"x")
     peer.get(queue, no_ack=False)
     peer.send(BasicAck(delivery_tag=1))
     peer.send(BasicAck(delivery_tag=1))
-    _error(peer)
+    _expect_tag_error(peer)
     must(peer.holds(queue, 0), "the first acknowledgement counts")
 
 
@@ -242,13 +242,13 @@ def tags_of_another_channel(site: Site) -> None:
     peer.publish(queue, b"x")
     peer.get(queue, no_ack=False)
     peer.send(BasicAck(delivery_tag=1), 2)
-    _error(peer, 2)
+    _expect_tag_error(peer, 2)
     peer.send(BasicReject(delivery_tag=1, requeue=True))
     must(peer.holds(queue, 1), "the message was not settled")
 
 
-def _error(peer: Peer, channel: int = 1) -> None:
-    """A channel error about a tag; the channel is opened again."""
+def _expect_tag_error(peer: Peer, channel: int = 1) -> None:
+    """Expect a channel error about a delivery tag; open the channel again."""
     closed = peer.expect_close(channel)
     must(closed.code in (404, 406) and not closed.fatal, f"a channel error, not {closed}")
     peer.channel(channel)
@@ -260,7 +260,7 @@ def tags_in_a_transaction(site: Site) -> None:
     peer = site.peer()
     peer.call(TxSelect(), TxSelectOk)
     peer.send(BasicAck(delivery_tag=7))
-    _error(peer)
+    _expect_tag_error(peer)
 
 
 @check("0-9-1/basic.reject#02", "0-9/basic.reject#02")
@@ -393,15 +393,16 @@ def a_reject_while_content_is_sent(site: Site) -> None:
     """basic.reject is processed while the content of a large message is on its way."""
     peer, other = site.peer(window=SMALL_WINDOW), site.peer()
     queue = site.declare_queue_on(peer)
-    large = bytes(LARGE_OCTETS)
+    large = bytes(LARGE_SIZE)
     peer.publish(queue, b"small", large)
     peer.call(BasicQos(prefetch_count=2), BasicQosOk)
     peer.send(BasicConsume(queue=queue, consumer_tag="tag"))
     peer.expect(BasicConsumeOk)
     method, body = peer.expect_delivery()
     must(body == b"small", "the first message")
-    # The second one is on its way, and is not read.
-    peer.send(BasicCancel(consumer_tag="tag"))  # So that the first one does not come here again.
+    # The broker is sending the second message, which the peer does not read yet. The consumer is
+    # cancelled so that the first message is not delivered to it again.
+    peer.send(BasicCancel(consumer_tag="tag"))
     peer.send(BasicReject(delivery_tag=method.delivery_tag, requeue=True))
     deadline = time.monotonic() + peer.timeout_s
     while (waiting := other.get(queue)) is None:

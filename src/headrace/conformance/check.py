@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A check, and its access to a broker."""
+"""Checks of the standards' rules, and the connections and names that a check uses."""
 
 from __future__ import annotations
 
@@ -26,12 +26,16 @@ from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10, Version
 if TYPE_CHECKING:
     from headrace.client.url import Settings
 
-PREFIX = "headrace.conformance."  # Of all names that checks use.
+PREFIX = "headrace.conformance."  # The names of all queues and exchanges of checks begin so.
 
 
 @dataclass(slots=True)
 class Site:
-    """One broker in one version, for one check: peers, and names of the check's own."""
+    """A broker and a version of AMQP, for a check.
+
+    The site opens connections, which are closed after the check, and creates names of queues and
+    exchanges, which are deleted after it.
+    """
 
     settings: Settings
     version: Version
@@ -40,63 +44,68 @@ class Site:
     exchanges: list[str] = field(default_factory=list)
 
     def peer(self, window: int = 0) -> Peer:
-        """Return a connection with channel 1 open, which is closed after the check."""
+        """Return a new connection with channel 1 open."""
         return self.raw(window).open()
 
     def raw(self, window: int = 0) -> Peer:
-        """Return a connection on which nothing was sent; a socket of `window` bytes if not 0."""
-        peer = Peer.at(self.settings, self.version, window=window)
+        """Return a new connection before the protocol header.
+
+        `window` is the size of the socket's receive buffer in bytes; 0 is the system's default.
+        """
+        peer = Peer.connect_to(self.settings, self.version, window=window)
         self.stack.callback(peer.close)
         return peer
 
     def controls(self) -> ControlPeer:
-        """Return a connection of 0-10 on which nothing was sent."""
-        peer = ControlPeer.at(self.settings)
+        """Return a new connection of 0-10 before the protocol header."""
+        peer = ControlPeer.connect_to(self.settings)
         self.stack.callback(peer.drop)
         return peer
 
     def session(self) -> SessionPeer:
-        """Return a connection of 0-10 with one session, which is closed after the check."""
+        """Return a new connection of 0-10 with a session."""
         peer = SessionPeer(self.settings)
         self.stack.callback(peer.close)
         return peer
 
     def queue(self) -> str:
-        """Return an unused name for a queue, which is deleted after the check."""
+        """Return an unused name for a queue."""
         self.queues.append(f"{PREFIX}{os.getpid()}.{next(_NUMBERS)}")
         return self.queues[-1]
 
     def peer_with_queue(self) -> tuple[Peer, str]:
-        """Return a connection with channel 1 open, and a queue that it declared."""
+        """Return a new connection with channel 1 open, and a queue that it has declared."""
         peer = self.peer()
         return peer, self.declare_queue_on(peer)
 
     def declare_queue_on(self, peer: Peer) -> str:
-        """Declare a queue; return its name."""
+        """Declare a queue with an unused name; return the name."""
         queue = self.queue()
         peer.declare(queue)
         return queue
 
     def session_queue(self) -> tuple[SessionPeer, str]:
-        """Return a connection of 0-10 with one session, and a queue that it declared."""
+        """Return a new connection of 0-10 with a session, and a queue that it has declared."""
         peer = self.session()
         return peer, peer.declare(self.queue())
 
     def exchange(self) -> str:
-        """Return an unused name for an exchange, which is deleted after the check."""
+        """Return an unused name for an exchange."""
         self.exchanges.append(f"{PREFIX}{os.getpid()}.{next(_NUMBERS)}")
         return self.exchanges[-1]
 
     def clean(self) -> None:
-        """Delete the objects of the check."""
+        """Delete the queues and exchanges of the check, if they exist."""
         if self.version is V0_10:
             self._clean_0_10()
             return
-        deletes = [(QueueDelete(queue=name), QueueDeleteOk) for name in self.queues]
-        more = [(ExchangeDelete(exchange=name), ExchangeDeleteOk) for name in self.exchanges]
-        for method, answer in itertools.chain(deletes, more):
+        queue_deletes = [(QueueDelete(queue=name), QueueDeleteOk) for name in self.queues]
+        exchange_deletes = [
+            (ExchangeDelete(exchange=name), ExchangeDeleteOk) for name in self.exchanges
+        ]
+        for method, answer in itertools.chain(queue_deletes, exchange_deletes):
             with contextlib.suppress(BrokenRule, OSError):
-                peer = Peer.at(self.settings, self.version)
+                peer = Peer.connect_to(self.settings, self.version)
                 self.stack.callback(peer.close)
                 peer.open().call(method, answer)
 
@@ -104,7 +113,7 @@ class Site:
         commands: list[codec_0_10.Command] = [
             codec_0_10.QueueDelete(queue=name) for name in self.queues
         ]
-        # An exchange stays while another one has it as alternate: the youngest goes first.
+        # An alternate exchange cannot be deleted before the exchanges that refer to it.
         commands += [codec_0_10.ExchangeDelete(exchange=name) for name in reversed(self.exchanges)]
         if not commands:
             return
@@ -112,8 +121,8 @@ class Site:
             for command in commands:
                 try:
                     peer.call(command)
-                except ChannelClosed:  # It does not exist.
-                    peer.session = peer.another()
+                except ChannelClosed:  # The queue or exchange does not exist.
+                    peer.session = peer.open_session()
 
 
 _NUMBERS = itertools.count(1)
@@ -121,7 +130,7 @@ _NUMBERS = itertools.count(1)
 
 @contextlib.contextmanager
 def site(settings: Settings, version: Version) -> Iterator[Site]:
-    """Yield a site, and clean up after the check."""
+    """Yield a site for a check; after it, delete its objects and close its connections."""
     with contextlib.ExitStack() as stack:
         context = Site(settings, version, stack)
         stack.callback(context.clean)
@@ -130,21 +139,21 @@ def site(settings: Settings, version: Version) -> Iterator[Site]:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check, which raises BrokenRule when the broker breaks its rules."""
+    """A check of rules. `run` raises BrokenRule if the broker breaks them."""
 
     name: str
-    title: str  # The required behaviour, in our words.
-    rules: tuple[str, ...]
+    title: str  # The required behaviour, from the function's docstring.
+    rules: tuple[str, ...]  # Ids of the rules, as in rules.toml.
     run: Callable[[Site], None]
 
     def rules_of(self, version: Version) -> tuple[str, ...]:
-        """Return its rules for a version; those of 0-8 are the rules of 0-9 in other words."""
+        """Return the check's rules for a version. 0-8 has the rules of 0-9."""
         family = "0-9" if version is V0_8 else version.label
         return tuple(rule for rule in self.rules if RULES[rule].version == family)
 
     @property
     def versions(self) -> tuple[Version, ...]:
-        """The versions for which it has rules."""
+        """The versions for which the check has rules."""
         return tuple(version for version in (V0_8, V0_9, V0_9_1, V0_10) if self.rules_of(version))
 
 
@@ -152,7 +161,7 @@ CHECKS: dict[str, Check] = {}
 
 
 def check(*rules: str) -> Callable[[Callable[[Site], None]], Callable[[Site], None]]:
-    """Make a function a check of these rules; its docstring is the title."""
+    """Register the decorated function as a check of these rules, with its docstring as title."""
 
     def register(function: Callable[[Site], None]) -> Callable[[Site], None]:
         unknown = [rule for rule in rules if rule not in RULES]

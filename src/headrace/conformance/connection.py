@@ -40,8 +40,8 @@ def another_protocol(site: Site) -> None:
     peer = site.raw()
     peer.send_bytes(b"HTTP\x01\x01\x00\x09")
     answer = b""
-    while octets := peer.read(1):
-        answer += octets
+    while data := peer.read(1):
+        answer += data
     if site.version.label == "0-9-1":
         must(len(answer) == 8 and answer[:4] == b"AMQP", f"a protocol header, not {answer[:20]!r}")
     else:
@@ -52,11 +52,16 @@ def another_protocol(site: Site) -> None:
 def a_version_to_come(site: Site) -> None:
     """A client of a later version is offered one that is not later than its own."""
     peer = site.raw()
-    asked = b"AMQP\x00\x09\x00\x00" if site.version.label == "0-9-1" else b"AMQP\x01\x01\x09\x00"
-    peer.send_bytes(asked)
-    offered = peer.read(8)
-    must(offered in HEADERS, f"the header of a version, not {offered!r}")
-    must(version_numbers(offered) <= version_numbers(asked), f"{offered!r} is later than {asked!r}")
+    client_header = (
+        b"AMQP\x00\x09\x00\x00" if site.version.label == "0-9-1" else b"AMQP\x01\x01\x09\x00"
+    )
+    peer.send_bytes(client_header)
+    server_header = peer.read(8)
+    must(server_header in HEADERS, f"the header of a version, not {server_header!r}")
+    must(
+        version_numbers(server_header) <= version_numbers(client_header),
+        f"{server_header!r} is later than {client_header!r}",
+    )
     must(not peer.read(1), "the end of the stream behind it")
 
 
@@ -67,8 +72,8 @@ def a_version_to_come(site: Site) -> None:
 def who_the_server_is(site: Site) -> None:
     """connection.start names the product, its version, its platform, its rights and more."""
     start = site.raw().greet()
-    wanted = PROPERTIES if site.version.label != "0-9-1" else PROPERTIES[1:]
-    missing = [name for name in wanted if not start.server_properties.get(name)]
+    expected = PROPERTIES if site.version.label != "0-9-1" else PROPERTIES[1:]
+    missing = [name for name in expected if not start.server_properties.get(name)]
     must(not missing, f"server-properties lack {', '.join(missing)}")
 
 
@@ -100,15 +105,15 @@ def the_smallest_frame(site: Site) -> None:
     peer = site.raw()
     peer.greet()
     settings = site.settings
-    login = ConnectionStartOk(
+    start_ok = ConnectionStartOk(
         client_properties={"product": "headrace conformance", "filling": ""},
         mechanism="PLAIN",
         response=f"\0{settings.username}\0{settings.password}".encode(),
         locale="en_US",
     )
-    missing = FRAME_MIN_SIZE - FRAME_OVERHEAD - len(encode_method(site.version, login))
-    login.client_properties["filling"] = "x" * missing
-    peer.send(login, 0)
+    missing = FRAME_MIN_SIZE - FRAME_OVERHEAD - len(encode_method(site.version, start_ok))
+    start_ok.client_properties["filling"] = "x" * missing
+    peer.send(start_ok, 0)
     tune = peer.expect(ConnectionTune, 0)
     must(not 0 < tune.frame_max < FRAME_MIN_SIZE, f"no frame-max of {tune.frame_max} proposed")
     peer.frame_max = FRAME_MIN_SIZE
@@ -124,27 +129,27 @@ def the_smallest_frame(site: Site) -> None:
 @check("0-9-1/s016", "0-9/connection.tune-ok.channel-max#upper-limit")
 def too_many_channels(site: Site) -> None:
     """A channel-max above the server's ends the connection without a negotiated close."""
-    _above_the_limit(site, "channel_max")
+    _exceed_limit(site, "channel_max")
 
 
 @check("0-9-1/s018", "0-9/connection.tune-ok.frame-max#upper-limit")
 def too_large_frames(site: Site) -> None:
     """A frame-max above the server's ends the connection without a negotiated close."""
-    _above_the_limit(site, "frame_max")
+    _exceed_limit(site, "frame_max")
 
 
-def _above_the_limit(site: Site, which: str) -> None:
+def _exceed_limit(site: Site, limit_name: str) -> None:
     peer = site.raw()
     tune = peer.log_in()
-    limit = int(getattr(tune, which))
-    if limit == 0 or (which == "channel_max" and limit == 0xFFFF):
-        return  # No limit that could be passed.
+    limit = int(getattr(tune, limit_name))
+    if limit == 0 or (limit_name == "channel_max" and limit == 0xFFFF):
+        return  # No value exceeds the limit.
     answer = ConnectionTuneOk(channel_max=tune.channel_max, frame_max=tune.frame_max)
-    setattr(answer, which, limit + 1)
+    setattr(answer, limit_name, limit + 1)
     peer.send(answer, 0)
     with contextlib.suppress(BrokenRule):
         peer.send(ConnectionOpen(virtual_host=site.settings.vhost), 0)
-    frame = peer.frame()  # It may say why; it does not wait for an answer.
+    frame = peer.frame()  # The broker may send connection.close; it does not wait for close-ok.
     if frame is not None:
         method = decode_method(site.version, frame[2])
         must(isinstance(method, ConnectionClose), f"no {method.NAME}")
@@ -222,8 +227,8 @@ def flow_of_a_channel(site: Site) -> None:
     other.publish(queue, b"2")
     must(other.holds(queue, 1), "a paused channel leaves the message in the queue")
     peer.send(ChannelFlow(active=True))
-    heard = {
+    answers = {
         type(method.method if isinstance(method, tuple) else method)
         for method in (peer.next()[1], peer.next()[1])
     }
-    must(heard == {ChannelFlowOk, BasicDeliver}, "the delivery once the channel goes on")
+    must(answers == {ChannelFlowOk, BasicDeliver}, "the delivery once the channel goes on")

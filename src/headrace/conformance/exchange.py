@@ -35,8 +35,8 @@ def bind(peer: Peer, queue: str, exchange: str, routing_key: str = "", **values:
     peer.call(method, QueueBindOk)
 
 
-def _routes(site: Site, kind: str) -> None:
-    """An exchange of this type can be declared, and does what its type says."""
+def _check_routing(site: Site, kind: str) -> None:
+    """Declare an exchange of a type and check its routing."""
     peer = site.peer()
     exchange, queue = site.exchange(), site.queue()
     declare(peer, exchange, kind)
@@ -47,23 +47,23 @@ def _routes(site: Site, kind: str) -> None:
         bind(peer, queue, exchange, {"topic": "a.*"}.get(kind, "a.b"))
     peer.publish("a.b", b"here", exchange=exchange)
     peer.publish("a.b.c", b"there", exchange=exchange)
-    got = peer.bodies(queue)
-    wanted = [b"here"] if kind in ("direct", "topic") else [b"here", b"there"]
-    must(got == wanted, f"a {kind} exchange gives its queue {wanted}, not {got}")
+    actual = peer.bodies(queue)
+    expected = [b"here"] if kind in ("direct", "topic") else [b"here", b"there"]
+    must(actual == expected, f"a {kind} exchange gives its queue {expected}, not {actual}")
 
 
 @check("0-9-1/exchange#01", "0-9-1/s031", "0-9/exchange#required-types")
 def required_types(site: Site) -> None:
     """Exchanges of the types direct and fanout can be declared, and route."""
-    _routes(site, "direct")
-    _routes(site, "fanout")
+    _check_routing(site, "direct")
+    _check_routing(site, "fanout")
 
 
 @check("0-9-1/exchange#02", "0-9/exchange#recommended-types")
 def recommended_types(site: Site) -> None:
     """Exchanges of the types topic and headers can be declared, and route."""
-    _routes(site, "topic")
-    _routes(site, "headers")
+    _check_routing(site, "topic")
+    _check_routing(site, "headers")
 
 
 @check("0-9-1/exchange#03", "0-9/exchange#required-instances")
@@ -76,8 +76,10 @@ def standard_exchanges(site: Site) -> None:
     for name in names:
         bind(peer, queue, name, queue)
         peer.publish(queue, name.encode(), exchange=name)
-    got = peer.bodies(queue)
-    must(got == [name.encode() for name in names], f"a message from each of {names}, not {got}")
+    actual = peer.bodies(queue)
+    must(
+        actual == [name.encode() for name in names], f"a message from each of {names}, not {actual}"
+    )
 
 
 @check(
@@ -143,8 +145,8 @@ def another_type(site: Site) -> None:
     declare(peer, exchange, "direct")
     peer.send(ExchangeDeclare(exchange=exchange, type="fanout"))
     closed = peer.expect_close()
-    wanted = (406, 530) if site.version.label == "0-9-1" else (530,)
-    must(closed.code in wanted, f"{wanted[-1]}, not {closed}")
+    expected = (406, 530) if site.version.label == "0-9-1" else (530,)
+    must(closed.code in expected, f"{expected[-1]}, not {closed}")
 
 
 @check("0-9-1/s041", "0-9/exchange.declare.type#support")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The raw clients of checks, of both families: what the broker does wrong breaks a rule."""
+"""The raw clients of checks, which raise BrokenRule for an unexpected answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.testing.raw_client import RawClient, describe_answer, method_frame
 from headrace.testing.raw_client_0_10 import RawClient010
-from headrace.testing.raw_socket import Unexpected
+from headrace.testing.raw_socket import UnexpectedAnswer
 
 if TYPE_CHECKING:
     from headrace.wire.table import Value
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 PRODUCT = "headrace conformance"
 
 
-class BrokenRule(Unexpected):
-    """The broker broke a rule."""
+class BrokenRule(UnexpectedAnswer):
+    """The broker broke a rule; the message has the expectation."""
 
 
 class BrokerClose(NamedTuple):
-    """The broker's close of a channel (or, `fatal`, of the connection)."""
+    """The broker's channel.close, or its connection.close if `fatal`."""
 
     code: int
     text: str
@@ -39,13 +39,13 @@ class BrokerClose(NamedTuple):
 
 
 def must(condition: object, expectation: str) -> None:
-    """Raise BrokenRule with the expectation when the condition does not hold."""
+    """Raise BrokenRule with the expectation if a condition does not hold."""
     if not condition:
         raise BrokenRule(expectation)
 
 
 class Peer(RawClient):
-    """One connection; `open` logs in and opens channel 1."""
+    """A connection of AMQP 0-x; ``open`` logs in and opens channel 1."""
 
     def make_error(self, text: str) -> BrokenRule:
         return BrokenRule(text)
@@ -54,10 +54,10 @@ class Peer(RawClient):
         return {"product": PRODUCT}
 
     def cut_off(self) -> None:
-        """Treat a cut-off connection as an end; the check decides which rule that breaks."""
+        """Treat a stream that ends within a frame as ended; the check decides what that breaks."""
 
     def expect_close(self, channel: int = 1) -> BrokerClose:
-        """Return the broker's close of the channel or the connection, and answer it."""
+        """Answer the broker's close of the channel or the connection; return its reason."""
         number, method = self.next()
         if isinstance(method, ConnectionClose):
             self.try_send_bytes(method_frame(0, ConnectionCloseOk(), self.version))
@@ -70,7 +70,10 @@ class Peer(RawClient):
     def expect_refusal(
         self, method: MethodBase, code: int, fatal: bool = False, channel: int = 1
     ) -> None:
-        """Send a method, which must be answered with this code; the channel is opened again."""
+        """Send a method, which must close the channel (or, `fatal`, the connection) with a code.
+
+        A closed channel is opened again.
+        """
         self.send(method, channel)
         closed = self.expect_close(channel)
         expected = f"{method.NAME} closes the {'connection' if fatal else 'channel'} with {code}"
@@ -83,7 +86,10 @@ class Peer(RawClient):
             self.call(ChannelOpen(), ChannelOpenOk, channel)
 
     def holds(self, queue: str, count: int, channel: int = 1) -> bool:
-        """Return True once a queue holds so many messages; some brokers count a bit late."""
+        """Return True once a queue has `count` ready messages.
+
+        The count is repeated for half of the time limit, as some brokers update it with a delay.
+        """
         deadline = time.monotonic() + self.timeout_s / 2
         while self.count(queue, channel) != count:
             if time.monotonic() > deadline:
@@ -103,7 +109,7 @@ class Peer(RawClient):
 
 
 class ControlPeer(RawClient010):
-    """One connection of AMQP 0-10; `open` logs in."""
+    """A connection of AMQP 0-10 without sessions; ``open`` logs in."""
 
     product = PRODUCT
 

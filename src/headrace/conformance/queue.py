@@ -48,8 +48,8 @@ def reserved_queue_names(site: Site) -> None:
     peer = site.peer()
     peer.send(QueueDeclare(queue="amq.headrace"))
     closed = peer.expect_close()
-    wanted = 403 if site.version is V0_9_1 else 530
-    must(closed.code == wanted, f"{wanted}, not {closed}")
+    expected = 403 if site.version is V0_9_1 else 530
+    must(closed.code == expected, f"{expected}, not {closed}")
 
 
 @check("0-9-1/s052", "0-9/queue.declare.passive#passive")
@@ -164,8 +164,8 @@ def no_queue_name(site: Site) -> None:
         if site.version is V0_9_1:
             must(closed.code == 404, f"{method.NAME} without a queue: 404, not {closed}")
         else:
-            wanted = (530, True)
-            must((closed.code, closed.fatal) == wanted, f"{method.NAME}: 530, not {closed}")
+            expected = (530, True)
+            must((closed.code, closed.fatal) == expected, f"{method.NAME}: 530, not {closed}")
         peer = site.peer() if closed.fatal else peer
         if not closed.fatal:
             peer.channel(1)

@@ -11,12 +11,12 @@ class Rule(NamedTuple):
 
     id: str
     level: str  # In the standard's words: MUST, MUST NOT, SHOULD, MAY …
-    where: str  # The class, method or field that it belongs to, or nothing.
-    sentence: str  # What it asks, in our words.
+    where: str  # The class, method or field of the rule; "" if the standard names none.
+    sentence: str  # The required behaviour, in Headrace's words.
 
     @property
     def version(self) -> str:
-        """The version of AMQP."""
+        """The label of the version of AMQP, such as 0-9-1."""
         return self.id.partition("/")[0]
 
 

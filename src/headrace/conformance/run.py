@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts a broker to all checks of the versions that it serves, and gathers the verdicts by rule."""
+"""Run checks against a broker and report a verdict on each rule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.conformance.peer import BrokenRule, ControlPeer, Peer
 from headrace.conformance.rules import RULES, Rule
 from headrace.protocol.codec_0_10 import ConnectionStart
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10, Version
-from headrace.testing.raw_client import NotServed
+from headrace.testing.raw_client import VersionNotServed
 
 if TYPE_CHECKING:
     from headrace.client.url import Settings
@@ -24,52 +24,54 @@ VERSIONS = {version.label: version for version in (V0_10, V0_9_1, V0_9, V0_8)}
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on one rule."""
+    """The verdict on a rule."""
 
     rule: Rule
-    titles: tuple[str, ...]  # Of the checks that it was put to.
-    broken: str = ""  # What was not so; "" when the rule holds.
+    titles: tuple[str, ...]  # The titles of the checks of the rule.
+    broken: str = ""  # The failed expectations; "" if the rule holds.
 
     @property
     def is_must(self) -> bool:
-        """True when the rule leaves no choice."""
+        """True if the level of the rule is MUST or MUST NOT."""
         return self.rule.level.startswith("MUST")
 
 
 @dataclass(slots=True)
 class Report:
-    """The verdicts of one version."""
+    """The verdicts on the rules of a version."""
 
     version: Version
-    product: str = ""  # What the broker calls itself; "" when it does not serve the version.
+    product: str = (
+        ""  # Product and version of the broker; "" if it does not serve the version of AMQP.
+    )
     verdicts: list[Verdict] = field(default_factory=list)
 
     @property
     def is_served(self) -> bool:
-        """True when the broker serves this version."""
+        """True if the broker serves the version."""
         return bool(self.product)
 
     @property
     def broken(self) -> list[Verdict]:
-        """The rules that do not hold."""
+        """The verdicts on broken rules."""
         return [verdict for verdict in self.verdicts if verdict.broken]
 
 
-def put_to(check: Check, settings: Settings, version: Version) -> str:
-    """Run one check; return what was not as it must be, or ""."""
+def run_check(check: Check, settings: Settings, version: Version) -> str:
+    """Run a check; return the failed expectation, or "" if the rules hold."""
     try:
-        with site(settings, version) as one:
-            check.run(one)
+        with site(settings, version) as check_site:
+            check.run(check_site)
     except BrokenRule as broken:
-        return str(broken) or "it does not hold"
-    except NotServed:
-        return "the broker no longer speaks this version"
+        return str(broken) or "the rule does not hold"
+    except VersionNotServed:
+        return "the broker no longer serves this version"
     except TimeoutError:
         return "no answer in time"
     except ClientError as error:
         return f"{type(error).__name__}: {error}"
     except OSError as error:
-        return f"the broker can no longer be reached: {error}"
+        return f"the broker is no longer reachable: {error}"
     return ""
 
 
@@ -79,30 +81,34 @@ def report(
     names: Iterable[str] = (),
     on_check: Callable[[Check], None] | None = None,
 ) -> Report:
-    """Put the broker to the checks of a version, or to those of them that are named.
+    """Run the checks of a version against a broker.
 
-    `on_check` is called with each check before it runs.
+    Args:
+        settings: the address and login of the broker.
+        version: the version of AMQP.
+        names: the names of the checks to run; all if empty.
+        on_check: is called with each check before it runs.
 
     Raises:
-        OSError: no broker answers at the address.
+        OSError: the address is not reachable.
     """
     product = product_of(settings, version)
     report = Report(version, product)
     if not product:
         return report
-    wanted = set(names) or set(CHECKS)
+    selected = set(names) or set(CHECKS)
     titles: dict[str, list[str]] = {}
     broken: dict[str, list[str]] = {}
     for check in CHECKS.values():
         rules = check.rules_of(version)
-        if check.name not in wanted or not rules:
+        if check.name not in selected or not rules:
             continue
         if on_check is not None:
             on_check(check)
-        wrong = put_to(check, settings, version)
+        failure = run_check(check, settings, version)
         for rule in rules:
             titles.setdefault(rule, []).append(check.title)
-            broken.setdefault(rule, []).extend([wrong] if wrong else [])
+            broken.setdefault(rule, []).extend([failure] if failure else [])
     report.verdicts = [
         Verdict(RULES[rule], tuple(titles[rule]), "; ".join(broken[rule]))
         for rule in RULES
@@ -112,17 +118,19 @@ def report(
 
 
 def product_of(settings: Settings, version: Version) -> str:
-    """Return the broker's product name in a version; "" when it does not serve that."""
-    peer = ControlPeer.at(settings) if version is V0_10 else Peer.at(settings, version)
+    """Return the broker's product and its version; "" if it does not serve the AMQP version."""
+    peer = (
+        ControlPeer.connect_to(settings) if version is V0_10 else Peer.connect_to(settings, version)
+    )
     try:
         properties = _properties(peer)
-    except (NotServed, BrokenRule):
+    except (VersionNotServed, BrokenRule):
         return ""
     finally:
         with contextlib.suppress(OSError):
             peer.drop()
-    words = (properties.get("product") or "broker", properties.get("version") or "")
-    return " ".join(str(word) for word in words if word)
+    product = (properties.get("product") or "broker", properties.get("version") or "")
+    return " ".join(str(part) for part in product if part)
 
 
 def _properties(peer: Peer | ControlPeer) -> Mapping[str, object]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of AMQP 0-10 for checks: a session of its own, and another one after each refusal."""
+"""A client of AMQP 0-10 for checks, with a session that it replaces after each exception."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 
 
 class SessionPeer:
-    """One connection with one session at a time."""
+    """A connection of AMQP 0-10 with a session."""
 
     def __init__(self, settings: Settings) -> None:
-        self.answer_s = settings.connection_timeout_s
-        self.connection = _connect(replace(settings, version=V0_10), self.answer_s)
+        self.timeout_s = settings.connection_timeout_s
+        self.connection = _connect(replace(settings, version=V0_10), self.timeout_s)
         self.session = self.connection.session()
 
     def close(self) -> None:
-        """Close the connection with its handshake."""
+        """Close the connection; ignore the error if it is lost already."""
         with contextlib.suppress(ClientError, OSError):
             self.connection.close()
 
-    def another(self, name: bytes = b"", *, force: bool = False) -> Session:
-        """Return one more session on the same connection."""
+    def open_session(self, name: bytes = b"", *, force: bool = False) -> Session:
+        """Open a further session on the same connection."""
         return self.connection.session(name, force=force)
 
     # Every command has a result of its own class.
@@ -58,11 +58,11 @@ class SessionPeer:
         return self.session.call(command)
 
     def expect_refusal(self, command: Command, *codes: int) -> None:
-        """Send a command, which must end the session (with one of these codes); begin the next."""
+        """Send a command, which must fail with one of these codes, or any; open a new session."""
         self.expect_failure(lambda: self.session.call(command), command.NAME, *codes)
 
     def expect_failure(self, act: Callable[[], object], name: str, *codes: int) -> None:
-        """Call ``act``, which must end the session (with one of these codes); begin the next."""
+        """Call `act`, which must fail with one of these codes, or any; open a new session."""
         try:
             act()
         except ChannelClosed as closed:
@@ -75,71 +75,76 @@ class SessionPeer:
     # --- Common commands ------------------------------------------------------------------------
 
     def declare(self, queue: str, **fields: Any) -> str:
-        """Declare a queue."""
+        """Declare a queue; return its name."""
         self.call(QueueDeclare(queue=queue, **fields))
         return queue
 
     def exchange(self, exchange: str, kind: str = "direct", **fields: Any) -> str:
-        """Declare an exchange."""
+        """Declare an exchange; return its name."""
         self.call(ExchangeDeclare(exchange=exchange, type=kind, **fields))
         return exchange
 
     def bind(self, queue: str, exchange: str, key: str = "", **arguments: Any) -> None:
-        """Bind a queue."""
+        """Bind a queue to an exchange."""
         command = ExchangeBind(queue=queue, exchange=exchange, binding_key=key)
         command.arguments = arguments or None
         self.call(command)
 
     def publish(
-        self, key: str, *bodies: bytes, exchange: str = "", lasting: bool = False, **how: Any
+        self,
+        key: str,
+        *bodies: bytes,
+        exchange: str = "",
+        persistent: bool = False,
+        **properties: Any,
     ) -> None:
-        """Send messages, each of which the broker must accept."""
+        """Transfer a message for each body; the broker must complete each transfer."""
         for body in bodies:
-            self.session.transfer(Message(body, persistent=lasting, **how), key, exchange)
+            self.session.transfer(Message(body, persistent=persistent, **properties), key, exchange)
 
     def count(self, queue: str) -> int:
         """Return the number of ready messages of a queue, which must exist."""
         state = self.session.query_queue(queue)
         if state is None:
-            raise BrokenRule(f"queue {queue} is gone")
+            raise BrokenRule(f"queue {queue!r} does not exist")
         return state.message_count or 0
 
     def holds(self, queue: str, count: int) -> bool:
-        """Return True once a queue holds so many messages; some brokers count a bit late."""
+        """Return True once a queue has `count` ready messages, as `becomes` does."""
         return self.becomes(lambda: self.count(queue) == count)
 
     def becomes(self, condition: Callable[[], bool]) -> bool:
-        """Return True once a condition holds."""
-        deadline = time.monotonic() + self.answer_s / 2
+        """Return True once a condition holds; False after half of the time limit."""
+        deadline = time.monotonic() + self.timeout_s / 2
         while not condition():
             if time.monotonic() > deadline:
                 return False
         return True
 
     def exists(self, queue: str) -> bool:
-        """Return True if the queue exists."""
+        """Return True if a queue exists."""
         state: Struct | None = self.session.query_queue(queue)
         return state is not None
 
-    def subscribe(self, queue: str, messages: int = 100, **how: Any) -> Subscription:
-        """Subscribe with this credit."""
-        subscription = self.session.subscribe(queue, **how)
+    def subscribe(self, queue: str, messages: int = 100, **options: Any) -> Subscription:
+        """Subscribe to a queue and grant credit for a number of messages."""
+        subscription = self.session.subscribe(queue, **options)
         subscription.flow(messages)
         return subscription
 
     def take_transfers(self, subscription: Subscription, count: int) -> list[Transfer]:
-        """Return the next messages of a subscription."""
+        """Return the next `count` messages of a subscription, which must arrive in time."""
         transfers: list[Transfer] = []
         for _ in range(count):
             try:
-                transfers.append(subscription.receive(self.answer_s))
+                transfers.append(subscription.receive(self.timeout_s))
             except TimeoutError:
-                text = f"{len(transfers)} messages come within {self.answer_s:g} s, not {count}"
+                text = f"{len(transfers)} messages arrive within {self.timeout_s:g} s, not {count}"
                 raise BrokenRule(text) from None
         return transfers
 
     def expect_silence(self, subscription: Subscription, reason: str) -> None:
-        """Check that no message has come after all commands are completed."""
+        """Check that no message has arrived once all commands are complete."""
         self.session.sync()
         must(subscription.receive_nowait() is None, f"nothing is sent: {reason}")
 
@@ -155,11 +160,11 @@ class SessionPeer:
                 self.session.accept(*transfers)
         return [transfer.body for transfer in transfers]
 
-    def accepts(self, *transfers: Transfer) -> None:
+    def accept(self, *transfers: Transfer) -> None:
         """Send message.accept, also for messages that were not acquired."""
         self.call(MessageAccept(transfers=_ids(transfers)))
 
-    def rejects(self, *transfers: Transfer) -> None:
+    def reject(self, *transfers: Transfer) -> None:
         """Send message.reject, also for messages that were not acquired."""
         self.call(MessageReject(transfers=_ids(transfers), code=0))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one query: DuckDB in memory, without files, network and settings."""
+"""Run a query by DuckDB in memory, without access to files, network and settings."""
 
 from __future__ import annotations
 
@@ -14,42 +14,44 @@ import pyarrow as pa
 
 from headrace.sql.needs import query_needs
 from headrace.sql.sources import Messages
-from headrace.sql.statement import OURS, QueryError, parse_statement
+from headrace.sql.statement import NAME_PREFIX, QueryError, parse_statement
 
 if TYPE_CHECKING:
     from headrace.sql.sources import Source, SourceCatalog
 
-MEMORY: Final = 2 << 30
+MEMORY_MAX: Final = 2 << 30  # Bytes.
 BATCH_ROWS: Final = 10_000
-_RAISED: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*: (.*)$", re.MULTILINE)
-_OURS: Final = re.compile(rf"\b{OURS}\d+ AS ")
+_RAISED_ERROR: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*: (.*)$", re.MULTILINE)
+_GENERATED_PREFIX: Final = re.compile(rf"\b{NAME_PREFIX}\d+ AS ")
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of one query: bytes of memory for sorts and joins, and threads."""
 
-    memory: int = MEMORY
+    memory: int = MEMORY_MAX
     threads: int = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A query under way: its result, batch by batch, and how to end it."""
+    """A running query, with the reader of its result."""
 
     reader: pa.RecordBatchReader
     connection: duckdb.DuckDBPyConnection
 
     def interrupt(self) -> None:
-        """End the query; a read of the result raises an error then. Any thread may call it."""
+        """End the query: a read of the result then raises an error. Any thread may call it."""
         self.connection.interrupt()
 
 
 @contextmanager
-def run(places: SourceCatalog, sql: str, limits: Limits | None = None) -> Iterator[Running]:
-    """Run a query over streams, queues and archives; its result is read within the `with`.
+def run(catalog: SourceCatalog, sql: str, limits: Limits | None = None) -> Iterator[Running]:
+    """Run a query over streams, queues and archives. The result is readable within the `with`.
 
-    QueryError has the fault of the query; errors of the broker are the client's.
+    Raises:
+        QueryError: the query is invalid.
+        ClientError: the broker is not reachable, or refuses a request.
     """
     limits = limits or Limits()
     config: dict[str, str | bool | int | float | list[str]] = {
@@ -65,7 +67,9 @@ def run(places: SourceCatalog, sql: str, limits: Limits | None = None) -> Iterat
         connection.execute("SET TimeZone = 'UTC'")
         with _query_errors():
             statement = parse_statement(connection, sql)
-            sources = {name: places.open(place) for name, place in statement.places.items()}
+            sources = {
+                name: catalog.open(reference) for name, reference in statement.references.items()
+            }
             _register(connection, statement.sql, sources)
             connection.execute("SET lock_configuration = true")
             result = connection.sql(statement.sql)
@@ -77,7 +81,7 @@ def run(places: SourceCatalog, sql: str, limits: Limits | None = None) -> Iterat
 
 
 def _register(connection: duckdb.DuckDBPyConnection, sql: str, sources: dict[str, Source]) -> None:
-    """Register the sources with DuckDB, each with only the columns and rows the query needs."""
+    """Register the sources with DuckDB, limited to the columns and rows that the query needs."""
     schemas = {
         name: source.records.schema
         for name, source in sources.items()
@@ -93,7 +97,7 @@ def _register(connection: duckdb.DuckDBPyConnection, sql: str, sources: dict[str
 
 def _without_generated_names(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """Remove Headrace's table names from column names, into which DuckDB puts some of them."""
-    names = [_OURS.sub("", name) for name in reader.schema.names]
+    names = [_GENERATED_PREFIX.sub("", name) for name in reader.schema.names]
     if names == reader.schema.names:
         return reader
     fields = zip(reader.schema, names, strict=True)
@@ -115,8 +119,9 @@ def _query_errors() -> Iterator[None]:
 def sentence(error: Exception) -> str:
     """Return the text of an error of DuckDB or Arrow in one line.
 
-    An error of our own, from a read within the query, has passed through both with its traceback.
+    An error that Headrace raises while DuckDB reads a source arrives as a text with its traceback;
+    the result is then the message of that error.
     """
-    text = str(error).partition("\n\nLINE ")[0]  # The line shows names of ours.
-    ours = _RAISED.findall(text) if "Traceback" in text else []
-    return " ".join((ours[-1] if ours else text).split()) or type(error).__name__
+    text = str(error).partition("\n\nLINE ")[0]  # The line shows generated names.
+    messages = _RAISED_ERROR.findall(text) if "Traceback" in text else []
+    return " ".join((messages[-1] if messages else text).split()) or type(error).__name__

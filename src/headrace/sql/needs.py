@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns, and the bounds of offsets and times, that a query query_needs of each source.
+"""Find the columns, and the bounds of offsets and times, that a query needs of each source.
 
 DuckDB plans the query over tables without rows. Its plan has the projection and the filters of
-each scan. Bounds only save reading: DuckDB filters again.
+each scan. The bounds only avoid reads, as DuckDB filters the rows itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from headrace.sql.statement import OURS
+from headrace.sql.statement import NAME_PREFIX
 
 if TYPE_CHECKING:
     import duckdb
@@ -41,20 +41,23 @@ class ScanNeeds:
     until: datetime | None = None
 
     def widen(self, other: ScanNeeds) -> None:
-        """Add the query_needs of another scan."""
+        """Extend columns and bounds by those of another scan of the source."""
         self.columns |= other.columns
         self.first = min(self.first, other.first)
         self.last = max(self.last, other.last)
-        self.since = _looser(self.since, other.since, min)
-        self.until = _looser(self.until, other.until, max)
+        self.since = _widen_bound(self.since, other.since, min)
+        self.until = _widen_bound(self.until, other.until, max)
 
 
 def query_needs(
     connection: duckdb.DuckDBPyConnection, sql: str, schemas: Mapping[str, pa.Schema]
 ) -> dict[str, ScanNeeds]:
-    """Return the query_needs of a query for each source that its plan scans.
+    """Return the columns and bounds of each source that the plan of a query scans.
 
-    A source that is not in the result may be needed as a whole. Binding errors are DuckDB's.
+    A source without an entry may be needed completely.
+
+    Raises:
+        duckdb.Error: the query refers to columns or functions that do not exist.
     """
     for name, schema in schemas.items():
         connection.register(f"{name}_empty", schema.empty_table())
@@ -70,8 +73,8 @@ def query_needs(
     by_name: dict[str, ScanNeeds] = {}
     for info in _scans(json.loads(rows[0][1])):
         name = str(info.get("Table", "")).rpartition(".")[2]
-        if name.startswith(OURS) and name in schemas:
-            scan = _of_scan(info, schemas[name].names)
+        if name.startswith(NAME_PREFIX) and name in schemas:
+            scan = _read_scan(info, schemas[name].names)
             if name in by_name:
                 by_name[name].widen(scan)
             else:
@@ -86,26 +89,26 @@ def _scans(plan: list[JsonObject]) -> Iterator[JsonObject]:
         yield from _scans(node["children"])
 
 
-def _of_scan(info: JsonObject, names: list[str]) -> ScanNeeds:
-    projections, filters = _texts(info.get("Projections")), _texts(info.get("Filters"))
+def _read_scan(info: JsonObject, names: list[str]) -> ScanNeeds:
+    projections, filters = _to_texts(info.get("Projections")), _to_texts(info.get("Filters"))
     scan_needs = ScanNeeds()
     for text in projections:
         base = text if text in names else text.partition(".")[0]
         scan_needs.columns |= {base} & set(names) or set(names)  # Unknown: all of them.
     for text in filters:
         scan_needs.columns |= {name for name in names if name in text}
-        _bound(scan_needs, text)
+        _apply_filter(scan_needs, text)
     return scan_needs
 
 
-def _texts(info: object) -> list[str]:
+def _to_texts(info: object) -> list[str]:
     if isinstance(info, list):
         return [str(item) for item in info]
     return [str(info)] if info else []
 
 
-def _bound(scan_needs: ScanNeeds, text: str) -> None:
-    """Take the bounds of a filter that is one comparison, or several with AND."""
+def _apply_filter(scan_needs: ScanNeeds, text: str) -> None:
+    """Narrow the bounds by a filter that consists of comparisons joined by AND."""
     if set(_TERM.sub("", text).replace(" AND ", "")) - set("()"):
         return
     for column, sign, number, moment in _TERM.findall(text):
@@ -116,17 +119,22 @@ def _bound(scan_needs: ScanNeeds, text: str) -> None:
             if sign in ("<=", "<", "="):
                 scan_needs.last = min(scan_needs.last, value + (sign != "<"))
         elif column == "timestamp" and moment:
-            at = datetime.fromisoformat(moment)
+            limit = datetime.fromisoformat(moment)
             if sign in (">=", ">", "="):
-                scan_needs.since = at if scan_needs.since is None else max(scan_needs.since, at)
+                scan_needs.since = (
+                    limit if scan_needs.since is None else max(scan_needs.since, limit)
+                )
             if sign in ("<=", "<", "="):
-                at += timedelta(milliseconds=1)  # An upper bound for each sign.
-                scan_needs.until = at if scan_needs.until is None else min(scan_needs.until, at)
+                limit += timedelta(milliseconds=1)  # An upper bound for each sign.
+                scan_needs.until = (
+                    limit if scan_needs.until is None else min(scan_needs.until, limit)
+                )
 
 
-def _looser(
-    one: datetime | None,
-    other: datetime | None,
-    pick: Callable[[datetime, datetime], datetime],
+def _widen_bound(
+    first: datetime | None,
+    second: datetime | None,
+    choose: Callable[[datetime, datetime], datetime],
 ) -> datetime | None:
-    return None if one is None or other is None else pick(one, other)
+    """Return the looser of two bounds; None is no bound."""
+    return None if first is None or second is None else choose(first, second)

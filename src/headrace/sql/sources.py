@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The places of a query, opened: streams and queues of a broker, and archives in directories."""
+"""The sources of a query: streams and queues of a broker, and archives in directories."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from headrace.sql.needs import ScanNeeds
     from headrace.sql.statement import TableReference
 
-NAMES_MAX: Final = 1000  # Streams that are listed.
-SHOWN_MAX: Final = 10  # Streams that an error lists.
+NAMES_MAX: Final = 1000  # The maximum of names that `SourceCatalog.names` returns.
+SHOWN_MAX: Final = 10  # The maximum of names in an error.
 ARGUMENTS: Final = (
     *("value", "value_schema", "schema_sample", "schema_evolution_mode", "rescued_data_column"),
     *("mode", "time_zone", "decompress", "decompressed_bytes_max", "avro_framing", "json_framing"),
     *("csv_separator", "csv_quote", "csv_escape", "csv_null", "include_body", "include_headers"),
 )
-OF_STREAMS: Final = (
+STREAM_ARGUMENTS: Final = (
     *("first", "last", "since", "filter", "filter_match_unfiltered", "fail_on_data_loss"),
 )
-# These make the process open files and connections, so only its own user may give them.
-LOCAL: Final = (
+# Arguments by which the process opens files and connections: only for queries of its own user.
+LOCAL_ARGUMENTS: Final = (
     *("protobuf_descriptors", "protobuf_message", "protobuf_framing", "schema_registry"),
     *("schema_registry_user", "schema_registry_password_env", "schema_registry_password_file"),
 )
@@ -49,54 +49,60 @@ class SourceCatalog:
     archives: Mapping[str, Path] = field(default_factory=dict)
     files: bool = False
 
-    def open(self, place: TableReference) -> Source:
-        """Return the source of a table reference; QueryError lists the existing ones."""
-        if place.kind == "archive" or (not place.kind and self._is_archive(place.name)):
-            return Archive(self._archive(place))
-        arguments = self._arguments(place)
+    def open(self, reference: TableReference) -> Source:
+        """Return the source of a table reference.
+
+        Raises:
+            QueryError: no such source exists, or an argument is invalid.
+        """
+        if reference.kind == "archive" or (not reference.kind and self._is_archive(reference.name)):
+            return Archive(self._archive(reference))
+        arguments = self._arguments(reference)
         try:
-            return self._of_broker(place, arguments)
+            return self._open_queue_or_stream(reference, arguments)
         except OptionError as error:
-            raise QueryError(f"{place.name!r}: {error}") from None
+            raise QueryError(f"{reference.name!r}: {error}") from None
 
     def names(self) -> list[str]:
-        """Return the streams that the user may see, and the archives with names."""
+        """Return the names of archives and of up to `NAMES_MAX` streams that the user may see."""
         return sorted([*self.archives, *self._streams()])
 
-    def _of_broker(self, place: TableReference, arguments: Mapping[str, object]) -> Source:
-        if place.kind == "queue":
-            return Messages(arrow.queue(self.url, place.name, **arguments))  # type: ignore[arg-type]  # Checked there.
+    def _open_queue_or_stream(
+        self, reference: TableReference, arguments: Mapping[str, object]
+    ) -> Source:
+        if reference.kind == "queue":
+            return Messages(arrow.queue(self.url, reference.name, **arguments))  # type: ignore[arg-type]  # Checked there.
         try:
-            return Messages(arrow.stream(self.url, place.name, **arguments))  # type: ignore[arg-type]  # Checked there.
+            return Messages(arrow.stream(self.url, reference.name, **arguments))  # type: ignore[arg-type]  # Checked there.
         except StreamMissingError:
-            if place.kind:
-                raise self._missing("stream", place.name) from None
+            if reference.kind:
+                raise self._make_missing_error("stream", reference.name) from None
         try:
-            return Messages(arrow.queue(self.url, place.name, **arguments))  # type: ignore[arg-type]  # Checked there.
+            return Messages(arrow.queue(self.url, reference.name, **arguments))  # type: ignore[arg-type]  # Checked there.
         except OptionError as error:
             if "no queue" not in str(error):
                 raise
-            raise self._missing("stream, queue or archive", place.name) from None
+            raise self._make_missing_error("stream, queue or archive", reference.name) from None
 
-    def _missing(self, what: str, name: str) -> QueryError:
+    def _make_missing_error(self, kind: str, name: str) -> QueryError:
         names = self.names()
         close = get_close_matches(name, names, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         shown = ", ".join(map(repr, names[:SHOWN_MAX])) or "none"
         more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
         return QueryError(
-            f"there is no {what} {name!r}{hint}; the streams and archives are: {shown}{more}"
+            f"there is no {kind} {name!r}{hint}; the streams and archives are: {shown}{more}"
         )
 
-    def _arguments(self, place: TableReference) -> dict[str, object]:
-        allowed = ARGUMENTS + (OF_STREAMS if place.kind == "stream" else ())
-        allowed += LOCAL if self.files else ()
-        for name, _ in place.arguments:
+    def _arguments(self, reference: TableReference) -> dict[str, object]:
+        allowed = ARGUMENTS + (STREAM_ARGUMENTS if reference.kind == "stream" else ())
+        allowed += LOCAL_ARGUMENTS if self.files else ()
+        for name, _ in reference.arguments:
             if name not in allowed:
                 raise QueryError(
-                    f"{place.kind}() has no argument {name!r}; it has {', '.join(allowed)}"
+                    f"{reference.kind}() has no argument {name!r}; it has {', '.join(allowed)}"
                 )
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in place.arguments}
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in reference.arguments}
 
     def _streams(self) -> list[str]:
         try:
@@ -113,25 +119,25 @@ class SourceCatalog:
     def _is_archive(self, name: str) -> bool:
         return name in self.archives or (self.files and "/" in name and Path(name).is_dir())
 
-    def _archive(self, place: TableReference) -> ds.Dataset:
-        if place.arguments:
+    def _archive(self, reference: TableReference) -> ds.Dataset:
+        if reference.arguments:
             raise QueryError("archive() takes a name or a directory only")
-        path = self.archives.get(place.name)
+        path = self.archives.get(reference.name)
         if path is None and self.files:
-            path = Path(place.name)
+            path = Path(reference.name)
         if path is None:
             listed = ", ".join(map(repr, sorted(self.archives))) or "none"
-            raise QueryError(f"unknown archive {place.name!r}; archives: {listed}")
+            raise QueryError(f"unknown archive {reference.name!r}; archives: {listed}")
         if not path.is_dir():
             raise QueryError(f"the archive {str(path)!r} is not a directory")
         return _dataset(path)
 
 
 class Source:
-    """The rows of a place."""
+    """The rows of a table reference."""
 
-    def table(self, needed: ScanNeeds | None) -> object:
-        """Return the object that DuckDB reads, with only the needed columns and offsets."""
+    def table(self, needs: ScanNeeds | None) -> object:
+        """Return the object that DuckDB reads, limited to the needed columns and rows if given."""
         raise NotImplementedError
 
 
@@ -141,16 +147,16 @@ class Messages(Source):
     def __init__(self, records: arrow.Records) -> None:
         self.records = records
 
-    def table(self, needed: ScanNeeds | None) -> arrow.Records:
-        """Return the records within the bounds, with the columns that are used."""
+    def table(self, needs: ScanNeeds | None) -> arrow.Records:
+        """Return the records within the bounds, with the needed columns."""
         records = self.records
-        if needed is None:
+        if needs is None:
             return records
         if not records.is_queue:
-            records = records.between(needed.first, needed.last)
-            records = records.during(needed.since, needed.until)
-        columns = [name for name in records.schema.names if name in needed.columns]
-        # DuckDB needs a column even for count(*): the cheapest one.
+            records = records.between(needs.first, needs.last)
+            records = records.during(needs.since, needs.until)
+        columns = [name for name in records.schema.names if name in needs.columns]
+        # DuckDB needs a column even for count(*); `offset` costs least.
         return records.select(*(columns or ["offset"]))
 
 
@@ -160,8 +166,8 @@ class Archive(Source):
     def __init__(self, dataset: ds.Dataset) -> None:
         self.dataset = dataset
 
-    def table(self, needed: ScanNeeds | None) -> ds.Dataset:
-        """Return the dataset."""
+    def table(self, needs: ScanNeeds | None) -> ds.Dataset:
+        """Return the complete dataset, which DuckDB filters itself."""
         return self.dataset
 
 

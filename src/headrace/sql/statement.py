@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from headrace.untyped import Json, JsonObject
 
 FUNCTIONS: Final = ("stream", "queue", "archive")
-OF_DUCKDB: Final = ("information_schema", "pg_catalog", "system")  # Schemas that it fills itself.
-OURS: Final = "headrace_"  # With a number, the name of a source in DuckDB.
+DUCKDB_SCHEMAS: Final = ("information_schema", "pg_catalog", "system")  # DuckDB's own schemas.
+NAME_PREFIX: Final = "headrace_"  # A generated name has this prefix and a number.
 SQL_LENGTH_MAX: Final = 1 << 20  # Characters.
 
 
@@ -39,84 +39,88 @@ class TableReference:
 
 @dataclass(slots=True)
 class Statement:
-    """A query whose places have names of ours."""
+    """A query in which generated names replace the table references."""
 
     sql: str = ""
-    places: dict[str, TableReference] = field(default_factory=dict)  # By generated name.
+    references: dict[str, TableReference] = field(default_factory=dict)  # By generated name.
 
 
 def parse_statement(connection: duckdb.DuckDBPyConnection, text: str) -> Statement:
-    """Return a query with its table references; QueryError if it is not one SELECT."""
+    """Parse a query; replace its table references by generated names.
+
+    Raises:
+        QueryError: the text is too long, invalid, or not a single SELECT.
+    """
     if len(text) > SQL_LENGTH_MAX:
         raise QueryError(f"the query has more than {SQL_LENGTH_MAX} characters")
-    tree = _tree(connection, text)
+    tree = _parse_tree(connection, text)
     if len(tree["statements"]) != 1:
         raise QueryError(f"one query at a time; there are {len(tree['statements'])}")
     statement = Statement()
     names: dict[TableReference, str] = {}
-    for node, ctes in _tables(tree["statements"][0]["node"], frozenset()):
-        place = _place(connection, node, ctes)
-        if place is None:
+    for node, ctes in _find_tables(tree["statements"][0]["node"], frozenset()):
+        reference = _read_reference(connection, node, ctes)
+        if reference is None:
             continue
-        ours = names.setdefault(place, f"{OURS}{len(names)}")
-        statement.places[ours] = place
-        _rename(node, ours, node["alias"] or place.name)
+        generated = names.setdefault(reference, f"{NAME_PREFIX}{len(names)}")
+        statement.references[generated] = reference
+        _rename(node, generated, node["alias"] or reference.name)
     [(statement.sql,)] = connection.execute(
         "SELECT json_deserialize_sql(?)", [json.dumps(tree)]
     ).fetchall()
     return statement
 
 
-def _tree(connection: duckdb.DuckDBPyConnection, text: str) -> JsonObject:
+def _parse_tree(connection: duckdb.DuckDBPyConnection, text: str) -> JsonObject:
     [(answer,)] = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchall()
     tree: JsonObject = json.loads(answer)
     if tree["error"]:
         if tree["error_type"] == "not implemented":
             raise QueryError("only SELECT is allowed: a query changes nothing")
-        at = f" at character {int(tree['position']) + 1}" if "position" in tree else ""
-        raise QueryError(f"{tree['error_message']}{at}")
+        position = f" at character {int(tree['position']) + 1}" if "position" in tree else ""
+        raise QueryError(f"{tree['error_message']}{position}")
     return tree
 
 
-def _tables(node: Json, ctes: frozenset[str]) -> Iterator[tuple[JsonObject, frozenset[str]]]:
+def _find_tables(node: Json, ctes: frozenset[str]) -> Iterator[tuple[JsonObject, frozenset[str]]]:
     """Yield each table of a tree, with the names of WITH in its scope."""
     if isinstance(node, list):
         for child in node:
-            yield from _tables(child, ctes)
+            yield from _find_tables(child, ctes)
         return
     if not isinstance(node, dict):
         return
     if node.get("type") == "RECURSIVE_CTE_NODE":
         ctes |= {node["cte_name"].lower()}
     for entry in node.get("cte_map", {}).get("map", ()):
-        yield from _tables(entry["value"], ctes)
+        yield from _find_tables(entry["value"], ctes)
         ctes |= {entry["key"].lower()}
     if node.get("type") in ("BASE_TABLE", "TABLE_FUNCTION"):
         yield node, ctes
     for key, value in node.items():
         if key != "cte_map":
-            yield from _tables(value, ctes)
+            yield from _find_tables(value, ctes)
 
 
-def _place(
+def _read_reference(
     connection: duckdb.DuckDBPyConnection, node: JsonObject, ctes: frozenset[str]
 ) -> TableReference | None:
-    """Return the reference of a table; None for a table of DuckDB's own or of the query."""
+    """Return the reference of a table; None for DuckDB's own tables and those of WITH."""
     if node["type"] == "TABLE_FUNCTION":
         function = node["function"]
         name = function["function_name"].lower()
         if name not in FUNCTIONS:
             return None
-        return _call(connection, name, function["arguments"])
+        return _read_call(connection, name, function["arguments"])
     name, schema = node["table_name"], node["schema_name"]
     if not schema:
         return None if name.lower() in ctes else TableReference("", name)
-    if schema.lower() in OF_DUCKDB:
+    if schema.lower() in DUCKDB_SCHEMAS:
         return None
     raise QueryError(f'the name {schema}.{name} needs quotes: "{schema}.{name}"')
 
 
-def _call(
+def _read_call(
     connection: duckdb.DuckDBPyConnection, function: str, arguments: list[JsonObject]
 ) -> TableReference:
     values: dict[str, object] = {}
@@ -128,21 +132,21 @@ def _call(
                 f"{function}() takes one name, and then arguments by name: "
                 f"{function}('orders', first := 5)"
             )
-        values[name] = _value(connection, function, name, expression)
+        values[name] = _evaluate(connection, function, name, expression)
     if not isinstance(values.get("name"), str):
         raise QueryError(f"{function}() needs a name in quotes: {function}('orders')")
     name = str(values.pop("name"))
     return TableReference(function, name, tuple(values.items()))
 
 
-def _value(
+def _evaluate(
     connection: duckdb.DuckDBPyConnection, function: str, name: str, expression: JsonObject
 ) -> object:
-    """The value of an argument, which is constant."""
-    tree = _tree(connection, "SELECT 1")
+    """Return the value of a constant argument."""
+    tree = _parse_tree(connection, "SELECT 1")
     tree["statements"][0]["node"]["select_list"] = [expression]
     [(sql,)] = connection.execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchall()
-    if next(_tables(tree, frozenset()), None) is not None:
+    if next(_find_tables(tree, frozenset()), None) is not None:
         raise QueryError(f"argument {name!r} of {function}() must be a constant")
     import duckdb
 
@@ -153,20 +157,20 @@ def _value(
     return tuple(value) if isinstance(value, list) else value
 
 
-def _rename(node: JsonObject, ours: str, alias: str) -> None:
-    """Replace a node by a table with a generated name."""
-    kept = {key: node[key] for key in ("sample", "query_location", "query_location_length")}
+def _rename(node: JsonObject, name: str, alias: str) -> None:
+    """Replace a node by a table with a generated name and an alias."""
+    common = {key: node[key] for key in ("sample", "query_location", "query_location_length")}
     names = node["column_name_alias"]
     node.clear()
     node.update(
         {
-            **kept,
+            **common,
             "type": "BASE_TABLE",
             "alias": alias,
             "schema_name": "",
             "catalog_name": "",
-            "table_name": ours,
-            "qualified_name": {"path": [ours]},
+            "table_name": name,
+            "qualified_name": {"path": [name]},
             "column_name_alias": names,
             "at_clause": None,
         }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real brokers for tests. With pytest, ask for the fixture `headrace_broker`."""
+"""Brokers for tests of programs that use AMQP. The pytest fixture is ``headrace_broker``."""
 
 from headrace.testing.broker import BrokerFailed, ChildBroker, LocalBroker
 

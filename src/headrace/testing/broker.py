@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real brokers for tests: one on a thread of this process, one in a process of its own.
+"""Brokers for tests, on a thread of this process or in a child process.
 
-`LocalBroker` is there in milliseconds and keeps everything in memory unless it is given a
-directory. `ChildBroker` is `headrace serve`, for tests that kill it. Both keep their port when
-they are started again, which no other process is assigned meanwhile; both are context managers.
+A ``LocalBroker`` runs on a thread and starts within milliseconds. Without a data directory it
+stores everything in memory. A ``ChildBroker`` runs ``headrace serve``, for tests that kill the
+broker. Both are context managers. Both reserve their port for their lifetime, so that a restarted
+broker has the same URL.
 """
 
 from __future__ import annotations
@@ -26,50 +27,53 @@ from headrace.testing.ports import reserve_for
 if TYPE_CHECKING:
     from headrace.untyped import Fields, Json
 
-START_TIMEOUT_S = 120.0  # Of a machine that is busy otherwise; some tenths of a second are needed.
+START_TIMEOUT_S = 120.0  # Enough for a busy machine. A start usually takes tenths of a second.
 STOP_TIMEOUT_S = 120.0
 
 
 class BrokerFailed(Exception):
-    """The broker did not start, or did not stop."""
+    """The broker did not start or did not stop in time; the message has the reason."""
 
 
-class _Address:
-    """The address of a broker; known once it has started."""
+class _BrokerAddress:
+    """The host, port and URLs of a broker. The port is 0 until the first start."""
 
     host = "127.0.0.1"
     port = 0
 
     @property
     def url(self) -> str:
-        """Return the URL for clients: user guest, virtual host /."""
+        """The broker's URL for the user ``guest`` and the virtual host ``/``."""
         return self.url_of()
 
     def url_of(self, user: str = "guest", password: str = "guest", vhost: str = "/") -> str:
-        """The URL for another user or virtual host."""
+        """Return the broker's URL for a user, a password and a virtual host."""
         login = f"{quote(user, safe='')}:{quote(password, safe='')}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"amqp://{login}@{host}:{self.port}/{quote(vhost, safe='')}"
 
 
-class LocalBroker(_Address):
+class LocalBroker(_BrokerAddress):
     """A broker on a thread of this process.
 
-    The keywords are settings of the broker, as in docs/reference/settings.md:
-    `LocalBroker(frame_max=4096)`.
+    Args:
+        data: the data directory. None stores everything in memory until the broker stops.
+        settings: settings of the broker by name, as in docs/reference/settings.md:
+            ``LocalBroker(frame_max=4096)``. A text is parsed as in a settings file.
     """
 
-    defaults: ClassVar[Fields] = {}  # Settings of all such brokers; keywords take precedence.
+    defaults: ClassVar[Fields] = {}  # Settings of every LocalBroker; keywords take precedence.
 
     def __init__(self, data: Path | None = None, **settings: Json) -> None:
         settings = {**self.defaults, **settings}
-        self.addresses: dict[str, str] = {}  # By protocol: amqp, and amqps when it listens to TLS.
+        # Addresses (host:port) by protocol: amqp, and amqps if the broker has a certificate.
+        self.addresses: dict[str, str] = {}
         self.host = str(settings.pop("host", self.host))
         self._data = data
         self._settings = settings
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._broker: Json = None  # For our own tests.
+        self._broker: Json = None  # Headrace's own tests read its state.
         self._stopping: asyncio.Event | None = None
 
     def __enter__(self) -> Self:
@@ -79,8 +83,12 @@ class LocalBroker(_Address):
         self.stop()
 
     def start(self) -> Self:
-        """Start it and wait until it accepts connections. Raises BrokerFailed."""
-        assert self._thread is None, "the broker runs"
+        """Start the broker and wait until it accepts connections.
+
+        Raises:
+            BrokerFailed: a setting is invalid, the port is in use, or ``START_TIMEOUT_S`` passed.
+        """
+        assert self._thread is None, "the broker already runs"
         started: Future[None] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(started,), name="headrace-broker", daemon=True
@@ -97,9 +105,12 @@ class LocalBroker(_Address):
         return self
 
     def stop(self) -> None:
-        """Stop it as SIGTERM would: clients are notified, pending records are written.
+        """Stop the broker as SIGTERM would: close its connections and write pending records.
 
-        Raises BrokerFailed when it takes longer than `STOP_TIMEOUT_S`.
+        A broker that does not run is left alone.
+
+        Raises:
+            BrokerFailed: the stop takes longer than ``STOP_TIMEOUT_S``.
         """
         if self._thread is None:
             return
@@ -112,7 +123,10 @@ class LocalBroker(_Address):
         self._thread = None
 
     def restart(self) -> Self:
-        """Stop it and start it again on the same port; with a directory it has what it kept."""
+        """Stop the broker and start it again on the same port.
+
+        Durable objects and persistent messages survive if it has a data directory.
+        """
         self.stop()
         return self.start()
 
@@ -124,7 +138,7 @@ class LocalBroker(_Address):
                 runner.run(self._serve(started))
         except BaseException as error:
             if started.done():
-                raise  # While it ran or stopped: threading prints it, pytest reports it.
+                raise  # The broker had started: threading prints the error, pytest reports it.
             started.set_exception(error)
 
     async def _serve(self, started: Future[None]) -> None:
@@ -132,12 +146,12 @@ class LocalBroker(_Address):
         from headrace.server.config.settings import Settings
 
         self.port = self.port or reserve_for(self, self.host)
-        asked: Fields = {"host": self.host, "port": self.port, **read(self._settings)}
+        values = {"host": self.host, "port": self.port, **read_settings(self._settings)}
         if self._data is None:
-            asked["memory"] = True
+            values["memory"] = True
         else:
-            asked["data"] = self._data
-        settings = Settings(**asked)
+            values["data"] = self._data
+        settings = Settings(**values)
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._broker = broker = Broker(settings)
@@ -150,42 +164,51 @@ class LocalBroker(_Address):
             await broker.stop()
 
 
-def read(settings: Fields) -> Fields:
-    """Return settings with texts such as "64MiB" as values.
+def read_settings(settings: Fields) -> Fields:
+    """Parse settings that are texts, such as ``"64MiB"``; return the values of all settings.
 
     Raises:
-        SettingError: a setting does not exist, or a text is not a value of it.
+        SettingError: a setting does not exist, or its text is not a valid value.
     """
     from headrace.server.config.settings import BY_NAME, SettingError, suggestion_for
 
     values = {}
     for name, value in settings.items():
-        row = BY_NAME.get(name)
-        if row is None:
+        setting = BY_NAME.get(name)
+        if setting is None:
             raise SettingError(name, "test", f"there is no such setting{suggestion_for(name)}")
-        values[row.name] = row.read(value, "test") if isinstance(value, str) else value
+        values[setting.name] = setting.read(value, "test") if isinstance(value, str) else value
     return values
 
 
-def flags(settings: Fields) -> list[str]:
-    """Return settings as flags of `headrace serve`. Raises SettingError as `read` does."""
-    words = []
-    for name, value in read(settings).items():
+def format_flags(settings: Fields) -> list[str]:
+    """Return settings as flags of ``headrace serve``; a setting that is None has no flag.
+
+    Raises:
+        SettingError: a setting does not exist, or its text is not a valid value.
+    """
+    flags = []
+    for name, value in read_settings(settings).items():
         flag = name.replace("_", "-")
         if value is None:
             continue
         if isinstance(value, bool):
-            words.append(f"--{flag}" if value else f"--no-{flag}")
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
         else:
-            words.append(f"--{flag}={value}")
-    return words
+            flags.append(f"--{flag}={value}")
+    return flags
 
 
-class ChildBroker(_Address):
-    """`headrace serve` in a process of its own, for tests that kill it."""
+class ChildBroker(_BrokerAddress):
+    """A ``headrace serve`` in a child process, for tests that kill the broker.
+
+    Args:
+        data: the data directory. None stores everything in memory until the broker stops.
+        options: flags of ``headrace serve``, such as ``"--segment-size=1MiB"``.
+    """
 
     def __init__(self, data: Path | None = None, *options: str) -> None:
-        self._where = ("--memory",) if data is None else ("--data", str(data))
+        self._storage_flags = ("--memory",) if data is None else ("--data", str(data))
         self._options = options
         self._process: subprocess.Popen[str] | None = None
 
@@ -198,18 +221,23 @@ class ChildBroker(_Address):
 
     @property
     def pid(self) -> int:
-        """The process, while it runs."""
+        """The process id of the broker, which must run."""
         assert self._process is not None, "the broker does not run"
         return self._process.pid
 
     def start(self) -> Self:
-        """Start it and wait until it accepts connections. Raises BrokerFailed."""
-        assert self._process is None, "the broker runs"
+        """Start the process and wait until the broker accepts connections.
+
+        Raises:
+            BrokerFailed: the process ended, or ``START_TIMEOUT_S`` passed, before it was ready.
+        """
+        assert self._process is None, "the broker already runs"
         self.port = self.port or reserve_for(self, self.host)
         command = [sys.executable, "-m", "headrace.cli", "serve"]
-        command += ["--host", self.host, "--port", str(self.port), *self._where, *self._options]
+        command += ["--host", self.host, "--port", str(self.port)]
+        command += [*self._storage_flags, *self._options]
         path = os.pathsep.join(entry for entry in sys.path if entry)
-        self._process = subprocess.Popen(  # Our own program.
+        self._process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             text=True,
@@ -218,21 +246,30 @@ class ChildBroker(_Address):
         line = self._first_line(self._process)
         if not line.startswith("headrace ready "):
             status = self._end(signal.SIGKILL)
-            raise BrokerFailed(f"the broker did not start (exit status {status}); it said {line!r}")
+            raise BrokerFailed(
+                f"the broker did not start (exit status {status}); its first line was {line!r}"
+            )
         addresses = json.loads(line.removeprefix("headrace ready "))
         self.port = int(addresses["amqp"].rpartition(":")[2])
         return self
 
     def stop(self) -> int:
-        """Stop the process with SIGTERM; return its exit status."""
+        """Stop the process with SIGTERM and return its exit status.
+
+        Raises:
+            BrokerFailed: the stop takes longer than ``STOP_TIMEOUT_S``; the process is killed then.
+        """
         return self._end(signal.SIGTERM)
 
     def kill(self) -> int:
-        """Kill it at once, as a crash would; return its exit status."""
+        """Kill the process with SIGKILL, as a crash would; return its exit status."""
         return self._end(signal.SIGKILL)
 
     def restart(self) -> Self:
-        """Stop it and start it again on the same port, with what it kept."""
+        """Stop the broker and start it again on the same port.
+
+        Durable objects and persistent messages survive if it has a data directory.
+        """
         self.stop()
         return self.start()
 
@@ -244,10 +281,10 @@ class ChildBroker(_Address):
                 return ""
         return process.stdout.readline()
 
-    def _end(self, how: signal.Signals) -> int:
+    def _end(self, signal_number: signal.Signals) -> int:
         assert self._process is not None, "the broker does not run"
         process, self._process = self._process, None
-        process.send_signal(how)
+        process.send_signal(signal_number)
         try:
             return process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk in memory that fails the way disks do, the same way each time for the same seed.
+"""A simulated disk with faults, which are the same in each run with the same seed.
 
-It keeps apart what a program reads back (the page cache) and what is on the platter. Writes reach
-the platter with a sync, or, block by block and in any order, when power fails. A sync that fails
-leaves its blocks clean, as Linux does, and each of them may be lost, as on ext4: it keeps what it
-had until it is written again, and is zeros after that, whatever the sync says. What is read shows
-nothing of that until the cache is dropped.
+Each file has a page cache, which reads return, and a platter, which survives a power cut. A sync
+writes the dirty blocks of the cache to the platter. A power cut writes any of them, in any order.
+
+A failed sync marks its blocks clean, as Linux does, and may lose each of them, as on ext4. A lost
+block keeps its old contents on the platter. After the next write to it, the rest of the block
+consists of zeros, even if the next sync succeeds. Reads show the loss only after the cache is
+dropped.
 
     disk = FaultyDisk(seed=7)
-    disk.capacity = 100_000     # Beyond it: ENOSPC, after writing what fits.
-    disk.errors = 0.1           # One write or sync in ten: EIO.
-    disk.sync_errors = 1.0      # Each sync: EIO.
-    disk.short_writes = 0.5     # Half of the writes take only a part.
-    disk.kill()                 # The process dies; what was written stays.
-    disk.power_cut()            # The machine dies; what was not synced may be there or not.
-    disk.rot(path)              # A bit flips.
+    disk.capacity = 100_000       # A write beyond it is shortened, or fails with ENOSPC.
+    disk.error_rate = 0.1         # One write or sync in ten fails with EIO.
+    disk.sync_error_rate = 1.0    # Each sync fails with EIO.
+    disk.short_write_rate = 0.5   # Half of the writes take only a part of the bytes.
+    disk.kill()                   # The process ends; the page cache survives.
+    disk.power_cut()              # The machine stops; each dirty block survives or is lost.
+    disk.flip_bit(path)           # A bit of a file flips.
 """
 
 import errno
@@ -24,23 +26,26 @@ from collections.abc import Iterator, Sequence
 
 from headrace.store.disk import Disk
 
-BLOCK = 512  # Bytes that reach the platter together.
-UNLIMITED = 1 << 60  # Bytes.
+BLOCK = 512  # Bytes that reach the platter together or not at all.
+UNLIMITED = 1 << 60  # Bytes of a disk that is never full.
 
 
 class StoredFile:
-    """A file: its readable bytes, its durable bytes, and the writes between them."""
+    """A file: its page cache, its bytes on the platter, and the writes that are not synced."""
 
     def __init__(self) -> None:
         self.cache = bytearray()
         self.platter = bytearray()
-        self.unsynced: list[tuple[int, bytes]] = []  # Writes, in their order.
-        self.lost: set[int] = set()  # Blocks that only the cache has.
+        self.unsynced: list[tuple[int, bytes]] = []  # Offset and data of writes, oldest first.
+        self.lost: set[int] = set()  # Numbers of blocks that a failed sync lost.
         self.locked = False
 
 
 class FaultyDisk(Disk):
-    """A simulated disk. A directory and its files are lost unless its parent was synced."""
+    """A disk in memory; see the module.
+
+    A power cut removes a new directory and its files unless its parent directory was synced.
+    """
 
     def __init__(self, seed: int = 0) -> None:
         self.random = random.Random(seed)
@@ -51,15 +56,16 @@ class FaultyDisk(Disk):
         self.handles: dict[int, StoredFile] = {}
         self.next_handle = 1000
         self.capacity = UNLIMITED  # Bytes for all files together.
-        self.errors = 0.0
-        self.sync_errors = 0.0
+        self.error_rate = 0.0
+        self.sync_error_rate = 0.0
         self.sync_errno = errno.EIO
-        self.short_writes = 0.0
+        self.short_write_rate = 0.0
         self.syncs = 0
 
     # --- Names ------------------------------------------------------------------------------
 
-    def _name(self, path: str, file: StoredFile | None) -> None:
+    def _change_name(self, path: str, file: StoredFile | None) -> None:
+        """Point a name to a file; None removes the name. The change is durable after a sync."""
         if file is None:
             self.names_now.pop(path, None)
         else:
@@ -89,7 +95,7 @@ class FaultyDisk(Disk):
             if not create:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             file = StoredFile()
-            self._name(path, file)
+            self._change_name(path, file)
         self.next_handle += 1
         self.handles[self.next_handle] = file
         return self.next_handle
@@ -109,13 +115,13 @@ class FaultyDisk(Disk):
         file = self.names_now.get(old)
         if file is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
-        self._name(new, file)
-        self._name(old, None)
+        self._change_name(new, file)
+        self._change_name(old, None)
 
     def remove(self, path: str) -> None:
         """See :class:`Disk`."""
         if path in self.names_now:
-            self._name(path, None)
+            self._change_name(path, None)
 
     def is_shared(self, path: str) -> bool:
         """See :class:`Disk`."""
@@ -124,18 +130,18 @@ class FaultyDisk(Disk):
     def remove_directory(self, path: str) -> None:
         """See :class:`Disk`."""
         for name in [name for name in self.names_now if os.path.dirname(name) == path]:
-            self._name(name, None)
+            self._change_name(name, None)
 
     def sync_directory(self, path: str) -> None:
         """See :class:`Disk`."""
         self._maybe_fail()
-        kept = []
+        other_changes = []
         for name, file in self.name_changes:
             if os.path.dirname(name) == path:
                 self._make_durable(name, file)
             else:
-                kept.append((name, file))
-        self.name_changes = kept
+                other_changes.append((name, file))
+        self.name_changes = other_changes
         for name, synced in self.directories.items():
             if not synced and os.path.dirname(name) == path:
                 self.directories[name] = True
@@ -146,36 +152,37 @@ class FaultyDisk(Disk):
         else:
             self.names_durable[name] = file
 
-    # --- Octets -----------------------------------------------------------------------------
+    # --- Contents ---------------------------------------------------------------------------
 
     def used(self) -> int:
-        """Return the size of all files."""
+        """Return the size of all files together, in bytes."""
         return sum(len(file.cache) for file in self.names_now.values())
 
     def _maybe_fail(self) -> None:
-        if self.errors and self.random.random() < self.errors:
+        if self.error_rate and self.random.random() < self.error_rate:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def _grow(self, file: StoredFile, size: int) -> None:
-        more = size - len(file.cache)
-        if more > 0:
-            if self.capacity < UNLIMITED and self.used() + more > self.capacity:
+        growth = size - len(file.cache)
+        if growth > 0:
+            if self.capacity < UNLIMITED and self.used() + growth > self.capacity:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            file.cache.extend(bytes(more))
+            file.cache.extend(bytes(growth))
 
     def write_some(self, handle: int, pieces: Sequence[memoryview], at: int) -> int:
         """See :class:`Disk`."""
         file = self.handles[handle]
         data = b"".join(pieces)
         self._maybe_fail()
-        if self.short_writes and len(data) > 1 and self.random.random() < self.short_writes:
+        rate = self.short_write_rate
+        if rate and len(data) > 1 and self.random.random() < rate:
             data = data[: self.random.randrange(1, len(data))]
         if self.capacity < UNLIMITED:
-            room = self.capacity - self.used() + len(file.cache) - at
-            if room < len(data):
-                if room <= 0:
+            size_max = self.capacity - self.used() + len(file.cache) - at
+            if size_max < len(data):
+                if size_max <= 0:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                data = data[:room]
+                data = data[:size_max]
         self._grow(file, at + len(data))
         file.cache[at : at + len(data)] = data
         file.unsynced.append((at, data))
@@ -197,40 +204,43 @@ class FaultyDisk(Disk):
         file = self.handles[handle]
         try:
             self._maybe_fail()
-            if self.sync_errors and self.random.random() < self.sync_errors:
+            if self.sync_error_rate and self.random.random() < self.sync_error_rate:
                 raise OSError(self.sync_errno, os.strerror(self.sync_errno))
         except OSError:
-            self._lose_some(file, for_good=True)
+            self._write_some_blocks(file, mark_lost=True)
             raise
         file.platter.extend(bytes(max(0, len(file.cache) - len(file.platter))))
         if file.lost:
-            for at, block in _blocks(file.unsynced):
-                self._keep(file, at, block)
+            for offset, block in _split_blocks(file.unsynced):
+                self._write_block(file, offset, block)
         else:
-            for at, data in file.unsynced:
-                file.platter[at : at + len(data)] = data
+            for offset, data in file.unsynced:
+                file.platter[offset : offset + len(data)] = data
         file.unsynced = []
 
-    def _keep(self, file: StoredFile, at: int, block: bytes) -> None:
-        """Write a block to the platter, which is zeros after that where one was lost."""
-        end = at + len(block)
+    def _write_block(self, file: StoredFile, offset: int, data: bytes) -> None:
+        """Write a part of a block to the platter; a lost block becomes zeros."""
+        end = offset + len(data)
         file.platter.extend(bytes(max(0, end - len(file.platter))))
-        file.platter[at:end] = block
-        if at // BLOCK in file.lost:
-            lo = at // BLOCK * BLOCK
-            hi = min(lo + BLOCK, len(file.platter))
-            file.platter[lo:hi] = bytes(hi - lo)
+        file.platter[offset:end] = data
+        if offset // BLOCK in file.lost:
+            block_start = offset // BLOCK * BLOCK
+            block_end = min(block_start + BLOCK, len(file.platter))
+            file.platter[block_start:block_end] = bytes(block_end - block_start)
 
-    def _lose_some(self, file: StoredFile, *, for_good: bool = False) -> None:
-        """Write each dirty block to the platter or lose it; then no block is dirty."""
-        reached: dict[int, bool] = {}  # One sync writes a block once, however it came to be.
-        for at, block in _blocks(file.unsynced):
-            number = at // BLOCK
-            if not for_good or number not in reached:
-                reached[number] = self.random.random() < 0.5
-            if reached[number]:
-                self._keep(file, at, block)
-            elif for_good:
+    def _write_some_blocks(self, file: StoredFile, *, mark_lost: bool = False) -> None:
+        """Write a random half of the dirty blocks to the platter; then no block is dirty.
+
+        With `mark_lost` the others count as lost by a failed sync.
+        """
+        is_written: dict[int, bool] = {}  # By block: a sync writes all parts of a block or none.
+        for offset, data in _split_blocks(file.unsynced):
+            number = offset // BLOCK
+            if not mark_lost or number not in is_written:
+                is_written[number] = self.random.random() < 0.5
+            if is_written[number]:
+                self._write_block(file, offset, data)
+            elif mark_lost:
                 file.lost.add(number)
         file.unsynced = []
 
@@ -265,23 +275,24 @@ class FaultyDisk(Disk):
     def lock(self, handle: int) -> bool:
         """See :class:`Disk`."""
         file = self.handles[handle]
-        free = not file.locked
+        was_free = not file.locked
         file.locked = True
-        return free
+        return was_free
 
     # --- Disasters --------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """Lose the process: open files are gone, the page cache stays."""
+        """End the process: its open files and locks are gone, the page cache survives."""
         self.handles.clear()
         for file in self.names_now.values():
             file.locked = False
 
     def power_cut(self) -> None:
-        """Lose the machine: any part of what was not synced may have reached the platter."""
+        """Stop the machine: random dirty blocks and the latest changes of names are lost."""
         self.kill()
-        survived = self.random.randint(0, len(self.name_changes))
-        for name, file in self.name_changes[:survived]:  # Journaling file systems keep the order.
+        # Journaling file systems write changes of names in their order.
+        durable_count = self.random.randint(0, len(self.name_changes))
+        for name, file in self.name_changes[:durable_count]:
             self._make_durable(name, file)
         self.name_changes = []
         for path in [path for path, synced in self.directories.items() if not synced]:
@@ -290,26 +301,26 @@ class FaultyDisk(Disk):
                 del self.names_durable[name]
         self.names_now = dict(self.names_durable)
         for file in {id(file): file for file in self.names_now.values()}.values():
-            self._lose_some(file)
+            self._write_some_blocks(file)
             file.cache[:] = file.platter
             file.lost.clear()
 
-    def rot(self, path: str, at: int | None = None) -> int:
-        """Flip a bit of a file; return in which octet."""
+    def flip_bit(self, path: str, offset: int | None = None) -> int:
+        """Flip a random bit of a byte, by default of a random one; return the byte's offset."""
         file = self.names_now[path]
-        if at is None:
-            at = self.random.randrange(len(file.cache))
-        file.cache[at] ^= 1 << self.random.randrange(8)
-        file.platter[at : at + 1] = file.cache[at : at + 1]
-        return at
+        if offset is None:
+            offset = self.random.randrange(len(file.cache))
+        file.cache[offset] ^= 1 << self.random.randrange(8)
+        file.platter[offset : offset + 1] = file.cache[offset : offset + 1]
+        return offset
 
 
-def _blocks(writes: Sequence[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    """Return writes in parts that reach the platter together."""
-    for at, data in writes:
-        end = at + len(data)
-        lo = at
-        while lo < end:
-            hi = min((lo // BLOCK + 1) * BLOCK, end)
-            yield lo, data[lo - at : hi - at]
-            lo = hi
+def _split_blocks(writes: Sequence[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    """Split writes at the bounds of blocks; yield the offset and the data of each part."""
+    for offset, data in writes:
+        end = offset + len(data)
+        start = offset
+        while start < end:
+            stop = min((start // BLOCK + 1) * BLOCK, end)
+            yield start, data[start - offset : stop - offset]
+            start = stop

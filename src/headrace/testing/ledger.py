@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ledger in memory that fails the way engines do, the same way each time for the same seed.
+"""A simulated ledger with faults, which are the same in each run with the same seed.
 
-The engine is a primary with a standby. An append is first in the primary's log; it counts when the
-standby has it, too. A failover keeps what the standby has.
+The engine is a database with a primary and a standby. An append first reaches the primary's log.
+The append is complete once the standby has the entry, too. A failover loses the entries that the
+standby lacks.
 
     engine = Engine(seed=7)
     ledger = MemoryLedger(engine)
-    engine.errors = 0.1     # One call in ten fails before it did anything,
-    engine.doubts = 0.1     # or after the primary had it: the standby may have it or not.
-    engine.fail_over()      # The standby becomes the primary.
+    engine.error_rate = 0.1   # One call in ten fails before it changes the primary.
+    engine.doubt_rate = 0.1   # One commit in ten fails, and the standby has the entry or lacks it.
+    engine.fail_over()        # The standby becomes the primary.
 
-``controls`` are the mistakes that an engine's adapter could make. A simulation that does not find a
-loss with them proves nothing without them.
+``Engine.controls`` are faults of an adapter to a database. A simulation with a control must report
+lost messages, which shows that it would find such a fault.
 """
 
 import errno
@@ -28,60 +29,59 @@ CONTROLS = (LOCAL, NO_EPOCH, NO_NOTICE, UNCONDITIONAL)
 
 
 class Engine:
-    """See the module."""
+    """A database with a primary and a standby; see the module."""
 
     def __init__(self, seed: int = 0) -> None:
         self.random = random.Random(seed)
-        self.entries: dict[int, tuple[int, bytes]] = {}  # By number: epoch, octets.
+        self.entries: dict[int, tuple[int, bytes]] = {}  # Epoch and bytes by number.
         self.epoch = 0
         self.last = 0
         self.front = 1
-        self.replicated = (0, 0)  # The epoch and the last number that the standby has.
-        self.parts: dict[tuple[str, int], bytes] = {}  # Of objects, by name and number.
-        self.sizes: dict[str, int] = {}  # Of complete objects.
+        self.replicated = (0, 0)  # The epoch and the last entry's number on the standby.
+        self.parts: dict[tuple[str, int], bytes] = {}  # Parts of objects by name and number.
+        self.sizes: dict[str, int] = {}  # Sizes of complete objects in bytes, by name.
         self.replicated_objects = (dict(self.parts), dict(self.sizes))
-        self.errors = 0.0
-        self.doubts = 0.0
+        self.error_rate = 0.0
+        self.doubt_rate = 0.0
         self.controls: frozenset[str] = frozenset()
 
     def fail_before(self) -> None:
-        """Fail a call, perhaps, before it did anything."""
-        if self.random.random() < self.errors:
+        """Fail a share of `error_rate` of the calls before they change the primary."""
+        if self.random.random() < self.error_rate:
             raise OSError(errno.ECONNREFUSED, "the engine does not answer")
 
     def commit(self) -> None:
-        """Wait for the standby.
+        """Replicate to the standby.
 
         Raises:
-            OSError: the connection ended meanwhile.
+            OSError: the connection ended, and the standby has the changes or lacks them.
         """
         if LOCAL in self.controls:
             return
-        if self.random.random() < self.doubts:
+        if self.random.random() < self.doubt_rate:
             if self.random.random() < 0.5:
-                self.reach_standby()
+                self.replicate()
             if NO_NOTICE in self.controls:
                 return
             raise OSError(errno.ECONNRESET, "the connection ended before the answer")
-        self.reach_standby()
+        self.replicate()
 
-    def reach_standby(self) -> None:
-        """Replicate all entries to the standby."""
+    def replicate(self) -> None:
+        """Copy all entries and objects to the standby."""
         self.replicated = (self.epoch, self.last)
         self.replicated_objects = (dict(self.parts), dict(self.sizes))
 
     def fail_over(self) -> None:
-        """Promote the standby: entries that it lacks are lost."""
+        """Promote the standby; the primary's changes that it lacks are lost."""
         parts, sizes = self.replicated_objects
         self.parts, self.sizes = dict(parts), dict(sizes)
-        self.epoch, kept = self.replicated
-        self.last = kept
-        for number in [number for number in self.entries if number > kept]:
+        self.epoch, self.last = self.replicated
+        for number in [number for number in self.entries if number > self.last]:
             del self.entries[number]
 
 
 class MemoryLedger:
-    """One broker's connection to the engine; see :class:`headrace.store.ledger.port.Ledger`."""
+    """A broker's connection to the engine; see :class:`headrace.store.ledger.port.Ledger`."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -188,14 +188,14 @@ class MemoryObjects:
         self.drop_parts()
 
     def drop_parts(self) -> None:
-        """Remove the parts of no object."""
+        """Remove parts that belong to no complete object."""
         for name, number in list(self.engine.parts):
             if name not in self.engine.sizes:
                 del self.engine.parts[name, number]
         self.engine.commit()
 
     def check_owner(self) -> None:
-        """Raise Fenced if another broker took the ledger; fail, perhaps, before that."""
+        """Raise Fenced if another broker has opened the ledger; fail before it by `error_rate`."""
         self.engine.fail_before()
         if self.engine.epoch != self.ledger.epoch:
             raise Fenced(f"epoch {self.ledger.epoch} ended: {self.engine.epoch} is the present one")

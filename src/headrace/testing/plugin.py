@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pytest plugin: fixtures with a real broker, and connections and channels of it.
+"""The pytest plugin: fixtures that start a broker and open connections and channels to it.
 
-Installed with the package; every pytest run loads it, so it imports broker and client only when a
-test asks for one. Settings are those of ``headrace_settings`` in pytest's configuration, then those
-of the marker ``headrace`` of module, class and test.
+Every pytest run loads the plugin once the package is installed. Therefore each fixture imports
+broker and client itself, and a run without these fixtures pays nothing for them.
+
+The settings of a broker come from ``headrace_settings`` in pytest's configuration, then from the
+markers ``headrace`` of the module, the class and the test, each of which overrides the former.
 """
 
 from __future__ import annotations
@@ -26,42 +28,59 @@ if TYPE_CHECKING:
     from headrace.untyped import Fields
 
 MARKER = "headrace"
-INI = "headrace_settings"
-OWN, MODULE, SESSION = "headrace_broker", "headrace_module_broker", "headrace_session_broker"
-BROKERS = (OWN, "headrace_durable_broker", "headrace_process", MODULE, SESSION)
+INI_OPTION = "headrace_settings"
+FUNCTION_BROKER = "headrace_broker"
+MODULE_BROKER = "headrace_module_broker"
+SESSION_BROKER = "headrace_session_broker"
+BROKER_FIXTURES = (
+    FUNCTION_BROKER,
+    "headrace_durable_broker",
+    "headrace_process",
+    MODULE_BROKER,
+    SESSION_BROKER,
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini(INI, "settings of every broker: a line NAME=VALUE for each", "linelist", [])
+    """Add the option ``headrace_settings`` to pytest's configuration."""
+    description = "settings of every broker: a line NAME=VALUE for each"
+    parser.addini(INI_OPTION, description, "linelist", [])
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    words = "settings of the broker that the test is given, as in docs/reference/settings.md"
-    config.addinivalue_line("markers", f"{MARKER}(**settings): {words}")
+    """Register the marker ``headrace``."""
+    description = "settings of the test's broker, as in docs/reference/settings.md"
+    config.addinivalue_line("markers", f"{MARKER}(**settings): {description}")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuse settings for a broker that other tests have as well."""
-    names = getattr(item, "fixturenames", ())
+    """Fail a test whose marker has no settings, or settings for a broker of other tests, too."""
+    fixture_names = getattr(item, "fixturenames", ())
     for node, mark in item.iter_markers_with_node(MARKER):
         if mark.args or not mark.kwargs:
             reason = f"@pytest.mark.{MARKER} takes settings by name, such as memory_max='64MiB'"
             pytest.fail(reason, pytrace=False)
-        if SESSION in names:
-            reason = f"{SESSION} takes settings of {INI} in pytest's configuration, not of a marker"
+        if SESSION_BROKER in fixture_names:
+            reason = (
+                f"{SESSION_BROKER} takes settings of {INI_OPTION} in pytest's configuration, "
+                "not of a marker"
+            )
             pytest.fail(reason, pytrace=False)
-        if MODULE in names and not isinstance(node, pytest.Module):
-            reason = f"{MODULE} takes settings of the module's pytestmark, not of one test's marker"
+        if MODULE_BROKER in fixture_names and not isinstance(node, pytest.Module):
+            reason = (
+                f"{MODULE_BROKER} takes settings of the module's pytestmark, "
+                "not of one test's marker"
+            )
             pytest.fail(reason, pytrace=False)
 
 
-def _settings(request: pytest.FixtureRequest) -> Fields:
-    """The settings of a broker: those nearer to the test count before others."""
+def _read_settings(request: pytest.FixtureRequest) -> Fields:
+    """Return the settings of a broker; the marker nearest to the test takes precedence."""
     settings: Fields = {}
-    for line in request.config.getini(INI):
+    for line in request.config.getini(INI_OPTION):
         name, separator, value = line.partition("=")
         if not separator:
-            raise pytest.UsageError(f"{INI}: {line!r} is not NAME=VALUE")
+            raise pytest.UsageError(f"{INI_OPTION}: {line!r} is not NAME=VALUE")
         settings[name.strip()] = value.strip()
     node = request.node
     if isinstance(node, pytest.Session):
@@ -73,28 +92,28 @@ def _settings(request: pytest.FixtureRequest) -> Fields:
 
 @pytest.fixture
 def headrace_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
-    """A broker on a thread of this process, in memory, on a port of its own: `.url`, `.port`."""
+    """A new ``LocalBroker`` for each test: a thread of this process, in memory, on a free port."""
     from headrace.testing.broker import LocalBroker
 
-    with LocalBroker(**_settings(request)) as broker:
+    with LocalBroker(**_read_settings(request)) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
 def headrace_module_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
-    """As `headrace_broker`, one for all tests of a module."""
+    """A ``LocalBroker`` that all tests of a module share."""
     from headrace.testing.broker import LocalBroker
 
-    with LocalBroker(**_settings(request)) as broker:
+    with LocalBroker(**_read_settings(request)) as broker:
         yield broker
 
 
 @pytest.fixture(scope="session")
 def headrace_session_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
-    """As `headrace_broker`, one for the whole run; with pytest-xdist, one for each worker."""
+    """A ``LocalBroker`` that all tests of the run share; with pytest-xdist, those of a worker."""
     from headrace.testing.broker import LocalBroker
 
-    with LocalBroker(**_settings(request)) as broker:
+    with LocalBroker(**_read_settings(request)) as broker:
         yield broker
 
 
@@ -102,34 +121,34 @@ def headrace_session_broker(request: pytest.FixtureRequest) -> Iterator[LocalBro
 def headrace_durable_broker(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[LocalBroker]:
-    """As `headrace_broker`, on a directory: after `restart()` it has what it kept."""
+    """A new ``LocalBroker`` with a data directory: durable messages survive ``restart()``."""
     from headrace.testing.broker import LocalBroker
 
-    with LocalBroker(tmp_path / "headrace-data", **_settings(request)) as broker:
+    with LocalBroker(tmp_path / "headrace-data", **_read_settings(request)) as broker:
         yield broker
 
 
 @pytest.fixture
 def headrace_process(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ChildBroker]:
-    """A broker in a process of its own, on a directory: `restart()`, or `kill()` and `start()`."""
-    from headrace.testing.broker import ChildBroker, flags
+    """A new ``ChildBroker`` with a data directory, which a test can kill and start again."""
+    from headrace.testing.broker import ChildBroker, format_flags
 
-    with ChildBroker(tmp_path / "headrace-data", *flags(_settings(request))) as broker:
+    with ChildBroker(tmp_path / "headrace-data", *format_flags(_read_settings(request))) as broker:
         yield broker
 
 
 @pytest.fixture
 def headrace_url(request: pytest.FixtureRequest) -> str:
-    """The URL of the broker that the test asks for by one of these fixtures, else of its own."""
-    asked = [name for name in BROKERS if name in request.fixturenames]
-    if len(asked) > 1:
-        pytest.fail(f"which broker is meant? The test has {' and '.join(asked)}", pytrace=False)
-    return str(request.getfixturevalue(asked[0] if asked else OWN).url)
+    """The URL of the test's broker; of a ``headrace_broker`` if the test uses no broker fixture."""
+    brokers = [name for name in BROKER_FIXTURES if name in request.fixturenames]
+    if len(brokers) > 1:
+        pytest.fail(f"which broker is meant? The test has {' and '.join(brokers)}", pytrace=False)
+    return str(request.getfixturevalue(brokers[0] if brokers else FUNCTION_BROKER).url)
 
 
 @pytest.fixture
 def headrace_connection(headrace_url: str) -> Iterator[Connection]:
-    """A blocking connection to the test's broker."""
+    """An open blocking connection to the test's broker."""
     from headrace.client.blocking import connect
 
     with connect(headrace_url) as connection:
@@ -138,14 +157,14 @@ def headrace_connection(headrace_url: str) -> Iterator[Connection]:
 
 @pytest.fixture
 def headrace_channel(headrace_connection: Connection) -> Iterator[Channel]:
-    """A blocking channel of `headrace_connection`."""
+    """An open blocking channel of ``headrace_connection``."""
     with headrace_connection.channel() as channel:
         yield channel
 
 
 @pytest.fixture
 def headrace_async_connection(headrace_url: str) -> Opening[AsyncConnection]:
-    """A connection for asyncio, which `async with` opens in the loop of the test."""
+    """A connection for asyncio, which the test opens by ``async with`` in its event loop."""
     from headrace.client import connect
 
     return connect(headrace_url)
@@ -153,7 +172,7 @@ def headrace_async_connection(headrace_url: str) -> Opening[AsyncConnection]:
 
 @pytest.fixture
 def headrace_async_channel(headrace_url: str) -> AbstractAsyncContextManager[AsyncChannel]:
-    """A channel for asyncio with a connection of its own; `async with` opens it, too."""
+    """A channel for asyncio; ``async with`` opens the channel and a connection for it."""
     return _open_channel(headrace_url)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports that a server gets by their number, and nothing else by chance.
+"""Reserve free ports for servers that bind a port by its number.
 
-A port that was free a moment ago may be assigned to another process before a server listens on it,
-and so may the port of a server between its end and its next start.
+A port that was free a moment ago may be assigned to another process before the server listens on
+it. The same may happen to the port of a server between its stop and its next start.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ import weakref
 
 
 def reserve(host: str = "127.0.0.1") -> socket.socket:
-    """Reserve a free port of an address until the socket that this returns is closed.
+    """Return a socket that reserves a free port of an address until the socket is closed.
 
-    The kernel assigns the port to no other socket, while servers may bind it by its number again
-    and again: this socket is bound and never listens, and it has SO_REUSEADDR, as theirs have.
+    The socket is bound and never listens. Therefore the kernel assigns its port to no other socket,
+    but a server with SO_REUSEADDR can bind it by its number any number of times.
 
     Raises:
         OSError: the host is not an address of this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    reserved = socket.socket(family, socket.SOCK_STREAM)
+    reservation = socket.socket(family, socket.SOCK_STREAM)
     try:
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        reserved.bind((host, 0))
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reservation.bind((host, 0))
     except BaseException:
-        reserved.close()
+        reservation.close()
         raise
-    return reserved
+    return reservation
 
 
 def reserve_for(owner: object, host: str = "127.0.0.1") -> int:
-    """Reserve a port for as long as an object lives, and return it.
+    """Reserve a port for the lifetime of an object; return its number.
 
-    Returns 0, which has the kernel assign one, unless the host is one address of this machine.
+    Returns 0, by which the kernel assigns a port, unless the host is an address of this machine.
     """
     try:
-        reserved = reserve(str(ipaddress.ip_address(host)))
+        reservation = reserve(str(ipaddress.ip_address(host)))
     except (OSError, ValueError):
         return 0
-    weakref.finalize(owner, reserved.close)
-    port: int = reserved.getsockname()[1]
+    weakref.finalize(owner, reservation.close)
+    port: int = reservation.getsockname()[1]
     return port

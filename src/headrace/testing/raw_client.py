@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of AMQP 0-8, 0-9 or 0-9-1 that does nothing by itself: it sends what it is given, method
-by method or byte by byte, and returns what the broker sends next.
+"""A low-level client of AMQP 0-8, 0-9 and 0-9-1 for tests, checks and measurements.
 
-It hides nothing, so that who uses it can tell an answer from an error, and silence from both. It is
-for tests, checks and measurements; programs use `headrace.client`.
+The client sends single methods, frames or bytes, and returns the broker's next frame or method. It
+sends nothing by itself, not even the answer to a close, and it may break the standard. Programs use
+``headrace.client``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.errors import AmqpError
 from headrace.spec.tables import V0_8, V0_9_1, Version
-from headrace.testing.raw_socket import HUNG_UP, TIMEOUT_S, RawSocket, Unexpected
+from headrace.testing.raw_socket import HUNG_UP, TIMEOUT_S, RawSocket, UnexpectedAnswer
 from headrace.wire.frame import (
     FRAME_BODY,
     FRAME_END,
@@ -63,13 +63,13 @@ if TYPE_CHECKING:
 FRAME_MAX = 131072
 CHANNEL_MAX = 2047
 PRODUCT = "headrace raw client"
-CLOSE_S_MAX = 2.0  # A polite close takes no longer.
+CLOSE_S_MAX = 2.0  # `RawClient.close` waits no longer for the broker's answer.
 PROTOCOL_HEADER_SIZE = 8
 M = TypeVar("M", bound=MethodBase)
 
 
-class NotServed(Exception):
-    """The broker does not serve this version."""
+class VersionNotServed(Exception):
+    """The broker does not serve this version of AMQP."""
 
     def __init__(self, answer: bytes = b"") -> None:
         super().__init__(answer)
@@ -77,23 +77,23 @@ class NotServed(Exception):
 
 
 class Content(NamedTuple):
-    """A method that came with content."""
+    """A received method with its content."""
 
     method: MethodBase
     properties: Properties
     body: bytes
 
 
-class Closed(NamedTuple):
-    """The reason with which the broker closed a channel or the connection."""
+class CloseReason(NamedTuple):
+    """The reason that a channel.close or connection.close of the broker contains."""
 
     code: int
     text: str
-    method: tuple[int, int]
+    method: tuple[int, int]  # Class id and method id of the failed method, or zeros.
 
 
 class RawClient(RawSocket):
-    """One connection. `open` logs in and opens channel 1; before, nothing is sent."""
+    """A connection of AMQP 0-8, 0-9 or 0-9-1. The first bytes are sent by ``open`` or ``greet``."""
 
     def __init__(
         self,
@@ -109,20 +109,24 @@ class RawClient(RawSocket):
         self.version = version
         self.frame_max = FRAME_MAX
         self.heartbeat_s = 0
-        self.probe = ""  # The last queue that was declared here: `silent` asks for it.
+        self.probe = ""  # The last declared queue, by which `silent` makes a round trip.
 
     @classmethod
-    def at(cls, settings: Settings, version: Version = V0_9_1, *, window: int = 0) -> Self:
-        """Connect to the address of a URL, with its login."""
-        client = super().at(settings, window=window)
+    def connect_to(cls, settings: Settings, version: Version = V0_9_1, *, window: int = 0) -> Self:
+        """Connect to the address of a URL; its user, password and virtual host are the defaults.
+
+        Raises:
+            OSError: the address is not reachable, or the broker's certificate is refused.
+        """
+        client = super().connect_to(settings, window=window)
         client.version = version
         return client
 
     # --- Methods --------------------------------------------------------------------------------
 
     def send(self, method: MethodBase, channel: int | None = None) -> None:
-        """Send a method; by default those of class connection on channel 0, and others on 1."""
-        self.send_bytes(method_frame(_channel(type(method), channel), method, self.version))
+        """Send a method, by default on channel 0 if its class is connection, else on channel 1."""
+        self.send_bytes(method_frame(_choose_channel(type(method), channel), method, self.version))
 
     def frame(self) -> tuple[int, int, bytes] | None:
         """Return type, channel and payload of the next frame; None at the end of the stream."""
@@ -139,11 +143,17 @@ class RawClient(RawSocket):
         return head[0], int.from_bytes(head[1:3], "big"), payload[:-1]
 
     def cut_off(self) -> None:
-        """The stream ended in a frame: raise, or return None where that is an end as any other."""
+        """Raise the error of a stream that ended within a frame.
+
+        Subclasses that treat it like an end between two frames override this and return.
+        """
         raise self.make_error(f"{HUNG_UP} in a frame")
 
     def next_method(self) -> tuple[int, MethodBase] | None:
-        """Return the next method and its channel, without its content; None at the end."""
+        """Return channel and method of the next method frame; None at the end of the stream.
+
+        Headers and bodies before it are skipped.
+        """
         while (frame := self.frame()) is not None:
             kind, channel, payload = frame
             if kind == FRAME_METHOD:
@@ -151,11 +161,11 @@ class RawClient(RawSocket):
         return None
 
     def next(self) -> tuple[int, MethodBase | Content]:
-        """Return the next method, with its content if it carries one, and its channel."""
+        """Return the channel and the next method, with its content if it carries one."""
         while (frame := self.frame()) is not None:
             kind, channel, payload = frame
             if kind in (FRAME_HEADER, FRAME_BODY):
-                raise self.make_error(f"a frame of type {kind} where a method was due")
+                raise self.make_error(f"a frame of type {kind} instead of a method")
             if kind != FRAME_METHOD:  # A heartbeat.
                 continue
             method = self._decode(payload)
@@ -166,18 +176,18 @@ class RawClient(RawSocket):
         try:
             return decode_method(self.version, payload)
         except AmqpError as error:
-            raise self.make_error(f"what the broker sent cannot be read: {error}") from error
+            raise self.make_error(f"the broker's frame cannot be decoded: {error}") from error
 
     def _content(self, method: MethodBase, channel: int) -> Content:
         frame = self.frame()
         if frame is None or frame[:2] != (FRAME_HEADER, channel):
-            raise self.make_error("no content header behind a method that has one")
+            raise self.make_error(f"no content header after {method.NAME}")
         try:
             class_id, size, properties = decode_content_header(self.version, frame[2])
         except AmqpError as error:
-            raise self.make_error(f"what the broker sent cannot be read: {error}") from error
+            raise self.make_error(f"the broker's frame cannot be decoded: {error}") from error
         if class_id != method.INDEX[self.version][0]:
-            raise self.make_error(f"a content header of class {class_id} behind {method.NAME}")
+            raise self.make_error(f"a content header of class {class_id} after {method.NAME}")
         body = b""
         while len(body) < size:
             frame = self.frame()
@@ -187,17 +197,17 @@ class RawClient(RawSocket):
         return Content(method, properties, body)
 
     def expect(self, kind: type[M], channel: int | None = None) -> M:
-        """Return the next method, which must be this one; its content is left out."""
+        """Return the next method, which must be of this kind; its content is discarded."""
         number, answer = self.next()
         method = answer.method if isinstance(answer, Content) else answer
-        if not isinstance(method, kind) or number != _channel(kind, channel):
+        if not isinstance(method, kind) or number != _choose_channel(kind, channel):
             raise self.make_error(
                 f"{describe_answer(method)} on channel {number} instead of {kind.NAME}"
             )
         return method
 
     def content(self, kind: type[M], channel: int = 1) -> tuple[M, bytes]:
-        """Return the next method, which must be this one and have content, and its body."""
+        """Return the next method, which must be of this kind, and the body of its content."""
         number, answer = self.next()
         if not isinstance(answer, Content) or not isinstance(answer.method, kind):
             raise self.make_error(
@@ -208,33 +218,37 @@ class RawClient(RawSocket):
         return answer.method, answer.body
 
     def call(self, method: MethodBase, answer: type[M], channel: int | None = None) -> M:
-        """Send a method; its answer must be the next thing that comes."""
+        """Send a method and return its answer, which must be the broker's next method."""
         self.send(method, channel)
         return self.expect(answer, channel)
 
     # --- Opening --------------------------------------------------------------------------------
 
     def client_properties(self) -> dict[str, Value]:
-        """Return the client properties. The capability requests the reason of a refused login."""
+        """Return the client properties; a capability requests the reason of a refused login."""
         return {"product": PRODUCT, "capabilities": {"authentication_failure_close": True}}
 
     def greet(self) -> ConnectionStart:
-        """Send the protocol header; raise NotServed if the broker serves other versions only."""
+        """Send the protocol header; return the broker's connection.start.
+
+        Raises:
+            VersionNotServed: the broker does not serve this version.
+        """
         self.send_bytes(self.version.header)
-        first = self.read(PROTOCOL_HEADER_SIZE)
-        if not first or first.startswith(b"AMQP"):
-            raise NotServed(first)
-        self.rest = first + self.rest
+        answer = self.read(PROTOCOL_HEADER_SIZE)
+        if not answer or answer.startswith(b"AMQP"):
+            raise VersionNotServed(answer)
+        self.rest = answer + self.rest
         start = self.expect(ConnectionStart)
         numbers = (8, 0) if self.version is V0_8 else (0, 9)
         if (start.version_major, start.version_minor) != numbers:
-            raise NotServed(first)
+            raise VersionNotServed(answer)
         return start
 
     def log_in(
         self, user: str | None = None, password: str | None = None, *, mechanism: str = "PLAIN"
     ) -> ConnectionTune:
-        """Log in, as `user` or as the user of the URL; return the broker's tune."""
+        """Log in, by default as the user of the URL; return the broker's connection.tune."""
         self.greet()
         answer = start_ok(
             self.user if user is None else user,
@@ -253,7 +267,7 @@ class RawClient(RawSocket):
         frame_max: int = 0,
         heartbeat_s: int = 0,
     ) -> Self:
-        """Log in and agree on limits; `frame_max`, if given, lowers the broker's."""
+        """Log in and send connection.tune-ok. A `frame_max` of 0 accepts the broker's."""
         tune = self.log_in(user, password)
         self.frame_max = tune.frame_max or FRAME_MAX
         if frame_max:
@@ -290,28 +304,33 @@ class RawClient(RawSocket):
         return self
 
     def open(self, *, frame_max: int = FRAME_MAX, heartbeat_s: int = 0) -> Self:
-        """Log in, open the virtual host and channel 1."""
+        """Log in, open the virtual host, and open channel 1."""
         self.open_connection(frame_max=frame_max, heartbeat_s=heartbeat_s)
         return self.channel(1)
 
     # --- Closing --------------------------------------------------------------------------------
 
-    def closed_channel(self, channel: int = 1) -> Closed:
-        """The broker closes a channel: agree, and return why."""
+    def expect_channel_close(self, channel: int = 1) -> CloseReason:
+        """Answer the broker's channel.close, which must be its next method; return the reason."""
         close = self.expect(ChannelClose, channel)
         self.send(ChannelCloseOk(), channel)
-        return Closed(close.reply_code, close.reply_text, (close.class_id, close.method_id))
+        method = (close.class_id, close.method_id)
+        return CloseReason(close.reply_code, close.reply_text, method)
 
-    def closed_connection(self) -> Closed:
-        """The broker closes the connection: agree, see the stream end, and return why."""
+    def expect_connection_close(self) -> CloseReason:
+        """Answer the broker's connection.close, which must be its next method; return the reason.
+
+        The broker must then end the stream.
+        """
         close = self.expect(ConnectionClose)
         self.try_send_bytes(method_frame(0, ConnectionCloseOk(), self.version))
         if not self.hung_up():
-            raise self.make_error("the broker kept the connection")
-        return Closed(close.reply_code, close.reply_text, (close.class_id, close.method_id))
+            raise self.make_error("the broker kept the connection open after connection.close-ok")
+        method = (close.class_id, close.method_id)
+        return CloseReason(close.reply_code, close.reply_text, method)
 
     def close(self) -> None:
-        """Close the connection politely, however far that goes, and then the socket."""
+        """Send connection.close, wait up to `CLOSE_S_MAX` for the answer, and close the socket."""
         try:
             self.socket.settimeout(CLOSE_S_MAX)
             self.send(ConnectionClose(reply_code=200, reply_text="done"))
@@ -319,21 +338,21 @@ class RawClient(RawSocket):
             while (frame := self.frame()) is not None and time.monotonic() < deadline:
                 if encode_frame(*frame) == method_frame(0, ConnectionCloseOk(), self.version):
                     break
-        except (Unexpected, OSError):
+        except (UnexpectedAnswer, OSError):
             pass
         finally:
             self.drop()
 
-    # --- The usual ------------------------------------------------------------------------------
+    # --- Queues and messages --------------------------------------------------------------------
 
     def declare(self, queue: str = "", channel: int = 1, **fields: object) -> QueueDeclareOk:
-        """Declare a queue."""
+        """Declare a queue; `fields` are other fields of queue.declare, such as ``durable=True``."""
         self.probe = queue
         method = QueueDeclare(queue=queue, **fields)  # type: ignore[arg-type]  # The fields of the method.
         return self.call(method, QueueDeclareOk, channel)
 
     def with_queue(self, queue: str, channel: int = 1, **fields: object) -> Self:
-        """Declare a queue; return the client."""
+        """Declare a queue; return this client, to declare it where the client is opened."""
         self.declare(queue, channel, **fields)
         return self
 
@@ -342,7 +361,10 @@ class RawClient(RawSocket):
         return self.declare(queue, channel, passive=True).message_count
 
     def silent(self, channel: int = 1) -> bool:
-        """Return True: nothing was under way to us, as the next answer is that of a question."""
+        """Return True if the broker's next method answers a passive declaration sent now.
+
+        Otherwise the broker had sent another method before, which raises the error of `expect`.
+        """
         self.count(self.probe, channel)
         return True
 
@@ -356,13 +378,13 @@ class RawClient(RawSocket):
         immediate: bool = False,
         **properties: object,
     ) -> None:
-        """Publish a message for each of these bodies."""
+        """Publish a message for each body; `properties` are those of all messages."""
         method = BasicPublish(
             exchange=exchange, routing_key=routing_key, mandatory=mandatory, immediate=immediate
         )
-        given = BasicProperties(**properties)  # type: ignore[arg-type]  # The fields of the properties.
+        shared = BasicProperties(**properties)  # type: ignore[arg-type]  # The fields of the properties.
         for body in bodies:
-            self.send_content(method, given, body, channel)
+            self.send_content(method, shared, body, channel)
 
     def send_content(
         self, method: MethodBase, properties: PropertiesBase, body: bytes, channel: int = 1
@@ -416,10 +438,13 @@ def start_ok(
     password: str = "guest",
     *,
     mechanism: str = "PLAIN",
-    hears_failure: bool = True,
+    reports_failure: bool = True,
 ) -> ConnectionStartOk:
-    """Return the answer to connection.start; `hears_failure` asks why a login is refused."""
-    capabilities: dict[str, Value] = {"authentication_failure_close": hears_failure}
+    """Return a connection.start-ok. With `reports_failure` a refused login gets connection.close.
+
+    Without it the broker closes the socket without a reason, as the standard requires.
+    """
+    capabilities: dict[str, Value] = {"authentication_failure_close": reports_failure}
     return ConnectionStartOk(
         client_properties={"product": PRODUCT, "capabilities": capabilities},
         mechanism=mechanism,
@@ -429,15 +454,15 @@ def start_ok(
 
 
 def describe_answer(answer: MethodBase | Content) -> str:
-    """Return the name of a method, and the reason if it is a close."""
+    """Return the name of a method, with code and text if it is a close."""
     method = answer.method if isinstance(answer, Content) else answer
     if isinstance(method, ChannelClose | ConnectionClose):
         return f"{method.NAME} {method.reply_code} {method.reply_text}"
     return method.NAME
 
 
-def _channel(kind: type[MethodBase], channel: int | None) -> int:
-    """Return the default channel of a method."""
+def _choose_channel(kind: type[MethodBase], channel: int | None) -> int:
+    """Return the channel, by default 0 for methods of class connection and 1 for others."""
     if channel is not None:
         return channel
     return 0 if kind.NAME.startswith("connection.") else 1

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of AMQP 0-10 that does nothing by itself: it sends what it is given, control by control,
-command by command or byte by byte, and returns what the broker sends next.
+"""A low-level client of AMQP 0-10 without the state of a session.
 
-It keeps no state of a session, so that it can also say what no session allows. What keeps one is in
-`raw_session`.
+The client sends single controls, commands, frames or bytes, and returns the broker's next frame or
+control. Therefore it can break the rules of a session. ``raw_session`` has a client that follows
+them.
 """
 
 from __future__ import annotations
@@ -37,23 +37,24 @@ if TYPE_CHECKING:
     from headrace.wire.types_0_10 import Value
 
 FRAME_HEAD_SIZE = 12
-WHOLE = 0x0F  # First and last frame of the first and last segment.
-CONTROL, COMMAND = 0, 1  # Segment types, and the tracks they are on.
+WHOLE = 0x0F  # Frame flags: the first and last frame of the first and last segment.
+CONTROL, COMMAND = 0, 1  # Segment types; a track has the number of its segment type.
 PROTOCOL_HEADER_SIZE = 8
-FREE = ConnectionHeartbeat | SessionCommandPoint | SessionCompleted | SessionConfirmed
-PADDING_SIZE = 300  # Enough that the size of the text takes two bytes.
+# Controls that a broker may send at any time.
+UNSOLICITED = ConnectionHeartbeat | SessionCommandPoint | SessionCompleted | SessionConfirmed
+PADDING_SIZE = 300  # Long enough that the padding's size is encoded in two bytes.
 C = TypeVar("C", bound=Control)
 
 
 class RawClient010(RawSocket):
-    """One connection. `open` logs in and opens the virtual host; before, nothing is sent."""
+    """A connection of AMQP 0-10. The first bytes are sent by ``open`` or ``greet``."""
 
-    product: ClassVar[str] = "headrace raw client"  # What connection.start-ok says of the client.
+    product: ClassVar[str] = "headrace raw client"  # The product in the client properties.
 
     # --- Controls and commands ------------------------------------------------------------------
 
     def send_frame(self, payload: bytes, channel: int, kind: int = CONTROL) -> None:
-        """Send one frame with a whole control or command."""
+        """Send a control or command in one frame."""
         self.send_bytes(whole_frame(payload, channel, kind))
 
     def send(self, control: Control, channel: int = 0) -> None:
@@ -61,7 +62,7 @@ class RawClient010(RawSocket):
         self.send_frame(encode_control(control), channel)
 
     def send_command(self, command: Command, channel: int) -> None:
-        """Send a command that has no segments."""
+        """Send a command that has no header and body segments."""
         self.send_frame(encode_command(command), channel, COMMAND)
 
     def frame(self) -> tuple[int, int, int, bytes] | None:
@@ -73,40 +74,41 @@ class RawClient010(RawSocket):
         return head[1], head[5] & 15, int.from_bytes(head[6:8], "big"), payload
 
     def expect(self, kind: type[C], channel: int = 0) -> C:
-        """Return the next control that is not free to come at any time, which must be this one.
+        """Return the next control, which must be of this kind.
 
-        Heartbeats, command points and completions are sent when their sender sees fit.
+        Heartbeats, command points and completions before it are skipped: the broker may send them
+        at any time.
         """
         while (frame := self.frame()) is not None:
             segment, track, number, payload = frame
             if segment != CONTROL:
-                raise self.make_error(f"a segment of type {segment} where {kind.NAME} was due")
+                raise self.make_error(f"a segment of type {segment} instead of {kind.NAME}")
             if track != CONTROL:
                 raise self.make_error(f"a control on track {track}")
             try:
                 control = decode_control(payload)
             except CloseError as error:
-                raise self.make_error(f"what the broker sent cannot be read: {error}") from error
+                raise self.make_error(f"the broker's control cannot be decoded: {error}") from error
             if isinstance(control, kind):
                 if number != channel:
                     raise self.make_error(f"{kind.NAME} on channel {number}, not {channel}")
                 return control
-            if not isinstance(control, FREE):
+            if not isinstance(control, UNSOLICITED):
                 raise self.make_error(f"{control.NAME} instead of {kind.NAME}")
         raise self.make_error(f"{HUNG_UP} instead of {kind.NAME}")
 
     # --- Opening --------------------------------------------------------------------------------
 
     def greet(self) -> Self:
-        """Agree on the version."""
+        """Exchange protocol headers; the broker must answer with that of 0-10."""
         self.send_bytes(V0_10.header)
         answer = self.read(PROTOCOL_HEADER_SIZE)
         if answer != V0_10.header:
-            raise self.make_error(f"the protocol header of 0-10, not {answer!r}")
+            raise self.make_error(f"{answer!r} instead of the protocol header of 0-10")
         return self
 
     def log_in(self, frame_size: int = 0) -> ConnectionTune:
-        """Log in, by a frame of at least so many bytes; return the broker's tune."""
+        """Log in by a frame of at least `frame_size` bytes; return the broker's tune."""
         self.greet().expect(ConnectionStart)
         properties: dict[str, Value] = {"product": self.product, "padding": "x" * PADDING_SIZE}
         answer = ConnectionStartOk(
@@ -121,7 +123,7 @@ class RawClient010(RawSocket):
         return self.expect(ConnectionTune)
 
     def open(self, frame_max: int = 0) -> Self:
-        """Log in and open the virtual host."""
+        """Log in and open the virtual host. A `frame_max` of 0 accepts the broker's."""
         tune = self.log_in()
         size = frame_max or tune.max_frame_size
         self.send(ConnectionTuneOk(channel_max=tune.channel_max, max_frame_size=size))
@@ -137,6 +139,6 @@ class RawClient010(RawSocket):
 
 
 def whole_frame(payload: bytes, channel: int, kind: int = CONTROL) -> bytes:
-    """Return a frame with a whole control or command."""
+    """Return a frame that contains a control or command as its only segment."""
     head = bytes((WHOLE, kind)) + (len(payload) + FRAME_HEAD_SIZE).to_bytes(2, "big")
     return head + bytes((0, kind)) + channel.to_bytes(2, "big") + bytes(4) + payload

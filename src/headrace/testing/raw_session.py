@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of AMQP 0-10 with sessions: it sends the commands that it is given, and keeps what the
-broker sends until it is asked for.
+"""A low-level client of AMQP 0-10 that follows the rules of connections and sessions.
 
-Framing and a session's state are those of `headrace.protocol`. What no session allows is said with
-`raw_client_0_10`.
+The state machines of ``headrace.protocol`` frame the commands and keep the state of sessions. The
+client stores the broker's controls, commands, transfers and results until a test takes them.
+``raw_client_0_10`` has a client that can break the rules of a session.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
     from headrace.untyped import Result
     from headrace.wire.types_0_10 import Value
 
-UNLIMITED = 0xFFFFFFFF  # Credit.
+UNLIMITED = 0xFFFFFFFF  # The value of message.flow that removes a limit of credit.
 C = TypeVar("C", bound=Control)
 S = TypeVar("S", bound=Struct)
 
 
 class Delivery:
-    """One transfer from the broker."""
+    """A message.transfer from the broker."""
 
     def __init__(self, event: TransferReceived) -> None:
         self.id = event.command_id
@@ -66,25 +66,25 @@ class Delivery:
         self.structs = decode_headers(event.header)
 
     def properties(self, kind: type[S]) -> S | None:
-        """Return one struct of the header; None if it has none of the kind."""
+        """Return the header's struct of a kind; None if the header has none."""
         return next((struct for struct in self.structs if isinstance(struct, kind)), None)
 
     @property
     def delivery(self) -> DeliveryProperties | None:
-        """The delivery properties."""
+        """The header's delivery properties, if any."""
         return self.properties(DeliveryProperties)
 
     @property
     def message(self) -> MessageProperties | None:
-        """The message properties."""
+        """The header's message properties, if any."""
         return self.properties(MessageProperties)
 
 
 class SessionClient(RawSocket):
-    """One connection. `open` logs in and opens the virtual host; `attach` begins a session."""
+    """A connection of AMQP 0-10. ``open`` logs in; ``attach`` creates a session."""
 
-    product = "headrace raw client"  # What connection.start-ok says of the client.
-    insist = False  # On this broker: it must not redirect us.
+    product = "headrace raw client"  # The product in the client properties.
+    insist = False  # The flag of connection.open that forbids the broker to redirect the client.
 
     def __init__(
         self,
@@ -99,10 +99,10 @@ class SessionClient(RawSocket):
         self.begin()
 
     def begin(self) -> None:
-        """Send the protocol header."""
+        """Create the state machine of the connection and send the protocol header."""
         self.machine = Connection(Role.CLIENT)
         self.controls: list[Control] = []
-        self.closed = False  # At the end of the stream.
+        self.closed = False  # True at the end of the stream.
         self.sessions: dict[bytes, RawSession] = {}
         self.push()
 
@@ -133,11 +133,11 @@ class SessionClient(RawSocket):
         self.push()
 
     def push(self) -> None:
-        """Send what waits."""
+        """Send the bytes that the state machine has produced."""
         self.send_bytes(self.machine.data_to_send())
 
     def pull(self) -> None:
-        """Read the next input."""
+        """Wait for input and handle its events; set `closed` at the end of the stream."""
         if not self.receive():
             self.closed = True
             return
@@ -148,7 +148,7 @@ class SessionClient(RawSocket):
             self.push()
 
     def take(self, event: Event) -> None:
-        """Keep an event for who asks for it."""
+        """Store a control, or pass an event to its session."""
         if isinstance(event, ControlReceived):
             self.controls.append(event.control)
         else:
@@ -157,18 +157,19 @@ class SessionClient(RawSocket):
                 session.take(event)
 
     def control(self, *kinds: type[C]) -> C:
-        """Wait for one of these controls of the connection class, and take it."""
+        """Wait for a control of one of these kinds; remove and return it."""
         while True:
-            for place, control in enumerate(self.controls):
+            for index, control in enumerate(self.controls):
                 if isinstance(control, kinds):
-                    del self.controls[place]
+                    del self.controls[index]
                     return control
             if self.closed:
-                raise self.make_error(f"{HUNG_UP} instead of {' or '.join(c.NAME for c in kinds)}")
+                names = " or ".join(kind.NAME for kind in kinds)
+                raise self.make_error(f"{HUNG_UP} instead of {names}")
             self.pull()
 
     def attach(self, name: str = "s", channel: int = 0, force: bool = False) -> RawSession:
-        """Attach a session that is new to this client."""
+        """Create a session with a name and attach it. A channel of 0 is chosen by the client."""
         return RawSession(self, Session(name.encode()), channel, force)
 
     def until_closed(self) -> None:
@@ -177,7 +178,7 @@ class SessionClient(RawSocket):
             self.pull()
 
     def close(self) -> None:
-        """Close the connection politely, and then the socket."""
+        """Send connection.close if the connection is open, wait for the end, close the socket."""
         try:
             if self.machine.state_number == STATE_OPEN:
                 self.send(ConnectionClose(reply_code=200))
@@ -186,13 +187,13 @@ class SessionClient(RawSocket):
             self.drop()
 
     def vanish(self) -> None:
-        """Close the socket without a word, once the broker has read all that was sent."""
+        """Close the socket without connection.close, after the broker has read all bytes."""
         super().vanish()
         self.machine.lost()
 
 
 class RawSession:
-    """One session of a client."""
+    """A session of a ``SessionClient``, with its unread input."""
 
     def __init__(
         self, client: SessionClient, machine: Session, channel: int = 0, force: bool = False
@@ -210,7 +211,7 @@ class RawSession:
         client.push()
 
     def take(self, event: Event) -> None:
-        """Sort what came."""
+        """Store an event of the session."""
         if isinstance(event, TransferReceived):
             self.deliveries.append(Delivery(event))
         elif isinstance(event, ResultReceived):
@@ -237,13 +238,13 @@ class RawSession:
         return self.results.get(number)
 
     def wait(self, number: int) -> None:
-        """Wait until a command is complete."""
+        """Wait until the broker has completed a command."""
         completed = self.machine.sent.completed
         while not completed.has(completed.unwrap(number)):
             self.pull()
 
     def pull(self) -> None:
-        """Read the next input; the session must not have ended."""
+        """Wait for input and handle its events. The session must be attached and not failed."""
         if self.exception is not None or self.detached is not None:
             raise self.client.make_error(f"the session failed: {self.exception or self.detached}")
         self._pull()
@@ -253,13 +254,13 @@ class RawSession:
             raise self.client.make_error(HUNG_UP)
         self.client.pull()
 
-    def refused(self, command: Command, header: bytes = b"", body: bytes = b"") -> Result:
-        """Send a command that fails; return the execution.exception."""
+    def expect_exception(self, command: Command, header: bytes = b"", body: bytes = b"") -> Result:
+        """Send a command that must fail; return the broker's execution.exception."""
         self.send(command, header, body)
-        return self.failure()
+        return self.wait_for_exception()
 
-    def failure(self) -> Result:
-        """Wait until the session has failed and is detached; return the exception."""
+    def wait_for_exception(self) -> Result:
+        """Wait until the session is detached; return its execution.exception, if any."""
         while self.detached is None:
             self._pull()
         return self.exception
@@ -276,7 +277,18 @@ class RawSession:
         wait: bool = True,
         **delivery: object,
     ) -> int:
-        """Transfer a message to an exchange; return the command's id."""
+        """Transfer a message to an exchange; return the command id.
+
+        Args:
+            body: the body of the message.
+            key: its routing key.
+            exchange: the exchange; "" is the default exchange.
+            accept_mode: 0 requires an explicit accept, 1 none.
+            message: the message properties, if any.
+            structs: further structs of the header.
+            wait: whether to wait until the transfer is complete.
+            delivery: further delivery properties, such as ``ttl=1000``.
+        """
         header: list[Struct] = [DeliveryProperties(routing_key=key, **delivery)]  # type: ignore[arg-type]  # The fields of the struct.
         if message is not None:
             header.append(message)
@@ -295,10 +307,10 @@ class RawSession:
         accept_mode: int = 0,
         acquire_mode: int = 0,
         messages: int | None = UNLIMITED,
-        octets: int | None = UNLIMITED,
+        byte_credit: int | None = UNLIMITED,
         **fields: object,
     ) -> None:
-        """Subscribe, and give credit."""
+        """Subscribe to a queue and grant credit of messages and bytes; None grants no credit."""
         command = MessageSubscribe(
             queue=queue,
             destination=destination,
@@ -307,8 +319,8 @@ class RawSession:
             **fields,  # type: ignore[arg-type]  # The fields of the command.
         )
         number = self.send(command, sync=True)
-        if octets is not None:
-            number = self.send(MessageFlow(destination=destination, unit=1, value=octets))
+        if byte_credit is not None:
+            number = self.send(MessageFlow(destination=destination, unit=1, value=byte_credit))
         if messages is not None:
             number = self.send(
                 MessageFlow(destination=destination, unit=0, value=messages), sync=True
@@ -316,18 +328,18 @@ class RawSession:
         self.wait(number)
 
     def take_deliveries(self, count: int) -> list[Delivery]:
-        """Wait for so many deliveries, and take them."""
+        """Wait for a number of deliveries; remove and return them."""
         while len(self.deliveries) < count:
             self.pull()
-        taken, self.deliveries = self.deliveries[:count], self.deliveries[count:]
-        return taken
+        deliveries, self.deliveries = self.deliveries[:count], self.deliveries[count:]
+        return deliveries
 
     def bodies(self, count: int) -> list[bytes]:
-        """Wait for so many deliveries, and take their bodies."""
+        """Wait for a number of deliveries; remove them and return their bodies."""
         return [delivery.body for delivery in self.take_deliveries(count)]
 
     def detach(self) -> None:
-        """End the attachment and wait for it."""
+        """Send session.detach and wait for the broker's session.detached."""
         self.client.machine.write_control(self.machine.channel, SessionDetach(name=self.name))
         self.client.push()
         while self.detached is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One socket to a broker, byte by byte: what the raw clients of both families stand on.
+"""A socket to a broker, which the raw clients of all versions extend.
 
-Every read has a time limit. `Unexpected`, or what `RawSocket.failed` makes of it, is raised for
-whatever the broker does against expectation.
+Every read has a time limit. A method whose expectation the broker does not meet raises
+``UnexpectedAnswer``, or the exception that a subclass returns from ``make_error``.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ if TYPE_CHECKING:
 
     from headrace.client.url import Settings
 
-TIMEOUT_S = 200.0  # An end for what never comes and no measure: a busy machine may take long.
+TIMEOUT_S = 200.0  # It ends a wait for missing input. A busy machine may take long to answer.
 READ_SIZE = 65536
 HUNG_UP = "the broker hung up"
 
 _open: set[RawSocket] = set()
 
 
-class Unexpected(Exception):
-    """The broker did something unexpected."""
+class UnexpectedAnswer(Exception):
+    """The broker sent an unexpected answer, sent none in time, or ended the stream."""
 
 
 class Tls(NamedTuple):
     """TLS parameters of a socket."""
 
     context: ssl.SSLContext
-    server_name: str  # That the certificate must have.
+    server_name: str  # The name for which the broker's certificate must be valid.
 
 
-def tls_of(settings: Settings) -> Tls | None:
-    """Return the TLS settings for the address of a URL; None without TLS."""
+def make_tls(settings: Settings) -> Tls | None:
+    """Return the TLS parameters of a URL; None if the URL is not of TLS."""
     if not settings.tls:
         return None
     return Tls(settings.ssl_context(), settings.server_name or settings.host)
 
 
 @contextlib.contextmanager
-def hanging_up() -> Iterator[None]:
-    """Close the sockets that are opened in the block and left open."""
+def close_new_sockets() -> Iterator[None]:
+    """At the end of the block, close the raw sockets that it opened and left open."""
     before = set(_open)
     yield
     for raw in _open - before:
@@ -56,9 +56,9 @@ def hanging_up() -> Iterator[None]:
 
 
 class RawSocket:
-    """One socket to a broker, and what a client logs in with there."""
+    """A socket to a broker, with the user, password and virtual host for the login."""
 
-    address = ""  # As a URL says it, without user and password; "" if there was no URL.
+    address = ""  # The URL without user and password; "" if the client was not made from a URL.
     user, password, vhost = "guest", "guest", "/"
 
     def __init__(
@@ -70,13 +70,20 @@ class RawSocket:
         window: int = 0,
         tls: Tls | None = None,
     ) -> None:
-        """Connect. `window` bounds the bytes that the kernel keeps unread; 0: its default.
+        """Connect to a broker.
+
+        Args:
+            host: the name or address of the broker.
+            port: its port.
+            timeout_s: the time limit of each read and write.
+            window: the size of the kernel's receive buffer in bytes; 0 is the kernel's default.
+            tls: parameters of TLS; None for a plain socket.
 
         Raises:
-            OSError: nothing listens there, or the broker's certificate is refused.
+            OSError: the address is not reachable, or the broker's certificate is refused.
         """
         self.timeout_s = timeout_s
-        self.rest = b""  # Received, not yet read.
+        self.rest = b""  # Received bytes that no read has returned yet.
         self.socket = _connect(host, port, timeout_s, window)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
@@ -84,14 +91,18 @@ class RawSocket:
         _open.add(self)
 
     @classmethod
-    def at(cls, settings: Settings, *, window: int = 0) -> Self:
-        """Connect to the address of a URL, with its login. Raises OSError as the constructor."""
+    def connect_to(cls, settings: Settings, *, window: int = 0) -> Self:
+        """Connect to the address of a URL; its user, password and virtual host are the defaults.
+
+        Raises:
+            OSError: the address is not reachable, or the broker's certificate is refused.
+        """
         raw = cls(
             settings.host,
             settings.port,
             timeout_s=settings.connection_timeout_s,
             window=window,
-            tls=tls_of(settings),
+            tls=make_tls(settings),
         )
         raw.address = settings.address
         raw.user, raw.password = settings.username, settings.password
@@ -99,7 +110,7 @@ class RawSocket:
         return raw
 
     def limit(self, timeout_s: float) -> None:
-        """Give every later read and write this time limit."""
+        """Set the time limit of later reads and writes."""
         self.timeout_s = timeout_s
         self.socket.settimeout(timeout_s)
 
@@ -109,32 +120,32 @@ class RawSocket:
     def __exit__(self, *error: object) -> None:
         self.drop()
 
-    def make_error(self, text: str) -> Unexpected:
-        """Return the exception for unexpected input."""
-        return Unexpected(text)
+    def make_error(self, text: str) -> UnexpectedAnswer:
+        """Return the exception to raise for an unexpected answer; subclasses return their own."""
+        return UnexpectedAnswer(text)
 
     # --- Sending --------------------------------------------------------------------------------
 
     def send_bytes(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send bytes without framing."""
         try:
             self.socket.sendall(data)
         except OSError as error:
             raise self.make_error(f"{HUNG_UP}: {error}") from error
 
     def try_send_bytes(self, data: bytes) -> None:
-        """Send bytes to a broker that may have hung up already."""
+        """Send bytes; ignore the error if the broker has closed the connection already."""
         with contextlib.suppress(OSError):
             self.socket.sendall(data)
 
     def end(self) -> None:
-        """End the output; the broker's output is still read."""
+        """Shut down the sending side of the socket; reads still work."""
         self.socket.shutdown(socket.SHUT_WR)
 
     # --- Receiving ------------------------------------------------------------------------------
 
     def receive(self) -> bool:
-        """Add what comes next to `rest`; return False at the end of the stream."""
+        """Wait for input and add it to `rest`; return False at the end of the stream."""
         try:
             data = self.socket.recv(READ_SIZE)
         except TimeoutError:
@@ -145,7 +156,7 @@ class RawSocket:
         return bool(data)
 
     def is_readable(self, seconds: float) -> bool:
-        """Return True if within this time there is something to read: bytes, or the end."""
+        """Return True if input, or the end of the stream, arrives within some seconds."""
         if self.rest:
             return True
         poll = select.poll()
@@ -153,32 +164,32 @@ class RawSocket:
         return bool(poll.poll(seconds * 1000))
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes; fewer than `size` only at the end of the stream."""
+        """Return the next `size` bytes; fewer only at the end of the stream."""
         while len(self.rest) < size and self.receive():
             pass
         data, self.rest = self.rest[:size], self.rest[size:]
         return data
 
     def hung_up(self) -> bool:
-        """Return True if the broker ends the stream without another byte."""
+        """Wait for the end of the stream; return False if bytes arrive before it."""
         deadline = time.monotonic() + self.timeout_s
         while not self.rest and time.monotonic() < deadline:
             if not self.receive():
                 return True
         return False
 
-    # --- The end --------------------------------------------------------------------------------
+    # --- Closing --------------------------------------------------------------------------------
 
     def drop(self) -> None:
-        """Close the socket without a word."""
+        """Close the socket without a close of the protocol."""
         self.socket.close()
         _open.discard(self)
 
     def vanish(self) -> None:
-        """Close the socket without a word, once the broker has read all that was sent.
+        """Close the socket without a close of the protocol, after the broker has read all bytes.
 
-        Closing at once would reset the connection if something is unread, and a reset may overtake
-        what was sent.
+        Closing a socket with unread input resets the connection, and the broker may see the reset
+        before it has read the bytes that were sent.
         """
         with contextlib.suppress(OSError):
             self.end()

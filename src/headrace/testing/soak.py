@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace soak``: kill a working broker again and again, and check what it promised.
+"""``headrace soak``: kill a broker under load again and again, and check its guarantees.
 
-Publishers, consumers and transactions work on a broker in a separate process, which gets SIGKILL at
-a random moment and is started again on the same data, many times. The answers that clients got are
-the history, and these are its laws:
+Publishers, consumers and transactions use a broker in a separate process. The process gets SIGKILL
+at random moments and is started again on the same data. The history records the actions of the
+clients and the answers to them. It must satisfy these laws:
 
-1. A confirmed message is delivered at least once, unless it was settled. So is all that a
-   transaction published whose commit was answered.
-2. A message whose ack is known to be durable does not come back. An ack is known to be durable when
-   a message published after it on the same connection was confirmed, or its transaction committed.
-3. To one consumer, the messages of one publisher come in the order in which they were published.
-4. A message that was delivered before says ``redelivered`` when it comes again.
-5. A transaction that was never answered has happened with all its parts, or with none.
-6. Nothing comes that was never published, and what comes has the octets that were published.
-7. A distributed transaction that was prepared is there, whole, until its outcome; then laws 1 and 2
-   hold for what it published and took when it was committed, and nothing of it when rolled back.
-8. A staged batch is there whole and once, in a queue and in a stream, when its commit was answered;
-   otherwise so or not at all. The last batch that the broker reports never decreases.
+1. A confirmed message is delivered at least once, unless it was settled. The same holds for the
+   messages of a transaction whose commit was answered.
+2. A message whose ack is known to be durable is not delivered again. An ack is known to be durable
+   if a message published after it on the same connection was confirmed, or if its transaction was
+   committed.
+3. A consumer gets the messages of a publisher in the order in which they were published.
+4. A message that was delivered before has the flag ``redelivered``.
+5. A transaction whose commit was not answered has all its effects, or none.
+6. Each delivered message was published, and its body is unchanged.
+7. A prepared distributed transaction survives until it is decided. Laws 1 and 2 hold for its
+   messages and acks if it was committed. It has no effect if it was rolled back.
+8. The messages of a staged batch whose commit was answered exist once, in a queue and in a stream.
+   A batch whose commit was not answered exists once or not at all. The number of the last batch
+   that the broker reports does not decrease.
 """
 
 import asyncio
@@ -35,70 +37,75 @@ from headrace.client.channel.delivery import Delivery
 from headrace.client.connection.connection import Connection
 from headrace.client.errors import ClientError
 from headrace.client.message import Message
-from headrace.client.session.session import Session as BranchSession
+from headrace.client.session.session import Session
 from headrace.client.session.subscription import Transfer
 from headrace.protocol.codec_0_10 import Xid
 from headrace.testing.broker import ChildBroker
 from headrace.testing.soak_batches import Batches
 
-FAN = ("fan.1", "fan.2", "fan.cold")  # Bound to one fan-out exchange; the last is not consumed.
-DIRECT = "direct"
-PAIR = ("pair.1", "pair.2")  # A transaction publishes to both.
-STEP = ("step.1", "step.2")  # A transaction takes from the first and publishes to the second.
-BRANCH = ("branch.1", "branch.2")  # The same in distributed transactions.
-FENCE = "fence"
-CONSUMED = ("fan.1", "fan.2", DIRECT)
-QUEUES = (*FAN, DIRECT, *PAIR, *STEP, *BRANCH, FENCE)
-FORMAT = 1  # Of the branches that are decided one by one.
-WINDOW = 200  # Unconfirmed messages of a publisher.
-FENCE_EVERY = 64  # Acks between two fences.
-MOVES_S = 300.0  # How long clients may get nothing done before that is a failure.
+FANOUT_QUEUES = ("fan.1", "fan.2", "fan.cold")  # Of a fanout exchange; the last has no consumer.
+DIRECT_QUEUE = "direct"
+PAIR_QUEUES = ("pair.1", "pair.2")  # A transaction publishes to both.
+MOVE_QUEUES = ("step.1", "step.2")  # A transaction moves a message from the first to the second.
+BRANCH_QUEUES = ("branch.1", "branch.2")  # A distributed transaction does so.
+FENCE_QUEUE = "fence"
+CONSUMED_QUEUES = ("fan.1", "fan.2", DIRECT_QUEUE)
+QUEUES = (
+    *(*FANOUT_QUEUES, DIRECT_QUEUE, *PAIR_QUEUES),
+    *(*MOVE_QUEUES, *BRANCH_QUEUES, FENCE_QUEUE),
+)
+XID_FORMAT = 1  # The format of the distributed transactions of this module.
+UNCONFIRMED_MAX = 200  # Unconfirmed messages of a publisher.
+ACKS_PER_FENCE = 64
+PROGRESS_TIMEOUT_S = 300.0  # The soak fails if no client makes progress for so long.
 
 Key = tuple[str, str, int]  # Queue, publisher, number.
 
 
 @dataclass
 class Branch:
-    """A distributed transaction whose end the coordinator has not seen."""
+    """A distributed transaction whose outcome the broker has not confirmed."""
 
-    taken: Key
-    moved: Key
-    stage: str  # Its progress: prepare (asked for), prepared (answered), commit, rollback.
+    source: Key  # The message that it settles.
+    target: Key  # The message that it publishes.
+    stage: str  # The last request: prepare, prepared (when answered), commit, or rollback.
 
 
 @dataclass
 class History:
-    """The actions of clients and the answers they got."""
+    """The actions of the clients, and the broker's answers."""
 
     published: set[Key] = field(default_factory=set)
     confirmed: set[Key] = field(default_factory=set)
     delivered: set[Key] = field(default_factory=set)
-    acked: set[Key] = field(default_factory=set)  # Sent, perhaps lost.
-    settled: set[Key] = field(default_factory=set)  # Known to be durable.
-    unanswered: list[list[Key]] = field(default_factory=list)  # Publishes of open transactions.
-    steps: list[tuple[Key, Key]] = field(default_factory=list)  # Unanswered: taken, published.
-    branches: dict[bytes, Branch] = field(default_factory=dict)  # By global id.
-    undone: set[Key] = field(default_factory=set)  # Published and rolled back.
-    broken: list[str] = field(default_factory=list)  # The broken laws, as sentences.
+    acked: set[Key] = field(default_factory=set)  # The ack was sent; the broker may not have it.
+    settled: set[Key] = field(default_factory=set)  # The ack is known to be durable.
+    # The messages of each transaction whose commit is not answered.
+    open_transactions: list[list[Key]] = field(default_factory=list)
+    # The settled and the published message of each move whose commit is not answered.
+    open_moves: list[tuple[Key, Key]] = field(default_factory=list)
+    branches: dict[bytes, Branch] = field(default_factory=dict)  # By global transaction id.
+    rolled_back: set[Key] = field(default_factory=set)
+    broken: list[str] = field(default_factory=list)  # A sentence for each violation of a law.
     commits: int = 0
     redelivered: int = 0
     deliveries: int = 0
 
     def violation(self, text: str) -> None:
-        """Record a broken law."""
+        """Record the violation of a law; only the first 100 are kept."""
         if len(self.broken) < 100:
             self.broken.append(text)
 
 
-def body_of(publisher: str, number: int, rng: random.Random) -> bytes:
-    """Return a body with its publisher, its number and a checksum."""
+def make_body(publisher: str, number: int, rng: random.Random) -> bytes:
+    """Return a body of random size with its publisher, its number and a checksum."""
     size = rng.choice((0, 10, 100, 1000, 1000, 5000, 200_000 if rng.random() < 0.01 else 0))
     head = f"{publisher}:{number}:".encode() + rng.randbytes(size)
     return head + zlib.crc32(head).to_bytes(4, "big")
 
 
 def read_body(body: bytes) -> tuple[str, int] | None:
-    """Return publisher and number; None when the body was changed."""
+    """Return publisher and number of a body; None if its checksum is wrong."""
     if len(body) < 8 or zlib.crc32(body[:-4]) != int.from_bytes(body[-4:], "big"):
         return None
     publisher, number, _ = body.split(b":", 2)
@@ -106,13 +113,13 @@ def read_body(body: bytes) -> tuple[str, int] | None:
 
 
 def ignore_lost_confirms(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-    """Silence confirms that a killed broker did not send."""
+    """Ignore unretrieved errors of confirms that a killed broker did not send."""
     if not isinstance(context.get("exception"), ClientError):
         loop.default_exception_handler(context)
 
 
-class Session:
-    """The deliveries of one consumer, to check their order and their flags."""
+class DeliveryCheck:
+    """Checks the order and the flags of a consumer's deliveries from a queue."""
 
     def __init__(self, history: History, queue: str) -> None:
         self.history = history
@@ -120,12 +127,12 @@ class Session:
         self.last: dict[str, int] = defaultdict(int)
 
     def take(self, delivery: Delivery | Transfer) -> Key | None:
-        """Check a delivery; return which message it is."""
+        """Check and record a delivery; return its message's key, or None if it is damaged."""
         history = self.history
         history.deliveries += 1
         parts = read_body(delivery.body)
         if parts is None:
-            history.violation(f"{self.queue}: a body was changed on the way")
+            history.violation(f"{self.queue}: a delivered body has a wrong checksum")
             return None
         publisher, number = parts
         key = (self.queue, publisher, number)
@@ -144,10 +151,10 @@ class Session:
 
 
 class Soak:
-    """One run."""
+    """A run of the soak: its broker, its clients and their history. `say` reports progress."""
 
     def __init__(self, directory: Path, seed: int, say: Callable[[str], None]) -> None:
-        self.random = random.Random(seed)  # Not for secrets.
+        self.random = random.Random(seed)
         self.history = History()
         self.batches = Batches(self.random, self.history.violation)
         self.broker = ChildBroker(directory / "data", "--segment-size", str(1 << 20))
@@ -155,35 +162,35 @@ class Soak:
         self.numbers: dict[str, int] = defaultdict(int)
         self.stopping = False
         self.restart_s_max = 0.0
-        self.seen = 0  # Deeds before the last kill.
-        self.left: set[Key | None] = set()  # What the queues still held at the end.
+        self.progress_at_kill = 0  # The value of `progress` after the last kill.
+        self.remaining: set[Key | None] = set()  # Messages in the queues at the end of the run.
 
     # --- Clients ----------------------------------------------------------------------------
 
-    async def keep(
+    async def keep_connected(
         self,
         work: Callable[[Connection], "asyncio.Future[None] | object"],
         query: str = "",
     ) -> None:
-        """Connect, work until the connection is lost, and so on."""
+        """Connect and run a client's work, again after each loss of the connection."""
         while not self.stopping:
             with contextlib.suppress(ClientError, OSError):
                 async with connect(self.broker.url + query, reconnect=None) as connection:
                     await work(connection)  # type: ignore[misc]  # A coroutine function.
             await asyncio.sleep(0.01)
 
-    def next_key(self, publisher: str) -> int:
-        """Number a publisher's messages."""
+    def next_number(self, publisher: str) -> int:
+        """Return the number of a publisher's next message, from 1."""
         self.numbers[publisher] += 1
         return self.numbers[publisher]
 
     async def publish(
         self, channel: Channel, publisher: str, queues: tuple[str, ...], exchange: str = ""
     ) -> tuple[list[Key], "asyncio.Future[None]"]:
-        """Publish one message and note it."""
-        number = self.next_key(publisher)
+        """Publish a message and record it; return its key in each queue and its confirm."""
+        number = self.next_number(publisher)
         keys = [(queue, publisher, number) for queue in queues]
-        body = body_of(publisher, number, self.random)
+        body = make_body(publisher, number, self.random)
         self.history.published.update(keys)
         key = "" if exchange else queues[0]
         return keys, await channel.publish_soon(Message(body), key, exchange)
@@ -191,27 +198,27 @@ class Soak:
     def publisher(
         self, name: str, queues: tuple[str, ...], exchange: str = ""
     ) -> Callable[[Connection], object]:
-        """Publish with many unconfirmed messages."""
+        """Return the work of a publisher with up to `UNCONFIRMED_MAX` unconfirmed messages."""
 
         async def work(connection: Connection) -> None:
             history = self.history
             async with connection.channel() as channel:
-                window: list[tuple[list[Key], asyncio.Future[None]]] = []
+                unconfirmed: list[tuple[list[Key], asyncio.Future[None]]] = []
 
-                async def settle(most: int) -> None:
-                    while len(window) > most:
-                        keys, confirmed = window.pop(0)
+                async def wait_for_confirms(maximum: int) -> None:
+                    while len(unconfirmed) > maximum:
+                        keys, confirmed = unconfirmed.pop(0)
                         await confirmed
                         history.confirmed.update(keys)
 
                 try:
                     while not self.stopping:
-                        window.append(await self.publish(channel, name, queues, exchange))
-                        if len(window) > WINDOW:
-                            await settle(WINDOW // 2)
-                    await settle(0)
+                        unconfirmed.append(await self.publish(channel, name, queues, exchange))
+                        if len(unconfirmed) > UNCONFIRMED_MAX:
+                            await wait_for_confirms(UNCONFIRMED_MAX // 2)
+                    await wait_for_confirms(0)
                 finally:
-                    for keys, confirmed in window:
+                    for keys, confirmed in unconfirmed:
                         if not confirmed.done():
                             confirmed.cancel()
                         elif not confirmed.cancelled() and confirmed.exception() is None:
@@ -220,110 +227,117 @@ class Soak:
         return work
 
     def consumer(self, queue: str) -> Callable[[Connection], object]:
-        """Consume and ack; now and then a fence shows which acks are durable."""
+        """Return the work of a consumer that acks each message.
+
+        The confirm of a message to the fence queue shows that the acks before it are durable.
+        """
 
         async def work(connection: Connection) -> None:
             history = self.history
-            session = Session(history, queue)
+            check = DeliveryCheck(history, queue)
             async with (
                 connection.channel() as channel,
                 connection.channel() as fences,
                 channel.consume(queue, prefetch=100) as consumer,
             ):
-                waiting: list[Key] = []
+                acked: list[Key] = []  # Acks that are not known to be durable.
                 async for delivery in consumer:
-                    key = session.take(delivery)
+                    key = check.take(delivery)
                     if key is None:
                         continue
                     if self.random.random() < 0.05:
                         await asyncio.sleep(0)
                     history.acked.add(key)
                     if await delivery.ack():
-                        waiting.append(key)
-                    if len(waiting) >= FENCE_EVERY:
-                        await fences.publish(Message(b"fence"), FENCE)
-                        history.settled.update(waiting)
-                        waiting = []
+                        acked.append(key)
+                    if len(acked) >= ACKS_PER_FENCE:
+                        await fences.publish(Message(b"fence"), FENCE_QUEUE)
+                        history.settled.update(acked)
+                        acked = []
                     if self.stopping:
                         return
 
         return work
 
-    async def pairs(self, connection: Connection) -> None:
+    async def publish_pairs(self, connection: Connection) -> None:
         """Publish to two queues in transactions."""
         history = self.history
         async with connection.channel(confirm=False) as channel:
             while not self.stopping:
                 keys: list[Key] = []
-                history.unanswered.append(keys)
+                history.open_transactions.append(keys)
                 async with channel.transaction():
                     for _ in range(self.random.randint(1, 4)):
-                        number = self.next_key("pair")
-                        for queue in PAIR:
-                            body = body_of("pair", number, self.random)
+                        number = self.next_number("pair")
+                        for queue in PAIR_QUEUES:
+                            body = make_body("pair", number, self.random)
                             keys.append((queue, "pair", number))
                             history.published.add((queue, "pair", number))
                             await channel.publish(Message(body), queue)
-                history.unanswered.remove(keys)
+                history.open_transactions.remove(keys)
                 history.confirmed.update(keys)
                 history.commits += 1
 
-    async def steps(self, connection: Connection) -> None:
+    async def move_messages(self, connection: Connection) -> None:
         """Move messages from one queue to the next in transactions."""
         history = self.history
-        session = Session(history, STEP[0])
+        check = DeliveryCheck(history, MOVE_QUEUES[0])
         async with connection.channel(confirm=False) as channel, connection.channel() as feed:
             while not self.stopping:
-                keys, confirmed = await self.publish(feed, "step", STEP[:1])
+                keys, confirmed = await self.publish(feed, "step", MOVE_QUEUES[:1])
                 await confirmed
                 history.confirmed.update(keys)
-                delivery = await channel.get(STEP[0])
-                taken = None if delivery is None else session.take(delivery)
+                delivery = await channel.get(MOVE_QUEUES[0])
+                taken = None if delivery is None else check.take(delivery)
                 if delivery is None or taken is None:
                     continue
-                moved = (STEP[1], taken[1], taken[2])
+                moved = (MOVE_QUEUES[1], taken[1], taken[2])
                 history.published.add(moved)
                 history.acked.add(taken)
-                history.steps.append((taken, moved))
+                history.open_moves.append((taken, moved))
                 async with channel.transaction():
-                    await channel.publish(Message(delivery.body), STEP[1])
+                    await channel.publish(Message(delivery.body), MOVE_QUEUES[1])
                     await delivery.ack()
-                history.steps.remove((taken, moved))
+                history.open_moves.remove((taken, moved))
                 history.settled.add(taken)
                 history.confirmed.add(moved)
                 history.commits += 1
 
-    async def branches(self, connection: Connection) -> None:
-        """Move messages in distributed transactions; decide first what was left prepared."""
+    async def move_in_branches(self, connection: Connection) -> None:
+        """Decide the prepared distributed transactions, then move messages in new ones."""
         async with connection.session() as session:
             await self.resolve(session)
             await session.dtx_select()
             while not self.stopping:
-                number = self.next_key("branch")
-                key = (BRANCH[0], "branch", number)
+                number = self.next_number("branch")
+                key = (BRANCH_QUEUES[0], "branch", number)
                 self.history.published.add(key)
-                body = body_of("branch", number, self.random)
-                await session.transfer(Message(body), BRANCH[0])
+                body = make_body("branch", number, self.random)
+                await session.transfer(Message(body), BRANCH_QUEUES[0])
                 self.history.confirmed.add(key)
-                await self.branch(
-                    session, Xid(format=FORMAT, global_id=b"%d" % number, branch_id=b"")
+                await self.move_in_branch(
+                    session, Xid(format=XID_FORMAT, global_id=b"%d" % number, branch_id=b"")
                 )
 
-    async def branch(self, session: BranchSession, xid: Xid) -> None:
-        """Move the oldest message on behalf of a branch, then prepare and decide that."""
+    async def move_in_branch(self, session: Session, xid: Xid) -> None:
+        """Move the oldest message in a distributed transaction; prepare and decide it."""
         history = self.history
-        async with await session.subscribe(BRANCH[0]) as subscription:
+        async with await session.subscribe(BRANCH_QUEUES[0]) as subscription:
             await subscription.flow(messages=1)
             await subscription.flush()
             transfer = subscription.receive_nowait()
-            taken = None if transfer is None else Session(history, BRANCH[0]).take(transfer)
+            taken = (
+                None
+                if transfer is None
+                else DeliveryCheck(history, BRANCH_QUEUES[0]).take(transfer)
+            )
             if transfer is None or taken is None:
                 return
-            moved = (BRANCH[1], taken[1], taken[2])
+            moved = (BRANCH_QUEUES[1], taken[1], taken[2])
             history.published.add(moved)
             history.acked.add(taken)
             await session.dtx_start(xid)
-            await session.transfer(Message(transfer.body), BRANCH[1])
+            await session.transfer(Message(transfer.body), BRANCH_QUEUES[1])
             await session.accept(transfer)
             await session.dtx_end(xid)
         branch = history.branches[xid.global_id or b""] = Branch(taken, moved, "prepare")
@@ -331,80 +345,83 @@ class Soak:
         branch.stage = "prepared"
         await self.decide(session, xid)
 
-    async def decide(self, session: BranchSession, xid: Xid) -> None:
+    async def decide(self, session: Session, xid: Xid) -> None:
         """Commit a prepared branch, or roll it back."""
         branch = self.history.branches[xid.global_id or b""]
         commit = self.random.random() < 0.7
         branch.stage = "commit" if commit else "rollback"
         await (session.dtx_commit(xid) if commit else session.dtx_rollback(xid))
-        self.over(xid.global_id or b"", commit)
+        self.record_outcome(xid.global_id or b"", commit)
 
-    def over(self, name: bytes, commit: bool) -> None:
-        """The outcome of a branch is known to be durable."""
+    def record_outcome(self, name: bytes, commit: bool) -> None:
+        """Record the outcome of a distributed transaction, which is known to be durable."""
         history = self.history
         branch = history.branches.pop(name)
         if commit:
-            history.settled.add(branch.taken)
-            history.confirmed.add(branch.moved)
-            history.undone.discard(branch.moved)
+            history.settled.add(branch.source)
+            history.confirmed.add(branch.target)
+            history.rolled_back.discard(branch.target)
             history.commits += 1
         else:
-            history.undone.add(branch.moved)
+            history.rolled_back.add(branch.target)
 
-    async def resolve(self, session: BranchSession) -> None:
-        """After a restart, compare the prepared branches with earlier answers, and decide them."""
+    async def resolve(self, session: Session) -> None:
+        """Decide the prepared transactions of the broker; check that none is missing or extra."""
         history = self.history
         xids = await session.dtx_recover()
-        # Those of staged batches are the matter of :mod:`headrace.testing.soak_batches`.
-        prepared = {xid.global_id or b"": xid for xid in xids if xid.format == FORMAT}
+        # :mod:`headrace.testing.soak_batches` checks the transactions of staged batches.
+        prepared = {xid.global_id or b"": xid for xid in xids if xid.format == XID_FORMAT}
         for name in prepared.keys() - history.branches.keys():
-            history.violation(f"branch {name!r} is over, and there again")
+            history.violation(f"branch {name!r} is prepared again after its outcome")
         for name, branch in list(history.branches.items()):
             if name in prepared:
                 await self.decide(session, prepared[name])
             else:
                 if branch.stage == "prepared":
                     history.violation(f"prepared branch {name!r} is lost")
-                self.over(name, branch.stage == "commit")
+                self.record_outcome(name, branch.stage == "commit")
 
     # --- The run ----------------------------------------------------------------------------
 
     async def declare(self) -> None:
-        """Make exchange and queues."""
+        """Declare the exchange, the queues and the bindings."""
         async with connect(self.broker.url) as connection, connection.channel() as channel:
             await channel.declare_exchange("fan", "fanout", durable=True)
             for queue in QUEUES:
                 await channel.declare_queue(queue, durable=True)
-            for queue in FAN:
+            for queue in FANOUT_QUEUES:
                 await channel.bind_queue(queue, "fan")
             await self.batches.declare(connection)
 
-    async def run(self, kills: int, progress: Callable[[], None]) -> None:
-        """Work, kill, start, and so on; then drain all queues and judge."""
+    async def run(self, kills: int, on_restart: Callable[[], None]) -> None:
+        """Kill and restart the broker under load; then drain the queues and check the history.
+
+        `on_restart` is called after each kill and restart.
+        """
         asyncio.get_running_loop().set_exception_handler(ignore_lost_confirms)
         await asyncio.to_thread(self.broker.start)
         await self.declare()
         workers = [
-            self.keep(self.publisher("fan", FAN, "fan")),
-            self.keep(self.publisher("direct", (DIRECT,))),
-            self.keep(self.pairs),
-            self.keep(self.steps),
-            self.keep(self.branches, "?version=0-10"),
-            self.keep(self.batches.write),
-            *(self.keep(self.consumer(queue)) for queue in CONSUMED),
+            self.keep_connected(self.publisher("fan", FANOUT_QUEUES, "fan")),
+            self.keep_connected(self.publisher("direct", (DIRECT_QUEUE,))),
+            self.keep_connected(self.publish_pairs),
+            self.keep_connected(self.move_messages),
+            self.keep_connected(self.move_in_branches, "?version=0-10"),
+            self.keep_connected(self.batches.write),
+            *(self.keep_connected(self.consumer(queue)) for queue in CONSUMED_QUEUES),
         ]
         tasks = [asyncio.create_task(work) for work in workers]
         try:
             for _ in range(kills):
-                self.seen = self.deeds()
-                await self.until(tasks, lambda: self.deeds() > self.seen)
+                self.progress_at_kill = self.progress()
+                await self.wait_until(tasks, lambda: self.progress() > self.progress_at_kill)
                 await asyncio.sleep(self.random.uniform(0.05, 0.8))
                 await asyncio.to_thread(self.broker.kill)
                 started = time.monotonic()
                 await asyncio.to_thread(self.broker.start)
                 self.restart_s_max = max(self.restart_s_max, time.monotonic() - started)
-                progress()
-            await self.until(tasks, self.did_all)
+                on_restart()
+            await self.wait_until(tasks, self.has_all_kinds)
         finally:
             self.stopping = self.batches.stopping = True
             for task in tasks:
@@ -425,53 +442,58 @@ class Soak:
         self.judge()
         await asyncio.to_thread(self.broker.stop)
 
-    def deeds(self) -> int:
-        """Return the amount of work done: it grows while the broker serves its clients."""
+    def progress(self) -> int:
+        """Return the number of confirms and deliveries."""
         return len(self.history.confirmed) + self.history.deliveries
 
-    def did_all(self) -> bool:
-        """Return True if there is work of each kind to judge, however slow the machine is."""
+    def has_all_kinds(self) -> bool:
+        """Return True if the history has durable acks, transactions and a batch to check."""
         return bool(self.history.settled and self.history.commits) and self.batches.last >= 0
 
-    async def until(self, tasks: list[asyncio.Task[None]], happened: Callable[[], bool]) -> None:
-        """Run the clients until an event; an error of a client ends the run."""
-        async with asyncio.timeout(MOVES_S):
-            while not happened():
+    async def wait_until(
+        self, tasks: list[asyncio.Task[None]], condition: Callable[[], bool]
+    ) -> None:
+        """Wait until a condition holds; raise the error of a client that fails meanwhile.
+
+        Raises:
+            TimeoutError: `PROGRESS_TIMEOUT_S` passed.
+        """
+        async with asyncio.timeout(PROGRESS_TIMEOUT_S):
+            while not condition():
                 for task in tasks:
                     if task.done():
                         task.result()
                 await asyncio.sleep(0.01)
 
     async def drain(self, queue: str) -> None:
-        """Take all that a queue still holds."""
+        """Take and record all messages of a queue."""
         async with connect(self.broker.url, reconnect=None) as connection:
-            session = Session(self.history, queue)
+            check = DeliveryCheck(self.history, queue)
             async with connection.channel() as channel:
                 while (delivery := await channel.get(queue)) is not None:
-                    if queue != FENCE:
-                        self.left.add(session.take(delivery))
+                    if queue != FENCE_QUEUE:
+                        self.remaining.add(check.take(delivery))
                     await delivery.ack()
 
     def judge(self) -> None:
-        """Apply the laws that need the whole history."""
+        """Check the laws that concern the complete history."""
         history = self.history
         delivered = history.delivered
         for key in history.confirmed - delivered - history.settled:
             history.violation(f"{key} was confirmed and is lost")
-        for key in history.undone & delivered:
-            history.violation(f"{key} was rolled back and is there")
-        for keys in history.unanswered:
-            seen = {key in delivered for key in keys}
-            if len(seen) > 1:
-                history.violation(f"of the transaction {keys} only a part happened")
-        for taken, moved in history.steps:
-            if moved in delivered and taken in self.left:
-                history.violation(f"{moved} is there and {taken} was not taken")
-            if moved not in delivered and taken not in self.left:
+        for key in history.rolled_back & delivered:
+            history.violation(f"{key} was rolled back and is delivered")
+        for keys in history.open_transactions:
+            if len({key in delivered for key in keys}) > 1:
+                history.violation(f"only a part of the transaction {keys} was committed")
+        for taken, moved in history.open_moves:
+            if moved in delivered and taken in self.remaining:
+                history.violation(f"{moved} was published and {taken} was not taken")
+            if moved not in delivered and taken not in self.remaining:
                 history.violation(f"{taken} was taken and {moved} is missing")
 
     def report(self) -> str:
-        """Say what was done, in one line."""
+        """Return the counts of the run in one line."""
         history = self.history
         return (
             f"{len(history.published)} messages published, {len(history.confirmed)} confirmed, "

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A query from one stream to another, in a process of its own that can be killed.
+"""A process that runs a Spark query from one stream to another, for ``headrace soak-spark``.
 
     python -m headrace.testing.spark_query '{"uri": …, "source": …, "target": …, …}'
 
-It ends with 0 when standard input ends, and with 1 when the query failed.
+The exit status is 0 after the end of standard input, and 1 after an error of the query.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from headrace.untyped import Fields
 
 
-def run(asked: Fields) -> int:
-    """Run the query until it fails or is asked to stop."""
+def run(arguments: Fields) -> int:
+    """Run the query until it fails or standard input ends; return the exit status."""
     from pyspark.sql import SparkSession
 
     package = str(Path(headrace.__file__).parent.parent)
     os.environ.update(PYSPARK_PYTHON=sys.executable, PYTHONPATH=package, SPARK_LOCAL_IP="127.0.0.1")
-    builder = SparkSession.builder.master(asked["master"]).appName("headrace soak")
+    builder = SparkSession.builder.master(arguments["master"]).appName("headrace soak")
     for key, value in {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "700m",
@@ -38,9 +38,9 @@ def run(asked: Fields) -> int:
         "spark.sql.session.timeZone": "UTC",
         "spark.python.authenticate.socketTimeout": "300s",
         "spark.task.maxFailures": "8",
-        "spark.speculation": str(asked.get("speculation", False)).lower(),
-        "spark.local.dir": f"{asked['home']}/local",
-        "spark.sql.warehouse.dir": f"{asked['home']}/warehouse",
+        "spark.speculation": str(arguments.get("speculation", False)).lower(),
+        "spark.local.dir": f"{arguments['home']}/local",
+        "spark.sql.warehouse.dir": f"{arguments['home']}/warehouse",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     }.items():
         builder = builder.config(key, value)
@@ -48,15 +48,15 @@ def run(asked: Fields) -> int:
     session.sparkContext.setLogLevel("ERROR")
     query = (
         session.readStream.format("amqp")
-        .options(uri=asked["uri"], startingOffsets="earliest", **asked["source"])
-        .option("maxRecordsPerTrigger", asked["records_max"])
+        .options(uri=arguments["uri"], startingOffsets="earliest", **arguments["source"])
+        .option("maxRecordsPerTrigger", arguments["records_max"])
         .option("minPartitions", 2)
         .load()
         .selectExpr("body")
         .writeStream.format("amqp")
-        .options(uri=asked["uri"], exchange="", routingKey=asked["target"])
-        .options(**asked.get("sink", {}))
-        .option("checkpointLocation", asked["checkpoint"])
+        .options(uri=arguments["uri"], exchange="", routingKey=arguments["target"])
+        .options(**arguments.get("sink", {}))
+        .option("checkpointLocation", arguments["checkpoint"])
         .start()
     )
 
@@ -76,4 +76,4 @@ def run(asked: Fields) -> int:
 if __name__ == "__main__":
     code = run(json.loads(sys.argv[1]))
     sys.stdout.flush()
-    os._exit(code)  # Spark's own threads need no goodbye.
+    os._exit(code)  # An ordinary exit would wait for Spark's threads.

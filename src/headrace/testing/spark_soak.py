@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kills everything that a pipeline is made of, again and again, and counts what came out.
+"""``headrace soak-spark``: kill the processes of a pipeline, and check that no message is lost.
 
-Numbered messages go into a stream; a query reads them and writes them, exactly once, into another.
-Driver, Python workers, executors and the broker are killed at random moments. In the end the second
-stream must have every number that was confirmed in the first, once.
+A publisher writes numbered messages to a stream. A Spark query copies them to a second stream,
+exactly once. Driver, Python workers, executors and the broker are killed at random moments. At the
+end the second stream must have each number of the first stream exactly once.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ from headrace.testing.broker import ChildBroker
 if TYPE_CHECKING:
     from headrace.untyped import Json
 
-PATIENT: Final = Reconnect(delay_s=0.05, delay_max_s=0.5, attempts=2000)
+PATIENT_RECONNECT: Final = Reconnect(delay_s=0.05, delay_max_s=0.5, attempts=2000)
 VICTIMS: Final = ("driver", "worker", "broker", "executor")
-MOVES_S: Final = 300.0  # How long the target may stand still before that is a failure.
-PAUSE_S: Final = (0.05, 2.0)  # Between signs of life and the next kill.
-PUBLISHED_AT_ONCE: Final = 200
-AMID: Final = 0.2  # So often the next kill does not wait until the last one is got over.
-BACKLOG_MAX: Final = 6_000  # Published and not yet seen in the target.
+PROGRESS_TIMEOUT_S: Final = 300.0  # The soak fails if the target does not grow for so long.
+PAUSE_S: Final = (0.05, 2.0)  # The range of the random time between progress and the next kill.
+PUBLISH_BATCH: Final = 200
+EARLY_KILL_RATE: Final = 0.2  # The share of kills that do not wait for the recovery.
+BACKLOG_MAX: Final = 6_000  # Messages that are published and not in the target yet.
 LOCAL: Final = "local[2,8]"
 CLUSTER: Final = "local-cluster[2,1,600]"
 
 
 class SoakError(AssertionError):
-    """Messages were lost or duplicated, or the query no longer moves."""
+    """Messages were lost or duplicated, or the query makes no progress."""
 
 
 class Publisher(threading.Thread):
-    """Publishes numbers to a stream, and records which were confirmed."""
+    """Publishes the numbers from 0 to a stream, each at the offset of its value."""
 
     def __init__(self, url: str, stream: str) -> None:
         super().__init__(daemon=True)
-        self.confirmed = 0  # All numbers below are in the stream, perhaps twice.
-        self.seen = 0  # In the target.
+        self.confirmed = 0  # All lower numbers are in the stream.
+        self.copied = 0  # The number of messages in the target.
         self.stopping = threading.Event()
         self._url = url
         self._stream = stream
 
     def run(self) -> None:
-        """Publish until the stop; messages unconfirmed at a loss are published again."""
+        """Publish until `stopping` is set; after a loss, publish unconfirmed messages again."""
         while not self.stopping.is_set():
             try:
                 with blocking.connect(self._url, reconnect=None) as connection:
@@ -69,19 +69,19 @@ class Publisher(threading.Thread):
 
     def _publish(self, connection: blocking.Connection) -> None:
         last = connection.stream(self._stream).last_offset()
-        self.confirmed = last  # A number is its own offset, so none is duplicated.
+        self.confirmed = last  # The next number is the stream's next offset: no duplicates.
         with connection.channel() as channel:
             while not self.stopping.is_set():
-                if self.confirmed - self.seen > BACKLOG_MAX:
+                if self.confirmed - self.copied > BACKLOG_MAX:
                     time.sleep(0.02)
                     continue
-                numbers = range(self.confirmed, self.confirmed + PUBLISHED_AT_ONCE)
+                numbers = range(self.confirmed, self.confirmed + PUBLISH_BATCH)
                 channel.publish_many([b"%d" % number for number in numbers], self._stream)
-                self.confirmed += PUBLISHED_AT_ONCE
+                self.confirmed += PUBLISH_BATCH
 
 
 class SparkSoak:
-    """One run. `say` is called with its progress."""
+    """A run of the soak on Spark. `say` is called with its progress."""
 
     def __init__(
         self,
@@ -106,14 +106,18 @@ class SparkSoak:
 
     @property
     def victims(self) -> tuple[str, ...]:
-        """Return the processes that can be killed with this master."""
+        """The kinds of processes that this master has."""
         return VICTIMS if "cluster" in self.master else VICTIMS[:3]
 
     def run(self, kills: int, victims: tuple[str, ...] = ()) -> int:
-        """Kill so often, the `victims` in turn or else any; return how many messages passed.
+        """Kill processes while messages pass; return the number of copied messages.
+
+        Args:
+            kills: the number of kills.
+            victims: the kinds of processes to kill in turn; random ones if empty.
 
         Raises:
-            SoakError: the outcome is wrong; the text has the reason.
+            SoakError: messages were lost or duplicated, or the query made no progress.
         """
         with self.broker as broker:
             with blocking.connect(broker.url) as connection, connection.channel() as channel:
@@ -123,19 +127,19 @@ class SparkSoak:
             publisher = Publisher(broker.url, "soak.from")
             publisher.start()
             try:
-                for round_ in range(kills):
-                    if victims or round_ == 0 or self.random.random() >= AMID:
-                        self._wait_until_it_moves(publisher)
-                    self._keep_running()
+                for kill in range(kills):
+                    if victims or kill == 0 or self.random.random() >= EARLY_KILL_RATE:
+                        self._wait_for_progress(publisher)
+                    self._ensure_query()
                     time.sleep(self.random.uniform(*PAUSE_S))
                     if victims:
-                        self._kill_surely(victims[round_ % len(victims)])
+                        self._wait_and_kill(victims[kill % len(victims)])
                     else:
                         self._kill(self.random.choice(self.victims))
                 publisher.stopping.set()
                 publisher.join()
-                count = self._end()
-                self._wait_until_it_moves(publisher, count)
+                count = self._source_count()
+                self._wait_for_progress(publisher, count)
             finally:
                 publisher.stopping.set()
                 self._kill_driver()
@@ -143,52 +147,52 @@ class SparkSoak:
             return count
 
     def check(self, count: int) -> None:
-        """Compare what is in the target with what went in."""
+        """Check that the target has each of the numbers below `count` exactly once."""
         with blocking.connect(self.broker.url) as connection:
             stream = connection.stream("soak.to")
             counts: Counter[int] = Counter()
             for block in stream.read_blocks(0, stream.last_offset()):
                 counts.update(int(block.bodies.row(row)) for row in range(block.count))
         lost = [number for number in range(count) if number not in counts]
-        twice = [number for number, times in counts.items() if times > 1]
-        if lost or twice or len(counts) != count:
+        repeated = [number for number, times in counts.items() if times > 1]
+        if lost or repeated or len(counts) != count:
             raise SoakError(
                 f"of {count} messages {len(lost)} are lost ({lost[:5]} …), "
-                f"{len(twice)} are there more than once ({twice[:5]} …)"
+                f"{len(repeated)} are duplicated ({repeated[:5]} …)"
             )
 
-    def _end(self) -> int:
-        with blocking.connect(self.broker.url, reconnect=PATIENT) as connection:
+    def _source_count(self) -> int:
+        with blocking.connect(self.broker.url, reconnect=PATIENT_RECONNECT) as connection:
             return connection.stream("soak.from").last_offset()
 
-    def _wait_until_it_moves(self, publisher: Publisher, upto: int | None = None) -> None:
-        """Until the target has grown from now on, or has `upto` messages; start what has ended."""
-        deadline = time.monotonic() + MOVES_S
-        before: int | None = None  # What the target has now: not known yet.
+    def _wait_for_progress(self, publisher: Publisher, target_count: int | None = None) -> None:
+        """Wait until the target grows, or has `target_count` messages; restart an ended query."""
+        deadline = time.monotonic() + PROGRESS_TIMEOUT_S
+        before: int | None = None  # The target's message count at the start, once it is known.
         while True:
-            self._keep_running()
+            self._ensure_query()
             try:
                 with blocking.connect(self.broker.url, reconnect=None) as connection:
-                    publisher.seen = connection.stream("soak.to").last_offset()
-                before = publisher.seen if before is None else before
+                    publisher.copied = connection.stream("soak.to").last_offset()
+                before = publisher.copied if before is None else before
             except (ClientError, OSError):
-                pass  # The broker is just coming back.
-            moved = before is not None and publisher.seen > before
-            if publisher.seen >= upto if upto is not None else moved:
+                pass  # The broker is restarting.
+            moved = before is not None and publisher.copied > before
+            if publisher.copied >= target_count if target_count is not None else moved:
                 return
             if moved:
-                before, deadline = publisher.seen, time.monotonic() + MOVES_S
+                before, deadline = publisher.copied, time.monotonic() + PROGRESS_TIMEOUT_S
             if time.monotonic() > deadline:
                 raise SoakError(
-                    f"nothing moved for {MOVES_S:g} s; {publisher.seen} messages came through, "
-                    f"{publisher.confirmed} went in\n{self.log()}"
+                    f"no message was copied for {PROGRESS_TIMEOUT_S:g} s; {publisher.copied} of "
+                    f"{publisher.confirmed} messages are copied\n{self.log()}"
                 )
             time.sleep(0.1)
 
     # --- The query's process ------------------------------------------------------------------
 
-    def _keep_running(self) -> None:
-        """Start the query if it has ended."""
+    def _ensure_query(self) -> None:
+        """Start the query's process if it has ended or was killed."""
         child = self._child
         if child is None or child.poll() is not None:
             if child is not None and child.stdin is not None:
@@ -196,7 +200,7 @@ class SparkSoak:
             self._start()
 
     def _start(self) -> None:
-        asked = {
+        arguments = {
             "uri": self.broker.url,
             "source": {"stream": "soak.from"},
             "target": "soak.to",
@@ -211,7 +215,7 @@ class SparkSoak:
         package = str(Path(headrace.__file__).parent.parent)
         with (self.home / "spark.log").open("ab") as log:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "headrace.testing.spark_query", json.dumps(asked)],
+                [sys.executable, "-m", "headrace.testing.spark_query", json.dumps(arguments)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -220,21 +224,21 @@ class SparkSoak:
             )
 
     def log(self) -> str:
-        """Return the end of Spark's output."""
+        """Return the last 4,000 characters of Spark's output."""
         path = self.home / "spark.log"
         return path.read_text(errors="replace")[-4000:] if path.exists() else ""
 
-    def _kill_surely(self, victim: str) -> None:
-        """Kill one, waiting for one to be there."""
-        deadline = time.monotonic() + MOVES_S
+    def _wait_and_kill(self, victim: str) -> None:
+        """Kill a process of a kind, as soon as one runs."""
+        deadline = time.monotonic() + PROGRESS_TIMEOUT_S
         while not self._kill(victim):
             if time.monotonic() > deadline:
-                raise SoakError(f"there was no {victim} for {MOVES_S:g} s\n{self.log()}")
-            self._keep_running()
+                raise SoakError(f"no {victim} has run for {PROGRESS_TIMEOUT_S:g} s\n{self.log()}")
+            self._ensure_query()
             time.sleep(0.1)
 
     def _kill(self, victim: str) -> bool:
-        """Kill one; return True if there was one."""
+        """Kill a process of a kind; return False if none runs."""
         self.say(f"killing {victim}")
         killed = True
         if victim == "driver":
@@ -243,23 +247,25 @@ class SparkSoak:
             self.broker.kill()
             self.broker.start()
         elif victim == "worker":
-            killed = self._kill_one(lambda line: "pyspark.daemon" in line)
+            killed = self._kill_child(lambda line: "pyspark.daemon" in line)
         else:
-            killed = self._kill_one(lambda line: "CoarseGrainedExecutorBackend" in line)
+            killed = self._kill_child(lambda line: "CoarseGrainedExecutorBackend" in line)
         if killed:
             self.kills[victim] += 1
         else:
-            self.say(f"there is no {victim} just now")
+            self.say(f"no {victim} runs now")
         return killed
 
     def _kill_driver(self) -> None:
-        """The driver with all that it started on this machine."""
+        """Kill the driver and its child processes, if it runs."""
         child, self._child = self._child, None
         if child is None:
             return
         members = [child.pid]
         try:
-            members += [each.pid for each in psutil.Process(child.pid).children(recursive=True)]
+            members += [
+                process.pid for process in psutil.Process(child.pid).children(recursive=True)
+            ]
         except psutil.Error:
             pass
         for pid in members:
@@ -271,21 +277,21 @@ class SparkSoak:
         if child.stdin is not None:
             child.stdin.close()
 
-    def _kill_one(self, wanted: Callable[[str], bool]) -> bool:
-        """One process with such a command line; rather a forked worker than the one it is from.
+    def _kill_child(self, matches: Callable[[str], bool]) -> bool:
+        """Kill a child process with a matching command line; return False if none runs.
 
-        Tell whether there was one.
+        A forked Python worker is preferred to the daemon that forked it.
         """
         if self._child is None:
             return False
         try:
             children = psutil.Process(self._child.pid).children(recursive=True)
         except psutil.Error:
-            return False  # It ended by itself just now.
+            return False  # The driver has just ended.
         processes: dict[int, tuple[psutil.Process, int]] = {}
         for process in children:
             with contextlib.suppress(psutil.Error):  # Tasks come and go.
-                if wanted(" ".join(process.cmdline())):
+                if matches(" ".join(process.cmdline())):
                     processes[process.pid] = process, process.ppid()
         forked = [process for process, parent in processes.values() if parent in processes]
         if not processes:

@@ -26,7 +26,7 @@ from headrace.protocol.codec_0_x import (
     QueueBindOk,
 )
 from headrace.testing.raw_client import RawClient
-from headrace.testing.raw_socket import Unexpected
+from headrace.testing.raw_socket import UnexpectedAnswer
 from support.brokers.broker_process import Served, until
 from support.timeouts import PATIENCE_S
 
@@ -165,7 +165,7 @@ def test_a_flood_without_a_disk_is_held_back(small: Served) -> None:
             client.publish("q", body)
             sent += 1
 
-    with pytest.raises(Unexpected, match="timed out"):
+    with pytest.raises(UnexpectedAnswer, match="timed out"):
         flood()
     assert sent < 100  # Socket buffers and the limit, then the sender waits.
     other = connect(small)

@@ -161,7 +161,7 @@ def test_an_unknown_mechanism_ends_the_connection_without_a_word(raw: RawClient)
 def test_a_wrong_login_is_told_so_and_not_why(raw: RawClient, user: str, password: str) -> None:
     raw.greet()
     raw.send(start_ok(user, password))
-    assert raw.closed_connection()[:2] == (
+    assert raw.expect_connection_close()[:2] == (
         403,
         (
             "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. "
@@ -172,7 +172,7 @@ def test_a_wrong_login_is_told_so_and_not_why(raw: RawClient, user: str, passwor
 
 def test_a_client_that_hears_no_reason_is_dropped(raw: RawClient) -> None:
     raw.greet()
-    raw.send(start_ok("guest", "wrong", hears_failure=False))
+    raw.send(start_ok("guest", "wrong", reports_failure=False))
     assert raw.hung_up()
 
 
@@ -233,7 +233,7 @@ def test_a_malformed_amqplain_login_is_refused(raw: RawClient, response: bytes) 
     login = start_ok(mechanism="AMQPLAIN")
     login.response = response
     raw.send(login, 0)
-    assert raw.closed_connection().code in (403, 501, 502)
+    assert raw.expect_connection_close().code in (403, 501, 502)
 
 
 EARLY: list[MethodBase] = [
@@ -252,7 +252,7 @@ def test_nothing_but_the_handshake_is_heard_before_it_is_over(
 ) -> None:
     raw.greet()
     raw.send(method, channel)
-    assert raw.closed_connection().code in (503, 504)
+    assert raw.expect_connection_close().code in (503, 504)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_nothing_but_the_handshake_is_heard_before_it_is_over(
 def test_the_handshake_has_an_order(raw: RawClient, method: MethodBase) -> None:
     raw.greet()
     raw.send(method, 0)
-    assert raw.closed_connection().code == 503
+    assert raw.expect_connection_close().code == 503
 
 
 def test_a_login_cannot_be_skipped(raw: RawClient) -> None:
@@ -282,20 +282,20 @@ def test_a_login_cannot_be_skipped(raw: RawClient) -> None:
         + method_frame(1, ChannelOpen())
     )
     raw.expect(codec.ConnectionStart)
-    assert raw.closed_connection().code == 503
+    assert raw.expect_connection_close().code == 503
 
 
 def test_a_login_happens_once(raw: RawClient) -> None:
     raw.log_in()
     raw.send(start_ok())
-    assert raw.closed_connection().code == 503
+    assert raw.expect_connection_close().code == 503
 
 
 @pytest.mark.parametrize("frame_max", [1, 4095])
 def test_frames_below_the_minimum_are_refused(raw: RawClient, frame_max: int) -> None:
     raw.log_in()
     raw.send(ConnectionTuneOk(channel_max=10, frame_max=frame_max))
-    closed = raw.closed_connection()
+    closed = raw.expect_connection_close()
     assert closed.code == 530
     assert f"negotiated frame_max = {frame_max} is lower than" in closed.text
 
@@ -328,7 +328,7 @@ def test_larger_frames_than_offered_are_refused(raw: RawClient) -> None:
 def test_a_missing_virtual_host_is_named(raw: RawClient) -> None:
     raw.tune()
     raw.send(ConnectionOpen(virtual_host="nowhere"))
-    assert raw.closed_connection()[:2] == (530, "NOT_ALLOWED - vhost nowhere not found")
+    assert raw.expect_connection_close()[:2] == (530, "NOT_ALLOWED - vhost nowhere not found")
 
 
 def test_more_than_16_kib_before_the_login_ends_the_connection(raw: RawClient) -> None:
@@ -349,7 +349,7 @@ def test_a_large_frame_before_the_login_is_refused_by_its_head(raw: RawClient) -
 def test_a_table_that_claims_gigabytes_is_refused(raw: RawClient) -> None:
     raw.greet()
     raw.send_bytes(payload_frame(0, b"\x00\x0a\x00\x0b" + b"\xff\xff\xff\xff" + bytes(100)))
-    assert raw.closed_connection().code == 502
+    assert raw.expect_connection_close().code == 502
 
 
 def test_a_bottomless_table_is_refused(raw: RawClient) -> None:
@@ -359,7 +359,7 @@ def test_a_bottomless_table_is_refused(raw: RawClient) -> None:
         table = len(body).to_bytes(4, "big") + body
     raw.greet()
     raw.send_bytes(payload_frame(0, b"\x00\x0a\x00\x0b" + table + b"\x05PLAIN\x00\x00\x00\x00\x00"))
-    assert raw.closed_connection().code == 502
+    assert raw.expect_connection_close().code == 502
 
 
 @pytest.mark.slow
@@ -511,7 +511,7 @@ def test_a_wrong_frame_closes_the_connection(
     else:
         for octet in octets:
             raw.try_send_bytes(bytes((octet,)))
-    assert raw.closed_connection().code in codes
+    assert raw.expect_connection_close().code in codes
 
 
 @pytest.mark.parametrize("size", [0, 1, 1 << 16, 0xFFFFFFFF - 131073])
@@ -561,7 +561,11 @@ def test_a_client_that_leaves_in_a_frame_loses_nothing_of_before(
 def test_a_second_open_names_itself(raw: RawClient) -> None:
     raw.open_connection().channel(1)
     raw.send(ChannelOpen())
-    assert raw.closed_connection() == (504, "CHANNEL_ERROR - second 'channel.open' seen", (20, 10))
+    assert raw.expect_connection_close() == (
+        504,
+        "CHANNEL_ERROR - second 'channel.open' seen",
+        (20, 10),
+    )
 
 
 def test_nothing_after_a_framing_error_is_believed(served: Served, raw: RawClient) -> None:
@@ -588,7 +592,7 @@ def test_methods_after_the_brokers_close_are_discarded(served: Served, raw: RawC
         + method_frame(1, QueueDelete(queue="discarded"))
         + content(1, "discarded", b"late")
     )
-    assert raw.closed_connection().code == 504
+    assert raw.expect_connection_close().code == 504
     with RawClient(served.host, served.port) as other:
         other.open_connection().channel(1)
         other.send(QueueDelete(queue="discarded"))
@@ -603,10 +607,10 @@ def test_methods_after_the_brokers_channel_close_are_discarded(raw: RawClient) -
         + method_frame(1, QueueDeclare(queue="too-late"))
         + content(1, "missing", b"late")
     )
-    assert raw.closed_channel(1).code == 404
+    assert raw.expect_channel_close(1).code == 404
     raw.channel(1)  # The number is free again.
     raw.send(QueueDeclare(queue="too-late", passive=True))
-    assert raw.closed_channel(1).code == 404
+    assert raw.expect_channel_close(1).code == 404
 
 
 def test_a_close_is_answered_even_after_ours(raw: RawClient) -> None:
@@ -638,7 +642,7 @@ def test_frames_after_the_clients_close_are_not_heard(served: Served, raw: RawCl
 def test_a_body_over_the_limit_is_refused_when_its_header_arrives(raw: RawClient) -> None:
     raw.open_connection().channel(1)
     raw.send_bytes(method_frame(1, BasicPublish(routing_key="q")) + header_frame(1, BODY_MAX + 1))
-    closed = raw.closed_channel(1)
+    closed = raw.expect_channel_close(1)
     assert closed.code == 406
     assert closed.text == (
         f"PRECONDITION_FAILED - message size {BODY_MAX + 1} is larger than configured max size "
@@ -654,7 +658,7 @@ def test_bodies_that_have_begun_on_all_channels_are_bounded(raw: RawClient) -> N
         raw.channel(number)
         publish = method_frame(number, BasicPublish(routing_key="q"))
         raw.send_bytes(publish + header_frame(number, BODY_MAX))
-    closed = raw.closed_channel(most + 1)
+    closed = raw.expect_channel_close(most + 1)
     assert closed.code == 311
     assert f"would have {(most + 1) * BODY_MAX} octets, more than {most * BODY_MAX}" in closed.text
 
@@ -666,7 +670,7 @@ def test_a_body_that_was_refused_is_not_heard(raw: RawClient) -> None:
     raw.send_bytes(method_frame(1, BasicPublish(routing_key="q")) + header_frame(1, size))
     for at in range(0, size, step):
         raw.send_bytes(encode_frame(FRAME_BODY, 1, bytes(min(step, size - at))))
-    assert raw.closed_channel(1).code == 406
+    assert raw.expect_channel_close(1).code == 406
     raw.channel(1)
 
 
@@ -830,7 +834,7 @@ def test_a_wrong_request_closes_its_channel_only(
     raw.send(QueueDeclare(queue="bad-input"), 2)
     raw.expect(QueueDeclareOk, 2)
     raw.send(method, 1)
-    closed = raw.closed_channel(1)
+    closed = raw.expect_channel_close(1)
     assert closed == (code, text, method.INDEX[V0_9_1])
     raw.send(QueueDelete(queue="bad-input"), 2)
     raw.expect(codec.QueueDeleteOk, 2)
@@ -839,7 +843,7 @@ def test_a_wrong_request_closes_its_channel_only(
 def test_an_unknown_exchange_type_is_refused(raw: RawClient) -> None:
     raw.open_connection().channel(1)
     raw.send(ExchangeDeclare(exchange="x", type="no-such-type"))
-    assert raw.closed_connection().code == 503
+    assert raw.expect_connection_close().code == 503
 
 
 def test_publishing_to_a_missing_exchange_closes_the_channel(raw: RawClient) -> None:
@@ -849,7 +853,11 @@ def test_publishing_to_a_missing_exchange_closes_the_channel(raw: RawClient) -> 
         + header_frame(1, 1)
         + encode_frame(FRAME_BODY, 1, b"x")
     )
-    assert raw.closed_channel(1) == (404, "NOT_FOUND - no exchange 'no' in vhost '/'", (60, 40))
+    assert raw.expect_channel_close(1) == (
+        404,
+        "NOT_FOUND - no exchange 'no' in vhost '/'",
+        (60, 40),
+    )
 
 
 @pytest.mark.parametrize(
@@ -858,7 +866,7 @@ def test_publishing_to_a_missing_exchange_closes_the_channel(raw: RawClient) -> 
 def test_an_expiration_is_a_number(raw: RawClient, expiration: str) -> None:
     raw.open_connection().channel(1)
     raw.send_bytes(content(1, "q", b"", BasicProperties(expiration=expiration)))
-    closed = raw.closed_channel(1)
+    closed = raw.expect_channel_close(1)
     assert closed.code == 406
     assert closed.text.startswith(f"PRECONDITION_FAILED - invalid expiration '{expiration}': ")
 
@@ -867,7 +875,7 @@ def test_a_user_id_must_be_ones_own(raw: RawClient) -> None:
     raw.open_connection().channel(1)
     raw.send_bytes(content(1, "q", b"", BasicProperties(user_id="guest")))
     raw.send_bytes(content(1, "q", b"", BasicProperties(user_id="root")))
-    assert raw.closed_channel(1).code == 406
+    assert raw.expect_channel_close(1).code == 406
 
 
 def test_a_message_is_acknowledged_once(raw: RawClient) -> None:
@@ -878,7 +886,7 @@ def test_a_message_is_acknowledged_once(raw: RawClient) -> None:
     raw.send(BasicGet(queue=queue))
     tag = raw.expect(BasicGetOk).delivery_tag
     raw.send_bytes(method_frame(1, BasicAck(delivery_tag=tag)) * 2)
-    assert raw.closed_channel(1).text == f"PRECONDITION_FAILED - unknown delivery tag {tag}"
+    assert raw.expect_channel_close(1).text == f"PRECONDITION_FAILED - unknown delivery tag {tag}"
 
 
 def test_a_consumer_tag_is_used_once(raw: RawClient) -> None:
@@ -888,7 +896,10 @@ def test_a_consumer_tag_is_used_once(raw: RawClient) -> None:
     raw.send(BasicConsume(queue=queue, consumer_tag="t"))
     raw.expect(codec.BasicConsumeOk)
     raw.send(BasicConsume(queue=queue, consumer_tag="t"))
-    assert raw.closed_connection()[:2] == (530, "NOT_ALLOWED - attempt to reuse consumer tag 't'")
+    assert raw.expect_connection_close()[:2] == (
+        530,
+        "NOT_ALLOWED - attempt to reuse consumer tag 't'",
+    )
 
 
 def test_a_channel_error_returns_what_the_channel_held(raw: RawClient) -> None:
@@ -899,7 +910,7 @@ def test_a_channel_error_returns_what_the_channel_held(raw: RawClient) -> None:
     raw.send(BasicGet(queue=queue))
     raw.expect(BasicGetOk)
     raw.send(BasicAck(delivery_tag=99))
-    raw.closed_channel(1)
+    raw.expect_channel_close(1)
     raw.channel(1)
     raw.send(BasicGet(queue=queue, no_ack=True))
     assert raw.expect(BasicGetOk).redelivered

@@ -331,7 +331,7 @@ def test_a_wrong_password_is_answered(
     with RawClient(served.host, served.port, version) as raw:
         raw.greet()
         raw.send(wrong(says), 0)
-        code, text, method = raw.closed_connection()
+        code, text, method = raw.expect_connection_close()
     assert (code, method) == (530, (10, 11))
     assert text == "NOT_ALLOWED - Login was refused using authentication mechanism PLAIN"
 

@@ -109,7 +109,9 @@ REFUSED: list[tuple[MethodBase, str]] = [
 def test_what_is_not_permitted_is_refused(ada: RawClient, method: MethodBase, what: str) -> None:
     ada.send(method, 1)
     closed = (
-        ada.closed_connection if isinstance(method, QueueUnbind) else partial(ada.closed_channel, 1)
+        ada.expect_connection_close
+        if isinstance(method, QueueUnbind)
+        else partial(ada.expect_channel_close, 1)
     )  # 0-9-1/queue.unbind#01
     assert closed() == (
         403,
@@ -122,7 +124,7 @@ def test_what_is_not_permitted_is_refused(ada: RawClient, method: MethodBase, wh
 def test_publishing_needs_write_access(ada: RawClient, exchange: str, said: str) -> None:
     method = BasicPublish(exchange=exchange, routing_key="theirs")
     ada.send_bytes(ada.content_frames(method, BasicProperties(), b"") * 2)
-    assert ada.closed_channel(1) == (
+    assert ada.expect_channel_close(1) == (
         403,
         f"ACCESS_REFUSED - write access to exchange '{said}' in vhost '/' refused for user 'ada'",
         (60, 40),
@@ -163,9 +165,9 @@ def test_asking_whether_something_exists_needs_any_right_to_it(ada: RawClient) -
     ada.send(QueueDeclare(queue="mine", passive=True))
     ada.expect(QueueDeclareOk)
     ada.send(QueueDeclare(queue="theirs", passive=True))
-    assert ada.closed_channel(1).code == 403
+    assert ada.expect_channel_close(1).code == 403
     ada.channel(1).send(QueueDeclare(queue="not-there", passive=True))
-    assert ada.closed_channel(1).code == 403  # The same: who may not ask learns nothing.
+    assert ada.expect_channel_close(1).code == 403  # The same: who may not ask learns nothing.
 
 
 @pytest.mark.rule("0-9-1/s021")
@@ -174,7 +176,7 @@ def test_a_virtual_host_without_rights_is_closed(served: Served, user: str, vhos
     with RawClient(served.host, served.port) as raw:
         raw.tune(user, "secret")
         raw.send(ConnectionOpen(virtual_host=vhost))
-        assert raw.closed_connection()[:2] == (
+        assert raw.expect_connection_close()[:2] == (
             530,
             f"NOT_ALLOWED - access to vhost '{vhost}' refused for user '{user}'",
         )

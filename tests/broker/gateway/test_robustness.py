@@ -540,7 +540,7 @@ def test_a_body_beyond_the_limit_is_refused_by_its_header(
     client.send_bytes(
         method_frame(1, BasicPublish(routing_key=name)) + encode_frame(FRAME_HEADER, 1, header)
     )
-    closed = client.closed_channel(1)  # No octet of the body was sent.
+    closed = client.expect_channel_close(1)  # No octet of the body was sent.
     assert closed.code == 406
     assert broker.memory_bytes() < before + MIB
     client.channel(1)
@@ -608,7 +608,7 @@ def test_sigterm_tells_the_clients_and_ends_cleanly(tmp_path: Path) -> None:
         broker.process.send_signal(signal.SIGTERM)
         for raw in silent:
             assert raw.hung_up()
-        closed = polite.closed_connection()
+        closed = polite.expect_connection_close()
         assert closed.code == 320
         assert closed.text.startswith("CONNECTION_FORCED - broker forced connection closure")
         assert broker.stop() == 0, broker.log()
@@ -635,6 +635,6 @@ def test_a_stop_waits_for_answers_of_open_connections_only(monkeypatch: pytest.M
             return [one.closed for one in list(broker._broker.transports) if not one.closed]
 
         until(lambda: len(left()) == 1, "the broker waits for the polite one")
-        assert polite.closed_connection().code == 320
+        assert polite.expect_connection_close().code == 320
         thread.join()
     assert not left()

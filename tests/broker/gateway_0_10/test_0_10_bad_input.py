@@ -119,7 +119,7 @@ def test_commands_that_cannot_be_read_end_the_session(
     talk = Talk(served.port)
     session = talk.attach("commands")
     talk.socket.sendall(octets)
-    assert session.failure().error_code == code
+    assert session.wait_for_exception().error_code == code
     talk.attach("next", 3).call(ExecutionSync())
     talk.close()
 

@@ -139,7 +139,7 @@ def test_a_message_cannot_claim_another_user(session: RawSession, queue: str) ->
         [DeliveryProperties(routing_key=queue), MessageProperties(user_id=b"root")]
     )
     command = MessageTransfer(destination="", accept_mode=1, acquire_mode=0)
-    assert session.refused(command, header, b"x").error_code == 403
+    assert session.expect_exception(command, header, b"x").error_code == 403
 
 
 @rule("0-10/s072")
@@ -186,7 +186,7 @@ def test_a_blank_destination_is_the_default_exchange(session: RawSession, queue:
 @rule("0-10/s078")
 def test_a_transfer_to_a_missing_exchange_fails(session: RawSession) -> None:
     command = MessageTransfer(destination="missing", accept_mode=1, acquire_mode=0)
-    failure = session.refused(command, encode_headers([DeliveryProperties()]), b"x")
+    failure = session.expect_exception(command, encode_headers([DeliveryProperties()]), b"x")
     assert failure.error_code == 404
     assert failure.class_code == 4
     assert failure.command_code == 1
@@ -249,7 +249,7 @@ def test_a_message_that_was_redelivered_to_its_sender_says_so(
 def test_released_messages_keep_their_place(session: RawSession, queue: str) -> None:
     for body in (b"a", b"b", b"c"):
         session.publish(body, queue)
-    session.subscribe(queue, messages=None, octets=None)
+    session.subscribe(queue, messages=None, byte_credit=None)
     session.call(MessageSetFlowMode(destination="d", flow_mode=0))
     session.call(MessageFlow(destination="d", unit=1, value=UNLIMITED))
     session.call(MessageFlow(destination="d", unit=0, value=2))
@@ -348,7 +348,7 @@ def test_each_acquire_has_one_answer_even_an_empty_one(
 
 
 def test_settling_what_was_never_sent_fails(session: RawSession) -> None:
-    failure = session.refused(MessageAccept(transfers=SequenceSet([(0, 0x7FFFFFF0)])))
+    failure = session.expect_exception(MessageAccept(transfers=SequenceSet([(0, 0x7FFFFFF0)])))
     assert failure.error_code == 531
     assert failure.field_index == 0
 
@@ -398,7 +398,7 @@ def test_sessions_that_subscribe_end_with_the_queue(
     subscriber = other.attach(str(uuid4()))
     subscriber.subscribe(queue)
     session.call(QueueDelete(queue=queue))
-    failure = subscriber.failure()
+    failure = subscriber.wait_for_exception()
     assert failure.error_code == 408
     assert (failure.class_code, failure.command_code) == (4, 7)
     other.close()
@@ -406,7 +406,7 @@ def test_sessions_that_subscribe_end_with_the_queue(
 
 @rule("0-10/s091")
 def test_a_subscription_to_a_missing_queue_fails(session: RawSession) -> None:
-    failure = session.refused(MessageSubscribe(queue="missing", destination="d"))
+    failure = session.expect_exception(MessageSubscribe(queue="missing", destination="d"))
     assert failure.error_code == 404
     assert failure.field_index == 0
 
@@ -414,7 +414,7 @@ def test_a_subscription_to_a_missing_queue_fails(session: RawSession) -> None:
 @rule("0-10/s092")
 def test_destinations_of_a_session_are_unique(session: RawSession, queue: str) -> None:
     session.subscribe(queue, "d")
-    failure = session.refused(MessageSubscribe(queue=queue, destination="d"))
+    failure = session.expect_exception(MessageSubscribe(queue=queue, destination="d"))
     assert failure.error_code == 530
     assert failure.field_index == 1
 
@@ -426,12 +426,12 @@ def test_an_exclusive_subscription_is_alone(
     session.subscribe(queue, "d")
     other = Talk(broker.port)
     late = other.attach(str(uuid4()))
-    refused = late.refused(MessageSubscribe(queue=queue, destination="d", exclusive=True))
+    refused = late.expect_exception(MessageSubscribe(queue=queue, destination="d", exclusive=True))
     assert refused.error_code == 405
     session.call(MessageCancel(destination="d"))
     alone = other.attach(str(uuid4()), channel=1)
     alone.subscribe(queue, "d", exclusive=True)
-    failure = session.refused(MessageSubscribe(queue=queue, destination="e"))
+    failure = session.expect_exception(MessageSubscribe(queue=queue, destination="e"))
     assert failure.error_code == 405
     other.close()
 
@@ -470,7 +470,7 @@ def test_what_was_delivered_can_be_settled_after_the_subscription(
 def test_a_subscription_that_is_not_there_cannot_be_used(
     session: RawSession, command: MessageCancel
 ) -> None:
-    assert session.refused(command).error_code == 404
+    assert session.expect_exception(command).error_code == 404
 
 
 def test_a_subscription_that_has_just_ended_is_not_used_by_mistake(
@@ -490,7 +490,7 @@ def test_a_subscription_that_has_just_ended_is_not_used_by_mistake(
     session.subscribe(queue)
     assert session.bodies(1) == [b"x"]
     session.call(MessageCancel(destination="d"))
-    assert session.refused(MessageStop(destination="d")).error_code == 404
+    assert session.expect_exception(MessageStop(destination="d")).error_code == 404
 
 
 # --- Credit ---------------------------------------------------------------------------------------
@@ -498,7 +498,7 @@ def test_a_subscription_that_has_just_ended_is_not_used_by_mistake(
 
 def test_a_new_subscription_has_no_credit(session: RawSession, queue: str) -> None:
     session.publish(b"x", queue)
-    session.subscribe(queue, messages=None, octets=None)
+    session.subscribe(queue, messages=None, byte_credit=None)
     session.call(MessageFlow(destination="d", unit=0, value=5))
     session.call(QueueQuery(queue=queue))
     assert not session.deliveries
@@ -521,7 +521,7 @@ def test_credit_is_a_window_unless_said_otherwise(session: RawSession, queue: st
 def test_credit_mode_counts_down_whatever_is_completed(session: RawSession, queue: str) -> None:
     for number in range(5):
         session.publish(b"%d" % number, queue)
-    session.subscribe(queue, messages=None, octets=None)
+    session.subscribe(queue, messages=None, byte_credit=None)
     session.call(MessageSetFlowMode(destination="d", flow_mode=0))
     session.call(MessageFlow(destination="d", unit=1, value=UNLIMITED))
     session.call(MessageFlow(destination="d", unit=0, value=2))
@@ -537,7 +537,7 @@ def test_a_message_waits_until_there_are_octets_for_all_of_it(
     session: RawSession, queue: str
 ) -> None:
     session.publish(b"x" * 1000, queue)
-    session.subscribe(queue, octets=1000)  # Its header counts, too.
+    session.subscribe(queue, byte_credit=1000)  # Its header counts, too.
     session.call(QueueQuery(queue=queue))
     assert not session.deliveries
     session.call(MessageFlow(destination="d", unit=1, value=200))
@@ -547,7 +547,7 @@ def test_a_message_waits_until_there_are_octets_for_all_of_it(
 
 def test_the_mode_does_not_change_while_there_is_credit(session: RawSession, queue: str) -> None:
     session.subscribe(queue)
-    failure = session.refused(MessageSetFlowMode(destination="d", flow_mode=0))
+    failure = session.expect_exception(MessageSetFlowMode(destination="d", flow_mode=0))
     assert failure.error_code == 409
     assert failure.field_index == 1
 
@@ -605,7 +605,7 @@ def test_browsing_takes_nothing_and_goes_on(session: RawSession, queue: str) -> 
 def test_a_browser_has_credit_like_any_other(session: RawSession, queue: str) -> None:
     for number in range(4):
         session.publish(b"%d" % number, queue)
-    session.subscribe(queue, acquire_mode=1, messages=None, octets=None)
+    session.subscribe(queue, acquire_mode=1, messages=None, byte_credit=None)
     session.call(MessageSetFlowMode(destination="d", flow_mode=0))
     session.call(MessageFlow(destination="d", unit=1, value=UNLIMITED))
     session.call(MessageFlow(destination="d", unit=0, value=3))
@@ -677,7 +677,7 @@ def test_fragments_count_as_memory_in_use(tmp_path: Path, how: str) -> None:
 
 @rule("0-10/s087")
 def test_a_message_is_resumed_for_an_exchange_that_exists(session: RawSession) -> None:
-    failure = session.refused(MessageResume(destination="missing", resume_id="r"))
+    failure = session.expect_exception(MessageResume(destination="missing", resume_id="r"))
     assert failure.error_code == 404
     assert failure.field_index == 0
 
@@ -685,7 +685,7 @@ def test_a_message_is_resumed_for_an_exchange_that_exists(session: RawSession) -
 def test_a_fragment_without_a_beginning_fails(session: RawSession) -> None:
     header = encode_headers([FragmentProperties(first=False, last=True)])
     command = MessageTransfer(destination="", accept_mode=1, acquire_mode=0)
-    assert session.refused(command, header, b"x").error_code == 409
+    assert session.expect_exception(command, header, b"x").error_code == 409
 
 
 # --- Large and odd messages -----------------------------------------------------------------------
@@ -723,4 +723,4 @@ def test_unknown_structs_are_carried_through(session: RawSession, queue: str) ->
 )
 def test_a_header_that_cannot_be_read_fails(session: RawSession, header: bytes) -> None:
     command = MessageTransfer(destination="", accept_mode=1, acquire_mode=0)
-    assert session.refused(command, header, b"x").error_code == 531
+    assert session.expect_exception(command, header, b"x").error_code == 531

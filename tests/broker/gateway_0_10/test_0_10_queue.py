@@ -300,7 +300,7 @@ def test_purge_takes_what_is_ready_and_leaves_what_was_sent(session: RawSession,
     session.call(QueueDeclare(queue=name))
     for body in (b"a", b"b", b"c"):
         session.publish(body, name)
-    session.subscribe(name, messages=1, octets=None)
+    session.subscribe(name, messages=1, byte_credit=None)
     session.call(QueuePurge(queue=name))
     assert depth(session, name) == 0
     session.publish(b"d", name)

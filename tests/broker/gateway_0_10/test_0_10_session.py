@@ -136,7 +136,7 @@ def test_an_attached_session_is_busy_unless_taken_by_force(
 def test_a_session_of_distributed_transactions_has_no_others(talk: Talk, name: str) -> None:
     session = talk.attach(name)
     session.call(DtxSelect())
-    assert session.refused(TxSelect()).error_code == 409
+    assert session.expect_exception(TxSelect()).error_code == 409
 
 
 @pytest.mark.parametrize("vhost", ["nowhere"])

@@ -123,7 +123,9 @@ def test_both_ways_of_acknowledging(one: Client, served: Served, name: str) -> N
         explicit.consume_files(name)
         delivered, _, body = explicit.receive()
         assert (delivered.redelivered, body) == (True, b"\x01")
-        assert one.refused(FileAck(delivery_tag=1)) == ExecutionCode.PRECONDITION_FAILED.value
+        assert (
+            one.expect_exception(FileAck(delivery_tag=1)) == ExecutionCode.PRECONDITION_FAILED.value
+        )
         assert explicit.receive()[2] == b"\x02"
         explicit.call(FileAck(multiple=True))
     with connected(served, "last") as last:
@@ -149,14 +151,16 @@ MISUSES: dict[str, tuple[ExecutionCode, Command]] = {
 @pytest.mark.parametrize("misuse", MISUSES)
 def test_misuse_is_refused(one: Client, misuse: str) -> None:
     code, command = MISUSES[misuse]
-    assert one.refused(command) == code.value
+    assert one.expect_exception(command) == code.value
 
 
 @pytest.mark.rule("0-10/s216")
 @pytest.mark.parametrize("size", [3, 5])
 def test_the_size_of_a_body_must_be_what_was_said(one: Client, name: str, size: int) -> None:
     one.open(name, size)
-    assert one.refused(FileStage(), b"", b"four") == ExecutionCode.PRECONDITION_FAILED.value
+    assert (
+        one.expect_exception(FileStage(), b"", b"four") == ExecutionCode.PRECONDITION_FAILED.value
+    )
 
 
 @pytest.mark.rule("0-10/s211", "0-10/s212", "0-10/s243", "0-10/s244")
@@ -164,7 +168,7 @@ def test_the_size_of_a_body_must_be_what_was_said(one: Client, name: str, size: 
 def test_tags_of_consumers_are_unique(one: Client, name: str, kind: type[Any]) -> None:
     one.declare(name)
     one.consume_files(name, "t")
-    code = one.refused(kind(queue=name, consumer_tag="t"))
+    code = one.expect_exception(kind(queue=name, consumer_tag="t"))
     assert code == ExecutionCode.NOT_ALLOWED.value
 
 
@@ -173,7 +177,7 @@ def test_tags_of_consumers_are_unique(one: Client, name: str, kind: type[Any]) -
 @pytest.mark.parametrize("kind", [FileConsume, StreamConsume])
 def test_a_tag_is_not_empty(one: Client, name: str, kind: type[Any], tag: str) -> None:
     one.declare(name)
-    code = one.refused(kind(queue=name, consumer_tag=tag))
+    code = one.expect_exception(kind(queue=name, consumer_tag=tag))
     assert code == ExecutionCode.ILLEGAL_ARGUMENT.value
 
 
@@ -185,7 +189,7 @@ def test_exclusive_access_is_granted_to_one(
     one.declare(name)
     one.send(kind(queue=name, consumer_tag="a", nowait=True))
     assert one.count(name) == 0
-    code = other.refused(kind(queue=name, consumer_tag="b", exclusive=True))
+    code = other.expect_exception(kind(queue=name, consumer_tag="b", exclusive=True))
     assert code == ExecutionCode.RESOURCE_LOCKED.value
 
 
@@ -304,7 +308,7 @@ def test_files_and_their_outcomes_are_transactional(one: Client, other: Client, 
     one.call(TxRollback())
     one.call(FileAck(delivery_tag=1))
     one.call(TxCommit())
-    assert one.refused(FileAck(delivery_tag=1)) == ExecutionCode.PRECONDITION_FAILED.value
+    assert one.expect_exception(FileAck(delivery_tag=1)) == ExecutionCode.PRECONDITION_FAILED.value
 
 
 @pytest.mark.rule("0-10/s221", "0-10/s248")
@@ -313,15 +317,15 @@ def test_a_queue_of_type_stream_refuses_files_and_packets(
 ) -> None:
     one.declare(name, durable=True, arguments={"x-queue-type": "stream"})
     one.stage("i", b"x")
-    code = one.refused(FilePublish(routing_key=name, identifier="i"))
+    code = one.expect_exception(FilePublish(routing_key=name, identifier="i"))
     assert code == ExecutionCode.NOT_IMPLEMENTED.value
-    code = other.refused(StreamPublish(routing_key=name), b"", b"x")
+    code = other.expect_exception(StreamPublish(routing_key=name), b"", b"x")
     assert code == ExecutionCode.NOT_IMPLEMENTED.value
 
 
 def test_there_must_be_an_exchange(one: Client) -> None:
     one.stage("i", b"x")
-    code = one.refused(FilePublish(exchange="nowhere", identifier="i"))
+    code = one.expect_exception(FilePublish(exchange="nowhere", identifier="i"))
     assert code == ExecutionCode.NOT_FOUND.value
 
 
@@ -366,7 +370,7 @@ def test_a_packet_is_gone_once_it_was_delivered(one: Client, other: Client, name
     assert (delivered.consumer_tag, delivered.delivery_tag, delivered.queue) == ("tag", 1, name)
     assert (got, properties.content_type, properties.headers) == (body, "video/x", {"a": 1})
     assert other.count(name) == 0
-    assert one.refused(FileAck(delivery_tag=1)) == ExecutionCode.PRECONDITION_FAILED.value
+    assert one.expect_exception(FileAck(delivery_tag=1)) == ExecutionCode.PRECONDITION_FAILED.value
     assert other.count(name) == 0
 
 
@@ -499,4 +503,6 @@ def test_what_cannot_be_chosen_is_refused(
     one: Client, name: str, kind: type[Any], arguments: dict[str, Any], code: ExecutionCode
 ) -> None:
     one.declare(name)
-    assert one.refused(kind(queue=name, consumer_tag="t", arguments=arguments)) == code.value
+    assert (
+        one.expect_exception(kind(queue=name, consumer_tag="t", arguments=arguments)) == code.value
+    )

@@ -298,7 +298,7 @@ UNKNOWN = Xid(format=9, global_id=b"nobody", branch_id=b"")
     ],
 )
 def test_an_unknown_xid(sessions: Sessions, command: Command) -> None:
-    error = sessions().refused(command)
+    error = sessions().expect_exception(command)
     assert (error.error_code, error.field_index) == (ExecutionCode.NOT_FOUND, 0)
 
 
@@ -312,13 +312,13 @@ def test_a_branch_that_is_worked_for(
     begin(session, xid)
     if suspend:
         session.call(DtxEnd(xid=xid, suspend=True))
-    error = sessions().refused(kind(xid=xid))  # type: ignore[call-arg]
+    error = sessions().expect_exception(kind(xid=xid))  # type: ignore[call-arg]
     assert error.error_code == ExecutionCode.ILLEGAL_STATE
     session.call(DtxEnd(xid=xid))
 
 
 def refused(session: RawSession, command: Command, code: ExecutionCode) -> None:
-    assert session.refused(command).error_code == code
+    assert session.expect_exception(command).error_code == code
 
 
 @pytest.mark.rule("0-10/s110", "0-10/s115")
@@ -350,7 +350,7 @@ def test_flags_that_exclude_each_other(
     session = sessions()
     begin(session, xid)
     kind = DtxStart if flags[0] == "join" else DtxEnd
-    error = session.refused(kind(xid=xid, **dict.fromkeys(flags, True)))
+    error = session.expect_exception(kind(xid=xid, **dict.fromkeys(flags, True)))
     assert (error.error_code, error.field_index) == (ExecutionCode.NOT_ALLOWED, 2)
 
 
@@ -408,7 +408,7 @@ def test_local_transactions_are_something_else(sessions: Sessions, xid: Xid) -> 
 def test_an_xid_is_required(sessions: Sessions, kind: type[Command]) -> None:
     session = sessions()
     session.call(DtxSelect())
-    assert session.refused(kind()).error_code in (
+    assert session.expect_exception(kind()).error_code in (
         ExecutionCode.INVALID_ARGUMENT,
         ExecutionCode.ILLEGAL_ARGUMENT,
     )

@@ -65,7 +65,7 @@ def test_consume_without_acks(talk: Client, name: str) -> None:
         assert (method.exchange, method.routing_key) == ("", name)
         assert (content.body, content.properties.content_type) == (body, "text/plain")
     client.ack(1)
-    assert client.closed_channel().text == "PRECONDITION_FAILED - unknown delivery tag 1"
+    assert client.expect_channel_close().text == "PRECONDITION_FAILED - unknown delivery tag 1"
 
 
 @pytest.mark.rule("0-9-1/basic#10", "0-9-1/s003", "0-9-1/basic#08")
@@ -123,7 +123,7 @@ def test_a_tag_is_used_once_on_a_channel(talk: Client, name: str) -> None:
     client.consume(name, "t")
     client.consume(name, "t", channel=2)  # Another channel, another consumer.
     client.send(BasicConsume(queue=name, consumer_tag="t"))
-    closed = client.closed_connection()
+    closed = client.expect_connection_close()
     assert (closed.code, closed.text) == (
         530,
         "NOT_ALLOWED - attempt to reuse consumer tag 't'",
@@ -138,13 +138,13 @@ def test_exclusive_consumption(talk: Client, name: str) -> None:
     text = f"ACCESS_REFUSED - queue '{name}' in vhost '/' in exclusive use"
     for method in (BasicConsume(queue=name), BasicGet(queue=name)):
         other.send(method)
-        closed = other.closed_channel()
+        closed = other.expect_channel_close()
         assert (closed.code, closed.text) == (403, text)
         other.channel(1)
     client.call(BasicCancel(consumer_tag="only"), BasicCancelOk)
     other.consume(name)
     client.send(BasicConsume(queue=name, exclusive=True))
-    assert client.closed_channel().text == text
+    assert client.expect_channel_close().text == text
     other.call(QueueDelete(queue=name), QueueDeleteOk)
 
 
@@ -174,7 +174,7 @@ def test_a_higher_consumer_goes_first_while_it_has_room(talk: Client, name: str)
 def test_a_priority_is_a_number(talk: Client, name: str) -> None:
     client = talk().with_queue(name, exclusive=True)
     client.send(BasicConsume(queue=name, arguments={"x-priority": "top"}))
-    closed = client.closed_channel()
+    closed = client.expect_channel_close()
     assert closed.code == 406
     assert closed.text.startswith(
         f"PRECONDITION_FAILED - invalid arg 'x-priority' for queue '{name}' in vhost '/': "
@@ -408,7 +408,7 @@ def test_an_unknown_tag(talk: Client, name: str, tag: int, how: str) -> None:
         client.send(BasicNack(delivery_tag=tag))
     else:
         client.send(BasicReject(delivery_tag=tag))
-    closed = client.closed_channel()
+    closed = client.expect_channel_close()
     assert (closed.code, closed.text) == (
         406,
         f"PRECONDITION_FAILED - unknown delivery tag {tag}",
@@ -423,7 +423,7 @@ def test_twice_is_once_too_often(talk: Client, name: str) -> None:
     get_all(client, name, 2)
     client.ack(1)
     client.ack(1)
-    assert client.closed_channel().text == "PRECONDITION_FAILED - unknown delivery tag 1"
+    assert client.expect_channel_close().text == "PRECONDITION_FAILED - unknown delivery tag 1"
 
 
 @pytest.mark.rule("0-9-1/basic.reject#02")
@@ -474,7 +474,7 @@ def test_recover(talk: Client, name: str, requeue: bool, asynchronous: bool) -> 
     assert [getattr(m, "consumer_tag", None) for m in methods] == ["t", "t"]
     assert [getattr(m, "delivery_tag", None) for m in methods] == [4, 5]
     client.ack(1)
-    assert client.closed_channel().text.endswith("unknown delivery tag 1")
+    assert client.expect_channel_close().text.endswith("unknown delivery tag 1")
 
 
 @pytest.mark.rule("0-9-1/s115")
@@ -556,4 +556,4 @@ def test_one_delivery_that_is_never_settled_does_not_hold_up_the_others(
     assert [body for _, body in again] == [b"first", b"last"]
     assert [method.redelivered for method, _ in again] == [True, True]
     client.ack(1)
-    assert client.closed_channel().text == "PRECONDITION_FAILED - unknown delivery tag 1"
+    assert client.expect_channel_close().text == "PRECONDITION_FAILED - unknown delivery tag 1"

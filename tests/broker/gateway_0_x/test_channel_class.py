@@ -101,7 +101,7 @@ def test_flow_of_one_channel_leaves_the_others(talk: Client, name: str) -> None:
 def test_a_channel_is_opened_once(talk: Client) -> None:
     client = talk()
     client.send(ChannelOpen())
-    closed = client.closed_connection()
+    closed = client.expect_connection_close()
     assert (closed.code, closed.text) == (504, "CHANNEL_ERROR - second 'channel.open' seen")
 
 
@@ -123,7 +123,7 @@ def test_channels_of_one_connection_are_apart(talk: Client, name: str) -> None:
         client.channel(number)
     client.declare(name, exclusive=True, channel=199)
     client.send(BasicGet(queue="missing"), channel=7)
-    assert client.closed_channel(7).code == 404
+    assert client.expect_channel_close(7).code == 404
     client.call(BasicGet(queue=name), BasicGetEmpty, channel=198)
 
 
@@ -140,7 +140,7 @@ def test_channels_are_counted_whatever_their_numbers(served: Served, version: Ve
         raw.expect(ChannelCloseOk, 7)
         raw.channel(1)
         raw.send(ChannelOpen(), 2)
-        closed = raw.closed_connection()
+        closed = raw.expect_connection_close()
     assert closed.code == 530
     assert closed.text == (
         "NOT_ALLOWED - number of channels opened (3) has reached the negotiated channel_max (3)"

@@ -158,7 +158,7 @@ def test_after_the_outcome_a_channel_starts_again(talk: Client, name: str, decid
     assert decide("rollback", f"{name}-2") == "xa-ok"
     assert decide("commit", f"{name}-3") == "xa-ok"
     client.publish(name, b"lost")
-    closed = client.closed_channel()
+    closed = client.expect_channel_close()
     assert closed.text == "PRECONDITION_FAILED - no transaction was started on this channel"
     client.channel(1)
     assert [client.get(name) for _ in range(3)] == [b"1", b"3", None]
@@ -175,7 +175,7 @@ def test_a_lost_channel_fails_its_transaction(talk: Client, name: str, decide: D
     assert client.count(name) == 1
     client.call(DtxSelect(), DtxSelectOk)
     client.send(DtxStart(dtx_identifier=name))
-    closed = client.closed_channel()
+    closed = client.expect_channel_close()
     assert closed.text.endswith(f"the transaction '{name}' can only be rolled back")
     assert decide("commit", name) == "xa-rbrollback"
     assert decide.state(name) == []
@@ -242,18 +242,20 @@ def test_modes_exclude_each_other(
     if before is not None:
         client.call(before, answer)  # type: ignore[arg-type]  # Each a method of 0-9.
     client.send(after)  # type: ignore[arg-type]
-    assert client.closed_channel().text == f"PRECONDITION_FAILED - {text}"
+    assert client.expect_channel_close().text == f"PRECONDITION_FAILED - {text}"
 
 
 def test_a_transaction_is_started_once_and_has_a_name(talk: Client, name: str) -> None:
     client = talk(V0_9)
     begin(client, name)
     client.send(DtxStart(dtx_identifier=name))
-    assert client.closed_channel().text.endswith(f"the transaction '{name}' was started already")
+    assert client.expect_channel_close().text.endswith(
+        f"the transaction '{name}' was started already"
+    )
     client.channel(1)
     client.call(DtxSelect(), DtxSelectOk)
     client.send(DtxStart())
-    assert client.closed_connection().code == 502
+    assert client.expect_connection_close().code == 502
 
 
 # --- Requests to the broker's queue ---------------------------------------------------------------
@@ -287,7 +289,7 @@ def test_the_brokers_queue_is_its_own(talk: Client) -> None:
     for method in (BasicGet(queue=QUEUE), QueueDelete(queue=QUEUE)):
         client = talk()
         client.send(method)
-        assert client.closed_channel().code in (403, 405)
+        assert client.expect_channel_close().code in (403, 405)
     client = talk()
     client.publish(QUEUE, b'{"do": "list"}')  # Without a reply-to.
     client.publish(QUEUE, b'{"do": "list"}', reply_to="nobody")

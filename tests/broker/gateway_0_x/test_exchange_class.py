@@ -316,7 +316,7 @@ def test_no_wait_means_no_answer(talk: Callable[[], RawClient], name: str) -> No
     client.call(QueueBind(exchange=f"{name}-2", queue=name), QueueBindOk)
     client.send(QueueDelete(queue=name, no_wait=True))
     client.send(QueueBind(exchange=name, queue=name))
-    assert client.closed_channel().code == 404
+    assert client.expect_channel_close().code == 404
 
 
 @pytest.mark.rule("0-9-1/exchange.declare#01", "0-9-1/queue.declare#02")

@@ -148,7 +148,7 @@ def test_an_identifier_is_taken_over_from_a_connection_that_seems_lost(
     second.consume_files(name)
     assert second.receive_file()[1].body == b"x" * 60 + b"y" * 40
     first.send_bytes(encode_frame(FRAME_BODY, 1, b"z" * 40))
-    assert first.closed_channel().code == 405
+    assert first.expect_channel_close().code == 405
 
 
 def test_a_staged_file_is_published_once(client: Client, name: str) -> None:
@@ -157,7 +157,7 @@ def test_a_staged_file_is_published_once(client: Client, name: str) -> None:
     one.publish_file(name, b"b", "same")
     assert one.count(name) == 2
     one.send(FilePublish(routing_key=name, identifier="same"))
-    assert one.closed_channel() == (404, "NOT_FOUND - no file 'same' is staged", (70, 60))
+    assert one.expect_channel_close() == (404, "NOT_FOUND - no file 'same' is staged", (70, 60))
 
 
 def test_a_publish_waits_for_the_end_of_its_staging(client: Client, name: str) -> None:
@@ -219,17 +219,17 @@ def test_an_identifier_is_staged_on_one_channel_at_a_time(client: Client, name: 
     one.channel(2)
     one.open_file(name, 5)
     one.send(FileOpen(identifier=name, content_size=5), 2)
-    assert one.closed_channel(2).code == 405
+    assert one.expect_channel_close(2).code == 405
     one.send_stage(b"still")
     one.send(FileConsume(queue="nowhere"))
-    assert one.closed_channel().code == 404
+    assert one.expect_channel_close().code == 404
 
 
 @pytest.mark.rule("0-9/file.consume.queue#01")
 def test_there_must_be_a_queue(client: Client) -> None:
     one = client()
     one.send(FileConsume())
-    assert one.closed_connection().code == 530
+    assert one.expect_connection_close().code == 530
 
 
 @pytest.mark.rule("0-9/file.publish.exchange#02")
@@ -239,7 +239,7 @@ def test_an_internal_exchange_takes_no_files(client: Client, name: str) -> None:
     one.call(declare, ExchangeDeclareOk)
     one.stage("i", b"x")
     one.send(FilePublish(exchange=name, identifier="i"))
-    assert one.closed_channel().code == 403
+    assert one.expect_channel_close().code == 403
 
 
 # --- Consumers ----------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def test_tags_of_consumers_are_unique(client: Client, name: str) -> None:
     one.channel(2)
     one.consume_files(name, "t")
     one.send(FileConsume(queue=name, consumer_tag="t"), 2)
-    assert one.closed_connection().code == 530
+    assert one.expect_connection_close().code == 530
 
 
 @pytest.mark.rule("0-9/file.consume.exclusive#01")
@@ -260,12 +260,12 @@ def test_exclusive_access_is_granted_to_one(client: Client, name: str) -> None:
     one.declare(name)
     one.consume_files(name)
     other.send(FileConsume(queue=name, exclusive=True))
-    assert other.closed_channel().code == 405
+    assert other.expect_channel_close().code == 405
     one.call(FileCancel(consumer_tag="tag"), FileCancelOk)
     one.consume_files(name, exclusive=True)
     third = client()
     third.send(FileConsume(queue=name))
-    assert third.closed_channel().code == 405
+    assert third.expect_channel_close().code == 405
 
 
 @pytest.mark.rule("0-9/file.consume#01")
@@ -308,7 +308,7 @@ def test_a_queue_goes_with_its_last_consumer_of_any_class(client: Client, name: 
     assert one.declare(name, passive=True).consumer_count == 1
     one.call(FileCancel(consumer_tag="tag"), FileCancelOk)
     one.send(QueueDeclare(queue=name, passive=True))
-    assert one.closed_channel().code == 404
+    assert one.expect_channel_close().code == 404
 
 
 # --- Windows and settlement ---------------------------------------------------------------------
@@ -357,7 +357,7 @@ def test_both_ways_of_acknowledging(client: Client, name: str) -> None:
     explicit.send(FileAck(multiple=True))
     assert explicit.count(name) == 0
     explicit.send(FileAck(delivery_tag=2))
-    assert explicit.closed_channel().code == 406
+    assert explicit.expect_channel_close().code == 406
 
 
 @pytest.mark.rule("0-9/file.reject#01", "0-9/file.reject#02", "0-9/file.reject.requeue#01")
@@ -453,10 +453,10 @@ def test_a_queue_of_type_stream_refuses_files(client: Client, name: str) -> None
     one = client().with_queue(name, durable=True, arguments={"x-queue-type": "stream"})
     one.stage("i", b"x")
     one.send(FilePublish(routing_key=name, identifier="i"))
-    assert one.closed_channel().code == 540
+    assert one.expect_channel_close().code == 540
     other = client()
     other.send(FileConsume(queue=name))
-    assert other.closed_connection().code == 540
+    assert other.expect_connection_close().code == 540
 
 
 def test_files_and_their_outcomes_are_transactional(client: Client, name: str) -> None:
@@ -477,7 +477,7 @@ def test_files_and_their_outcomes_are_transactional(client: Client, name: str) -
     one.send(FileAck(delivery_tag=1))
     one.call(TxCommit(), TxCommitOk)
     one.send(FileAck(delivery_tag=1))
-    assert one.closed_channel().code == 406
+    assert one.expect_channel_close().code == 406
     other.consume_files(name)
     other.publish_file(name, b"last")
     assert other.receive_file()[1].body == b"last"
@@ -554,7 +554,7 @@ def test_a_channel_may_close_in_the_middle(client: Client, name: str) -> None:
     one.open_file(name, len(body), 2)
     one.send_stage(body[:50_000], size=len(body), channel=2)
     one.send_bytes(encode_frame(FRAME_HEADER, 2, b"\x00\x46"))  # Not due.
-    assert one.closed_connection().code == 503
+    assert one.expect_connection_close().code == 503
 
 
 # --- Consumers that choose, and such as only look; in 0-8 file.consume has no table for that -----
@@ -574,7 +574,7 @@ def test_a_consumer_chooses(early: FileClient, name: str) -> None:
     early.consume_files(name, "odd", arguments={"x-apache-selector": "n > 0 AND n % 2 = 1"})
     assert [early.receive_file()[1].body[0] for _ in range(2)] == [1, 3]
     early.send(FileConsume(queue=name, consumer_tag="no", arguments={"x-selector": "n !"}))
-    assert early.closed_channel().code == 406
+    assert early.expect_channel_close().code == 406
 
 
 def test_a_browser_takes_nothing(early: FileClient, name: str) -> None:

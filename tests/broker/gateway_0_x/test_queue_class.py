@@ -208,7 +208,7 @@ def test_no_name_is_the_last_declared_queue(talk: Callable[[], RawClient], name:
 def test_no_name_without_a_last_queue(talk: Callable[[], RawClient], method: Any) -> None:
     client = talk()
     client.send(method)
-    closed = client.closed_channel()
+    closed = client.expect_channel_close()
     assert (closed.code, closed.text) == (404, "NOT_FOUND - no previously declared queue")
     assert closed.method == (50, method.INDEX[next(reversed(method.INDEX))][1])
 
@@ -314,7 +314,7 @@ def test_no_wait_means_no_answer(talk: Callable[[], RawClient], name: str) -> No
     assert client.get(name) is None
     client.send(QueueDelete(queue=name, no_wait=True))
     client.send(QueueDeclare(queue=name, passive=True))
-    assert client.closed_channel().code == 404
+    assert client.expect_channel_close().code == 404
 
 
 @pytest.mark.rule("0-9-1/s019")

@@ -116,7 +116,7 @@ def test_many_consumers_share_a_queue(client: Client, name: str) -> None:
 def test_there_must_be_a_queue(client: Client) -> None:
     one = client()
     one.send(StreamConsume())
-    assert one.closed_connection().code == 530
+    assert one.expect_connection_close().code == 530
 
 
 @pytest.mark.rule("0-9/stream.consume.consumer-tag#01")
@@ -124,7 +124,7 @@ def test_tags_of_consumers_are_unique(client: Client, name: str) -> None:
     one = client().with_queue(name)
     one.consume(name, "t")
     one.send(StreamConsume(queue=name, consumer_tag="t"))
-    assert one.closed_connection().code == 530
+    assert one.expect_connection_close().code == 530
 
 
 @pytest.mark.rule("0-9/stream.consume.exclusive#01")
@@ -133,12 +133,12 @@ def test_exclusive_access_is_granted_to_one(client: Client, name: str) -> None:
     one.declare(name)
     one.consume_packets(name)
     other.send(StreamConsume(queue=name, exclusive=True))
-    assert other.closed_channel().code == 405
+    assert other.expect_channel_close().code == 405
     one.call(StreamCancel(consumer_tag="tag"), StreamCancelOk)
     one.consume_packets(name, exclusive=True)
     third = client()
     third.send(StreamConsume(queue=name))
-    assert third.closed_channel().code == 405
+    assert third.expect_channel_close().code == 405
 
 
 @pytest.mark.rule("0-9/stream.publish.exchange#02")
@@ -147,14 +147,14 @@ def test_an_internal_exchange_takes_no_packets(client: Client, name: str) -> Non
     declare = ExchangeDeclare(exchange=name, type="direct", internal=True, auto_delete=True)
     one.call(declare, ExchangeDeclareOk)
     one.publish_packet("", b"x", exchange=name)
-    assert one.closed_channel().code == 403
+    assert one.expect_channel_close().code == 403
 
 
 @pytest.mark.rule("0-9/stream.publish.exchange#03")
 def test_a_queue_of_type_stream_refuses_packets(client: Client, name: str) -> None:
     one = client().with_queue(name, durable=True, arguments={"x-queue-type": "stream"})
     one.publish_packet(name, b"x")
-    assert one.closed_channel().code == 540
+    assert one.expect_channel_close().code == 540
 
 
 def test_a_consumer_does_not_get_its_own(client: Client, name: str) -> None:
@@ -195,5 +195,5 @@ def test_a_consumer_chooses_and_looks(served: Served, name: str) -> None:
     assert [packet(one)[0] for _ in range(3)] == [1, 3, 5]
     assert one.count(name) == 3
     one.send(StreamConsume(queue=name, arguments={"x-filter-jms-selector": "n !"}))
-    assert one.closed_channel().code == 406
+    assert one.expect_channel_close().code == 406
     one.drop()

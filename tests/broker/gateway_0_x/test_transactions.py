@@ -113,7 +113,7 @@ def test_a_tag_is_checked_at_once(talk: Client, name: str) -> None:
     select(client)
     client.ack(1)
     client.ack(1)
-    closed = client.closed_channel()
+    closed = client.expect_channel_close()
     assert closed.text == "PRECONDITION_FAILED - unknown delivery tag 1"
     client.channel(1)
     assert client.get(name) == b"1"  # Nothing was committed.
@@ -183,7 +183,7 @@ def test_an_unroutable_mandatory_comes_back_at_the_commit(talk: Client, name: st
 def test_no_commit_without_select(talk: Client, method: TxCommit | TxRollback) -> None:
     client = talk()
     client.send(method)
-    closed = client.closed_channel()
+    closed = client.expect_channel_close()
     assert (closed.code, closed.text) == (406, "PRECONDITION_FAILED - channel is not transactional")
 
 
@@ -200,7 +200,7 @@ def test_a_channel_has_one_mode(talk: Client, tx_first: bool) -> None:
         client.call(ConfirmSelect(), ConfirmSelectOk)
         client.send(TxSelect())
         text = "cannot switch from confirm to tx mode"
-    closed = client.closed_channel()
+    closed = client.expect_channel_close()
     assert (closed.code, closed.text) == (406, f"PRECONDITION_FAILED - {text}")
 
 
@@ -280,7 +280,7 @@ def test_a_refused_publish_of_a_transaction_is_told(
     client.publish(name, b"1", b"2", delivery_mode=2)
     client.publish(other, b"3")
     client.send(TxCommit())
-    assert client.closed_channel().text == "PRECONDITION_FAILED - partial tx completion"
+    assert client.expect_channel_close().text == "PRECONDITION_FAILED - partial tx completion"
     client.channel(1)
     assert [client.get(name), client.get(name), client.get(other)] == [b"1", None, b"3"]
 

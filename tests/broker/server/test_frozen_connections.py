@@ -241,4 +241,4 @@ def test_what_an_operator_closes_ends_after_the_thaw(desk: Desk) -> None:
         desk.do(transport.on_linger_over)
         assert not transport.closed
         desk.thaw()
-        assert raw.closed_connection().code == 320
+        assert raw.expect_connection_close().code == 320

@@ -113,7 +113,7 @@ def test_senders_wait_when_there_is_no_room(lasting: Served) -> None:
     assert one.receive_file()[1].body == body
     one.send(FileAck(delivery_tag=2))
     other.send(FileOpen(identifier="third", content_size=STAGING_MAX + 1))
-    assert other.closed_channel().code == 311
+    assert other.expect_channel_close().code == 311
     assert one.count("room") == 0
     until(lambda: bodies(lasting) == [], "what was acknowledged is removed")
 

@@ -28,7 +28,7 @@ from headrace.model.vhost.definitions import (
     SavedDefinitions,
 )
 from headrace.model.vhost.virtual_host import VirtualHost
-from support.memory import kept_octets
+from support.memory import retained_bytes
 from support.stored_message import stored_message
 
 
@@ -302,7 +302,7 @@ def test_the_estimate_is_honest(what: str) -> None:
         for number in range(2000, 2150):
             HELD[what](vhost, number)
 
-    true = kept_octets(make)
+    true = retained_bytes(make)
     ratio = (vhost.definition_memory - before) / true
     assert 1 / 1.5 < ratio < 1.6, (vhost.definition_memory - before, true)
 

@@ -18,7 +18,7 @@ from headrace.server.net.proxy_header import SIGNATURE, SIZE_MAX, ProxyError, re
 from headrace.spec.tables import V0_9_1
 from headrace.testing import LocalBroker
 from headrace.testing.raw_client import RawClient
-from headrace.testing.raw_socket import hanging_up
+from headrace.testing.raw_socket import close_new_sockets
 from support.brokers.broker_process import until
 from support.certificates_and_tokens import Certificates
 
@@ -31,7 +31,7 @@ CLIENT = ("203.0.113.9", 40123)
 
 @pytest.fixture(autouse=True)
 def sockets_are_closed() -> Iterator[None]:
-    with hanging_up():
+    with close_new_sockets():
         yield
 
 

@@ -30,7 +30,7 @@ from headrace.server.relay.link import RelayedTransport
 from headrace.server.relay.processes import RelayProcesses
 from headrace.testing import LocalBroker
 from headrace.testing.raw_client import RawClient
-from headrace.testing.raw_socket import hanging_up
+from headrace.testing.raw_socket import close_new_sockets
 from support.brokers.broker_process import Served, until
 from support.certificates_and_tokens import Certificates
 
@@ -59,7 +59,7 @@ def broker(certificates: Certificates) -> Iterator[LocalBroker]:
 
 @pytest.fixture(autouse=True)
 def sockets_are_closed() -> Iterator[None]:
-    with hanging_up():
+    with close_new_sockets():
         yield
 
 

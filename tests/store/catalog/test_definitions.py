@@ -147,7 +147,7 @@ def test_a_disk_that_takes_nothing_has_changes_refused_and_nothing_changed() -> 
     vhost.bind("x", ("queue", "kept"), "k")
     write(journal)
     vhost.declare_queue("first", durable=True)
-    disk.errors = 1.0
+    disk.error_rate = 1.0
     journal.start_write()
     assert not journal.writer.step()
     journal.handle_finished()
@@ -168,7 +168,7 @@ def test_a_disk_that_takes_nothing_has_changes_refused_and_nothing_changed() -> 
     assert len(vhost.exchanges["x"].bindings) == 1
     vhost.declare_queue("transient")
     vhost.delete_queue("transient")
-    disk.errors = 0.0
+    disk.error_rate = 0.0
     write(journal)
     vhost.declare_queue("after", durable=True)
     write(journal)
@@ -244,7 +244,7 @@ def test_a_flipped_bit_loses_one_definition_at_most_and_is_told(
             handle = damaged.open(name, create=True)
             damaged.write(handle, [bytes(file.cache)], 0)
             damaged.sync(handle)
-        damaged.rot(path, at)
+        damaged.flip_bit(path, at)
         caplog.clear()
         journal = opened(damaged)
         found = JournalDefinitions(journal).load()

@@ -107,7 +107,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
     """Return how a machine connects to the one ledger of a test."""
     if request.param == "memory":
         engine = Engine(seed=7)
-        engine.errors = engine.doubts = 0.2
+        engine.error_rate = engine.doubt_rate = 0.2
         yield lambda _: MemoryLedger(engine)
         return
     found: Servers = request.getfixturevalue("running")

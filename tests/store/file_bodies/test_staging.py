@@ -285,10 +285,10 @@ def test_a_body_that_cannot_be_synced_is_no_body() -> None:
     staging = staging_on(disk)
     part = whole(staging, "a", b"data")
     errors: list[OSError | None] = []
-    disk.errors = 1.0
+    disk.error_rate = 1.0
     staging.seal(part, lambda _, error: errors.append(error))
     staging.writer.step()
-    disk.errors = 0.0
+    disk.error_rate = 0.0
     work_off(staging)
     assert errors[0] is not None
     assert not staging.bodies
@@ -300,10 +300,10 @@ def test_a_part_that_could_not_be_synced_is_not_continued() -> None:
     staging = staging_on(disk)
     part = opened(staging, "f", 100_000)
     staging.add(part, b"a" * 50_000)
-    disk.sync_errors = 1.0
+    disk.sync_error_rate = 1.0
     staging.leave(part)
     work_off(staging)
-    disk.sync_errors = 0.0
+    disk.sync_error_rate = 0.0
     assert staging.find("user", "f") is None
     work_off(staging)
     assert disk.names(DIRECTORY) == []

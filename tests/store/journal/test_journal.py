@@ -101,7 +101,7 @@ def test_a_damaged_record_is_put_aside_and_the_rest_survives(
     path = f"{DIRECTORY}/{file_name(1)}"
     at = bytes(disk.names_now[path].cache).index(bytes([5]) * 50)
     disk.kill()
-    disk.rot(path, at + 20)
+    disk.flip_bit(path, at + 20)
 
     with caplog.at_level(logging.ERROR):
         journal, found = recovered(disk)
@@ -141,7 +141,7 @@ def test_damage_after_the_start_is_noticed_when_the_message_is_wanted() -> None:
     sync(journal)
     assert journal.page_out(message)
     path = f"{DIRECTORY}/{file_name(1)}"
-    disk.rot(path, bytes(disk.names_now[path].cache).index(b"a" * 300) + 7)
+    disk.flip_bit(path, bytes(disk.names_now[path].cache).index(b"a" * 300) + 7)
     with pytest.raises(OSError, match="damaged record"):
         journal.load(message)
 
@@ -192,10 +192,10 @@ def test_a_failed_sync_is_not_believed_the_second_time() -> None:
     sync(journal)
     publish(journal, 2)
     journal.start_write()
-    disk.errors = 1.0
+    disk.error_rate = 1.0
     for _ in range(3):
         assert not journal.writer.step()
-    disk.errors = 0.0
+    disk.error_rate = 0.0
     assert journal.writer.step()
     journal.woken()
     assert journal.synced == journal.appended
@@ -595,12 +595,12 @@ def test_whatever_a_sync_fails_with_its_file_is_given_up(
     first = publish(journal, 1)
     sync(journal)
     handle = journal.segment.handle
-    disk.sync_errors, disk.sync_errno = 1.0, errno_
+    disk.sync_error_rate, disk.sync_errno = 1.0, errno_
     publish(journal, 2, b"b" * 5000)
     journal.start_write()
     assert not journal.writer.step()
     assert journal.segment.suspect
-    disk.sync_errors = 0.0
+    disk.sync_error_rate = 0.0
     journal.page_out(first)
     journal.load(first)
     assert journal.writer.step()

@@ -45,7 +45,7 @@ def test_a_failed_sync_takes_nothing_that_was_durable_in_the_block(seed: int) ->
     disk.sync(handle)
     disk.write(handle, [b"one"], 7)
     disk.write(handle, [b"two"], 10)
-    disk.sync_errors = 1.0
+    disk.sync_error_rate = 1.0
     with pytest.raises(OSError, match="Input/output"):
         disk.sync(handle)
     assert bytes(disk.names_now["/file"].platter) in (b"durable", b"durableonetwo")

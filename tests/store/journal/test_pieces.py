@@ -72,7 +72,7 @@ def test_the_size_of_pieces_makes_no_difference(
     chance = random.Random(seed + 100)
     for _ in range(damaged):
         path = f"{DIRECTORY}/{file_name(chance.randrange(1, 4))}"
-        disk.rot(path, chance.randrange(64, SEGMENT - 16))
+        disk.flip_bit(path, chance.randrange(64, SEGMENT - 16))
     monkeypatch.setattr(recovery, "CHUNK", 1 << 20)
     expected = found_on(disk)
     assert len(expected[0]) > 100

@@ -91,7 +91,7 @@ class Host:
     def rot(self, octets: bytes) -> None:
         """Flip a bit of a record that holds these octets."""
         path = f"/journal/{file_name(1)}"
-        self.disk.rot(path, self.disk.names_now[path].cache.index(octets))
+        self.disk.flip_bit(path, self.disk.names_now[path].cache.index(octets))
 
 
 @pytest.mark.parametrize("operator", [False, True])

@@ -74,10 +74,10 @@ def test_a_file_that_took_the_place_of_a_failed_one_keeps_its_name(seed: int) ->
     write(journal)
     for key, value in FACTS.items():
         journal.fact(key, value)
-    disk.sync_errors = 1.0
+    disk.sync_error_rate = 1.0
     journal.start_write()
     assert not journal.writer.step()  # The file has failed.
-    disk.sync_errors = 0.0
+    disk.sync_error_rate = 0.0
     disk.sync_directory = dies  # type: ignore[method-assign]
     with pytest.raises(Dead):
         journal.writer.step()

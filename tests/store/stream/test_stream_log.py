@@ -177,13 +177,13 @@ def test_a_crash_takes_no_offset_that_was_committed(seed: int) -> None:
             bodies.append(random.randbytes(random.choice((10, 1000, 9000))))
             assert host.append(bodies[-1]) == len(bodies) - 1
             if random.random() < 0.3:
-                disk.errors = random.choice((0.0, 0.3))
+                disk.error_rate = random.choice((0.0, 0.3))
                 host.journal.start_write()
                 if host.journal.writer.jobs:
                     host.journal.writer.step()
                     host.journal.woken()
         committed = host.log.committed_offset
-        disk.errors = 0.0
+        disk.error_rate = 0.0
         random.choice((disk.kill, disk.power_cut))()
 
 
@@ -195,7 +195,7 @@ def test_a_damaged_record_costs_itself_alone() -> None:
         host.sync()
     disk.kill()
     path = f"{STREAM}/{file_name(1)}"
-    disk.rot(path, bytes(disk.names_now[path].cache).index(bytes([9]) * 200) + 50)
+    disk.flip_bit(path, bytes(disk.names_now[path].cache).index(bytes([9]) * 200) + 50)
     host = Host(disk)
     offsets = [offset for offset, *_ in host.log.read(0, 100_000)]
     offsets += [offset for offset, *_ in host.log.read(offsets[-1] + 1, 100_000)]
@@ -361,7 +361,7 @@ def test_a_damaged_header_costs_no_record(last: bool, caplog: pytest.LogCaptureF
     host, _ = several_segments(disk)
     number = len(host.log.segments) if last else 2
     disk.kill()
-    disk.rot(f"{STREAM}/{file_name(number)}", 20)
+    disk.flip_bit(f"{STREAM}/{file_name(number)}", 20)
     host = Host(disk)
     assert offsets_of(host) == list(range(60))
     (line,) = damaged(caplog)

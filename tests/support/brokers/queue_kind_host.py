@@ -42,7 +42,7 @@ class Host:
         self.scheduler.run(self.counters.now_ms)
 
     def turn(self) -> None:
-        """Do as the event loop does at the end of a turn."""
+        """Drain the queues that were woken, as the event loop does after an iteration."""
         waking = self.counters.waking
         while waking:
             waking.pop().drain()
@@ -68,7 +68,7 @@ def body_of(message: Message) -> str:
 
 
 class Taker(Consumer):
-    """A consumer with a fixed room that keeps what it is given."""
+    """A consumer that records its deliveries, and takes `room` unacked messages at most."""
 
     def __init__(
         self, queue: Queue, room: int = 1000, *, no_ack: bool = False, browses: bool = False
@@ -76,8 +76,8 @@ class Taker(Consumer):
         super().__init__(queue, "taker", no_ack)
         self.browses = browses
         self.room = room
-        self.held: list[Message] = []
-        self.got: list[str] = []
+        self.held: list[Message] = []  # Unacked messages.
+        self.got: list[str] = []  # The bodies of all deliveries.
 
     def can_take(self) -> bool:
         return self.room > 0
@@ -94,27 +94,27 @@ class Taker(Consumer):
         return self
 
     def settle(self, body: str) -> None:
-        self._done(body, self.queue.settle)
+        self._finish(body, self.queue.settle)
 
     def give_back(self, body: str) -> None:
-        self._done(body, self.queue.requeue)
+        self._finish(body, self.queue.requeue)
 
-    def _done(self, body: str, how: Any) -> None:
-        message = next(m for m in self.held if body_of(m) == body)
+    def _finish(self, body: str, operation: Any) -> None:
+        message = next(message for message in self.held if body_of(message) == body)
         self.held.remove(message)
         self.room += 1
-        how(message)
+        operation(message)
         self.queue.unpark(self)
         self.queue.drain()
 
 
 def left(queue: Queue) -> list[str]:
-    """Take what is ready, in order."""
-    found = []
+    """Remove all ready messages of a queue; return their bodies in order."""
+    bodies = []
     while (message := queue.dequeue()) is not None:
-        found.append(body_of(message))
+        bodies.append(body_of(message))
         queue.remove(message)
-    return found
+    return bodies
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def depth(session: RawSession, queue: str) -> int:
 
 def failed(session: RawSession, command: Command, code: int, field: str = "") -> None:
     """Expect the command to fail with the code, and one of its fields to be blamed."""
-    failure = session.refused(command)
+    failure = session.expect_exception(command)
     assert failure.error_code == code, failure
     assert (failure.class_code, failure.command_code) == command.CODE
     if field:

@@ -92,9 +92,9 @@ class Client:
         assert delivered.identifier == opened.identifier
         return delivered, properties, body
 
-    def refused(self, command: Command, header: bytes = b"", body: bytes = b"") -> int:
+    def expect_exception(self, command: Command, header: bytes = b"", body: bytes = b"") -> int:
         """Send what is refused; return the error code."""
-        found: int = self.session.refused(command, header, body).error_code
+        found: int = self.session.expect_exception(command, header, body).error_code
         return found
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of every version, and of the message class of 0-9, that say the same in their own words.
+"""Clients with the same calls for every version, and for the message class of 0-9.
 
-Each writes and reads with the codec of its version, never with the broker's conversion.
+Each encodes and decodes by the codec of its version, and not by the broker's conversion.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ from headrace.wire.ranges import SequenceSet
 if TYPE_CHECKING:
     from support.brokers.in_memory_broker import Client, Rig
 
-FRAME_BODY = 100_000  # Octets of a body that are sent in one method.
+FRAME_BODY = 100_000  # Bytes of a body that a method carries.
 CARRIERS = ("x-headrace-0-x", "x-headrace-0-10")
 
 
 @dataclass
 class Said:
-    """A message in terms of no version; absent fields are None."""
+    """A message independent of the version; absent properties are None."""
 
     body: bytes = b""
     exchange: str = ""
@@ -96,7 +96,7 @@ class Said:
 
 
 def text_of(reply_to: tuple[str, str] | None) -> str | None:
-    """A reply-to as 0-x clients say it."""
+    """Return a reply-to in the form of 0-x clients."""
     if reply_to is None:
         return None
     exchange, key = reply_to
@@ -113,7 +113,7 @@ def pair_of(text: str | None) -> tuple[str, str] | None:
 
 
 def own(headers: dict[str, Any] | None) -> dict[str, Any]:
-    """Headers without what is carried in them."""
+    """Return headers without those in which the broker carries properties of other versions."""
     return {key: value for key, value in (headers or {}).items() if key not in CARRIERS}
 
 
@@ -137,16 +137,16 @@ class Speaker(Protocol):
     ) -> None: ...
 
     def differs(self, queue: str) -> bool:
-        """Declare a queue that is there in another way; tell whether that is refused."""
+        """Declare an existing queue with other fields; return True if the broker refuses it."""
 
     def publish(self, said: Said) -> None:
         """Publish a message."""
 
     def comes_back(self, said: Said, *, immediate: bool) -> bool:
-        """Publish what must find a queue, or a consumer at once; tell whether it came back."""
+        """Publish a mandatory or immediate message; return True if the broker returns it."""
 
     def consume(self, queue: str, *, automatic: bool = False) -> None:
-        """Have messages sent to us; ``automatic`` ones need no acknowledgement."""
+        """Consume from a queue; with `automatic` without acknowledgements."""
 
     def read_stream(self, queue: str) -> None:
         """Read a stream from its start."""
@@ -494,7 +494,7 @@ class Sessions(Speaker):
     def differs(self, queue: str) -> bool:
         arguments: dict[str, Any] = {"x-max-length": 6}
         self.talk.ticks = 0
-        error = self.session.refused(QueueDeclare010(queue=queue, arguments=arguments))
+        error = self.session.expect_exception(QueueDeclare010(queue=queue, arguments=arguments))
         return error is not None
 
     def publish(self, said: Said) -> None:

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A journal on a ledger: owners of several machines, one after the other, and their history.
 
-The model is that of :mod:`support.disks.journal_model`; here a life may end with its machine, and
-the next one begin on another, on an old one with old files, or on a new one without any. An owner
-may be paused instead: it wakes up under the next one and goes on as if nothing had happened. The
-engine fails before and after it did what it was asked, and its standby becomes the primary.
+The model extends that of :mod:`support.disks.journal_model`. A life may end with its machine. The
+next life then begins on another machine: on an old one with old files, or on a new one without
+files. An owner may also be paused, and continue while the next owner runs. Calls of the engine fail
+before or after they take effect, and the standby of the engine becomes the primary.
 
-What is compared is the same, after each takeover: what one owner had durable, the next one has.
-And an owner that was followed by another one has nothing durable any more.
+After each takeover the model compares the records: the next owner has all durable records of the
+previous one, and no later write of a previous owner becomes durable.
 
-What clients would have been told, and what they would find, is noted for the judge of
-:mod:`support.client_history`.
+The answers to clients are recorded as events of :mod:`support.client_history`, which checks them.
 """
 
 import contextlib
@@ -32,17 +31,17 @@ from support.disks.journal_model import SEGMENT_SIZE, Change, Fact, History
 HOME = "/vhost"
 SECRET = "journal/secret"
 NODES = 3
-MARK_EVERY = 20_000  # Bytes, for these small histories.
-ENGINE_TRIES = 20  # Then it recovers.
+MARK_EVERY = 20_000  # Bytes between two marks, for small histories.
+ENGINE_TRIES = 20  # Failed calls after which the engine recovers.
 
 
 class Overtaken(AssertionError):
-    """An owner had something durable after another one had taken the ledger."""
+    """A write of an owner became durable after another owner had taken the ledger."""
 
 
 @dataclass
 class Zombie:
-    """An owner that was paused while another one took over."""
+    """A paused owner, whose ledger another owner has taken."""
 
     node: int
     journal: Journal
@@ -62,7 +61,7 @@ class ReplicatedHistory(History):
     node: int = 0
     machines: int = NODES
     zombies: list[Zombie] = field(default_factory=list)
-    overtaken: int = 0  # Owners that were told so.
+    overtaken: int = 0  # The number of owners that learned that their ledger was taken.
     failovers: int = 0
     epoch: int = 0
     events: list[Event] = field(default_factory=list)
@@ -80,7 +79,7 @@ class ReplicatedHistory(History):
         """Begin a life on one of the machines that has no owner, paused or not."""
         self.node = self.random.choice([node for node in self.nodes if not self.has_zombie(node)])
         self.disk = self.nodes[self.node]
-        self.disk.errors = self.disk.short_writes = 0.0
+        self.disk.error_rate = self.disk.short_write_rate = 0.0
         self.disk.capacity = 1 << 60
         while True:
             try:
@@ -118,16 +117,16 @@ class ReplicatedHistory(History):
                 return replicated.take()
             except OSError:
                 pass
-        self.engine.errors = self.engine.doubts = 0.0
+        self.engine.error_rate = self.engine.doubt_rate = 0.0
         return replicated.take()
 
     def compare_files(self, taken: ReplicatedDisk) -> None:
         """Assert that the files of the new owner are those of a machine filled by the ledger."""
-        errors, self.engine.errors = self.engine.errors, 0.0
+        errors, self.engine.error_rate = self.engine.error_rate, 0.0
         machine = FaultyDisk()
         filled = ReplicatedDisk(machine, MemoryLedger(self.engine), HOME)
         filled.follow()
-        self.engine.errors = errors
+        self.engine.error_rate = errors
         assert filled.applied[:2] == taken.applied[:2]
         assert filled.applied.files.keys() - {SECRET} == taken.applied.files.keys() - {SECRET}
         for path in filled.applied.files:
@@ -158,7 +157,7 @@ class ReplicatedHistory(History):
         try:
             self.run(turns)
         except (AssertionError, LedgerLost, StoreError) as error:
-            self.engine.errors = self.engine.doubts = 0.0
+            self.engine.error_rate = self.engine.doubt_rate = 0.0
             with contextlib.suppress(AssertionError, LedgerLost, StoreError):
                 self.look(self.open())
             return repr(error)
@@ -166,8 +165,8 @@ class ReplicatedHistory(History):
 
     def trouble(self) -> None:
         super().trouble()
-        self.engine.errors = self.random.choice((0.0, 0.0, 0.1, 0.5))
-        self.engine.doubts = self.random.choice((0.0, 0.0, 0.1, 0.5))
+        self.engine.error_rate = self.random.choice((0.0, 0.0, 0.1, 0.5))
+        self.engine.doubt_rate = self.random.choice((0.0, 0.0, 0.1, 0.5))
         if self.random.random() < 0.3:
             self.engine.fail_over()
             self.failovers += 1
@@ -209,13 +208,15 @@ class ReplicatedHistory(History):
             self.zombies.append(Zombie(self.node, self.journal, synced, self.epoch))
             self.compare(self.open(), synced, None)
             return
-        self.engine.errors = self.engine.doubts = 0.0  # Else a stop leaves its end unwritten.
+        self.engine.error_rate = self.engine.doubt_rate = (
+            0.0  # Else a stop leaves its end unwritten.
+        )
         self.settle_down()
         super().die()
 
     def settle_down(self) -> None:
         """Let the disk recover, and the writer put new files in the place of failed ones."""
-        self.disk.errors = self.disk.short_writes = 0.0
+        self.disk.error_rate = self.disk.short_write_rate = 0.0
         self.disk.capacity = 1 << 60
         journal = self.journal
         for _ in range(3):

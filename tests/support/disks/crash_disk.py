@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk that takes the process down, and lives on it: for tests of what a cut leaves behind."""
+"""A disk that ends the process after some writes, for tests of the data that survives a crash."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ FOREVER = 1 << 60
 
 
 class Dead(BaseException):
-    """The process dies here."""
+    """The simulated process ends."""
 
 
 class MortalDisk(FaultyDisk):
-    """A disk that takes the process down after so many writes and syncs."""
+    """A disk that raises Dead after a number of writes and syncs."""
 
-    fuse = FOREVER
+    fuse = FOREVER  # The remaining number of writes and syncs.
 
     def burn(self) -> None:
         self.fuse -= 1
@@ -49,7 +49,7 @@ class MortalDisk(FaultyDisk):
 
 
 class Ids(NoDefinitions):
-    """Gives each queue the id that it had."""
+    """Definitions that give each queue a fixed id by its name."""
 
     def __init__(self, ids: Mapping[str, int]) -> None:
         super().__init__()
@@ -60,9 +60,9 @@ class Ids(NoDefinitions):
 
 
 class Life:
-    """A virtual host from its start to its end, on a disk that lasts."""
+    """A virtual host from its start to its crash, on a disk that survives it."""
 
-    ids: Mapping[str, int] = {}  # Of all queues that are ever made.
+    ids: Mapping[str, int] = {}  # The ids of all queues, by name.
     segment_size = 8 << 10
 
     def __init__(
@@ -96,10 +96,10 @@ class Life:
         raise NotImplementedError
 
     def recovered(self, queue_id: int, message: Message) -> None:
-        """Take note of a message that is still there, before its queue has it."""
+        """Handle a recovered message before it is added to its queue."""
 
     def data_of(self, message: Message) -> bytes:
-        """Read a message that is paged out."""
+        """Return the data of a message that is paged out."""
         self.store.load(message)
         data = message.data
         assert data is not None
@@ -111,18 +111,18 @@ class Life:
         return Stream(name, log, **options)
 
     def write(self) -> None:
-        """Let the writer do some of its work."""
+        """Run some of the writer's jobs."""
         while self.store.writer.jobs and self.random.random() < 0.8:
             self.store.writer.step()
             self.store.woken()
 
     def turn(self) -> None:
-        """The end of a turn of the event loop, and some work of the writer."""
+        """End an iteration of the event loop, and run some of the writer's jobs."""
         self.store.start_write()
         self.write()
 
     def sync(self) -> None:
-        """Let all be durable that was done."""
+        """Run the writer until all records are durable."""
         while self.store.synced < self.store.appended or self.store.writer.jobs:
             self.turn()
 
@@ -141,14 +141,14 @@ class DurableRig(Life, Rig):
 
 
 class Lives:
-    """The stores of one disk, one after the other."""
+    """Successive stores on a disk, each of which ends with a crash."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.disk = MortalDisk(seed)
 
     def cut(self) -> None:
-        """The end of a life: the power fails, or the process is killed."""
+        """End a life by a power cut, or by killing the process."""
         if self.random.random() < 0.5:
             self.disk.power_cut()
         else:
@@ -156,26 +156,26 @@ class Lives:
 
 
 class JournalLives(Lives):
-    """Lives that are a journal, without a broker; a simulation says what happens in them."""
+    """Lives of a journal without a broker; subclasses implement their actions and checks."""
 
     segment_size = 16 << 10
-    longest = 80  # Writes and syncs.
+    longest = 80  # The maximum of writes and syncs in a life.
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self.number = 0  # Of the last message.
+        self.number = 0  # The number of the last message.
         self.open()
 
     def open(self) -> None:
-        """Begin a life: recover, from :meth:`new_journal`."""
+        """Begin a life: recover from the journal that :meth:`new_journal` returns."""
         raise NotImplementedError
 
     def turn(self) -> None:
-        """Something happens."""
+        """Make a random action."""
         raise NotImplementedError
 
     def compare(self, synced: int) -> None:
-        """Compare what is there with what was told; ``synced`` is what was durable."""
+        """Compare the recovered records with the history, which is durable up to ``synced``."""
         raise NotImplementedError
 
     def new_journal(self) -> Journal:
@@ -184,14 +184,14 @@ class JournalLives(Lives):
         return self.journal
 
     def write(self) -> None:
-        """Do as the event loop and the writer's thread do at the end of a turn."""
+        """Write the records as event loop and writer thread do after an iteration."""
         self.journal.start_write()
         while self.journal.writer.jobs:
             self.journal.writer.step()
             self.journal.woken()
 
     def live(self) -> None:
-        """Do something until the disk dies, and look what is left."""
+        """Make actions until the disk ends the process; recover and compare the records."""
         self.disk.fuse = self.random.randint(1, self.longest)
         try:
             while True:
@@ -209,11 +209,11 @@ def journal_on(disk: FaultyDisk, segment_size: int = 8 << 10) -> Journal:
 
 
 def records_of(stream: Stream) -> list[tuple[int, bytes, int, int, int]]:
-    """All that a reader could have of a stream, in order."""
-    found: list[tuple[int, bytes, int, int, int]] = []
-    at = stream.log.first_offset
-    while batch := stream.log.read(at, 1 << 20):
-        assert [record[0] for record in batch] == list(range(at, at + len(batch)))
-        found += batch
-        at += len(batch)
-    return found
+    """Return all readable records of a stream, in order."""
+    records: list[tuple[int, bytes, int, int, int]] = []
+    offset = stream.log.first_offset
+    while batch := stream.log.read(offset, 1 << 20):
+        assert [record[0] for record in batch] == list(range(offset, offset + len(batch)))
+        records += batch
+        offset += len(batch)
+    return records

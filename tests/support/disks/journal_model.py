@@ -162,7 +162,7 @@ class History:
     # --- Life -------------------------------------------------------------------------------
 
     def open(self) -> list[tuple[int, Message]]:
-        self.disk.errors = self.disk.short_writes = 0.0
+        self.disk.error_rate = self.disk.short_write_rate = 0.0
         self.disk.capacity = 1 << 60
         self.journal = self.journal_class(
             DIRECTORY,
@@ -236,11 +236,11 @@ class History:
     def trouble(self) -> None:
         """Let the disk fail for a while, or stop failing."""
         if self.random.random() < 0.6:
-            self.disk.errors = self.disk.short_writes = 0.0
+            self.disk.error_rate = self.disk.short_write_rate = 0.0
             self.disk.capacity = 1 << 60
         else:
-            self.disk.errors = self.random.choice((0.0, 0.05, 0.5))
-            self.disk.short_writes = self.random.choice((0.0, 0.5))
+            self.disk.error_rate = self.random.choice((0.0, 0.05, 0.5))
+            self.disk.short_write_rate = self.random.choice((0.0, 0.5))
             if self.random.random() < 0.5:
                 self.disk.capacity = self.disk.used() + self.random.randrange(20000)
 
@@ -544,7 +544,7 @@ class History:
         synced = self.journal.synced
         marks: set[tuple[int, int]] | None = None
         if how == "stop":
-            self.disk.errors = self.disk.short_writes = 0.0
+            self.disk.error_rate = self.disk.short_write_rate = 0.0
             self.disk.capacity = 1 << 60
             owed = self.owed()
             marks = {(f.queue, f.seq) for f in self.random.sample(owed, min(3, len(owed)))}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work of one client in a process of its own: `python -m headrace.bench.clients.client_work`.
+"""The work of a client in a separate process: `python -m headrace.bench.clients.client_work`.
 
-Each function does one operation with one client and returns when the broker has answered all of it.
-Other people's clients are used as their own pages say.
+Each function does an operation with a client and returns once the broker has answered all requests.
+Other projects' clients are used as their documentation recommends.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from headrace.client import Channel, Message, blocking, connect
 
 BODY = bytes(200)
 PREFETCH = 100
-WINDOW = 500  # Publishes under way, where the program has to bound them.
-WARM = 300  # Messages before it is measured.
+WINDOW = 500  # The maximum of unconfirmed publishes, for clients that do not limit them.
+WARM = 300  # Messages before the measured ones.
 
 Work = Callable[[str, str, int], None]
 
 
 class Stopwatch:
-    """Processor time of this process, all its threads, and the clock."""
+    """Measures the processor time of all threads of this process, and the elapsed time."""
 
     def __init__(self) -> None:
         self.cpu_s = self.wall_s = 0.0
 
     def begin(self) -> None:
-        """Start counting."""
+        """Start the measurement."""
         self.cpu_s, self.wall_s = time.process_time(), time.perf_counter()
 
     def end(self) -> None:
-        """Stop counting."""
+        """End the measurement; `cpu_s` and `wall_s` are then its seconds."""
         self.cpu_s = time.process_time() - self.cpu_s
         self.wall_s = time.perf_counter() - self.wall_s
 
@@ -56,7 +56,7 @@ def blocking_one_by_one(url: str, queue: str, count: int) -> None:
 
 
 def blocking_in_flight(url: str, queue: str, count: int) -> None:
-    """`publish_soon`, and then the outcome of each."""
+    """Publish by `publish_soon`, then wait for all confirms."""
     with blocking.connect(url) as connection, connection.channel() as channel:
         channel.publish_many([BODY] * WARM, queue)
         METER.begin()
@@ -66,7 +66,7 @@ def blocking_in_flight(url: str, queue: str, count: int) -> None:
 
 
 def blocking_many(url: str, queue: str, count: int) -> None:
-    """`publish_many`."""
+    """Publish by `publish_many`."""
     with blocking.connect(url) as connection, connection.channel() as channel:
         channel.publish_many([BODY] * WARM, queue)
         METER.begin()
@@ -89,7 +89,7 @@ def blocking_consume(url: str, queue: str, count: int) -> None:
 
 
 def on_channel(work: Callable[[Channel, str, int], Awaitable[None]]) -> Work:
-    """Make a program of what is done on a channel of the asyncio client."""
+    """Return a function that runs a coroutine function with a channel of the asyncio client."""
 
     @functools.wraps(work)
     def program(url: str, queue: str, count: int) -> None:
@@ -115,7 +115,7 @@ async def asyncio_one_by_one(channel: Channel, queue: str, count: int) -> None:
 
 @on_channel
 async def asyncio_in_flight(channel: Channel, queue: str, count: int) -> None:
-    """`publish_soon`, and then the outcome of each."""
+    """Publish by `publish_soon`, then wait for all confirms."""
     await channel.publish_many([BODY] * WARM, queue)
     METER.begin()
     for confirmed in [await channel.publish_soon(BODY, queue) for _ in range(count)]:
@@ -125,7 +125,7 @@ async def asyncio_in_flight(channel: Channel, queue: str, count: int) -> None:
 
 @on_channel
 async def asyncio_many(channel: Channel, queue: str, count: int) -> None:
-    """`publish_many`."""
+    """Publish by `publish_many`."""
     await channel.publish_many([BODY] * WARM, queue)
     METER.begin()
     await channel.publish_many((BODY for _ in range(count)), queue)

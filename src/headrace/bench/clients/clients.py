@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cost of clients: the same work by ours and by others, each in a process of its own."""
+"""Compare the processor time of clients that do the same work, each in a separate process."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from statistics import median
 from headrace.bench.clients.client_work import ONE_BY_ONE, WORK
 from headrace.bench.load.link import BenchError
 
-COUNT = 20_000  # Messages of an operation with many in flight.
-COUNT_ONE_BY_ONE = 2_000  # Messages of an operation that waits for each.
+COUNT = 20_000  # Messages of an operation with many unconfirmed messages.
+COUNT_ONE_BY_ONE = 2_000  # Messages of an operation that waits for each confirm.
 QUEUE = "hb.clients"
 TIMEOUT_S = 600.0
 
 
 @dataclass(slots=True)
 class Cost:
-    """All runs of one operation by one client."""
+    """All runs of an operation by a client."""
 
     client: str
     operation: str
-    cpu_us: list[float] = field(default_factory=list)  # Of the client, for a message.
+    cpu_us: list[float] = field(default_factory=list)  # The client's processor time for a message.
     rate: list[float] = field(default_factory=list)  # Messages per second.
 
     def as_json(self) -> dict[str, str | list[float]]:
-        """Everything, for a machine to read."""
+        """Return the values of all runs as a JSON object."""
         return {
             "client": self.client,
             "operation": self.operation,
@@ -39,20 +39,30 @@ class Cost:
         }
 
 
-def missing() -> list[str]:
+def find_missing() -> list[str]:
     """Return the clients that are not installed."""
     return [client for client in WORK if find_spec(client) is None]
 
 
 def measure(url: str, runs: int, scale: float, say: Callable[[str], None]) -> list[Cost]:
-    """Each operation of each client that is installed; runs of one operation follow each other."""
-    absent = missing()
+    """Measure each operation of each installed client; the runs of an operation follow each other.
+
+    Args:
+        url: the URL of the broker.
+        runs: the number of runs of each operation.
+        scale: a factor for the numbers of messages.
+        say: is called with the progress.
+
+    Raises:
+        BenchError: an operation failed or took longer than `TIMEOUT_S`.
+    """
+    missing = find_missing()
     operations = dict.fromkeys(operation for work in WORK.values() for operation in work)
     costs: list[Cost] = []
     for operation in operations:
         count = max(1, round((COUNT_ONE_BY_ONE if operation == ONE_BY_ONE else COUNT) * scale))
         for client, work in WORK.items():
-            if client in absent or operation not in work:
+            if client in missing or operation not in work:
                 continue
             cost = Cost(client, operation)
             costs.append(cost)
@@ -64,8 +74,8 @@ def measure(url: str, runs: int, scale: float, say: Callable[[str], None]) -> li
     return costs
 
 
-def table(costs: list[Cost]) -> str:
-    """Return a line for each operation and client, in Markdown."""
+def format_table(costs: list[Cost]) -> str:
+    """Return a Markdown table with a line for each operation and client."""
     lines = [
         "| operation | client | client CPU, us/message: least | median | messages/s |",
         "|---|---|---|---|---|",
@@ -82,13 +92,13 @@ def _run(client: str, operation: str, url: str, count: int) -> dict[str, float]:
     command = [sys.executable, "-m", "headrace.bench.clients.client_work"]
     command += [client, operation, url, QUEUE, str(count)]
     try:
-        done = subprocess.run(  # noqa: S603
+        result = subprocess.run(  # noqa: S603
             command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
         raise BenchError(f"{client}: {operation} took more than {TIMEOUT_S} s") from None
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+    if result.returncode:
+        reason = (result.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise BenchError(f"{client}: {operation} failed: {reason}")
-    figures: dict[str, float] = json.loads(done.stdout)
+    figures: dict[str, float] = json.loads(result.stdout)
     return figures

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two processes that make a load: one for all publishers, one for all consumers.
+"""The load generator's two processes, one with all publishers and one with all consumers.
 
-They are processes of their own so that publishing, consuming and the broker never wait for each
-other's interpreter. Both count on a board in shared memory, which the process that started them
-reads to know rates and progress, and both hand their final figures over through a pipe.
+In separate processes, publishing, consuming and the broker do not wait for each other's
+interpreter lock. Both processes write their counts to a board in shared memory. The process that
+started them reads rates and progress there. Each sends its final report through a pipe.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ if TYPE_CHECKING:
 READ_SIZE = 262144  # Bytes.
 SEND_SIZE = 65536  # Bytes.
 TICK_S = 0.1
-UNLIMITED = 0xFFFFFFFF  # Credit.
+UNLIMITED = 0xFFFFFFFF  # The value of message.flow that removes a limit of credit.
 CONFIRM_TIMEOUT_S = 60.0
-NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 Board = MutableSequence[int]
 
 
 class BoardField(IntEnum):
-    """The indexes of the shared board's fields."""
+    """The indexes of the shared board's fields; times are monotonic nanoseconds."""
 
-    STOP = 0  # Publishers stop.
-    END = 1  # Consumers end.
-    MEASURING = 2  # Durations are counted.
+    STOP = 0  # 1 stops the publishers.
+    END = 1  # 1 stops the consumers.
+    MEASURING = 2  # 1 while durations are counted.
     SENT = 3
-    EXPECTED = 4  # Deliveries that the publishes cause.
+    EXPECTED = 4  # The number of deliveries of all publishes.
     CONFIRMED = 5
     PUBLISHED = 6  # 1 when the broker has received all publishes.
     RECEIVED = 7
     STARTED_NS = 8
-    SENT_NS = 9  # When the broker had received the last publish.
-    FIRST_NS = 10  # When the first delivery came.
-    LAST_NS = 11
+    SENT_NS = 9  # The time when the broker had received all publishes.
+    FIRST_NS = 10  # The time of the first delivery.
+    LAST_NS = 11  # The time of the last delivery.
     SIZE = 12
 
 
@@ -74,8 +74,8 @@ class PublishReport:
     """The results of the publishers."""
 
     nacked: int = 0
-    confirms: list[int] = field(default_factory=list)
-    confirms_largest: int = 0
+    confirm_times: list[int] = field(default_factory=list)  # Counts of a `Histogram`.
+    confirm_time_max: int = 0  # Nanoseconds.
 
 
 @dataclass(slots=True)
@@ -87,26 +87,26 @@ class ConsumeReport:
     skipped: int = 0
     redelivered: int = 0
     unstamped: int = 0
-    ways: list[int] = field(default_factory=list)
-    ways_largest: int = 0
+    delivery_times: list[int] = field(default_factory=list)  # Counts of a `Histogram`.
+    delivery_time_max: int = 0  # Nanoseconds.
 
 
 class Publisher:
-    """One publishing connection."""
+    """A publishing connection with its sender."""
 
     def __init__(self, load: Load, settings: Settings, number: int) -> None:
         self.link: Link | Link010
-        make: type[Sender] = Sender
+        sender_class: type[Sender] = Sender
         if load.publish_version is Version.V0_10:
             self.link = open_link_0_10(settings)
-            make = Sender010
+            sender_class = Sender010
         else:
             self.link = open_link(settings, load.publish_version)
             if load.window:
                 self.link.call(ConfirmSelect(), ConfirmSelectOk)
         self.version = load.publish_version
         buffer = make_publish_buffer(load, number, self.link.frame_max)
-        self.sender = make(
+        self.sender = sender_class(
             number,
             buffer.data,
             buffer.ends,
@@ -118,59 +118,66 @@ class Publisher:
             self.link.frame_max,
         )
         if isinstance(self.link, Link010) and isinstance(self.sender, Sender010):
-            self.sender.first = self.link.session.machine.sent.next_id
+            self.sender.first_id = self.link.session.machine.sent.next_id
         self.view = memoryview(buffer.data)
         self.socket = self.link.socket
         self.socket.setblocking(False)
         self.buffer = bytearray(READ_SIZE if load.publishers < 16 else 2 * self.link.frame_max)
-        self.held = 0  # Octets of an incomplete frame at the start of the buffer.
+        self.partial_size = 0  # Bytes of an incomplete frame at the start of the buffer.
 
     def push(self) -> bool:
-        """Send the stamped publishes; return True if all were sent."""
+        """Send stamped publishes until the socket is full; return True if all were sent."""
         sender = self.sender
         try:
-            while sender.lo < sender.hi:
-                sender.lo += self.socket.send(self.view[sender.lo : sender.hi])
-        except NOT_NOW:
+            while sender.send_start < sender.send_end:
+                data = self.view[sender.send_start : sender.send_end]
+                sender.send_start += self.socket.send(data)
+        except WOULD_BLOCK:
             return False
         return True
 
     def pull(self) -> None:
-        """Read what has come: confirms, or a close."""
+        """Read confirms from the socket, if it has input.
+
+        Raises:
+            BenchError: the broker closed the channel or the connection.
+        """
         try:
-            n = self.socket.recv_into(memoryview(self.buffer)[self.held :])
-        except NOT_NOW:
+            size = self.socket.recv_into(memoryview(self.buffer)[self.partial_size :])
+        except WOULD_BLOCK:
             return
-        if n == 0:
+        if size == 0:
             raise BenchError("the broker closed a publisher's connection")
-        n += self.held
-        taken = self.sender.feed(self.buffer, n, time.monotonic_ns())
-        self.held = n - taken
-        self.buffer[: self.held] = self.buffer[taken:n]
-        _look_at(self.sender.methods, self.version)
+        size += self.partial_size
+        frames_size = self.sender.feed(self.buffer, size, time.monotonic_ns())
+        self.partial_size = size - frames_size
+        self.buffer[: self.partial_size] = self.buffer[frames_size:size]
+        _raise_on_close(self.sender.methods, self.version)
 
     def sync(self) -> None:
-        """Wait until the broker has taken everything; only where nothing is confirmed."""
+        """Wait until the broker has received all publishes, where they are not confirmed."""
         link = self.link
         if isinstance(link, Link010):
             link.session.machine.sent.next_id += self.sender.sent
-            link.machine.rest = bytes(self.buffer[: self.held])
+            link.machine.rest = bytes(self.buffer[: self.partial_size])
             link.session.call(ExecutionSync())
         else:
-            link.rest = bytes(self.buffer[: self.held])
-            link.call(BasicQos(), BasicQosOk)  # The answer comes after all publishes were taken.
+            link.rest = bytes(self.buffer[: self.partial_size])
+            link.call(
+                BasicQos(), BasicQosOk
+            )  # The broker answers after it has received all publishes.
 
 
 class Publishers:
-    """All publishing connections and their loop."""
+    """All publishing connections and the loop that serves them."""
 
     def __init__(self, load: Load, settings: Settings, board: Board) -> None:
         self.load = load
         self.board = board
-        self.all = [Publisher(load, settings, number) for number in load.publisher_numbers]
-        self.by_fd = {publisher.socket.fileno(): publisher for publisher in self.all}
+        self.publishers = [Publisher(load, settings, number) for number in load.publisher_numbers]
+        self.by_fd = {publisher.socket.fileno(): publisher for publisher in self.publishers}
         self.sent = 0
-        self.beat_s = min(publisher.link.heartbeat_s for publisher in self.all) / 3
+        self.beat_s = min(publisher.link.heartbeat_s for publisher in self.publishers) / 3
         self.beat_at = time.monotonic() + self.beat_s
 
     def run(self) -> None:
@@ -179,18 +186,19 @@ class Publishers:
         started = time.monotonic_ns()
         board[BoardField.STARTED_NS] = started
         while not board[BoardField.STOP]:
-            left = load.count - self.sent if load.is_counted else 1 << 62
-            if load.rate and left:
+            count_max = load.count - self.sent if load.is_counted else 1 << 62
+            if load.rate and count_max:
                 now = time.monotonic_ns()
-                due = started + int(self.sent * 1e9 / load.rate)
-                if now < due:
-                    self.wait_for_turn((due - now) / 1e9)
+                send_time = started + int(self.sent * 1e9 / load.rate)
+                if now < send_time:
+                    self.sleep((send_time - now) / 1e9)
                     continue
-                left = min(left, int((now - started) * load.rate / 1e9) + 1 - self.sent)
-            blocked, went = self.turn(left)
+                rate_count = int((now - started) * load.rate / 1e9) + 1 - self.sent
+                count_max = min(count_max, rate_count)
+            blocked, has_sent = self.send_once(count_max)
             if load.is_counted and self.sent >= load.count and not blocked:
                 break
-            if not went:
+            if not has_sent:
                 self.wait(blocked)
             if self.beat_s and time.monotonic() > self.beat_at:
                 self.beat()
@@ -198,13 +206,17 @@ class Publishers:
         board[BoardField.SENT_NS] = time.monotonic_ns()
         board[BoardField.PUBLISHED] = 1
 
-    def turn(self, left: int) -> tuple[list[Publisher], bool]:
-        """Send once for each publisher; return those with full sockets, and if bytes were sent."""
+    def send_once(self, count_max: int) -> tuple[list[Publisher], bool]:
+        """Stamp and send a buffer for each publisher, `count_max` messages at most in all.
+
+        Returns:
+            The publishers whose sockets are full, and True if any message was stamped.
+        """
         load, board = self.load, self.board
         measuring = bool(board[BoardField.MEASURING])
         blocked = []
-        went = False
-        for publisher in self.all:
+        has_sent = False
+        for publisher in self.publishers:
             sender = publisher.sender
             sender.measuring = measuring
             if not publisher.push():
@@ -212,29 +224,31 @@ class Publishers:
                 continue
             if load.window:
                 publisher.pull()
-                room = sender.room()
-                if room <= (0 if load.rate else load.window // 8):
+                window = sender.free_window()
+                if window <= (0 if load.rate else load.window // 8):
                     continue
             else:
-                room = 1 << 62
-            count = sender.fill(time.monotonic_ns(), min(room, left), SEND_SIZE)
-            left -= count
+                window = 1 << 62
+            count = sender.fill(time.monotonic_ns(), min(window, count_max), SEND_SIZE)
+            count_max -= count
             self.sent += count
-            went = went or count > 0
+            has_sent = has_sent or count > 0
             if not publisher.push():
                 blocked.append(publisher)
         self.post()
-        return blocked, went
+        return blocked, has_sent
 
     def post(self) -> None:
-        """Put the counts on the board."""
+        """Write the counts to the board."""
         board = self.board
         board[BoardField.SENT] = self.sent
-        board[BoardField.EXPECTED] = sum(publisher.sender.expected for publisher in self.all)
-        board[BoardField.CONFIRMED] = sum(publisher.sender.confirmed for publisher in self.all)
+        board[BoardField.EXPECTED] = sum(publisher.sender.expected for publisher in self.publishers)
+        board[BoardField.CONFIRMED] = sum(
+            publisher.sender.confirmed for publisher in self.publishers
+        )
 
-    def wait_for_turn(self, seconds: float) -> None:
-        """Wait for the next publish's time, reading confirms as they come."""
+    def sleep(self, seconds: float) -> None:
+        """Wait until the next publish is due; read a first batch of confirms meanwhile."""
         if not self.load.window:
             time.sleep(seconds)
             return
@@ -243,9 +257,9 @@ class Publishers:
             self.by_fd[fd].pull()
 
     def wait(self, blocked: list[Publisher]) -> None:
-        """Wait until a socket takes or has something."""
+        """Wait until a blocked socket is writable or any socket has confirms; read these."""
         poll = select.poll()
-        for publisher in self.all:
+        for publisher in self.publishers:
             poll.register(publisher.socket, select.POLLIN)
         for publisher in blocked:
             poll.modify(publisher.socket, select.POLLIN | select.POLLOUT)
@@ -255,16 +269,16 @@ class Publishers:
 
     def finish(self) -> None:
         """Send the stamped publishes, and wait until the broker has read them."""
-        for publisher in self.all:
+        for publisher in self.publishers:
             publisher.socket.settimeout(CONFIRM_TIMEOUT_S)
-            while publisher.sender.lo < publisher.sender.hi:
+            while publisher.sender.send_start < publisher.sender.send_end:
                 publisher.push()
         deadline = time.monotonic() + CONFIRM_TIMEOUT_S
-        for publisher in self.all:
+        for publisher in self.publishers:
             if self.load.window:
                 while publisher.sender.confirmed < publisher.sender.sent:
                     if time.monotonic() > deadline:
-                        raise BenchError("confirms did not come within a minute")
+                        raise BenchError(f"no confirms within {CONFIRM_TIMEOUT_S:g} s")
                     with contextlib.suppress(TimeoutError):
                         publisher.pull()
                     self.post()
@@ -273,37 +287,37 @@ class Publishers:
         self.post()
 
     def beat(self) -> None:
-        """Send a heartbeat wherever nothing is half sent."""
+        """Send a heartbeat on each connection without a partly sent publish."""
         self.beat_at = time.monotonic() + self.beat_s
-        for publisher in self.all:
-            if publisher.sender.lo == publisher.sender.hi:
-                with contextlib.suppress(*NOT_NOW):
+        for publisher in self.publishers:
+            if publisher.sender.send_start == publisher.sender.send_end:
+                with contextlib.suppress(*WOULD_BLOCK):
                     publisher.socket.send(HEARTBEAT)
 
-    def figures(self) -> PublishReport:
-        """The figures that are not on the board."""
+    def make_report(self) -> PublishReport:
+        """Return the publishers' results that are not on the board."""
         confirms = Histogram()
-        for publisher in self.all:
+        for publisher in self.publishers:
             confirms.merge(publisher.sender.latency.as_list(), publisher.sender.latency.largest)
         return PublishReport(
-            nacked=sum(publisher.sender.nacked for publisher in self.all),
-            confirms=confirms.as_list(),
-            confirms_largest=confirms.largest,
+            nacked=sum(publisher.sender.nacked for publisher in self.publishers),
+            confirm_times=confirms.as_list(),
+            confirm_time_max=confirms.largest,
         )
 
 
 class Consumers:
-    """All consuming connections and their loop."""
+    """All consuming connections and the loop that serves them."""
 
     def __init__(self, load: Load, settings: Settings, board: Board) -> None:
         self.load = load
         self.board = board
-        self.ways = Histogram()
-        self.publishers = load.first_publisher + load.publishers
-        self.waited = array("Q", bytes(8 * load.queues * self.publishers))
+        self.delivery_times = Histogram()
+        self.publisher_count = load.first_publisher + load.publishers
+        self.next_seqs = array("Q", bytes(8 * load.queues * self.publisher_count))
         self.links: list[Link | Link010] = []
         self.receivers: list[Receiver] = []
-        self.tails: list[bytes | bytearray] = []  # Incomplete frames.
+        self.tails: list[bytes | bytearray] = []  # The incomplete frame of each connection.
         self.measuring = False
         self.received = 0
         self.last_ns = 0
@@ -315,7 +329,7 @@ class Consumers:
         self.view = memoryview(self.buffer)
 
     def open(self, settings: Settings, number: int) -> Link | Link010:
-        """One connection that consumes from its share of the queues."""
+        """Open a connection that consumes from its share of the queues."""
         load = self.load
         if load.consume_version is Version.V0_10:
             return self.open_0_10(settings, number)
@@ -323,11 +337,11 @@ class Consumers:
         if load.prefetch:
             link.call(BasicQos(prefetch_count=load.prefetch), BasicQosOk)
         receiver = Receiver(
-            self.waited,
-            self.publishers,
-            self.ways,
+            self.next_seqs,
+            self.publisher_count,
+            self.delivery_times,
             load.ack_every,
-            load.exchange != "topic",  # There a queue gets only some numbers.
+            load.exchange != "topic",  # A queue of a topic exchange gets only some numbers.
             link.frame_max,
         )
         step = min(load.consumers, load.queues)
@@ -336,7 +350,7 @@ class Consumers:
                 queue=queue_name(queue), consumer_tag=f"c{queue}", no_ack=load.ack_every == 0
             )
             link.send(consume)
-        if not load.keep and not load.backlog:  # Else deliveries may come before the answer.
+        if not load.keep and not load.backlog:  # Otherwise deliveries may precede consume-ok.
             for _ in range(number % load.queues, load.queues, step):
                 link.expect(BasicConsumeOk)
         self.receivers.append(receiver)
@@ -344,7 +358,7 @@ class Consumers:
         return link
 
     def open_0_10(self, settings: Settings, number: int) -> Link010:
-        """The same with subscriptions of a 0-10 session."""
+        """Open a connection of 0-10 that subscribes to its share of the queues."""
         load = self.load
         link = open_link_0_10(settings)
         queues = range(number % load.queues, load.queues, min(load.consumers, load.queues))
@@ -358,15 +372,15 @@ class Consumers:
                 )
             )
         receiver = Receiver010(
-            self.waited,
-            self.publishers,
-            self.ways,
+            self.next_seqs,
+            self.publisher_count,
+            self.delivery_times,
             load.ack_every,
             load.exchange != "topic",
             link.frame_max,
         )
         receiver.next_id = link.session.machine.next_in
-        for queue in queues:  # Deliveries come from now on, so the answers are not waited for.
+        for queue in queues:  # Without waiting for completions, as deliveries may precede them.
             name = f"c{queue}"
             for unit, credit in ((1, UNLIMITED), (0, load.prefetch or UNLIMITED)):
                 link.session.send(MessageFlow(destination=name, unit=unit, value=credit), sync=True)
@@ -375,13 +389,13 @@ class Consumers:
         return link
 
     def run(self) -> None:
-        """Consume until the end is signalled."""
+        """Consume until the board's field `END` is set; then ack the remaining deliveries."""
         sockets = [link.socket for link in self.links]
         for i, tail in enumerate(self.tails):
             self.tails[i] = b""
             if tail:
                 self.buffer[: len(tail)] = tail
-                self.take(i, len(tail), time.monotonic_ns())
+                self.process(i, len(tail), time.monotonic_ns())
         if len(sockets) == 1 and not isinstance(sockets[0], ssl.SSLSocket):
             self.run_one(sockets[0])
         else:
@@ -389,21 +403,21 @@ class Consumers:
         for i in range(len(sockets)):
             self.flush(i)
 
-    def run_one(self, only: socket.socket) -> None:
-        """The loop for one connection: no call but the reading one."""
+    def run_one(self, sock: socket.socket) -> None:
+        """Serve a single connection, whose only system call for each read is the read itself."""
         board = self.board
-        only.setblocking(True)
+        sock.setblocking(True)
         tick = array("l", [0, int(TICK_S * 1e6)]).tobytes()
-        only.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, tick)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, tick)
         while not board[BoardField.END]:
             try:
-                self.read(0, only)
+                self.read(0, sock)
             except BlockingIOError:
                 self.flush(0)
             self.post()
 
     def run_many(self, sockets: list[socket.socket]) -> None:
-        """The loop for many connections."""
+        """Serve several connections."""
         board = self.board
         poll = select.epoll()
         numbers = {}
@@ -420,7 +434,7 @@ class Consumers:
                     self.read(i, sock)
                     while isinstance(sock, ssl.SSLSocket) and sock.pending():
                         self.read(i, sock)
-                except NOT_NOW:
+                except WOULD_BLOCK:
                     pass
             if not events:
                 for i in range(len(sockets)):
@@ -428,33 +442,33 @@ class Consumers:
             self.post()
 
     def read(self, i: int, sock: socket.socket) -> None:
-        """Read once, behind the incomplete frame of the last reading."""
+        """Read once, after the incomplete frame of the last read, and process the frames."""
         tail = self.tails[i]
         if tail:
-            n = sock.recv_into(self.view[len(tail) :], READ_SIZE)
+            size = sock.recv_into(self.view[len(tail) :], READ_SIZE)
             now = time.monotonic_ns()
             self.buffer[: len(tail)] = tail
         else:
-            n = sock.recv_into(self.buffer, READ_SIZE)
+            size = sock.recv_into(self.buffer, READ_SIZE)
             now = time.monotonic_ns()
-        if n == 0:
+        if size == 0:
             raise BenchError("the broker closed a consumer's connection")
-        self.take(i, len(tail) + n, now)
+        self.process(i, len(tail) + size, now)
 
-    def take(self, i: int, n: int, now: int) -> None:
-        """Parse the first ``n`` bytes of the buffer."""
+    def process(self, i: int, size: int, now: int) -> None:
+        """Process the first `size` bytes of the buffer, which connection `i` received."""
         receiver = self.receivers[i]
         receiver.measuring = self.measuring
         before = receiver.received
-        taken = receiver.feed(self.buffer, n, now)
-        self.tails[i] = self.buffer[taken:n] if taken < n else b""
+        frames_size = receiver.feed(self.buffer, size, now)
+        self.tails[i] = self.buffer[frames_size:size] if frames_size < size else b""
         if receiver.received != before:
             self.received += receiver.received - before
             self.last_ns = now
         if receiver.acks_len:
             self.send_acks(i)
         if receiver.methods:
-            _look_at(receiver.methods, self.load.consume_version)
+            _raise_on_close(receiver.methods, self.load.consume_version)
 
     def post(self) -> None:
         """Write the counts to the board, read its flags, and send heartbeats that are due."""
@@ -468,41 +482,41 @@ class Consumers:
         if self.beat_s and (now := time.monotonic_ns()) > self.beat_at_ns:
             self.beat_at_ns = now + int(self.beat_s * 1e9)
             for link in self.links:
-                with contextlib.suppress(*NOT_NOW):
+                with contextlib.suppress(*WOULD_BLOCK):
                     link.socket.send(HEARTBEAT)
 
     def send_acks(self, i: int) -> None:
-        """Send the acks that the last look left."""
+        """Send the acks that the receiver has written."""
         receiver, sock = self.receivers[i], self.links[i].socket
         acks = memoryview(receiver.acks)[: receiver.acks_len]
-        at = 0
-        while at < len(acks):
+        sent = 0
+        while sent < len(acks):
             try:
-                at += sock.send(acks[at:])
-            except NOT_NOW:
+                sent += sock.send(acks[sent:])
+            except WOULD_BLOCK:
                 select.select([], [sock], [], TICK_S)
 
     def flush(self, i: int) -> None:
-        """Acknowledge the remaining deliveries, when no more arrive."""
+        """Ack the unacked deliveries of a connection."""
         self.receivers[i].flush()
         if self.receivers[i].acks_len:
             self.send_acks(i)
 
-    def figures(self) -> ConsumeReport:
-        """The figures that are not on the board."""
+    def make_report(self) -> ConsumeReport:
+        """Return the consumers' results that are not on the board."""
         return ConsumeReport(
             repeated=sum(receiver.repeated for receiver in self.receivers),
             out_of_order=sum(receiver.out_of_order for receiver in self.receivers),
-            skipped=sum(receiver.skipped() for receiver in self.receivers),
+            skipped=sum(receiver.count_missing() for receiver in self.receivers),
             redelivered=sum(receiver.redelivered for receiver in self.receivers),
             unstamped=sum(receiver.unstamped for receiver in self.receivers),
-            ways=self.ways.as_list(),
-            ways_largest=self.ways.largest,
+            delivery_times=self.delivery_times.as_list(),
+            delivery_time_max=self.delivery_times.largest,
         )
 
 
-def _look_at(methods: list[bytes], version: Version) -> None:
-    """Raise when one of these is a close."""
+def _raise_on_close(methods: list[bytes], version: Version) -> None:
+    """Raise BenchError if one of the method payloads is a close; remove all of them."""
     try:
         for payload in methods:
             if version is Version.V0_10:
@@ -514,12 +528,12 @@ def _look_at(methods: list[bytes], version: Version) -> None:
 
 
 def publish(load: Load, settings: Settings, board: Board, pipe: Pipe) -> None:
-    """The publishers' process."""
+    """Run the publishers; the target of their process."""
     _work(Publishers, load, settings, board, pipe)
 
 
 def consume(load: Load, settings: Settings, board: Board, pipe: Pipe) -> None:
-    """The consumers' process."""
+    """Run the consumers; the target of their process."""
     _work(Consumers, load, settings, board, pipe)
 
 
@@ -536,8 +550,8 @@ def _work(
         if pipe.recv() != "go":
             return
         workers.run()
-        pipe.send(workers.figures())
-        pipe.recv()  # Stay connected until the other side has finished too.
+        pipe.send(workers.make_report())
+        pipe.recv()  # Stay connected until the other process has finished, too.
     except (BenchError, BrokenFrames, OSError) as error:
         pipe.send(BenchError(str(error)))
     except (EOFError, KeyboardInterrupt):

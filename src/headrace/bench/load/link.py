@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One blocking connection with one channel: for the set-up and the end of a load."""
+"""Blocking connections with a channel, which declare the queues of a load and remove them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from headrace.protocol.codec_0_x import (
     QueueDeclareOk,
 )
 from headrace.spec.tables import Version
-from headrace.testing.raw_client import NotServed, RawClient
-from headrace.testing.raw_socket import RawSocket, Unexpected
+from headrace.testing.raw_client import RawClient, VersionNotServed
+from headrace.testing.raw_socket import RawSocket, UnexpectedAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,12 +32,12 @@ M = TypeVar("M", bound=MethodBase)
 Raw = TypeVar("Raw", bound=RawSocket)
 
 
-class BenchError(Unexpected):
-    """The broker cannot be reached, or refused what a workload asks for."""
+class BenchError(UnexpectedAnswer):
+    """The broker is not reachable, closed the connection, or refused a method of a workload."""
 
 
 class Link(RawClient):
-    """A connection; `open_link` returns one with channel 1 open."""
+    """A connection of AMQP 0-x; `open_link` returns one with channel 1 open."""
 
     def make_error(self, text: str) -> BenchError:
         return BenchError(f"{self.address}: {text}")
@@ -48,7 +48,7 @@ class Link(RawClient):
         return {"product": PRODUCT, "capabilities": {"authentication_failure_close": True}}
 
     def expect(self, kind: type[M], channel: int | None = None) -> M:
-        """Return the next method of one kind; drop others, and contents."""
+        """Return the next method of a kind; other methods and contents before it are discarded."""
         while (received := self.next_method()) is not None:
             method = received[1]
             if isinstance(method, kind):
@@ -57,8 +57,12 @@ class Link(RawClient):
         raise BenchError(f"{self.address} closed the connection")
 
 
-def reach(connect: Callable[[Settings], Raw], settings: Settings) -> Raw:
-    """Connect, with TLS if the URL requires it; raise BenchError if that fails."""
+def connect_or_fail(connect: Callable[[Settings], Raw], settings: Settings) -> Raw:
+    """Connect, with TLS if the URL requires it.
+
+    Raises:
+        BenchError: the address is not reachable, or the certificate is refused.
+    """
     try:
         raw = connect(settings)
     except OSError as error:
@@ -69,12 +73,12 @@ def reach(connect: Callable[[Settings], Raw], settings: Settings) -> Raw:
 
 def open_link(settings: Settings, version: Version = VERSION) -> Link:
     """Connect, with TLS if the URL requires it, log in and open channel 1."""
-    link = reach(partial(Link.at, version=version), settings)
+    link = connect_or_fail(partial(Link.connect_to, version=version), settings)
     try:
         return link.open(frame_max=settings.frame_max, heartbeat_s=settings.heartbeat_s)
-    except NotServed as error:
+    except VersionNotServed as error:
         link.drop()
-        reason = f"does not speak AMQP {version.label}" if error.answer else "closed the connection"
+        reason = f"does not serve AMQP {version.label}" if error.answer else "closed the connection"
         raise BenchError(f"{settings.address} {reason}") from error
     except BaseException:
         link.drop()
@@ -82,18 +86,22 @@ def open_link(settings: Settings, version: Version = VERSION) -> Link:
 
 
 def raise_close(method: MethodBase) -> None:
-    """Raise when the peer closes; anything else is of no interest here."""
+    """Raise BenchError if a method is channel.close or connection.close."""
     if isinstance(method, ChannelClose | ConnectionClose):
         raise BenchError(f"the broker closed: {method.reply_code} {method.reply_text}")
 
 
 def ready_count(link: Link, queue: str) -> int:
-    """Return the number of ready messages of a queue."""
+    """Return the number of ready messages of a queue, which must exist."""
     return link.call(QueueDeclare(queue=queue, passive=True), QueueDeclareOk).message_count
 
 
 def wait_for_queue(settings: Settings, queue: str, timeout_s: float) -> int:
-    """Connect until the broker has the queue; return the number of its ready messages."""
+    """Connect again and again until the broker has a queue; return its number of ready messages.
+
+    Raises:
+        BenchError: the last attempt failed after `timeout_s`.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         try:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One blocking 0-10 connection with one session: for the set-up and the end of a load."""
+"""Blocking connections of AMQP 0-10 with a session, for the publishers and consumers of a load."""
 
 from __future__ import annotations
 
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from headrace.bench.load.link import PRODUCT, BenchError, reach
+from headrace.bench.load.link import PRODUCT, BenchError, connect_or_fail
 from headrace.protocol.codec_0_10 import (
     ConnectionClose,
     ExecutionException,
@@ -32,15 +32,15 @@ CHANNEL = 0
 
 
 class Link010(SessionClient):
-    """A connection; `open_link_0_10` returns one with a session attached."""
+    """A connection of AMQP 0-10; `open_link_0_10` returns one with a session attached."""
 
     product = PRODUCT
-    heartbeat_s = 0  # None are asked for.
+    heartbeat_s = 0  # The connection has no heartbeats.
     session: RawSession
 
     @property
     def frame_max(self) -> int:
-        """Octets of a frame, as agreed on."""
+        """The negotiated maximum size of a frame, in bytes."""
         return self.machine.max_frame_size
 
     def make_error(self, text: str) -> BenchError:
@@ -52,19 +52,19 @@ class Link010(SessionClient):
             raise BenchError(f"{self.address} closed the connection")
 
     def take(self, event: Event) -> None:
-        """Keep an event, unless it ends the session or the connection."""
+        """Store an event; raise BenchError if it ends the session or the connection."""
         if isinstance(event, ControlReceived) and isinstance(event.control, ConnectionClose):
             raise BenchError(f"the broker closed: {event.control.reply_text}")
         if isinstance(event, SessionFailed):
             raise BenchError(f"the session failed: {event.error}")
         if isinstance(event, HeaderRejected | Failed):
-            raise BenchError(f"{self.address} does not speak AMQP 0-10")
+            raise BenchError(f"{self.address} does not serve AMQP 0-10")
         super().take(event)
 
 
 def open_link_0_10(settings: Settings) -> Link010:
     """Connect, with TLS if the URL requires it, log in and attach a session."""
-    link = reach(Link010.at, settings)
+    link = connect_or_fail(Link010.connect_to, settings)
     try:
         link.open()
         link.session = RawSession(link, Session(uuid.uuid4().bytes), CHANNEL)
@@ -76,7 +76,7 @@ def open_link_0_10(settings: Settings) -> Link010:
 
 
 def raise_failure(payload: bytes) -> None:
-    """Raise when a control or command ends the session or the connection."""
+    """Raise BenchError if a control or command ends the session or the connection."""
     try:
         if payload[:2] == bytes(ExecutionException.CODE):
             failure: Any = decode_command(payload)[1]
@@ -85,4 +85,4 @@ def raise_failure(payload: bytes) -> None:
             close: Any = decode_control(payload)
             raise BenchError(f"the broker closed: {close.reply_code} {close.reply_text}")
     except MalformedError as error:
-        raise BenchError(f"the broker sent what cannot be read: {error}") from error
+        raise BenchError(f"the broker's frame cannot be decoded: {error}") from error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A load: its exchange, queues and messages, and the way they are published and consumed."""
+"""A load: its exchange, queues and messages, its publishers and its consumers."""
 
 from __future__ import annotations
 
@@ -38,81 +38,81 @@ if TYPE_CHECKING:
     from headrace.client.url import Settings
 
 VERSION = Version.V0_9_1
-PREFIX = "hb."  # All queues and the exchange of a load are named so.
+PREFIX = "hb."  # The names of a load's queues and exchange begin with it.
 BUFFER_SIZE = 65536  # Bytes.
 FRAME_HEAD_0_10 = 12
 STAMP_SIZE = 16  # Bytes that the meter writes at the start of each body.
-TOPIC_WORDS = 50  # Routing keys are a<x>.b<y>.c<z> with x, y and z below this.
+TOPIC_WORDS = 50  # Routing keys are a<x>.b<y>.c<z>; x, y and z are less than this.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """One load. It runs for `seconds` after `warm_s`, or until `count` messages are through."""
+    """A load, which runs for `seconds` after `warm_s`, or until `count` messages are delivered."""
 
     size: int = 16  # Bytes of each body.
-    persistent: bool = False  # Messages and queues.
-    window: int = 0  # Publishes that may wait for their confirm; 0: no confirms.
+    persistent: bool = False  # Messages are persistent and queues durable.
+    window: int = 0  # The maximum of unconfirmed publishes of a publisher; 0: no confirms.
     prefetch: int = 0  # 0: no limit.
     ack_every: int = 0  # 0: consumers do not acknowledge.
     exchange: str = ""  # "", "fanout" or "topic".
     queues: int = 1
     publishers: int = 1
     consumers: int = 1
-    own_queue: bool = False  # Each publisher keeps to one queue; else each serves all in turn.
-    bindings: int = 0  # Of the topic exchange.
+    own_queue: bool = False  # Each publisher has one queue; otherwise each serves all in turn.
+    bindings: int = 0  # The number of bindings of the topic exchange.
     keys: int = 1000  # Routing keys in use with the topic exchange.
     rate: float = 0.0  # Publishes per second; 0: unlimited.
     count: int = 0
     seconds: float = 8.0
     warm_s: float = 1.0
     publishes: bool = True
-    keep: bool = False  # Use the queues as an earlier load left them.
-    backlog: int = 0  # Messages that an earlier load left there.
-    first_publisher: int = 0  # Above the numbers of the publishers that left them.
+    keep: bool = False  # Use the queues and messages of an earlier load.
+    backlog: int = 0  # The number of messages of the earlier load.
+    first_publisher: int = 0  # The lowest publisher number, above those of the earlier load.
     idle_s: float = 30.0  # Seconds without a delivery after which the missing ones are lost.
     publish_version: Version = VERSION
     consume_version: Version = VERSION
 
     @property
     def exchange_name(self) -> str:
-        """The exchange to publish to."""
+        """The name of the exchange; "" is the default exchange."""
         return PREFIX + self.exchange if self.exchange else ""
 
     @property
     def publisher_numbers(self) -> range:
-        """The numbers that bodies carry."""
+        """The numbers of the publishers, which their messages carry."""
         return range(self.first_publisher, self.first_publisher + self.publishers)
 
     @property
     def is_ordered(self) -> bool:
-        """Return False if consumers share a queue, so that the order cannot be checked."""
+        """False if consumers share a queue, so that the order cannot be checked."""
         return self.consumers <= self.queues
 
     @property
     def is_counted(self) -> bool:
-        """True when a number of messages, not the time, ends the load."""
+        """True if a number of messages ends the load, not the time."""
         return self.count > 0
 
 
 @dataclass(frozen=True, slots=True)
 class PublishBuffer:
-    """Ready-made publishes back to back, and the offsets of their parts."""
+    """Encoded publishes one after the other. The arrays have a value for each publish."""
 
     data: bytearray
-    ends: array[int]  # The end of each publish.
-    bodies: array[int]  # The offset of its body.
-    targets: array[int]  # The number of its queue.
-    fans: array[int]  # The number of queues that it reaches.
+    ends: array[int]  # End offsets.
+    bodies: array[int]  # Offsets of the bodies.
+    targets: array[int]  # Indexes of the sequences of numbers, one for each queue.
+    fans: array[int]  # Numbers of queues that get the message.
     targets_count: int
 
 
 def queue_name(number: int) -> str:
-    """Return the name of one queue of a load."""
+    """Return the name of a load's queue by its number."""
     return f"{PREFIX}{number}"
 
 
 def declare(load: Load, settings: Settings) -> None:
-    """Create the load's queues, exchange and bindings anew."""
+    """Remove and declare the load's queues, exchange and bindings."""
     remove(load, settings)
     link = open_link(settings)
     for number in range(load.queues):
@@ -155,7 +155,11 @@ def remove(load: Load, settings: Settings) -> None:
 
 
 def topic_pattern(number: int) -> str:
-    """Return one binding's pattern: a quarter each exact, with *, with # at the end or start."""
+    """Return the pattern of a topic binding by its number.
+
+    A quarter of the patterns is exact, another has `*`, another ends with `#`, and the rest begins
+    with `#` or `*`.
+    """
     pair = number // 4 % (TOPIC_WORDS * TOPIC_WORDS)
     x, y = divmod(pair, TOPIC_WORDS)
     match number % 4:
@@ -170,12 +174,12 @@ def topic_pattern(number: int) -> str:
 
 
 def topic_queue(load: Load, number: int) -> int:
-    """Return the queue of one binding, spread evenly."""
+    """Return the number of a topic binding's queue; the bindings are spread evenly."""
     return (number * 2654435761 >> 16) % load.queues
 
 
 def topic_fan(load: Load, x: int, y: int, z: int) -> int:
-    """Return how many queues a<x>.b<y>.c<z> reaches, computed without matching a pattern."""
+    """Return the number of queues that a<x>.b<y>.c<z> reaches, without matching patterns."""
     numbers = [
         4 * (x * TOPIC_WORDS + z) + 1,
         4 * (x * TOPIC_WORDS + y) + 2,
@@ -183,19 +187,19 @@ def topic_fan(load: Load, x: int, y: int, z: int) -> int:
     ]
     if z == (x * 7 + y * 3) % TOPIC_WORDS:
         numbers.append(4 * (x * TOPIC_WORDS + y))
-    # Beyond 10,000 bindings the patterns start again, in other queues.
+    # After 10,000 bindings the patterns repeat, with other queues.
     cycle = 4 * TOPIC_WORDS * TOPIC_WORDS
-    all_numbers = [n for first in numbers for n in range(first, load.bindings, cycle)]
-    return len({topic_queue(load, n) for n in all_numbers})
+    bindings = [binding for number in numbers for binding in range(number, load.bindings, cycle)]
+    return len({topic_queue(load, binding) for binding in bindings})
 
 
 def make_publish_buffer(load: Load, publisher: int, frame_max: int) -> PublishBuffer:
-    """Return the publishes that one publisher sends again and again."""
-    kinds: list[tuple[bytes, int, int, int]] = []  # Bytes, offset of the body, target, fan.
+    """Return the publishes that a publisher sends repeatedly, with a new stamp each time."""
+    publishes: list[tuple[bytes, int, int, int]] = []  # Bytes, offset of the body, target, fan.
 
     def add(routing_key: str, target: int, fan: int) -> None:
-        data, body_offset = _publish(load, routing_key, frame_max)
-        kinds.append((data, body_offset, target, fan))
+        data, body_offset = _encode_publish(load, routing_key, frame_max)
+        publishes.append((data, body_offset, target, fan))
 
     if load.exchange == "fanout":
         add("", 0, load.queues)
@@ -214,40 +218,43 @@ def make_publish_buffer(load: Load, publisher: int, frame_max: int) -> PublishBu
         for i in range(load.queues):
             number = (publisher + i) % load.queues
             add(queue_name(number), number, 1)
-    repeats = max(1, BUFFER_SIZE // sum(len(kind[0]) for kind in kinds))
-    data = bytearray(b"".join(kind[0] for kind in kinds) * repeats)
+    repeats = max(1, BUFFER_SIZE // sum(len(publish[0]) for publish in publishes))
+    data = bytearray(b"".join(publish[0] for publish in publishes) * repeats)
     ends, bodies = array("Q"), array("Q")
     offset = 0
     for _ in range(repeats):
-        for message, body_offset, _, _ in kinds:
+        for message, body_offset, _, _ in publishes:
             bodies.append(offset + body_offset)
             offset += len(message)
             ends.append(offset)
-    targets = array("Q", [kind[2] for kind in kinds] * repeats)
-    fans = array("Q", [kind[3] for kind in kinds] * repeats)
+    targets = array("Q", [publish[2] for publish in publishes] * repeats)
+    fans = array("Q", [publish[3] for publish in publishes] * repeats)
     return PublishBuffer(data, ends, bodies, targets, fans, max(targets) + 1)
 
 
-def _publish(load: Load, routing_key: str, frame_max: int) -> tuple[bytes, int]:
-    """Return one publish on channel 1, and the offset of its body."""
+def _encode_publish(load: Load, routing_key: str, frame_max: int) -> tuple[bytes, int]:
+    """Return the frames of a publish on channel 1, and the offset of its body."""
     version = load.publish_version
     if version is Version.V0_10:
-        return _transfer(load, routing_key, frame_max)
+        return _encode_transfer(load, routing_key, frame_max)
     method = BasicPublish(exchange=load.exchange_name, routing_key=routing_key)
     properties = BasicProperties(delivery_mode=2 if load.persistent else None)
     head = encode_frame(FRAME_METHOD, 1, encode_method(version, method)) + encode_frame(
         FRAME_HEADER, 1, encode_content_header(version, 60, load.size, properties)
     )
-    part_max = frame_max - FRAME_OVERHEAD
+    payload_max = frame_max - FRAME_OVERHEAD
     body = b"x" * load.size
-    parts = [body[at : at + part_max] for at in range(0, load.size, part_max)]
-    assert len(parts[0]) >= STAMP_SIZE
-    frames = b"".join(encode_frame(FRAME_BODY, 1, part) for part in parts)
+    payloads = [body[start : start + payload_max] for start in range(0, load.size, payload_max)]
+    assert len(payloads[0]) >= STAMP_SIZE
+    frames = b"".join(encode_frame(FRAME_BODY, 1, payload) for payload in payloads)
     return head + frames, len(head) + FRAME_OVERHEAD - 1
 
 
-def _transfer(load: Load, routing_key: str, frame_max: int) -> tuple[bytes, int]:
-    """Return a publish of 0-10 on channel 0, and the offset of its body; small messages only."""
+def _encode_transfer(load: Load, routing_key: str, frame_max: int) -> tuple[bytes, int]:
+    """Return the frames of a transfer on channel 0, and the offset of its body.
+
+    The body must fit into a frame.
+    """
     assert STAMP_SIZE <= load.size <= frame_max - FRAME_HEAD_0_10
     command = MessageTransfer(destination=load.exchange_name, accept_mode=1, acquire_mode=0)
     properties = DeliveryProperties(

@@ -3,8 +3,8 @@ import cython
 
 from headrace.wire.memory cimport cut, get32, get64, put16, put32, put64
 
-cdef Py_ssize_t STAMP_LEN
-cdef Py_ssize_t ACK_LEN
+cdef Py_ssize_t STAMP_SIZE
+cdef Py_ssize_t ACK_SIZE
 cdef unsigned long long SEQUENCE_MASK
 cdef unsigned int DELIVER
 cdef unsigned int ACK
@@ -17,10 +17,10 @@ cdef class Histogram:
     cdef readonly long long largest
 
     cpdef int add(self, long long value, unsigned long long times) except -1
-    @cython.locals(wanted=cython.longlong, seen=cython.longlong, i=cython.int)
+    @cython.locals(rank=cython.longlong, cumulative=cython.longlong, i=cython.int)
     cpdef double percentile(self, double share) except -1
 
-@cython.locals(exponent=cython.int, rest=cython.longlong)
+@cython.locals(exponent=cython.int, remainder=cython.longlong)
 cdef Py_ssize_t bucket_of(long long value) except -1
 
 cdef class Sender:
@@ -40,44 +40,46 @@ cdef class Sender:
     cdef readonly long long expected
     cdef readonly long long confirmed
     cdef readonly long long nacked
-    cdef long long low
-    cdef public Py_ssize_t lo
-    cdef public Py_ssize_t hi
+    cdef long long settled_tag
+    cdef public Py_ssize_t send_start
+    cdef public Py_ssize_t send_end
     cdef public bint measuring
     cdef readonly Histogram latency
     cdef public list methods
 
-    @cython.locals(free=cython.longlong, span=cython.longlong)
-    cpdef Py_ssize_t room(self) except -1
+    @cython.locals(window_free=cython.longlong, ring_free=cython.longlong)
+    cpdef Py_ssize_t free_window(self) except -1
     cpdef Py_ssize_t fill(self, long long now, long long count_max, Py_ssize_t size_max) except -1
     @cython.locals(
-        first=Py_ssize_t, start=Py_ssize_t, i=Py_ssize_t, at=Py_ssize_t, target=Py_ssize_t,
-        publisher=cython.ulonglong, seq=cython.ulonglong, double=cython.longlong,
+        first=Py_ssize_t, start=Py_ssize_t, i=Py_ssize_t, offset=Py_ssize_t, target=Py_ssize_t,
+        publisher=cython.ulonglong, seq=cython.ulonglong, ring_slots=cython.longlong,
     )
     cdef Py_ssize_t stamp(
-        self, unsigned char* d, unsigned char* ring, long long now, long long count_max,
+        self, unsigned char* data, unsigned char* ring, long long now, long long count_max,
         Py_ssize_t size_max,
     ) except -1
-    cpdef Py_ssize_t feed(self, bytearray d, Py_ssize_t n, long long now) except -1
+    cpdef Py_ssize_t feed(self, bytearray data, Py_ssize_t data_size, long long now) except -1
     @cython.locals(
-        at=Py_ssize_t, length=Py_ssize_t, end=Py_ssize_t, method=cython.uint,
+        offset=Py_ssize_t, length=Py_ssize_t, end=Py_ssize_t, method=cython.uint,
         tag=cython.ulonglong,
     )
-    cdef Py_ssize_t walk(
-        self, const unsigned char* d, unsigned char* ring, Py_ssize_t n, long long now
+    cdef Py_ssize_t walk_frames(
+        self, const unsigned char* data, unsigned char* ring, Py_ssize_t data_size, long long now
     ) except -1
-    @cython.locals(i=cython.longlong, at=Py_ssize_t, double=cython.longlong, sent_at=cython.longlong)
+    @cython.locals(
+        i=cython.longlong, offset=Py_ssize_t, ring_slots=cython.longlong, sent_at=cython.longlong,
+    )
     cdef int confirm(
         self, unsigned char* ring, long long tag, int multiple, bint refused, long long now
     ) except -1
 
 cdef class Receiver:
-    cdef unsigned long long[::1] waited
-    cdef unsigned long long waited_len
+    cdef unsigned long long[::1] next_seqs
+    cdef unsigned long long next_seqs_len
     cdef unsigned long long publishers
     cdef Histogram latency
     cdef long long ack_every
-    cdef bint gaps_matter
+    cdef bint reports_gaps
     cdef Py_ssize_t frame_max
     cdef unsigned long long queue
     cdef unsigned long long tag
@@ -85,32 +87,34 @@ cdef class Receiver:
     cdef public long long received
     cdef public long long unacked
     cdef public bint measuring
-    cdef long long run_time
-    cdef unsigned long long run_count
+    cdef long long group_time
+    cdef unsigned long long group_count
     cdef public long long redelivered
     cdef readonly long long repeated
     cdef readonly long long out_of_order
     cdef public long long unstamped
-    cdef bint in_front
+    cdef bint at_body_start
     cdef dict missing
-    cdef long long missing_runs
+    cdef long long missing_ranges
     cdef public bytearray acks
     cdef public Py_ssize_t acks_len
     cdef public list methods
 
-    cpdef Py_ssize_t feed(self, bytearray d, Py_ssize_t n, long long now) except -1
-    @cython.locals(at=Py_ssize_t, length=Py_ssize_t, end=Py_ssize_t, kind=cython.uchar)
-    cdef Py_ssize_t walk(
-        self, const unsigned char* d, unsigned char* acks, Py_ssize_t n, long long now
+    cpdef Py_ssize_t feed(self, bytearray data, Py_ssize_t data_size, long long now) except -1
+    @cython.locals(offset=Py_ssize_t, length=Py_ssize_t, end=Py_ssize_t, kind=cython.uchar)
+    cdef Py_ssize_t walk_frames(
+        self, const unsigned char* data, unsigned char* acks, Py_ssize_t data_size, long long now
     ) except -1
     @cython.locals(tag_len=Py_ssize_t, i=Py_ssize_t, queue=cython.ulonglong)
-    cdef int method(self, const unsigned char* d, Py_ssize_t at, Py_ssize_t length) except -1
+    cdef int read_method(
+        self, const unsigned char* data, Py_ssize_t offset, Py_ssize_t length
+    ) except -1
     @cython.locals(
-        publisher=cython.ulonglong, seq=cython.ulonglong, place=Py_ssize_t,
-        waited=cython.ulonglong,
+        publisher=cython.ulonglong, seq=cython.ulonglong, index=Py_ssize_t,
+        next_seq=cython.ulonglong,
     )
     cdef int check(self, unsigned long long stamp, long long sent_at, long long now) except -1
-    cdef int count_run(self, long long now) except -1
+    cdef int count_group(self, long long now) except -1
     cdef int finish(self, unsigned char* acks) except -1
-    @cython.locals(at=Py_ssize_t)
+    @cython.locals(offset=Py_ssize_t)
     cdef int ack(self, unsigned char* acks) except -1

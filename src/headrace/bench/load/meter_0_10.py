@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The generator's counting for AMQP 0-10: the same as for 0-x, by other frames.
+"""The per-message work of the load generator for AMQP 0-10; see ``meter`` for that of 0-x.
 
-A publish is confirmed when its command is complete; the ids of a publisher's transfers are in a row
-from ``first`` on. A delivery's id is counted, and an acknowledgement is a message.accept together
-with the session.completed that brings the credit back.
+A publish is confirmed by the completion of its command. The ids of a publisher's transfers are
+consecutive from ``first_id``. An ack of deliveries is a message.accept with a session.completed,
+which returns the credit.
 """
 
 from array import array
@@ -16,14 +16,14 @@ if not cython.compiled:
 
 from headrace.bench.load.meter import BrokenFrames
 
-ACKS_LEN = 54  # message.accept and session.completed of one range each.
+ACKS_SIZE = 54  # Bytes of message.accept and session.completed with a range each.
 COMPLETED = 0x020A
 TRANSFER = 0x0401
-STAMP_OCTETS = 16
+STAMP_SIZE = 16
 
 
 class Sender010(Sender):
-    """One publishing connection."""
+    """A publishing connection of 0-10."""
 
     def __init__(
         self,
@@ -40,112 +40,116 @@ class Sender010(Sender):
         Sender.__init__(
             self, number, buffer, ends, bodies, targets, fans, targets_count, window, frame_max
         )
-        self.first = 0  # The command id of the first transfer.
+        self.first_id = 0  # The command id of the first transfer.
 
-    def feed(self, d: bytearray, n: int, now: int) -> int:
-        return self.walk_0_10(d, self.ring, n, now)
+    def feed(self, data: bytearray, data_size: int, now: int) -> int:
+        return self.walk_0_10(data, self.ring, data_size, now)
 
-    def walk_0_10(self, d: bytearray, ring: bytearray, n: int, now: int) -> int:
-        """Do the work of `feed` on the ring's bytes."""
-        at = 0
-        while n - at >= 12:
-            size = get16(d, at + 2)
+    def walk_0_10(self, data: bytearray, ring: bytearray, data_size: int, now: int) -> int:
+        """Do the work of `feed`; `ring` has the bytes of the ring."""
+        offset = 0
+        while data_size - offset >= 12:
+            size = get16(data, offset + 2)
             if size < 12:
                 raise BrokenFrames(f"a frame of {size} bytes")
-            end = at + size
-            if end > n:
+            end = offset + size
+            if end > data_size:
                 break
-            if size >= 26 and d[at + 1] == 0 and get16(d, at + 12) == COMPLETED:
-                stop = at + 18 + get16(d, at + 16)
-                lo = at + 18
-                while lo + 8 <= end and lo + 8 <= stop and d[at + 14] & 1:
-                    last = get32(d, lo + 4)
-                    count = last - self.first + 1
+            if size >= 26 and data[offset + 1] == 0 and get16(data, offset + 12) == COMPLETED:
+                ranges_end = offset + 18 + get16(data, offset + 16)
+                range_offset = offset + 18
+                while (
+                    range_offset + 8 <= end
+                    and range_offset + 8 <= ranges_end
+                    and data[offset + 14] & 1
+                ):
+                    last = get32(data, range_offset + 4)
+                    count = last - self.first_id + 1
                     if count > 0 and self.window != 0:
                         if count > self.sent:
                             raise BrokenFrames(f"completion of {count}, which was not sent")
                         self.confirm(ring, count, 1, False, now)
-                    lo += 8
-            elif d[at + 1] < 2:
-                self.methods.append(cut(d, at + 12, end))
-            at = end
-        return at
+                    range_offset += 8
+            elif data[offset + 1] < 2:
+                self.methods.append(cut(data, offset + 12, end))
+            offset = end
+        return offset
 
 
 class Receiver010(Receiver):
-    """One consuming connection."""
+    """A consuming connection of 0-10."""
 
     def __init__(
         self,
-        waited: "array[int]",
+        next_seqs: "array[int]",
         publishers: int,
         latency: Histogram,
         ack_every: int,
-        gaps_matter: bool,
+        reports_gaps: bool,
         frame_max: int,
     ) -> None:
-        Receiver.__init__(self, waited, publishers, latency, ack_every, gaps_matter, frame_max)
-        self.next_id = 0  # Of the broker's next command.
+        Receiver.__init__(self, next_seqs, publishers, latency, ack_every, reports_gaps, frame_max)
+        self.next_id = 0  # The id of the broker's next command.
         self.first_unacked = 0
         self.channel = 0
 
-    def feed(self, d: bytearray, n: int, now: int) -> int:
-        if len(self.acks) < 2 * n + ACKS_LEN:
-            self.acks = bytearray(2 * n + ACKS_LEN)
+    def feed(self, data: bytearray, data_size: int, now: int) -> int:
+        if len(self.acks) < 2 * data_size + ACKS_SIZE:
+            self.acks = bytearray(2 * data_size + ACKS_SIZE)
         self.acks_len = 0
-        return self.walk_0_10(d, self.acks, n, now)
+        return self.walk_0_10(data, self.acks, data_size, now)
 
-    def walk_0_10(self, d: bytearray, acks: bytearray, n: int, now: int) -> int:
-        """Do the work of `feed`; ``acks`` has room for one per frame."""
-        at = 0
-        while n - at >= 12:
-            size = get16(d, at + 2)
+    def walk_0_10(self, data: bytearray, acks: bytearray, data_size: int, now: int) -> int:
+        """Do the work of `feed`; `acks` has space for an ack per frame."""
+        offset = 0
+        while data_size - offset >= 12:
+            size = get16(data, offset + 2)
             if size < 12:
                 raise BrokenFrames(f"a frame of {size} bytes")
-            end = at + size
-            if end > n:
+            end = offset + size
+            if end > data_size:
                 break
-            kind = d[at + 1]
+            kind = data[offset + 1]
             if kind == 3:
-                if self.in_front:
-                    self.in_front = False
-                    if size >= 12 + STAMP_OCTETS:
-                        self.check(get64(d, at + 12), get64(d, at + 20), now)
+                if self.at_body_start:
+                    self.at_body_start = False
+                    if size >= 12 + STAMP_SIZE:
+                        self.check(get64(data, offset + 12), get64(data, offset + 20), now)
                     else:
                         self.unstamped += 1
-                if d[at] & 5 == 5:
+                if data[offset] & 5 == 5:
                     self.received += 1
                     if self.ack_every > 0:
                         self.unacked += 1
                         if self.unacked >= self.ack_every:
                             self.ack_0_10(acks)
             elif kind == 2:
-                if size >= 20 and get16(d, at + 16) == TRANSFER and d[at + 18] & 4:
+                if size >= 20 and get16(data, offset + 16) == TRANSFER and data[offset + 18] & 4:
                     self.redelivered += 1
-                self.in_front = True
+                self.at_body_start = True
             elif kind == 1:
-                if d[at] & 10 == 10:
-                    self.command(d, at, end)
-            elif get16(d, at + 12) != COMPLETED:
-                self.methods.append(cut(d, at + 12, end))
-            at = end
-        self.count_run(now)
-        return at
+                if data[offset] & 10 == 10:
+                    self.read_command(data, offset, end)
+            elif get16(data, offset + 12) != COMPLETED:
+                self.methods.append(cut(data, offset + 12, end))
+            offset = end
+        self.count_group(now)
+        return offset
 
-    def command(self, d: bytearray, at: int, end: int) -> int:
-        """Note what the coming delivery is; keep any other command for the owner."""
+    def read_command(self, data: bytearray, offset: int, end: int) -> int:
+        """Read a message.transfer; append any other command to `methods`."""
         number = self.next_id
         self.next_id = number + 1
-        if end - at < 20 or get16(d, at + 12) != TRANSFER:
-            self.methods.append(cut(d, at + 12, end))
+        if end - offset < 20 or get16(data, offset + 12) != TRANSFER:
+            self.methods.append(cut(data, offset + 12, end))
             return 0
-        length = d[at + 18]
-        if length < 2 or at + 19 + length > end or not d[at + 16] & 1:
-            raise BrokenFrames("a message.transfer without a destination of ours")
+        length = data[offset + 18]
+        if length < 2 or offset + 19 + length > end or not data[offset + 16] & 1:
+            raise BrokenFrames("a message.transfer without a valid destination")
         queue = 0
         for i in range(1, length):  # The destination is "c" and the number of its queue.
-            queue = (queue * 10 + d[at + 19 + i] - 48) & 0xFFFFFF
-        if queue * self.publishers >= self.waited_len:
+            queue = (queue * 10 + data[offset + 19 + i] - 48) & 0xFFFFFF
+        if queue * self.publishers >= self.next_seqs_len:
             raise BrokenFrames("a message.transfer for an unknown destination")
         self.queue = queue
         self.tag = number
@@ -159,23 +163,23 @@ class Receiver010(Receiver):
             self.ack_0_10(self.acks)
 
     def ack_0_10(self, acks: bytearray) -> int:
-        """Write an accept and the completion of all deliveries since the last."""
-        at = self.acks_len
-        put32(acks, at, 0x0F01001C)
-        put32(acks, at + 4, 0x00010000 | self.channel)
-        put32(acks, at + 8, 0)
-        put32(acks, at + 12, 0x04020100)
-        put32(acks, at + 16, 0x01000008)
-        put32(acks, at + 20, self.first_unacked)
-        put32(acks, at + 24, self.tag)
-        at += 28
-        put32(acks, at, 0x0F00001A)
-        put32(acks, at + 4, self.channel)
-        put32(acks, at + 8, 0)
-        put32(acks, at + 12, 0x020A0100)
-        put16(acks, at + 16, 8)
-        put32(acks, at + 18, self.first_unacked)
-        put32(acks, at + 22, self.tag)
-        self.acks_len = at + 26
+        """Write the accept and the completion of all unacked deliveries."""
+        offset = self.acks_len
+        put32(acks, offset, 0x0F01001C)
+        put32(acks, offset + 4, 0x00010000 | self.channel)
+        put32(acks, offset + 8, 0)
+        put32(acks, offset + 12, 0x04020100)
+        put32(acks, offset + 16, 0x01000008)
+        put32(acks, offset + 20, self.first_unacked)
+        put32(acks, offset + 24, self.tag)
+        offset += 28
+        put32(acks, offset, 0x0F00001A)
+        put32(acks, offset + 4, self.channel)
+        put32(acks, offset + 8, 0)
+        put32(acks, offset + 12, 0x020A0100)
+        put16(acks, offset + 16, 8)
+        put32(acks, offset + 18, self.first_unacked)
+        put32(acks, offset + 22, self.tag)
+        self.acks_len = offset + 26
         self.unacked = 0
         return 0

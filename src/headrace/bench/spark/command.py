@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `headrace bench-spark`: the data source on this machine, with all that it needs.
+"""The command `headrace bench-spark`: measure Spark's data source on this machine.
 
-Broker, JVM and Python workers run here together, as they would on a laptop.
+Broker, JVM and Python workers run on this machine together, as on a laptop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import click
 
 import headrace
 from headrace import extras
-from headrace.cli.output import give_json, json_file_option
+from headrace.cli.output import json_file_option, write_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,19 +75,19 @@ def bench_spark(
         report("starting the broker and Spark")
         served = BenchBroker(["--log-level", "error"])
         stack.callback(served.close)
-        session = _session(scratch, cores, driver_memory)
+        session = _start_spark(scratch, cores, driver_memory)
         stack.callback(session.stop)
         figures, failures = _measure(session, served, scratch, names, scale, minutes, report)
-    if not give_json(json_path, json_path and _as_json(figures, failures, cores)):
-        click.echo(_table(figures))
+    if not write_json(json_path, json_path and _as_json(figures, failures, cores)):
+        click.echo(_format_table(figures))
     for name, reason in failures.items():
         click.echo(f"{name}: {reason}", err=True)
     if failures or not all(figure.holds for figure in figures):
         sys.exit(1)
 
 
-def _session(scratch: Path, cores: int, driver_memory: str) -> SparkSession:
-    """A session whose workers run this Python and this package."""
+def _start_spark(scratch: Path, cores: int, driver_memory: str) -> SparkSession:
+    """Return a Spark session whose workers run this Python and this package."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -155,25 +155,25 @@ def _measure(
     for name in names:
         try:
             for figure in run[name](context):
-                report(_line(figure))
+                report(_format_figure(figure))
                 figures.append(figure)
         except BenchError as error:
             failures[name] = str(error)
             report(f"{name}: {error}")
-        except Exception as error:  # noqa: BLE001 - Spark raises what it likes; the rest goes on.
-            failures[name] = _gist(str(error))
+        except Exception as error:  # noqa: BLE001 - Spark raises any error; the other parts still run.
+            failures[name] = _summarize_error(str(error))
             report(f"{name}: {failures[name]}")
     return figures, failures
 
 
-def _gist(text: str) -> str:
+def _summarize_error(text: str) -> str:
     """Return the line of a Spark error that has the Python error, else its first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.partition(": ")[0].endswith(("Error", "Refused"))]
     return (errors or lines or ["no reason given"])[-1][:500]
 
 
-def _line(figure: Figure) -> str:
+def _format_figure(figure: Figure) -> str:
     value = f"{figure.value:,.0f}" if figure.value >= 1000 else f"{figure.value:g}"
     text = f"{figure.name:<26} {value:>12} {figure.unit}"
     if figure.bar is not None:
@@ -182,8 +182,8 @@ def _line(figure: Figure) -> str:
     return text
 
 
-def _table(figures: list[Figure]) -> str:
-    return "\n".join(map(_line, figures))
+def _format_table(figures: list[Figure]) -> str:
+    return "\n".join(map(_format_figure, figures))
 
 
 def _as_json(figures: list[Figure], failures: dict[str, str], cores: int) -> dict[str, object]:

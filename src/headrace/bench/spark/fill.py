@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues and streams filled with numbered messages, faster than Spark reads them."""
+"""Fill queues and streams with numbered messages, faster than Spark reads them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from headrace.client.url import Settings
     from headrace.wire.table import Value
 
-SHEET = 500  # Publishes that are sent at once.
-NUMBER_OCTETS = 8  # A body begins with its number.
-THERE_TIMEOUT_S = 120.0
+BATCH = 500  # Publishes that are sent at once.
+NUMBER_SIZE = 8  # Bytes of the number at the start of each body.
+FILL_TIMEOUT_S = 120.0
 
 
 def declare(settings: Settings, queue: str, arguments: dict[str, Value] | None = None) -> None:
-    """Make a durable queue, or a stream, anew."""
+    """Delete a queue or stream, if it exists, and declare it as durable."""
     remove(settings, queue)
     link = open_link(settings)
     try:
@@ -46,7 +46,7 @@ def declare(settings: Settings, queue: str, arguments: dict[str, Value] | None =
 
 
 def declare_stream(settings: Settings, queue: str, size_max: int = 0) -> None:
-    """Make a new stream in place of the old one; `size_max` limits its bytes, 0: no limit."""
+    """Delete a stream, if it exists, and declare it. A `size_max` of 0 bytes means no limit."""
     arguments: dict[str, Value] = {"x-queue-type": "stream"}
     if size_max:
         arguments["x-max-length-bytes"] = size_max
@@ -54,18 +54,18 @@ def declare_stream(settings: Settings, queue: str, size_max: int = 0) -> None:
 
 
 def remove(settings: Settings, queue: str) -> None:
-    """Delete a queue should it be there."""
+    """Delete a queue or stream, if it exists."""
     link = open_link(settings)
     try:
         link.call(QueueDelete(queue=queue), QueueDeleteOk)
     except BenchError:
-        pass  # It was not.
+        pass  # It does not exist.
     finally:
         link.close()
 
 
 class Filler:
-    """Publishes numbered persistent messages of `size` bytes to one queue."""
+    """Publishes numbered persistent messages with bodies of `size` bytes to a queue."""
 
     def __init__(self, settings: Settings, queue: str, size: int) -> None:
         self.link = open_link(settings)
@@ -78,29 +78,33 @@ class Filler:
             1,
             encode_content_header(version, 60, size, BasicProperties(delivery_mode=2)),
         )
-        whole = head + encode_frame(FRAME_BODY, 1, b"x" * size)
-        self._at = len(whole) - 1 - size
-        self._sheet = np.tile(np.frombuffer(whole, np.uint8), (SHEET, 1))
+        frames = head + encode_frame(FRAME_BODY, 1, b"x" * size)
+        self._body_offset = len(frames) - 1 - size
+        self._batch = np.tile(np.frombuffer(frames, np.uint8), (BATCH, 1))
 
     def publish(self, count: int) -> None:
-        """Publish the next `count`; they are under way when it returns."""
-        done = 0
-        while done < count:
-            size = min(SHEET, count - done)
+        """Send the next `count` messages, without waiting for the broker."""
+        sent = 0
+        while sent < count:
+            size = min(BATCH, count - sent)
             numbers = np.arange(self.number, self.number + size, dtype=">u8")
-            stamps = numbers.view(np.uint8).reshape(size, NUMBER_OCTETS)
-            self._sheet[:size, self._at : self._at + NUMBER_OCTETS] = stamps
-            self.link.socket.sendall(self._sheet[:size].tobytes())
+            stamps = numbers.view(np.uint8).reshape(size, NUMBER_SIZE)
+            self._batch[:size, self._body_offset : self._body_offset + NUMBER_SIZE] = stamps
+            self.link.socket.sendall(self._batch[:size].tobytes())
             self.number += size
-            done += size
+            sent += size
 
     def close(self) -> None:
-        """No more will be published."""
+        """Close the connection."""
         self.link.close()
 
 
 def fill(settings: Settings, queue: str, count: int, size: int) -> None:
-    """Publish `count` messages to a queue and wait until they are there."""
+    """Publish `count` messages to an empty queue and wait until all are ready.
+
+    Raises:
+        BenchError: messages are missing after `FILL_TIMEOUT_S`.
+    """
     filler = Filler(settings, queue, size)
     try:
         filler.publish(count)
@@ -110,7 +114,11 @@ def fill(settings: Settings, queue: str, count: int, size: int) -> None:
 
 
 def fill_stream(settings: Settings, url: str, stream: str, count: int, size: int) -> None:
-    """Publish `count` messages to an empty stream and wait until they can be read."""
+    """Publish `count` messages to an empty stream and wait until all are readable.
+
+    Raises:
+        BenchError: messages are missing after `FILL_TIMEOUT_S`.
+    """
     filler = Filler(settings, stream, size)
     try:
         filler.publish(count)
@@ -120,9 +128,9 @@ def fill_stream(settings: Settings, url: str, stream: str, count: int, size: int
         filler.close()
 
 
-def _wait(ask: Callable[[], int], count: int, queue: str) -> None:
-    deadline = time.monotonic() + THERE_TIMEOUT_S
-    while (there := ask()) < count:
+def _wait(read_count: Callable[[], int], count: int, queue: str) -> None:
+    deadline = time.monotonic() + FILL_TIMEOUT_S
+    while (present := read_count()) < count:
         if time.monotonic() > deadline:
-            raise BenchError(f"only {there} of {count} messages are in {queue!r}")
+            raise BenchError(f"only {present} of {count} messages are in {queue!r}")
         time.sleep(0.02)

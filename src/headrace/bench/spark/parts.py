@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measurements of `headrace bench-spark`, one function for each part."""
+"""The parts of `headrace bench-spark`: a function for each, which returns its figures."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from headrace.client.url import Settings
     from headrace.untyped import JsonObject
 
-SIZE: Final = 200  # Octets of each body.
-BATCHES_WARM: Final = 2  # Micro-batches that are run first and not counted.
+SIZE: Final = 200  # Bytes of each body.
+BATCHES_WARM: Final = 2  # Micro-batches before the measured ones.
 SINK_BATCHES: Final = 4
 QUEUE_BATCH: Final = 500_000  # Rows of a micro-batch of a queue.
 LATENCY_ROWS: Final = 100
 LATENCY_BATCHES: Final = 30
 LATENCY_WARM: Final = 10
 QUERY_TIMEOUT_S: Final = 180.0
-MEMORY_RATE: Final = 10_000  # Rows per second that flow through while memory is watched.
+MEMORY_RATE: Final = 10_000  # Rows per second during the measurement of memory.
 MEMORY_EVERY_S: Final = 5.0
-MEMORY_GROWTH_MAX: Final = 0.10  # Of the middle of the run's second third, in its last.
+MEMORY_GROWTH_MAX: Final = 0.10  # The growth of the median from the second third to the last.
 MEMORY_SLACK_MIB: Final = 32.0
 
 
 @dataclass(slots=True)
 class Figure:
-    """A measured figure, and its goal."""
+    """A measured figure and its bar, the value that it must reach."""
 
     name: str
     value: float
@@ -51,7 +51,7 @@ class Figure:
 
     @property
     def holds(self) -> bool:
-        """Return True if the bar is reached."""
+        """True if the figure reaches its bar or has none."""
         if self.bar is None:
             return True
         return self.value <= self.bar if self.at_most else self.value >= self.bar
@@ -59,7 +59,7 @@ class Figure:
 
 @dataclass(slots=True)
 class BenchContext:
-    """The session, broker, directory and reporter of progress of all parts."""
+    """The Spark session, broker and directory of all parts; `report` is called with progress."""
 
     spark: SparkSession
     settings: Settings
@@ -70,16 +70,16 @@ class BenchContext:
     report: Callable[[str], None]
 
     def rows(self, count: int) -> int:
-        """Return a scaled number of rows."""
+        """Return a number of rows times `scale`, at least 1,000."""
         return max(1000, int(count * self.scale))
 
     def checkpoint(self) -> str:
-        """Return a new directory."""
+        """Return the path of a new checkpoint directory."""
         return str(self.scratch / uuid.uuid4().hex)
 
 
 def stream_rate(context: BenchContext) -> list[Figure]:
-    """A stream to noop, with all columns and with the two that most programs use."""
+    """Measure reading a stream, with all columns and with offset and body only."""
     count = context.rows(4_000_000)
     declare_stream(context.settings, "bench.stream")
     context.report(f"filling a stream with {count:,} messages")
@@ -98,7 +98,7 @@ def stream_rate(context: BenchContext) -> list[Figure]:
 
 
 def queue_rate(context: BenchContext) -> list[Figure]:
-    """A queue to noop, through leases."""
+    """Measure reading a queue by leases."""
     count = context.rows(1_000_000)
     for number, rows in enumerate((count // 5, count)):
         declare(context.settings, "bench.queue")
@@ -112,18 +112,18 @@ def queue_rate(context: BenchContext) -> list[Figure]:
 
 
 def sink_rates(context: BenchContext) -> list[Figure]:
-    """Both guarantees of the sink; rows come from Spark itself and go to a durable queue."""
-    least, details = _write(context, "at-least-once")
-    figures = [Figure("sink_at_least_once", least, "rows/s", 100_000, details=details)]
-    exact, details = _write(context, "exactly-once")
-    figures.append(Figure("sink_exactly_once", exact, "rows/s", 60_000, details=details))
-    share = exact / least if least else 0.0
+    """Measure writing generated rows to a durable queue, with both guarantees of the sink."""
+    at_least_once, details = _write(context, "at-least-once")
+    figures = [Figure("sink_at_least_once", at_least_once, "rows/s", 100_000, details=details)]
+    exactly_once, details = _write(context, "exactly-once")
+    figures.append(Figure("sink_exactly_once", exactly_once, "rows/s", 60_000, details=details))
+    share = exactly_once / at_least_once if at_least_once else 0.0
     figures.append(Figure("sink_exactly_once_share", round(share, 3), "of at-least-once", 0.6))
     return figures
 
 
 def latency(context: BenchContext) -> list[Figure]:
-    """Micro-batches of 100 rows: ours, and a Python data source that needs no broker."""
+    """Measure micro-batches of 100 rows, of a stream and of a Python source without a broker."""
     from headrace.bench.spark.rate import RateSource
 
     context.spark.dataSource.register(RateSource)
@@ -131,7 +131,7 @@ def latency(context: BenchContext) -> list[Figure]:
     declare_stream(context.settings, "bench.latency")
     fill_stream(context.settings, context.url, "bench.latency", count, SIZE)
     rate = context.spark.readStream.format("headrace_rate").option("rows", LATENCY_ROWS)
-    ours = context.spark.readStream.format("amqp").options(
+    amqp = context.spark.readStream.format("amqp").options(
         uri=context.url,
         stream="bench.latency",
         startingOffsets="earliest",
@@ -139,24 +139,27 @@ def latency(context: BenchContext) -> list[Figure]:
     )
     trigger_ms: dict[str, list[float]] = {"rate": [], "amqp": []}
     details: dict[str, dict[str, float]] = {}
-    for number in range(2):  # In turns, so that both see the same machine.
-        for name, reader in (("rate", rate), ("amqp", ours)):
+    for number in range(2):  # Both in turn, so that other load of the machine affects both.
+        for name, reader in (("rate", rate), ("amqp", amqp)):
             context.report(f"latency: {name}, run {number + 1} of 2")
             batches = _batches(context, reader.load(), LATENCY_WARM + LATENCY_BATCHES)
-            times = [each["durationMs"] for each in batches[LATENCY_WARM:]]
-            trigger_ms[name] += [each["triggerExecution"] for each in times]
-            details[name] = {key: median(each.get(key, 0) for each in times) for key in times[0]}
+            durations = [batch["durationMs"] for batch in batches[LATENCY_WARM:]]
+            trigger_ms[name] += [duration["triggerExecution"] for duration in durations]
+            details[name] = {
+                phase: median(duration.get(phase, 0) for duration in durations)
+                for phase in durations[0]
+            }
     remove(context.settings, "bench.latency")
-    base, own = median(trigger_ms["rate"]), median(trigger_ms["amqp"])
+    rate_ms, amqp_ms = median(trigger_ms["rate"]), median(trigger_ms["amqp"])
     return [
-        Figure("latency_rate_source", base, "ms", details=details["rate"]),
-        Figure("latency_stream_source", own, "ms", details=details["amqp"]),
-        Figure("latency_ratio", round(own / base, 2), "times", 1.5, at_most=True),
+        Figure("latency_rate_source", rate_ms, "ms", details=details["rate"]),
+        Figure("latency_stream_source", amqp_ms, "ms", details=details["amqp"]),
+        Figure("latency_ratio", round(amqp_ms / rate_ms, 2), "times", 1.5, at_most=True),
     ]
 
 
 def memory(context: BenchContext, minutes: float) -> list[Figure]:
-    """Rows flow from a stream through the sink into another, while memory is watched."""
+    """Measure the memory of all processes while a query copies a stream to another."""
     for name in ("bench.from", "bench.to"):
         declare_stream(context.settings, name, 256 * MIB)
     stop = threading.Event()
@@ -174,42 +177,47 @@ def memory(context: BenchContext, minutes: float) -> list[Figure]:
         .start()
     )
     samples: list[tuple[float, ResourceUsage, int]] = []
-    resident: dict[int, dict[str, int]] = {}  # After so many minutes.
+    resident: dict[int, dict[str, int]] = {}  # Resident memory by minute.
     began = time.monotonic()
     try:
-        while (passed := time.monotonic() - began) < minutes * 60:
+        while (elapsed_s := time.monotonic() - began) < minutes * 60:
             time.sleep(MEMORY_EVERY_S)
             if query.exception() is not None or not query.isActive:
                 raise RuntimeError(f"the query failed: {query.exception()}")
-            samples.append((passed, context.meter.measure(), _heap(context)))
+            samples.append((elapsed_s, context.meter.measure(), _heap(context)))
             minute = int((time.monotonic() - began) // 60)
             if minute not in resident:
                 resident[minute] = samples[-1][1].resident_mib
-                figures = ", ".join(f"{what} {mib} MiB" for what, mib in resident[minute].items())
+                figures = ", ".join(
+                    f"{process} {mib} MiB" for process, mib in resident[minute].items()
+                )
                 context.report(f"memory after {minute} of {minutes:g} minutes: {figures}")
     finally:
         stop.set()
         query.stop()
         filling.join()
     with blocking.connect(context.url) as connection:
-        rows_through = connection.stream("bench.to").last_offset()
+        row_count = connection.stream("bench.to").last_offset()
     for name in ("bench.from", "bench.to"):
         remove(context.settings, name)
     return [
         _growth("jvm_heap", [heap / MIB for _, _, heap in samples]),
-        _growth("workers", [spent.workers_bytes / MIB for _, spent, _ in samples]),
-        _growth("driver", [spent.driver_bytes / MIB for _, spent, _ in samples]),
-        _growth("broker", [spent.broker_bytes / MIB for _, spent, _ in samples]),
-        Figure("memory_rows", rows_through, "rows", details={"resident_mib": resident}),
+        _growth("workers", [usage.workers_bytes / MIB for _, usage, _ in samples]),
+        _growth("driver", [usage.driver_bytes / MIB for _, usage, _ in samples]),
+        _growth("broker", [usage.broker_bytes / MIB for _, usage, _ in samples]),
+        Figure("memory_rows", row_count, "rows", details={"resident_mib": resident}),
     ]
 
 
 def _growth(name: str, series: list[float]) -> Figure:
-    """Return the growth from the second third to the last; below a slack it is 0."""
+    """Return the growth of the median from the second third of a series to the last.
+
+    A growth below `MEMORY_SLACK_MIB` counts as 0.
+    """
     third = len(series) // 3
     before, after = median(series[third : 2 * third]), median(series[2 * third :])
-    grown = after - before
-    share = 0.0 if grown < MEMORY_SLACK_MIB else grown / before
+    growth = after - before
+    share = 0.0 if growth < MEMORY_SLACK_MIB else growth / before
     details = {"second_third_mib": round(before, 1), "last_third_mib": round(after, 1)}
     return Figure(
         f"memory_growth_{name}",
@@ -222,7 +230,7 @@ def _growth(name: str, series: list[float]) -> Figure:
 
 
 def _heap(context: BenchContext) -> int:
-    """Return the bytes of Java objects that are in use, after a collection."""
+    """Return the bytes of Java objects in use after a garbage collection."""
     jvm = context.spark.sparkContext._jvm
     assert jvm is not None
     jvm.java.lang.System.gc()
@@ -246,7 +254,10 @@ def _read(
     limit: int | None = None,
     batches: int | None = None,
 ) -> tuple[float, JsonObject]:
-    """Return rows per second, from the present records to the noop sink."""
+    """Read all present records to the noop sink; return rows per second and details.
+
+    With `batches` run so many micro-batches only, without figures.
+    """
     reader = context.spark.readStream.format("amqp").options(uri=context.url, **options)
     if "stream" in options:
         reader = reader.option("startingOffsets", "earliest")
@@ -267,11 +278,11 @@ def _read(
     )
     if not query.awaitTermination(int(QUERY_TIMEOUT_S)):
         query.stop()
-        raise BenchError(f"not read within {QUERY_TIMEOUT_S:g} s")
+        raise BenchError(f"the query did not end within {QUERY_TIMEOUT_S:g} s")
     after = context.meter.measure()
-    progress = [each for each in query.recentProgress if each["numInputRows"]]
-    rows = sum(each["numInputRows"] for each in progress)
-    ms = sum(each["durationMs"]["triggerExecution"] for each in progress)
+    progress = [batch for batch in query.recentProgress if batch["numInputRows"]]
+    rows = sum(batch["numInputRows"] for batch in progress)
+    ms = sum(batch["durationMs"]["triggerExecution"] for batch in progress)
     details = {
         "rows": rows,
         "batches": len(progress),
@@ -281,7 +292,7 @@ def _read(
 
 
 def _write(context: BenchContext, guarantee: str) -> tuple[float, JsonObject]:
-    """Return rows per second, from Spark into a durable queue."""
+    """Write generated rows to a durable queue; return rows per second and details."""
     count = context.rows(400_000)
     queue = "bench.sink"
     declare(context.settings, queue)
@@ -295,17 +306,17 @@ def _write(context: BenchContext, guarantee: str) -> tuple[float, JsonObject]:
     writer = rows.writeStream.format("amqp").options(
         uri=context.url, exchange="", routingKey=queue, deliveryGuarantee=guarantee
     )
-    spent: list[ResourceUsage] = []
-    batches = _until(
+    usages: list[ResourceUsage] = []
+    batches = _run_batches(
         writer.option("checkpointLocation", context.checkpoint()).start(),
         BATCHES_WARM + SINK_BATCHES,
-        lambda number: spent.append(context.meter.measure()) if number >= BATCHES_WARM else None,
+        lambda number: usages.append(context.meter.measure()) if number >= BATCHES_WARM else None,
     )
     remove(context.settings, queue)
     measured = batches[BATCHES_WARM:]
-    ms = sum(each["durationMs"]["triggerExecution"] for each in measured)
+    ms = sum(batch["durationMs"]["triggerExecution"] for batch in measured)
     total = count * len(measured)
-    processor = spent[-1].per_row_us(spent[0], count * (len(spent) - 1))
+    processor = usages[-1].per_row_us(usages[0], count * (len(usages) - 1))
     return round(total / ms * 1000), {"rows": total, "processor_us": processor}
 
 
@@ -317,32 +328,37 @@ def _batches(context: BenchContext, frame: DataFrame, count: int) -> list[JsonOb
         .trigger(processingTime="0 seconds")
         .start()
     )
-    return _until(query, count)
+    return _run_batches(query, count)
 
 
-def _until(
+def _run_batches(
     query: StreamingQuery,
     count: int,
-    look: Callable[[int], object] = lambda _: None,
+    on_batch: Callable[[int], object] = lambda _: None,
 ) -> list[JsonObject]:
-    """Run a query for a number of micro-batches, then stop it; call `look` after each."""
+    """Run a query for a number of micro-batches, then stop it; return their progress.
+
+    `on_batch` is called with the number of each micro-batch after it.
+    """
     deadline = time.monotonic() + QUERY_TIMEOUT_S
-    seen = 0
+    finished = 0
     try:
         while True:
             failure = query.exception()
             if failure is not None:
                 raise RuntimeError(f"the query failed: {failure}")
             progress: list[JsonObject] = [
-                dict(each) for each in query.recentProgress if each["numInputRows"]
+                dict(batch) for batch in query.recentProgress if batch["numInputRows"]
             ]
-            for number in range(seen, len(progress)):
-                look(number)
-            seen = len(progress)
-            if seen >= count:
+            for number in range(finished, len(progress)):
+                on_batch(number)
+            finished = len(progress)
+            if finished >= count:
                 return progress[:count]
             if time.monotonic() > deadline:
-                raise BenchError(f"{seen} of {count} micro-batches within {QUERY_TIMEOUT_S:g} s")
+                raise BenchError(
+                    f"{finished} of {count} micro-batches within {QUERY_TIMEOUT_S:g} s"
+                )
             time.sleep(0.005)
     finally:
         query.stop()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cost of a micro-batch without a broker: Spark's rate source as a Python data source."""
+"""A Python data source without a broker, which shows the cost of a micro-batch itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RateSource(DataSource):
-    """Rows of a time and a number; the option `rows` is their count in each micro-batch."""
+    """A source of rows with a time and a number; the option `rows` is the count per micro-batch."""
 
     @classmethod
     def name(cls) -> str:
@@ -31,7 +31,7 @@ class RateSource(DataSource):
 
 
 class RateReader(DataSourceStreamReader):
-    """The source: its next rows are always available."""
+    """The reader of a `RateSource`, whose next rows are always available."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processor time and memory of everything that takes part: broker, JVM, Python workers."""
+"""Processor time and memory of the broker, the JVM, the Python workers and the driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ResourceUsage:
-    """Figures of one moment: processor seconds since the processes began, and bytes in use."""
+    """Processor seconds since the start of the processes, and resident bytes, at one moment."""
 
     broker_s: float
     jvm_s: float
@@ -21,11 +21,11 @@ class ResourceUsage:
     broker_bytes: int
     jvm_bytes: int
     workers_bytes: int
-    driver_bytes: int  # Of this process, the driver's Python.
+    driver_bytes: int  # Resident memory of this process, the driver's Python.
 
     @property
     def resident_mib(self) -> dict[str, int]:
-        """Return the resident memory of each process, in MiB."""
+        """The resident memory in MiB, by kind of process."""
         return {
             "jvm": self.jvm_bytes // MIB,
             "driver": self.driver_bytes // MIB,
@@ -34,7 +34,7 @@ class ResourceUsage:
         }
 
     def per_row_us(self, before: ResourceUsage, rows: int) -> dict[str, float]:
-        """Microseconds of a processor that each row cost since `before`."""
+        """Return the processor time for each row since `before`, in microseconds."""
         share = 1e6 / max(1, rows)
         return {
             "broker": round((self.broker_s - before.broker_s) * share, 3),
@@ -44,13 +44,13 @@ class ResourceUsage:
 
 
 class Meter:
-    """Looks at the broker by its process id, and at Spark among our own children."""
+    """Measures the broker by its process id, and Spark among the children of this process."""
 
     def __init__(self, broker_pid: int) -> None:
         self.broker = psutil.Process(broker_pid)
 
     def measure(self) -> ResourceUsage:
-        """Return the current figures."""
+        """Return the current usage."""
         jvm: list[psutil.Process] = []
         workers: list[psutil.Process] = []
         for process in psutil.Process(os.getpid()).children(recursive=True):
@@ -84,7 +84,7 @@ def _own_cpu_s(process: psutil.Process) -> float:
 
 
 def _cpu_s(process: psutil.Process) -> float:
-    """With its children that have ended."""
+    """Return the processor time of a process and of its children that have ended."""
     try:
         times = process.cpu_times()
     except psutil.Error:

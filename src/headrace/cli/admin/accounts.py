@@ -102,12 +102,12 @@ def share(data: Path, directory: UserDirectory) -> None:
 def command_line() -> str:
     """Return the command line for the audit log, without secrets."""
     context = click.get_current_context()
-    given = [
+    options = [
         f"{name}={value!r}"
         for name, value in sorted(context.params.items())
         if name not in UNRECORDED and value not in (None, ())
     ]
-    return " ".join((context.command_path.partition(" ")[2], *given))
+    return " ".join((context.command_path.partition(" ")[2], *options))
 
 
 def check_schema(data: Path) -> None:
@@ -124,10 +124,10 @@ def check_schema(data: Path) -> None:
         )
 
 
-def read_password(given: str | None) -> str:
-    """Return the password: an argument, typed twice, or the first line of standard input."""
-    if given is not None:
-        return given
+def read_password(argument: str | None) -> str:
+    """Return the password: the argument, or typed twice, or the first line of standard input."""
+    if argument is not None:
+        return argument
     if sys.stdin.isatty():
         return str(click.prompt("Password", hide_input=True, confirmation_prompt=True))
     return sys.stdin.readline().rstrip("\r\n")
@@ -302,9 +302,9 @@ def set_permission(
     from headrace.gateway.security.access import check_permission
     from headrace.model.policy.accounts import Permission
 
-    given = Permission(configure, write, read)
-    check_permission(given)
-    directory.set_permission(name, vhost, given)
+    permission = Permission(configure, write, read)
+    check_permission(permission)
+    directory.set_permission(name, vhost, permission)
 
 
 @BY_DIRECTORY.command(permission, "clear")
@@ -346,9 +346,9 @@ def set_topic_permission(
     from headrace.gateway.security.access import check_topic_permission
     from headrace.model.policy.accounts import TopicPermission
 
-    given = TopicPermission(write, read)
-    check_topic_permission(given)
-    directory.set_topic_permission(name, vhost, exchange, given)
+    permission = TopicPermission(write, read)
+    check_topic_permission(permission)
+    directory.set_topic_permission(name, vhost, exchange, permission)
 
 
 @BY_DIRECTORY.command(topic, "clear")

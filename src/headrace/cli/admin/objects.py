@@ -54,7 +54,7 @@ class Size(_Type):
 COUNT = click.IntRange(0)
 # Options for arguments of queues, streams and exchanges: argument, type, help.
 Table: TypeAlias = "dict[str, tuple[str, click.ParamType[object] | None, str]]"
-OF_BOTH: Table = {
+SHARED_OPTIONS: Table = {
     "max_length": (
         "x-max-length",
         COUNT,
@@ -66,7 +66,7 @@ OF_BOTH: Table = {
         "Maximum bytes of the bodies of ready messages, such as 1GiB.",
     ),
 }
-OF_QUEUES: Table = OF_BOTH | {
+QUEUE_OPTIONS: Table = SHARED_OPTIONS | {
     "overflow": (
         "x-overflow",
         click.Choice(["drop-head", "reject-publish", "reject-publish-dlx"]),
@@ -103,7 +103,7 @@ OF_QUEUES: Table = OF_BOTH | {
         "Highest priority of a classic queue, up to 255.",
     ),
 }
-OF_STREAMS: Table = {
+STREAM_OPTIONS: Table = {
     "max_length_bytes": (
         "x-max-length-bytes",
         Size(),
@@ -121,7 +121,7 @@ OF_STREAMS: Table = {
         "Age up to which segments stay on the broker's machine, as for --max-age.",
     ),
 }
-OF_EXCHANGES: Table = {
+EXCHANGE_OPTIONS: Table = {
     "alternate_exchange": (
         "alternate-exchange",
         None,
@@ -130,7 +130,7 @@ OF_EXCHANGES: Table = {
 }
 
 
-Given: TypeAlias = "tuple[str, Value]"  # An argument and its value.
+ArgumentPair: TypeAlias = "tuple[str, Value]"  # An argument and its value.
 
 
 def timestamp(text: str) -> Value:
@@ -171,7 +171,7 @@ class Argument(_Type):
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Given:
+    ) -> ArgumentPair:
         name, separator, text = str(value).partition("=")
         if not separator or not name:
             self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
@@ -230,7 +230,7 @@ def argument_options(table: Table) -> Callable[[Function], Function]:
 def arguments_of(
     table: Table,
     options: dict[str, Value],
-    given: tuple[Given, ...],
+    given: tuple[ArgumentPair, ...],
     **fixed: Value,
 ) -> dict[str, Value]:
     """Return the arguments of options and ``--arg``; each may be given once."""
@@ -261,7 +261,7 @@ def declare() -> None:
 )
 @durable_option
 @auto_delete_option
-@argument_options(OF_QUEUES)
+@argument_options(QUEUE_OPTIONS)
 @arg_option
 @passive_option
 @format_option
@@ -271,7 +271,7 @@ def declare_queue(
     kind: str | None,
     durable: bool,
     auto_delete: bool,
-    given: tuple[Given, ...],
+    given: tuple[ArgumentPair, ...],
     passive: bool,
     form: str | None,
     name: str,
@@ -279,7 +279,7 @@ def declare_queue(
 ) -> None:
     """Declare QUEUE; print how many messages and consumers it has."""
     fixed = {} if kind is None else {"x-queue-type": kind}
-    arguments = arguments_of(OF_QUEUES, options, given, **fixed)
+    arguments = arguments_of(QUEUE_OPTIONS, options, given, **fixed)
     with open_channel(url) as channel:
         state = channel.declare_queue(
             name, durable=durable, auto_delete=auto_delete, passive=passive, arguments=arguments
@@ -290,15 +290,15 @@ def declare_queue(
 
 @declare.command("stream")
 @broker_option
-@argument_options(OF_STREAMS)
+@argument_options(STREAM_OPTIONS)
 @arg_option
 @passive_option
 @click.argument("name", metavar="STREAM", type=STREAM)
 def declare_stream(
-    url: str, given: tuple[Given, ...], passive: bool, name: str, **options: Value
+    url: str, given: tuple[ArgumentPair, ...], passive: bool, name: str, **options: Value
 ) -> None:
     """Declare STREAM, a durable queue that keeps messages after they were read."""
-    arguments = arguments_of(OF_STREAMS, options, given, **{"x-queue-type": "stream"})
+    arguments = arguments_of(STREAM_OPTIONS, options, given, **{"x-queue-type": "stream"})
     with open_channel(url) as channel:
         channel.declare_queue(name, passive=passive, arguments=arguments)
 
@@ -311,7 +311,7 @@ def declare_stream(
 @durable_option
 @auto_delete_option
 @click.option("--internal", is_flag=True, help="Accept messages only from other exchanges.")
-@argument_options(OF_EXCHANGES)
+@argument_options(EXCHANGE_OPTIONS)
 @arg_option
 @passive_option
 @click.argument("name", metavar="EXCHANGE", type=EXCHANGE)
@@ -321,13 +321,13 @@ def declare_exchange(
     durable: bool,
     auto_delete: bool,
     internal: bool,
-    given: tuple[Given, ...],
+    given: tuple[ArgumentPair, ...],
     passive: bool,
     name: str,
     **options: Value,
 ) -> None:
     """Declare EXCHANGE."""
-    arguments = arguments_of(OF_EXCHANGES, options, given)
+    arguments = arguments_of(EXCHANGE_OPTIONS, options, given)
     with open_channel(url) as channel:
         channel.declare_exchange(
             name,
@@ -346,7 +346,7 @@ def binding_command(method: Callable[[Channel, bool], Callable[..., None]]) -> C
     @functools.wraps(method)
     def command(
         url: str,
-        given: tuple[Given, ...],
+        given: tuple[ArgumentPair, ...],
         to_exchange: bool,
         source: str,
         destination: str,

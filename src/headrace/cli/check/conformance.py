@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.output import give_json, json_file_option
+from headrace.cli.output import json_file_option, write_json
 
 if TYPE_CHECKING:
     from headrace.conformance.check import Check
@@ -71,7 +71,7 @@ def conformance(
             reports.append(report(settings, VERSIONS[label], names, _progress_printer(label)))
         except OSError as error:
             raise click.ClickException(f"{settings.address}: {error}") from None
-    if not give_json(json_path, [_as_data(version_report) for version_report in reports]):
+    if not write_json(json_path, [_as_data(version_report) for version_report in reports]):
         for version_report in reports:
             if version_report.is_served:
                 _print_rules(version_report, broken)

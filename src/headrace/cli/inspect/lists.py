@@ -93,7 +93,7 @@ def list_kind(
         raise click.UsageError(f"--vhost is not for {kind}")
     everywhere = kind in SHARED
     rows = list_items(socket, f"list {kind}", vhost=vhost, user=user, everywhere=everywhere)
-    wanted: tuple[str, ...] = COLUMNS[kind]
+    names: tuple[str, ...] = COLUMNS[kind]
     if columns == "all":
         first = next(rows, None)
         if first is None:
@@ -101,16 +101,16 @@ def list_kind(
         print_rows(itertools.chain([first], rows), list(first), form, wide=True)
         return
     if columns is not None:
-        wanted = tuple(name.strip() for name in columns.split(",") if name.strip())
-    print_rows(check_columns(rows, wanted), wanted, form, wide=columns is None)
+        names = tuple(name.strip() for name in columns.split(",") if name.strip())
+    print_rows(check_columns(rows, names), names, form, wide=columns is None)
 
 
-def check_columns(rows: Iterator[Row], wanted: Sequence[str]) -> Iterator[Row]:
+def check_columns(rows: Iterator[Row], names: Sequence[str]) -> Iterator[Row]:
     """Yield the rows; an unknown column ends the command."""
     is_checked = False
     for row in rows:
         if not is_checked:
-            for name in wanted:
+            for name in names:
                 if name not in row:
                     raise click.UsageError(f"unknown column {name!r}; columns: {', '.join(row)}")
             is_checked = True

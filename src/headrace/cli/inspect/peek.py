@@ -22,12 +22,12 @@ from headrace.cli.broker_url import (
     QUEUE,
     consumer_arguments,
     open_channel,
-    read_place,
+    parse_position,
     selector_option,
 )
 from headrace.cli.environment import FromEnvironment
 from headrace.cli.management import exchange, management_option
-from headrace.cli.output import BARE, Answer, chosen_form, json_flag, print_rows
+from headrace.cli.output import TSV_WITHOUT_HEADER, Answer, choose_format, json_flag, print_rows
 
 if TYPE_CHECKING:
     from headrace.client.blocking import Consumer, Delivery
@@ -129,22 +129,22 @@ def peek(
     rights of the broker's system user. With --url it connects to any Headrace broker as a client.
     Without both, and without a socket, it tries the default port of this machine.
     """
-    form = chosen_form(form, as_json) or ("table" if sys.stdout.isatty() else "tsv")
+    form = choose_format(form, as_json) or ("table" if sys.stdout.isatty() else "tsv")
     body_size = body_octets if body_bytes is None else body_bytes
     if body_size is None:
         body_size = BODY_SIZE_MAX if form == "body" else BODY_SIZE
     if form in ("table", "tsv"):
         body_size = TABLE_SIZE
     condition = join_conditions(selector, wanted)
-    place = None if start is None else read_place(start, "--from")
+    position = None if start is None else parse_position(start, "--from")
     url = where_to_ask(context, socket, url)
     if url is None:
         rows = by_socket(
             socket, queue=queue, vhost=vhost, selector=condition, count=count, bytes=body_size,
-            **{"from": place.isoformat() if isinstance(place, datetime) else place},
+            **{"from": position.isoformat() if isinstance(position, datetime) else position},
         )  # fmt: skip
     elif vhost is None:
-        rows = by_url(url, queue, condition, count, place, body_size)
+        rows = by_url(url, queue, condition, count, position, body_size)
     else:
         raise click.UsageError("--vhost is for the socket; a URL names its virtual host")
     with contextlib.suppress(BrokenPipeError):
@@ -164,7 +164,7 @@ def show(rows: Iterator[Answer], form: str) -> None:
             cut += "cut" in row
         if cut:
             click.echo(f"bodies cut: {cut}", err=True)
-    elif not print_rows(map(as_line, rows), COLUMNS, BARE if form == "tsv" else form):
+    elif not print_rows(map(as_line, rows), COLUMNS, TSV_WITHOUT_HEADER if form == "tsv" else form):
         click.echo("no such messages", err=True)
 
 
@@ -259,11 +259,11 @@ def by_url(
     queue: str,
     selector: str,
     count: int,
-    place: str | int | datetime | None,
+    position: str | int | datetime | None,
     body_size: int,
 ) -> Iterator[Answer]:
     """Yield the rows of a browsing consumer."""
-    arguments = {**(NEXT if place is None else RANGE), **consumer_arguments(selector, place)}
+    arguments = {**(NEXT if position is None else RANGE), **consumer_arguments(selector, position)}
     prefetch = min(PREFETCH, count)
     with (
         open_channel(url) as channel,

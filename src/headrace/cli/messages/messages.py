@@ -24,7 +24,7 @@ from headrace.cli.broker_url import (
     broker_option,
     consumer_arguments,
     open_channel,
-    read_place,
+    parse_position,
     selector_option,
 )
 
@@ -200,7 +200,7 @@ def consume(
     The command ends when the reader of its output ends. Messages that could not be written return
     to QUEUE; messages in the pipe do not.
     """
-    arguments = consumer_arguments(selector, read_place(offset, "--offset") if offset else None)
+    arguments = consumer_arguments(selector, parse_position(offset, "--offset") if offset else None)
     seen = 0
     interrupts = Interrupts()
     with (

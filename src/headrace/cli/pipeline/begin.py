@@ -126,12 +126,12 @@ def test(file: str, parameters: tuple[str, ...], cases: Path | None, show: bool)
     from headrace.testing.broker import LocalBroker
 
     with pipeline_errors():
-        made = load_file(file, parse_parameters(parameters))
-        trial = load_cases(cases or cases_beside(Path(file)), made)
+        pipeline = load_file(file, parse_parameters(parameters))
+        trial = load_cases(cases or cases_beside(Path(file)), pipeline)
         with tempfile.TemporaryDirectory(prefix="headrace-test-") as scratch, LocalBroker() as own:
-            spark = session(made, Path(scratch))
+            spark = session(pipeline, Path(scratch))
             try:
-                outcome = run_trial(spark, made, trial, own.url)
+                outcome = run_trial(spark, pipeline, trial, own.url)
             finally:
                 spark.stop()
     problems = differences(trial, outcome)

@@ -65,9 +65,12 @@ def pipeline() -> None:
 def check(file: str, parameters: tuple[str, ...]) -> None:
     """Check FILE without starting Spark; print all problems with their lines."""
     with pipeline_errors():
-        made = load_file(file, parse_parameters(parameters))
-    parts = (with_noun(len(made.sources), "source"), with_noun(len(made.steps), "step"))
-    click.echo(f"{file}: OK ({', '.join(parts)}, sinks: {', '.join(made.sinks)})")
+        loaded_pipeline = load_file(file, parse_parameters(parameters))
+    parts = (
+        with_noun(len(loaded_pipeline.sources), "source"),
+        with_noun(len(loaded_pipeline.steps), "step"),
+    )
+    click.echo(f"{file}: OK ({', '.join(parts)}, sinks: {', '.join(loaded_pipeline.sinks)})")
 
 
 def with_noun(count: int, noun: str) -> str:
@@ -86,13 +89,13 @@ def explain(file: str, parameters: tuple[str, ...], extended: bool) -> None:
     from headrace.pipeline.run.session import session
 
     with pipeline_errors():
-        made = load_file(file, parse_parameters(parameters))
-        for line in describe_pipeline(made):
+        loaded_pipeline = load_file(file, parse_parameters(parameters))
+        for line in describe_pipeline(loaded_pipeline):
             click.echo(line)
         with tempfile.TemporaryDirectory(prefix="headrace-explain-") as scratch:
-            spark = session(made, Path(scratch))
+            spark = session(loaded_pipeline, Path(scratch))
             try:
-                for name, plan in plans(spark, made, extended=extended):
+                for name, plan in plans(spark, loaded_pipeline, extended=extended):
                     click.echo(f"\n== {name}\n{plan}")
             finally:
                 spark.stop()

@@ -74,20 +74,20 @@ def console() -> Console:
     """Return the console for tables; a pipe or a file is ``WIDTH`` wide."""
     from rich.console import Console
 
-    made = Console()
-    return made if made.is_terminal else Console(width=WIDTH)
+    default_console = Console()
+    return default_console if default_console.is_terminal else Console(width=WIDTH)
 
 
 @contextlib.contextmanager
-def lineage(made: Pipeline) -> Iterator[Events | None]:
-    """Give the events of OpenLineage of a run; None if the file has no lineage.
+def lineage(pipeline: Pipeline) -> Iterator[Events | None]:
+    """Yield the reporter of a run's events to OpenLineage; None if the file has no lineage.
 
     Raises:
         PipelineError: the client's package is not installed.
     """
     from headrace.pipeline.config.errors import PipelineError
 
-    if made.lineage is None:
+    if pipeline.lineage is None:
         yield None
         return
     try:
@@ -95,11 +95,11 @@ def lineage(made: Pipeline) -> Iterator[Events | None]:
     except ModuleNotFoundError as error:
         text = f"[lineage] needs the package {error.name}: pip install headrace[lineage]"
         raise PipelineError(text) from None
-    with telling(made) as events:
+    with telling(pipeline) as events:
         yield events
 
 
-def run_pipeline(made: Pipeline, trigger: str | None = None) -> None:
+def run_pipeline(pipeline: Pipeline, trigger: str | None = None) -> None:
     """Run a pipeline in the foreground until it ends or is stopped; `trigger` replaces its own.
 
     Raises:
@@ -115,32 +115,32 @@ def run_pipeline(made: Pipeline, trigger: str | None = None) -> None:
 
     if trigger is not None:
         try:
-            made = made.with_trigger(check_trigger(trigger))
+            pipeline = pipeline.with_trigger(check_trigger(trigger))
         except ValueError as error:
             raise click.UsageError(str(error)) from None
-    state = State(made.state)
+    state = State(pipeline.state)
     screen = console()
     with state.held():
-        screen.print(f"{made.head.name}: Spark starts; its log is {state.home / 'spark.log'}")
-        spark = session(made, state.home)
+        screen.print(f"{pipeline.head.name}: Spark starts; its log is {state.home / 'spark.log'}")
+        spark = session(pipeline, state.home)
         try:
-            running = Run(spark, made, state)
-            port = made.head.metrics_port
+            running = Run(spark, pipeline, state)
+            port = pipeline.head.metrics_port
             with (
                 running.signals(),
                 serving(lambda: running.status, port),
-                lineage(made) as lines,
+                lineage(pipeline) as lines,
                 showing(screen) as show,
             ):
 
-                def tell(status: Status) -> None:
+                def report(status: Status) -> None:
                     show(status)
                     if lines is not None:
                         lines.tell(status, running.progress())
 
-                status = running.run(tell)
+                status = running.run(report)
         finally:
             spark.stop()
-    screen.print(f"{made.head.name}: {status.state}")
+    screen.print(f"{pipeline.head.name}: {status.state}")
     for line in waiting(status):
         screen.print(line, highlight=False, soft_wrap=True)

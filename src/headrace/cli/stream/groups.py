@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.broker_url import BY_REQUEST, NAMED, broker_option, open_requests, read_place
+from headrace.cli.broker_url import BY_REQUEST, NAMED, broker_option, open_requests, parse_position
 from headrace.cli.commands import Group
 from headrace.cli.output import Row, iso_time
 
@@ -73,13 +73,13 @@ def set_position(url: str, pin: bool | None, stream: str, group: str, position: 
 
     if position is None and pin is None:
         raise click.UsageError("give POSITION, --pin or --no-pin")
-    place = None if position is None else read_place(position, "POSITION")
+    start = None if position is None else parse_position(position, "POSITION")
     with open_requests(url) as requests:
         readers = Groups(requests, group)
         if pin is not None:
-            readers.begin({stream: "first" if place is None else place}, pin=pin)
-        if place is not None:
-            readers.commit({stream: place}, force=True)
+            readers.begin({stream: "first" if start is None else start}, pin=pin)
+        if start is not None:
+            readers.commit({stream: start}, force=True)
         row = row_of(asdict(readers.get([stream])[stream]))
     click.echo("\t".join(str(row[name]) for name in LISTED))
 

@@ -10,7 +10,14 @@ import click
 
 from headrace.cli.broker_url import BY_REQUEST, NAMED, broker_option, open_requests
 from headrace.cli.commands import Group
-from headrace.cli.output import BARE, Row, iso_time, json_flag, print_facts, print_rows
+from headrace.cli.output import (
+    TSV_WITHOUT_HEADER,
+    Row,
+    iso_time,
+    json_flag,
+    print_facts,
+    print_rows,
+)
 
 if TYPE_CHECKING:
     from headrace.client.blocking_pipeline import Requests
@@ -47,7 +54,7 @@ def show(url: str, as_json: bool, sink: str) -> None:
     if as_json:
         print_facts(row, "json")
         return
-    print_rows([row_of(row)], LISTED, BARE)
+    print_rows([row_of(row)], LISTED, TSV_WITHOUT_HEADER)
     for branch in row["staged"]:
         since = iso_time(branch["since_ms"]) or "-"
         fields = (branch["batch"], branch["branch"], branch["state"], since, branch["messages"])

@@ -20,7 +20,7 @@ BINDINGS_MIN = 4
 
 
 def _routes(site: Site, kind: str) -> None:
-    """An exchange of this type can be declared, and does what its type says."""
+    """Declare an exchange of a type and check its routing."""
     peer = site.session()
     exchange, queue = peer.exchange(site.exchange(), kind), peer.declare(site.queue())
     must(peer.call(ExchangeQuery(name=exchange)).type == kind, f"exchange.query says {kind}")
@@ -30,9 +30,9 @@ def _routes(site: Site, kind: str) -> None:
         peer.bind(queue, exchange, {"topic": "a.*"}.get(kind, "a.b"))
     peer.publish("a.b", b"here", exchange=exchange)
     peer.publish("a.b.c", b"there", exchange=exchange)
-    got = peer.bodies(queue)
-    wanted = [b"here"] if kind in ("direct", "topic") else [b"here", b"there"]
-    must(got == wanted, f"a {kind} exchange gives its queue {wanted}, not {got}")
+    actual = peer.bodies(queue)
+    expected = [b"here"] if kind in ("direct", "topic") else [b"here", b"there"]
+    must(actual == expected, f"a {kind} exchange gives its queue {expected}, not {actual}")
 
 
 @check("0-10/s137")
@@ -156,8 +156,8 @@ def exchange_one_alternate(site: Site) -> None:
     first = peer.exchange(site.exchange(), alternate_exchange=second)
     peer.publish("k", b"two steps", exchange=first)
     peer.publish("k", b"one step", exchange=second)
-    got = peer.bodies(queue)
-    must(got == [b"one step"], f"only what needed one step arrives, not {got}")
+    actual = peer.bodies(queue)
+    must(actual == [b"one step"], f"only what needed one step arrives, not {actual}")
 
 
 @check("0-10/s153")
@@ -244,8 +244,8 @@ def binding_keeps_arguments(site: Site) -> None:
         peer.bind(queue, exchange, "k", **{"x-match": "all", "a": number})
     for number in (1, 2):
         peer.publish("k", b"%d" % number, exchange=exchange, headers={"a": number})
-    got = peer.bodies(queue)
-    must(got == [b"1"], f"the queue gets what the first arguments match, not {got}")
+    actual = peer.bodies(queue)
+    must(actual == [b"1"], f"the queue gets what the first arguments match, not {actual}")
 
 
 @check("0-10/s165")

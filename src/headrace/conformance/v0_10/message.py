@@ -52,7 +52,7 @@ def message_order(site: Site) -> None:
     queue = peer.declare(site.queue(), durable=True)
     bodies = [b"%d" % number for number in range(20)]
     for number, body in enumerate(bodies):
-        peer.publish(queue, body, lasting=bool(number % 3))
+        peer.publish(queue, body, persistent=bool(number % 3))
     must(peer.bodies(queue) == bodies, "all of them in the order that they were sent in")
 
 
@@ -78,8 +78,8 @@ def message_says_its_exchange(site: Site) -> None:
     header = DeliveryProperties(routing_key="k")  # The sender does not say it.
     command = MessageTransfer(destination=exchange, accept_mode=1, acquire_mode=0)
     peer.session.call(command, headers=[header], body=b"x")
-    (got,) = peer.take_transfers(peer.subscribe(queue), 1)
-    must(got.exchange == exchange, f"the name of the exchange, not {got.exchange!r}")
+    (transfer,) = peer.take_transfers(peer.subscribe(queue), 1)
+    must(transfer.exchange == exchange, f"the name of the exchange, not {transfer.exchange!r}")
 
 
 @check("0-10/s072", "0-10/s075")
@@ -89,8 +89,8 @@ def message_ids(site: Site) -> None:
     queue, name = peer.declare(site.queue()), str(uuid4())
     for body in (b"1", b"2"):
         peer.publish(queue, body, message_id=name)
-    (got,) = peer.take_transfers(peer.subscribe(queue, 1), 1)
-    must(got.message_id == name, f"the id of its sender, not {got.message_id}")
+    (transfer,) = peer.take_transfers(peer.subscribe(queue, 1), 1)
+    must(transfer.message_id == name, f"the id of its sender, not {transfer.message_id}")
 
 
 @check("0-10/s076")
@@ -119,13 +119,13 @@ def message_not_acquired(site: Site) -> None:
     peer, queue = site.session_queue()
     peer.publish(queue, b"x")
     (shown,) = peer.take_transfers(peer.subscribe(queue, acquire=False), 1)
-    peer.rejects(shown)
+    peer.reject(shown)
     must(peer.count(queue) == 1, "the message is still there after a reject")
     peer.session.close()
     other = site.session()
     (shown,) = other.take_transfers(other.subscribe(queue, acquire=False), 1)
     try:
-        other.accepts(shown)
+        other.accept(shown)
     except ClientError:
         other = site.session()  # Refusing it is right, too.
     must(other.count(queue) == 1, "the message is still there after an accept")
@@ -139,7 +139,7 @@ def message_rejected(site: Site) -> None:
     peer.bind(rejects, exchange)
     queue = peer.declare(site.queue(), alternate_exchange=exchange)
     peer.publish(queue, b"x")
-    peer.rejects(*peer.take_transfers(peer.subscribe(queue), 1))
+    peer.reject(*peer.take_transfers(peer.subscribe(queue), 1))
     must(peer.holds(rejects, 1), "the message by the alternate exchange")
     must(peer.count(queue) == 0, "and gone from its queue")
 
@@ -195,7 +195,7 @@ def message_queue_deleted(site: Site) -> None:
     queue = other.declare(site.queue())
     subscription = peer.subscribe(queue)
     other.call(QueueDelete(queue=queue))
-    peer.expect_failure(lambda: subscription.receive(peer.answer_s), "the subscription")
+    peer.expect_failure(lambda: subscription.receive(peer.timeout_s), "the subscription")
 
 
 @check("0-10/s091")
@@ -233,8 +233,8 @@ def message_after_cancel(site: Site) -> None:
     subscription = peer.subscribe(queue)
     first, second, third = peer.take_transfers(subscription, 3)
     subscription.cancel()
-    peer.accepts(first)
-    peer.rejects(second)
+    peer.accept(first)
+    peer.reject(second)
     peer.session.release(third)
     must(peer.holds(queue, 1), "the released one is back, the others are gone")
     browser = peer.subscribe(queue, acquire=False)

@@ -26,8 +26,8 @@ from headrace.protocol.codec_0_10 import (
 )
 from headrace.spec.reply_0_10 import CloseCode, DetachCode
 
-SMALLEST_FRAME = 4096  # Of what can be negotiated.
-CHANNELS_MAX = 0xFFFF  # There is no number above it.
+SMALLEST_FRAME = 4096  # The smallest frame size that can be negotiated, in bytes.
+CHANNELS_MAX = 0xFFFF  # The largest channel-max.
 
 
 @check("0-10/s006")

@@ -45,7 +45,7 @@ def tx_select_of_dtx(site: Site) -> None:
     peer = site.session()
     xid = begin(peer)
     peer.expect_refusal(TxSelect())
-    undo(site, xid)
+    roll_back(site, xid)
 
 
 @check("0-10/s105", "0-10/s106")
@@ -71,20 +71,20 @@ def tx_rollback_without_select(site: Site) -> None:
 
 
 def begin(peer: SessionPeer) -> Xid:
-    """Begin to work for a branch."""
+    """Select and start a branch on the session of a peer."""
     xid = Xid(format=1, global_id=uuid4().bytes, branch_id=b"headrace.conformance")
     peer.call(DtxSelect())
-    done(peer, DtxStart(xid=xid))
+    call_branch(peer, DtxStart(xid=xid))
     return xid
 
 
-def done(peer: SessionPeer, command: DtxStart | DtxEnd | DtxPrepare | DtxCommit) -> None:
-    """Send a command that must succeed."""
+def call_branch(peer: SessionPeer, command: DtxStart | DtxEnd | DtxPrepare | DtxCommit) -> None:
+    """Send a command of a branch, whose status must be xa-ok."""
     status = peer.call(command).status
     must(not status, f"{command.NAME} is xa-ok, not {status}")
 
 
-def undo(site: Site, xid: Xid) -> None:
+def roll_back(site: Site, xid: Xid) -> None:
     """Roll back and forget a branch without a session."""
     site.session().call(DtxRollback(xid=xid))
 
@@ -97,12 +97,12 @@ def dtx_commits(site: Site) -> None:
         queue = peer.declare(site.queue())
         xid = begin(peer)
         peer.publish(queue, b"x")
-        done(peer, DtxEnd(xid=xid))
+        call_branch(peer, DtxEnd(xid=xid))
         if not one_phase:
-            done(manager, DtxPrepare(xid=xid))
+            call_branch(manager, DtxPrepare(xid=xid))
             must(xid in (manager.call(DtxRecover()).in_doubt or []), "dtx.recover names it")
         must(manager.count(queue) == 0, "nothing before the commit")
-        done(manager, DtxCommit(xid=xid, one_phase=one_phase))
+        call_branch(manager, DtxCommit(xid=xid, one_phase=one_phase))
         must(manager.bodies(queue) == [b"x"], "the message at the commit")
 
 
@@ -120,9 +120,9 @@ def dtx_start_twice(site: Site) -> None:
     """dtx.start is refused for a branch that is known, unless it joins or resumes."""
     peer = site.session()
     xid = begin(peer)
-    done(peer, DtxEnd(xid=xid))
+    call_branch(peer, DtxEnd(xid=xid))
     peer.expect_refusal(DtxStart(xid=xid))
-    undo(site, xid)
+    roll_back(site, xid)
 
 
 @check("0-10/s112", "0-10/s116")
@@ -130,7 +130,7 @@ def dtx_flags(site: Site) -> None:
     """join and resume exclude each other, and so do suspend and fail."""
     peer = site.session()
     xid = begin(peer)
-    done(peer, DtxEnd(xid=xid, suspend=True))
+    call_branch(peer, DtxEnd(xid=xid, suspend=True))
     peer.expect_refusal(DtxStart(xid=xid, join=True, resume=True))
     peer = site.session()
     xid = begin(peer)
@@ -147,7 +147,7 @@ def dtx_session_closes(site: Site) -> None:
     peer.session.close()
     status = manager.call(DtxPrepare(xid=xid)).status
     must(status == XaStatus.XA_RBROLLBACK, f"dtx.prepare says xa-rbrollback, not {status}")
-    undo(site, xid)
+    roll_back(site, xid)
     must(manager.count(queue) == 0, "nothing of it takes effect")
 
 
@@ -160,8 +160,8 @@ def dtx_end_by_another(site: Site) -> None:
     other.expect_refusal(DtxEnd(xid=xid))
     other.call(DtxSelect())
     other.expect_refusal(DtxEnd(xid=Xid(format=1, global_id=uuid4().bytes, branch_id=b"")))
-    done(peer, DtxEnd(xid=xid))
-    undo(site, xid)
+    call_branch(peer, DtxEnd(xid=xid))
+    roll_back(site, xid)
 
 
 @check("0-10/s120")
@@ -172,7 +172,7 @@ def dtx_end_fails(site: Site) -> None:
     for command in (DtxEnd(xid=xid, fail=True), DtxPrepare(xid=xid)):
         status = peer.call(command).status
         must(status == XaStatus.XA_RBROLLBACK, f"{command.NAME}: xa-rbrollback, not {status}")
-    undo(site, xid)
+    roll_back(site, xid)
 
 
 @check("0-10/s122", "0-10/s127", "0-10/s129", "0-10/s131", "0-10/s134", "0-10/s136")
@@ -199,8 +199,8 @@ def dtx_still_at_work(site: Site) -> None:
     commit = DtxCommit(xid=xid, one_phase=True)
     for command in (commit, DtxForget(xid=xid), DtxPrepare(xid=xid), DtxRollback(xid=xid)):
         other.expect_refusal(command)
-    done(peer, DtxEnd(xid=xid))
-    undo(site, xid)
+    call_branch(peer, DtxEnd(xid=xid))
+    roll_back(site, xid)
 
 
 @check("0-10/s121", "0-10/s124", "0-10/s125", "0-10/s126", "0-10/s130")
@@ -210,10 +210,10 @@ def dtx_order_of_outcomes(site: Site) -> None:
     queue = manager.declare(site.queue())
     xid = begin(peer)
     peer.publish(queue, b"x")
-    done(peer, DtxEnd(xid=xid))
+    call_branch(peer, DtxEnd(xid=xid))
     manager.expect_refusal(DtxCommit(xid=xid, one_phase=False))
-    done(manager, DtxPrepare(xid=xid))
+    call_branch(manager, DtxPrepare(xid=xid))
     manager.expect_refusal(DtxCommit(xid=xid, one_phase=True))
     manager.expect_refusal(DtxPrepare(xid=xid))
-    done(manager, DtxCommit(xid=xid))
+    call_branch(manager, DtxCommit(xid=xid))
     must(manager.bodies(queue) == [b"x"], "the commit of what was prepared takes effect")

@@ -103,7 +103,7 @@ def test_0_9_1_is_always_given_the_customary_ticket(talk: Talker, name: str) -> 
 def test_unknown_realms_are_refused_as_closed_ones_are(talk: Talker, version: Version) -> None:
     client = talk(version)
     client.send(AccessRequest(realm="unknown", read=True))
-    refused = client.closed_channel()
+    refused = client.expect_channel_close()
     assert (refused.code, refused.method) == (403, (30, 10))
     assert refused.text == (
         "ACCESS_REFUSED - access to realm 'unknown' in vhost '/' refused for user 'guest'"
@@ -121,9 +121,9 @@ def test_exclusive_access_excludes_all_other_channels(talk: Talker, version: Ver
     )  # The only one is the channel's.
     assert again != mine
     client.send(AccessRequest(realm=f"a-{version.label}", read=True, exclusive=True), 2)
-    assert client.closed_channel(2).code == 403
+    assert client.expect_channel_close(2).code == 403
     other.send(AccessRequest(realm=f"a-{version.label}", read=True))
-    assert other.closed_channel().code == 403
+    assert other.expect_channel_close().code == 403
     other.channel(3)
     assert ticket(other, f"b-{version.label}", 3, exclusive=True, read=True)  # Another realm.
 
@@ -137,10 +137,10 @@ def test_exclusive_access_is_refused_while_others_have_tickets(
     client.channel(2)
     ticket(client, f"c-{version.label}", read=True)
     client.send(AccessRequest(realm=f"c-{version.label}", exclusive=True), 2)
-    assert client.closed_channel(2).code == 403
+    assert client.expect_channel_close(2).code == 403
     client.channel(2)
     client.send(AccessRequest(realm="unknown"))  # Closes channel 1: its tickets are void.
-    client.closed_channel()
+    client.expect_channel_close()
     assert ticket(client, f"c-{version.label}", 2, exclusive=True) > 1
 
 
@@ -154,7 +154,7 @@ def test_a_ticket_of_another_channel_is_not_allowed(
     first, second = full(client), full(client, channel=2)
     assert first != second
     client.send(QueueDeclare(queue=name, ticket=first), 2)
-    assert client.closed_connection().code == 530
+    assert client.expect_connection_close().code == 530
 
 
 @EARLY
@@ -166,7 +166,7 @@ def test_a_publish_with_a_ticket_of_another_channel_is_not_allowed(
     client.channel(2)
     foreign = full(client, channel=2)
     publish(client, "", name, b"x", foreign)
-    assert client.closed_connection().code == 530
+    assert client.expect_connection_close().code == 530
 
 
 @EARLY
@@ -174,11 +174,11 @@ def test_a_publish_with_a_ticket_of_another_channel_is_not_allowed(
 def test_an_unknown_ticket_is_refused(talk: Talker, version: Version, name: str) -> None:
     client = talk(version).with_queue(name)
     client.send(BasicConsume(queue=name, ticket=4711))
-    refused = client.closed_channel()
+    refused = client.expect_channel_close()
     assert (refused.code, refused.text) == (403, "ACCESS_REFUSED - unknown access ticket 4711")
     client.channel(1)
     publish(client, "", name, b"x", 4711)
-    assert client.closed_channel().code == 403
+    assert client.expect_channel_close().code == 403
     client.channel(1)
     assert client.count(name) == 0
 
@@ -223,7 +223,7 @@ def test_a_ticket_without_the_right_is_refused(
     client.call(ExchangeDeclare(exchange="orders-there", type="fanout"), ExchangeDeclareOk)
     method.ticket = ticket(client, "orders", **{right: True})  # type: ignore[attr-defined] # All do.
     client.send(method)
-    refused = client.closed_channel()
+    refused = client.expect_channel_close()
     assert refused.code == 403, refused
     assert refused.text.startswith(f"ACCESS_REFUSED - access ticket {method.ticket} gives no ")  # type: ignore[attr-defined]
 
@@ -234,7 +234,7 @@ def test_a_publish_needs_write_access(talk: Talker, version: Version, name: str)
     client = talk(version).with_queue(name)
     number = ticket(client, read=True, active=True)
     publish(client, "", name, b"x", number)
-    refused = client.closed_channel()
+    refused = client.expect_channel_close()
     assert (refused.code, refused.method) == (403, (60, 40))
     client.channel(1)
     assert client.count(name) == 0
@@ -251,7 +251,7 @@ def test_bindings_need_active_access(
     client = talk(V0_9).with_queue(name)
     number = ticket(client, read=True)
     client.send(kind(queue=name, exchange="amq.direct", ticket=number))
-    assert client.closed_connection().code == 403  # When they fail, the connection is closed.
+    assert client.expect_connection_close().code == 403  # When they fail, the connection is closed.
 
 
 @EARLY
@@ -259,7 +259,7 @@ def test_a_ticket_is_good_for_its_realm_only(talk: Talker, version: Version, nam
     client = talk(version).with_queue(name)
     number = full(client, "orders")
     client.send(BasicGet(queue=name, ticket=number))
-    refused = client.closed_channel()
+    refused = client.expect_channel_close()
     assert refused.code == 403
     assert refused.text == f"ACCESS_REFUSED - queue '{name}' in vhost '/' is not in realm 'orders'"
 
@@ -276,7 +276,7 @@ def test_what_is_made_with_a_ticket_belongs_to_its_realm(
     assert isinstance(client.next()[1], BasicGetEmpty)
     other = full(client, "/data", 2)
     client.send(BasicGet(queue=name, ticket=other), 2)
-    assert client.closed_channel(2).code == 403
+    assert client.expect_channel_close(2).code == 403
     assert client.get(name) is None  # Without a ticket permissions decide.
 
 
@@ -293,4 +293,4 @@ def test_publishes_are_checked_again_when_their_exchange_is_made_anew(
     declare.ticket = theirs
     other.call(declare, ExchangeDeclareOk)
     publish(client, name, "", b"x", mine)
-    assert client.closed_channel().code == 403
+    assert client.expect_channel_close().code == 403

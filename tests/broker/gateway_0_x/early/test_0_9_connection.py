@@ -165,7 +165,7 @@ def test_a_frame_max_below_the_least_is_refused(
     client = raw(version)
     client.log_in()
     client.send(ConnectionTuneOk(channel_max=1, frame_max=4095))
-    assert client.closed_connection().code == 530
+    assert client.expect_connection_close().code == 530
     other = raw(version)
     other.log_in()
     other.send(ConnectionTuneOk(channel_max=1, frame_max=4096))
@@ -224,14 +224,14 @@ def test_a_client_that_insists_is_not_redirected(
 ) -> None:
     client = raw(version).tune()
     client.send(ConnectionOpen(virtual_host="moved", insist=True))
-    closed = client.closed_connection()
+    closed = client.expect_connection_close()
     assert (closed.code, closed.text) == (402, "INVALID_PATH - vhost moved not found")
 
 
 def test_0_9_1_knows_no_redirection(raw: Callable[[Version], RawClient]) -> None:
     client = raw(V0_9_1).tune()
     client.send(ConnectionOpen(virtual_host="away"))
-    assert client.closed_connection().code == 530
+    assert client.expect_connection_close().code == 530
 
 
 # -- Close -----------------------------------------------------------------------------------------
@@ -263,10 +263,10 @@ def test_after_our_close_all_but_close_ok_is_discarded(
         ]
     )
     client.send_bytes(octets)
-    assert client.closed_connection().code == 504
+    assert client.expect_connection_close().code == 504
     other = talk(version)
     other.send(QueueDeclare(queue=name, passive=True))
-    assert other.closed_channel().code == 404
+    assert other.expect_channel_close().code == 404
 
 
 @EARLY
@@ -279,10 +279,10 @@ def test_after_our_close_of_a_channel_all_but_close_ok_is_discarded(
     client.send(QueueDeclare(queue=name))
     client.send(TxSelect())
     client.publish(name, b"lost")
-    assert client.closed_channel().code == 404
+    assert client.expect_channel_close().code == 404
     client.channel(1)
     client.send(QueueDeclare(queue=name, passive=True))
-    assert client.closed_channel().code == 404
+    assert client.expect_channel_close().code == 404
 
 
 @EARLY
@@ -325,7 +325,7 @@ def test_a_channel_lost_without_close_ok_is_logged(
 def test_an_open_channel_is_not_opened_again(talk: Talker, version: Version) -> None:
     client = talk(version)
     client.send(ChannelOpen())
-    assert client.closed_connection().code == 504
+    assert client.expect_connection_close().code == 504
 
 
 @EARLY
@@ -357,7 +357,7 @@ def test_0_8_has_neither_ping_nor_resume(raw: Callable[[Version], RawClient]) ->
     for method in (ChannelPing(), ChannelResume(channel_id=b"x")):
         client = raw(V0_8).open_connection().channel(1)
         client.send_bytes(encode_frame(FRAME_METHOD, 1, method_frame(1, method, V0_9)[7:-1]))
-        assert client.closed_connection().code == 540
+        assert client.expect_connection_close().code == 540
 
 
 # -- Resume ----------------------------------------------------------------------------------------
@@ -448,22 +448,22 @@ def test_consumers_of_the_message_class_and_tickets_go_along(served: Served, nam
     renewed = client.call(request, AccessRequestOk, 3).ticket
     assert renewed != ticket
     client.send(QueuePurge(queue=name, ticket=ticket), 3)
-    assert client.closed_channel(3).code == 403
+    assert client.expect_channel_close(3).code == 403
 
 
 def test_an_unknown_id_is_not_found(served: Served) -> None:
     raw = RawClient(served.host, served.port, V0_9).open_connection()
     raw.send(ChannelResume(channel_id=b"nonsense"))
-    assert raw.closed_channel(1).code == 404
+    assert raw.expect_channel_close(1).code == 404
     live = Lost(served)
     raw.send(ChannelResume(channel_id=live.id))  # It is not lost.
-    assert raw.closed_channel(1).code == 404
+    assert raw.expect_channel_close(1).code == 404
 
 
 def test_an_open_channel_cannot_be_resumed_onto(served: Served) -> None:
     live = Lost(served)
     live.raw.send(ChannelResume(channel_id=live.id))
-    assert live.raw.closed_connection().code == 504
+    assert live.raw.expect_connection_close().code == 504
 
 
 def test_a_channel_that_is_not_resumed_requeues_its_messages(
@@ -480,7 +480,7 @@ def test_a_channel_that_is_not_resumed_requeues_its_messages(
     client = RawClient(served.host, served.port, V0_9).open()
     until(lambda: client.count(name) == 1, "the message is back")
     client.send(ChannelResume(channel_id=lost.id), 2)
-    assert client.closed_channel(2).code == 404
+    assert client.expect_channel_close(2).code == 404
     client.drop()
     assert served.stop() == 0
 
@@ -496,7 +496,7 @@ def test_a_closed_connection_leaves_nothing_to_resume(served: Served, name: str)
     client = RawClient(served.host, served.port, V0_9).open()
     assert client.count(name) == 1
     client.send(ChannelResume(channel_id=lost.id), 2)
-    assert client.closed_channel(2).code == 404
+    assert client.expect_channel_close(2).code == 404
     client.drop()
 
 

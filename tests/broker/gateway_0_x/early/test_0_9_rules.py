@@ -117,14 +117,14 @@ def deliveries(client: RawClient, count: int) -> list[tuple[int, bool, bytes]]:
 def refused(client: RawClient, method: MethodBase) -> int:
     """The code that the channel is closed with; the channel is opened again."""
     client.send(method)
-    code = client.closed_channel().code
+    code = client.expect_channel_close().code
     client.channel(1)
     return code
 
 
 def fatal(client: RawClient, method: MethodBase) -> int:
     client.send(method)
-    return client.closed_connection().code
+    return client.expect_connection_close().code
 
 
 # -- Deliveries ------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def test_a_delivery_is_settled_on_its_channel(client: RawClient, name: str) -> N
     client.consume(name)
     assert deliveries(client, 1) == [(1, False, b"x")]
     client.send(BasicAck(delivery_tag=1), 2)
-    assert client.closed_channel(2).code == 406
+    assert client.expect_channel_close(2).code == 406
     client.send(BasicAck(delivery_tag=1))
     assert refused(client, BasicAck(delivery_tag=1)) == 406  # It is settled.
 
@@ -284,7 +284,7 @@ def test_the_default_exchange_has_no_other_use(client: RawClient) -> None:
     assert refused(client, ExchangeDeclare(exchange="", type="direct")) == 403
     assert refused(client, ExchangeDeclare(exchange="", passive=True, type="direct")) == 403
     client.send(ExchangeDelete(exchange=""))
-    assert client.closed_channel().code == 403
+    assert client.expect_channel_close().code == 403
     client.channel(1)
     assert refused(client, ExchangeDeclare(exchange="amq.default", passive=True)) == 404
 
@@ -335,7 +335,7 @@ def test_what_an_exchange_is_does_not_change(
     late.call(ExchangeDeclare(exchange=name, type="direct"), ExchangeDeclareOk)
     late.send(ExchangeDeclare(exchange=name, type="direct", durable=True))
     assert (
-        late.closed_channel().code == 406
+        late.expect_channel_close().code == 406
     )  # In 0-9-1 the difference is an error, and it was not changed.
 
 
@@ -596,7 +596,7 @@ def test_a_consumer_tag_is_of_one_consumer_of_the_connection(
     client.consume(name, "mine")
     other.consume(name, "mine")  # Another client's.
     client.send(BasicConsume(queue=name, consumer_tag="mine"), channel)
-    assert client.closed_connection().code == 530
+    assert client.expect_connection_close().code == 530
 
 
 @rule("0-9/basic.consume.consumer-tag#02")
@@ -606,7 +606,7 @@ def test_a_consumer_tag_of_another_channel_is_not_allowed(client: RawClient, nam
     client.consume(name, "mine")
     client.consume(name, "yours", 2)
     client.send(BasicCancel(consumer_tag="mine"), 2)
-    assert client.closed_connection().code == 530
+    assert client.expect_connection_close().code == 530
 
 
 @rule("0-9/basic.consume.exclusive#01")
@@ -633,7 +633,7 @@ def test_cancelling_when_the_queue_is_gone(client: RawClient, other: RawClient, 
 def test_an_internal_exchange_takes_no_publishes(client: RawClient, name: str) -> None:
     exchange(client, name, internal=True)
     client.publish("k", b"x", exchange=name)
-    assert client.closed_channel().code == 403
+    assert client.expect_channel_close().code == 403
 
 
 @rule("0-9/basic.publish.exchange#03")
@@ -760,7 +760,7 @@ def test_a_message_is_rejected_with_a_code_of_the_standard(
     client.expect(MessageTransfer)
     client.send(MessageReject(code=code))
     if code > 1:
-        assert client.closed_connection().code == 502
+        assert client.expect_connection_close().code == 502
     else:
         assert client.silent()
 
@@ -911,5 +911,5 @@ def test_virtual_hosts_are_separate_and_guarded(hosts: Served, version: Version,
 
 def test_a_publish_to_a_missing_exchange(client: RawClient, name: str) -> None:
     client.publish("k", b"x", exchange=name)
-    closed = client.closed_channel()
+    closed = client.expect_channel_close()
     assert (closed.code, closed.method) == (404, BasicPublish.INDEX[V0_9])

@@ -124,7 +124,7 @@ def test_what_is_no_method_is_refused(
     client = talk(version)
     tunnel(client, block)
     if code:
-        assert client.closed_connection().code == code
+        assert client.expect_connection_close().code == code
     else:
         client.declare("", exclusive=True)  # Nothing is what an empty block asks for.
 
@@ -133,14 +133,14 @@ def test_what_is_no_method_is_refused(
 def test_an_error_in_a_tunnel_closes_the_channel(talk: Talker, version: Version) -> None:
     client = talk(version)
     tunnel(client, encode_method(version, QueueDeclare(queue="nowhere", passive=True)))
-    assert client.closed_channel().code == 404
+    assert client.expect_channel_close().code == 404
 
 
 @EARLY
 def test_an_unknown_proxy_is_not_implemented(talk: Talker, version: Version) -> None:
     client = talk(version)
     tunnel(client, b"GIF89a", proxy_name="nobody")
-    assert client.closed_connection().code == 540
+    assert client.expect_connection_close().code == 540
 
 
 @EARLY
@@ -269,10 +269,10 @@ def test_unknown_operations_and_unasked_answers_are_refused(talk: Talker) -> Non
     ):
         client = talk(V0_8)
         client.send(method)
-        assert client.closed_connection().code == code
+        assert client.expect_connection_close().code == code
     client = talk(V0_8)
     client.send_content(codec.TestContentOk(), codec.TestProperties(), b"")
-    assert client.closed_connection().code == 503
+    assert client.expect_connection_close().code == 503
 
 
 # -- Types -----------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def test_consuming_needs_read_access(
     one.declare(name)
     one.call(consume(queue=name, ticket=ticket(one, read=True)), answer)
     other.send(consume(queue=name, ticket=ticket(other, write=True, active=True)))
-    assert other.closed_channel().code == 403
+    assert other.expect_channel_close().code == 403
 
 
 @VERSIONS
@@ -78,4 +78,4 @@ def test_publishing_needs_write_access(
     publish(ticket(one, write=True))
     assert one.count(name) == 1
     publish(ticket(one, read=True, active=True))
-    assert one.closed_channel().code == 403
+    assert one.expect_channel_close().code == 403
