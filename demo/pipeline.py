@@ -122,6 +122,6 @@ def start(
             }
         pipeline = load(f"ready:{name}", parameters)
         state = State(pipeline.state)
-        stack.enter_context(state.held())
+        stack.enter_context(state.lock())
         queries |= Run(spark, pipeline, state).start()
     return queries

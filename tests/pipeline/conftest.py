@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One Spark session and one broker for the pipelines' tests that ask for them."""
+"""Fixtures for tests of pipelines: one Spark session and one broker."""
 
 from __future__ import annotations
 
@@ -27,42 +27,42 @@ if TYPE_CHECKING:
 
 __all__ = ["connection", "publish"]
 
-Make = Callable[..., "Pipeline"]
-Complain = Callable[[str], list[str]]
+ParsePipeline = Callable[..., "Pipeline"]
+FindProblems = Callable[[str], list[str]]
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Make:
-    """A pipeline of a text."""
+def parse_pipeline(tmp_path: Path) -> ParsePipeline:
+    """Return a function that parses the text of a pipeline's file."""
 
-    def parsed(text: str, **parameters: str) -> Pipeline:
+    def parse_text(text: str, **parameters: str) -> Pipeline:
         return parse(text, "pipeline.toml", tmp_path, parameters)
 
-    return parsed
+    return parse_text
 
 
 @pytest.fixture
-def complain(tmp_path: Path) -> Complain:
-    """Return the errors of a text: `line: where: text`."""
+def problems_in(tmp_path: Path) -> FindProblems:
+    """Return a function that lists the problems of a text as `line: key: fault`."""
 
-    def problems(text: str) -> list[str]:
+    def find_problems(text: str) -> list[str]:
         with pytest.raises(ConfigError) as caught:
             parse(text, "pipeline.toml", tmp_path)
-        return [f"{one.line}: {one}" for one in caught.value.problems]
+        return [f"{problem.line}: {problem}" for problem in caught.value.problems]
 
-    return problems
+    return find_problems
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChildBroker]:
-    """A broker in a process of its own."""
+    """A broker in a separate process."""
     with ChildBroker(tmp_path_factory.mktemp("broker") / "data") as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def uri(broker: ChildBroker) -> str:
-    """Its address."""
+    """The address of the broker."""
     return broker.url
 
 
@@ -74,9 +74,9 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def own_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneSpark]:
-    """What makes the session of this directory."""
-    from headrace.pipeline.run.session import session
+def spark_holder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneSpark]:
+    """The holder of the Spark session of this directory's tests."""
+    from headrace.pipeline.run.session import start_session
 
     home = tmp_path_factory.mktemp("spark")
     package = str(Path(headrace.__file__).parent.parent)
@@ -105,25 +105,25 @@ def own_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneSpark]:
         type = "console"
     """
     settings = parse(text, "tests.toml", home)
-    with OneSpark(lambda: session(settings, home), environment) as own:
+    with OneSpark(lambda: start_session(settings, home), environment) as own:
         yield own
 
 
 @pytest.fixture
-def spark(own_spark: OneSpark) -> SparkSession:
-    """A session of two cores, as a pipeline makes it."""
-    return own_spark.session()
+def spark(spark_holder: OneSpark) -> SparkSession:
+    """A session with two cores, started like that of a pipeline."""
+    return spark_holder.session()
 
 
 @pytest.fixture
 def run(spark: SparkSession) -> Callable[[Pipeline], Status]:
-    """Runs a pipeline until it has done what there is."""
+    """Return a function that runs a pipeline until all present records are processed."""
     from headrace.pipeline.run.run import Run
     from headrace.pipeline.run.state import State
 
-    def until_done(pipeline: Pipeline) -> Status:
+    def run_available(pipeline: Pipeline) -> Status:
         state = State(pipeline.state)
-        with state.held():
+        with state.lock():
             return Run(spark, pipeline.with_trigger("available-now"), state).run()
 
-    return until_done
+    return run_available

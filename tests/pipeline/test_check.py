@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.pipeline.config.check import NO_CONNECT
-from headrace.pipeline.config.load import keys_of, load, ready_names
+from headrace.pipeline.config.check import CONNECT_REFUSAL
+from headrace.pipeline.config.load import key_names, load, ready_names
 from headrace.pipeline.config.settings import Sink, Table
-from headrace.pipeline.ready.death import LetterRule
+from headrace.pipeline.ready.death import DeadLetterRule
 
 if TYPE_CHECKING:
-    from pipeline.conftest import Complain, Make
+    from pipeline.conftest import FindProblems, ParsePipeline
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-MANUAL = DOCS / "guides" / "pipelines.md"
-DEAD_LETTERS = DOCS / "guides" / "dead-letters.md"
+PIPELINES_GUIDE = DOCS / "guides" / "pipelines.md"
+DEAD_LETTERS_GUIDE = DOCS / "guides" / "dead-letters.md"
 
-RIGHT = """[pipeline]
+VALID_FILE = """[pipeline]
 name = "orders"
 
 [sources.orders]
@@ -64,28 +64,29 @@ path = "lake"
 """
 
 
-def test_a_right_file_gives_what_it_says(make: Make, tmp_path: Path) -> None:
-    pipeline = make(RIGHT)
+def test_a_right_file_gives_what_it_says(parse_pipeline: ParsePipeline, tmp_path: Path) -> None:
+    """A valid file is parsed to a pipeline with its views, rules and sinks."""
+    pipeline = parse_pipeline(VALID_FILE)
     assert pipeline.reads == {"parsed": ("orders",), "named": ("parsed", "customers")}
-    assert pipeline.feeds() == {"bad": ["named"], "lake": ["named"]}
+    assert pipeline.feeding_views() == {"bad": ["named"], "lake": ["named"]}
     assert pipeline.sources_of("bad") == ["orders"]
     assert pipeline.state == tmp_path / ".headrace" / "orders"
     assert pipeline.trigger(pipeline.sinks["lake"]) == "1 second"
 
 
 # What is written instead of what, and what is said about it.
-WRONG = {
+INVALID_FILES = {
     "unknown column": (
         ("SELECT o.offset, o.timestamp,", "SELECT o.ofset, o.timestamp,"),
         ["17: steps[1].sql: there is no column 'ofset' here; did you mean 'offset'?"],
     ),
     "a server of Spark Connect as master": (
         ("[sources.orders]", '[spark]\nmaster = "sc://there"\n[sources.orders]'),
-        [f"5: spark.master: {NO_CONNECT}"],
+        [f"5: spark.master: {CONNECT_REFUSAL}"],
     ),
     "a server of Spark Connect as a setting": (
         ("[sources.orders]", '[spark.conf]\n"spark.remote" = "sc://there"\n[sources.orders]'),
-        [f"5: spark.conf.spark.remote: {NO_CONNECT}"],
+        [f"5: spark.conf.spark.remote: {CONNECT_REFUSAL}"],
     ),
     "unknown column of a rule": (
         ('check = "name IS NOT NULL"', 'check = "nam IS NOT NULL"'),
@@ -176,8 +177,8 @@ WRONG = {
         ("FROM orders o", "FROM orders o WHERE (1"),
         [
             (
-                "18: steps[1].sql: Expecting ), at '1'; if Spark understands it, say which views "
-                "it 'reads'"
+                "18: steps[1].sql: Expecting ), at '1'; if Spark accepts this SQL, list its "
+                "views in 'reads'"
             )
         ],
     ),
@@ -185,7 +186,7 @@ WRONG = {
         ('sql = "SELECT p.*, c.name FROM', 'sql = "DROP TABLE x" # FROM'),
         [(
                 "24: steps[2].sql: a step is one query, such as SELECT; this is DROP; if Spark "
-                "understands it, say which views it 'reads'"
+                "accepts this SQL, list its views in 'reads'"
             )],
     ),
     "condition": (
@@ -218,7 +219,7 @@ WRONG = {
         ),
         [
             ("20: steps[1].deduplicate: needs a 'watermark' in this step or before it: it bounds "
-            "what is remembered")
+            "the state")
         ],
     ),
     "queue that fans out": (
@@ -245,66 +246,75 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_said_with_its_line(complain: Complain, case: str) -> None:
-    (old, new), expected = WRONG[case]
-    assert RIGHT.count(old) >= 1, old
-    found = complain(RIGHT.replace(old, new, 1))
-    assert len(found) == len(expected), found
-    for told, begin in zip(found, expected, strict=True):
+@pytest.mark.parametrize("case", INVALID_FILES)
+def test_what_is_wrong_is_said_with_its_line(problems_in: FindProblems, case: str) -> None:
+    """Every kind of mistake is reported with its line and key."""
+    (old, new), expected = INVALID_FILES[case]
+    assert VALID_FILE.count(old) >= 1, old
+    problems = problems_in(VALID_FILE.replace(old, new, 1))
+    assert len(problems) == len(expected), problems
+    for problem, start in zip(problems, expected, strict=True):
         if case in ("option", "option's value", "uri", "no toml"):
-            assert told.startswith(begin)
+            assert problem.startswith(start)
         else:
-            assert told == begin
+            assert problem == start
 
 
-def test_everything_that_is_wrong_is_said_at_once(complain: Complain) -> None:
-    text = RIGHT.replace('"10 minutes"', '"soon"').replace('type = "json"', 'type = "jsn"')
-    assert [one.split(":")[0] for one in complain(text)] == ["20", "34"]
+def test_everything_that_is_wrong_is_said_at_once(problems_in: FindProblems) -> None:
+    """All mistakes of a file are reported in one error."""
+    text = VALID_FILE.replace('"10 minutes"', '"soon"').replace('type = "json"', 'type = "jsn"')
+    assert [problem.split(":")[0] for problem in problems_in(text)] == ["20", "34"]
 
 
-def test_a_step_may_say_itself_what_it_reads(make: Make) -> None:
-    text = RIGHT.replace('name = "named"\n', 'name = "named"\nreads = ["parsed", "customers"]\n')
+def test_a_step_may_say_itself_what_it_reads(parse_pipeline: ParsePipeline) -> None:
+    """A step with `reads` is accepted although its SQL cannot be parsed."""
+    text = VALID_FILE.replace(
+        'name = "named"\n', 'name = "named"\nreads = ["parsed", "customers"]\n'
+    )
     text = text.replace("SELECT p.*, c.name", "FROM parsed p |> SELECT anything ((")
-    assert make(text).reads["named"] == ("parsed", "customers")
+    assert parse_pipeline(text).reads["named"] == ("parsed", "customers")
 
 
 def test_parameters_and_the_environment_fill_texts(
-    make: Make, complain: Complain, monkeypatch: pytest.MonkeyPatch
+    parse_pipeline: ParsePipeline, problems_in: FindProblems, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Variables are replaced by parameters, the environment, or defaults."""
     monkeypatch.setenv("HEADRACE_TEST_PATH", "from-environment")
-    text = RIGHT.replace('"lake"\n', '"${HEADRACE_TEST_PATH}/${PART:-all}$$"\ntrigger = "${T:-}"\n')
+    text = VALID_FILE.replace(
+        '"lake"\n', '"${HEADRACE_TEST_PATH}/${PART:-all}$$"\ntrigger = "${T:-}"\n'
+    )
     text = text.replace("[sources.orders]", '[broker]\nuri = "${BROKER}"\n[sources.orders]')
-    pipeline = make(text, BROKER="amqp://ada:secret@there/", T="once")
+    pipeline = parse_pipeline(text, BROKER="amqp://ada:secret@there/", T="once")
     sink = pipeline.sinks["lake"]
     assert sink.path == "from-environment/all$"
     assert sink.trigger == "once"
-    assert make(text, BROKER="amqp://there/").sinks["lake"].trigger is None
-    assert complain(text)[0].startswith("5: broker.uri: ${BROKER} is neither a parameter nor")
+    assert parse_pipeline(text, BROKER="amqp://there/").sinks["lake"].trigger is None
+    assert problems_in(text)[0].startswith("5: broker.uri: ${BROKER} is neither a parameter nor")
 
 
-def test_errors_do_not_repeat_the_password(complain: Complain) -> None:
-    text = RIGHT.replace(
+def test_errors_do_not_repeat_the_password(problems_in: FindProblems) -> None:
+    text = VALID_FILE.replace(
         "[sources.orders]", '[broker]\nuri = "amqp://a:hunter2@h:99999/"\n[sources.orders]'
     )
-    assert "hunter2" not in "\n".join(complain(text))
+    assert "hunter2" not in "\n".join(problems_in(text))
 
 
 @pytest.mark.parametrize("ready", ready_names())
 def test_what_comes_with_the_package_is_right(ready: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every included pipeline passes the checks."""
     parameters = {"NAME": "orders", "PATH_TO": "lake", "FROM": "lake", "EXCHANGE": "orders"}
     assert load(f"ready:{ready}", parameters).sinks
 
 
-def test_the_example_in_the_manual_is_right(make: Make) -> None:
-    text = MANUAL.read_text("utf-8").split("```toml")[1].split("```")[0]
-    assert list(make(text, AMQP_URL="amqp://there/").sinks) == ["sums", "large", "bad"]
+def test_the_example_in_the_manual_is_right(parse_pipeline: ParsePipeline) -> None:
+    text = PIPELINES_GUIDE.read_text("utf-8").split("```toml")[1].split("```")[0]
+    assert list(parse_pipeline(text, AMQP_URL="amqp://there/").sinks) == ["sums", "large", "bad"]
 
 
 @pytest.mark.parametrize("kind", Table.__subclasses__() + Sink.__subclasses__())
 def test_every_key_is_in_the_manual(kind: type[Table]) -> None:
-    manual = DEAD_LETTERS if kind is LetterRule else MANUAL
+    manual = DEAD_LETTERS_GUIDE if kind is DeadLetterRule else PIPELINES_GUIDE
     words = set(
         re.findall(r"[a-z_]+", " ".join(re.findall(r"`[^`\n]+`", manual.read_text("utf-8"))))
     )
-    assert set(keys_of(kind)) - words == set()
+    assert set(key_names(kind)) - words == set()

@@ -16,13 +16,13 @@ V1 = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1795485471051,"conf":{}}'
 V2 = V1.replace("v1", "v2").replace('"conf":{}', '"conf":{},"sourceMetadataInfo":{}')
 
 
-def at(**positions: int) -> str:
+def offset_json(**positions: int) -> str:
     offset = {"v": 2, "broker": "b", "epoch": 0, "ids": {}, "pos": positions}
     return json.dumps(offset, separators=(",", ":"))
 
 
-def made(home: Path, *batches: str, state: str = "") -> State:
-    """A state directory with the checkpoint of one query, whose batches are all done."""
+def write_checkpoint(home: Path, *batches: str, state: str = "") -> State:
+    """A state directory with the checkpoint of one query, with finished batches only."""
     folder = home / "checkpoints" / "lake"
     for name in ("offsets", "commits"):
         (folder / name).mkdir(parents=True)
@@ -37,18 +37,18 @@ def made(home: Path, *batches: str, state: str = "") -> State:
 
 
 def test_the_log_of_version_1_numbers_its_sources_by_line(tmp_path: Path) -> None:
-    state = made(
+    state = write_checkpoint(
         tmp_path,
-        "\n".join([V1, at(a=5), at(b=7)]),
-        "\n".join([V1, at(a=9), at(b=8)]),
+        "\n".join([V1, offset_json(a=5), offset_json(b=7)]),
+        "\n".join([V1, offset_json(a=9), offset_json(b=8)]),
     )
     assert list(checkpoint.describe_checkpoints(state, None))[1:] == [
         "  batch 0, done: up to a 5; b 7",
         "  batch 1, done: up to a 9; b 8",
     ]
-    checkpoint.apply(state, checkpoint.plan(state, "lake", None, {"a": 6, "b": 2}))
+    checkpoint.apply_plan(state, checkpoint.plan_reset(state, "lake", None, {"a": 6, "b": 2}))
     written = (state.checkpoints / "lake" / "offsets" / "2").read_text()
-    assert written == "\n".join([V1, at(a=6), at(b=2)])
+    assert written == "\n".join([V1, offset_json(a=6), offset_json(b=2)])
 
 
 @pytest.mark.parametrize("names", [("0", "1"), ("early", "late")])
@@ -56,41 +56,45 @@ def test_the_log_of_version_2_names_its_sources_in_any_order(
     tmp_path: Path, names: tuple[str, str]
 ) -> None:
     first, second = names
-    state = made(
+    state = write_checkpoint(
         tmp_path,
-        "\n".join([V2, f"{second}:{at(b=7)}", f"{first}:{at(a=5)}"]),
-        "\n".join([V2, f"{first}:{at(a=9)}", f"{second}:{at(b=8)}"]),
+        "\n".join([V2, f"{second}:{offset_json(b=7)}", f"{first}:{offset_json(a=5)}"]),
+        "\n".join([V2, f"{first}:{offset_json(a=9)}", f"{second}:{offset_json(b=8)}"]),
     )
-    plan = checkpoint.plan(state, "lake", 0, {})
+    plan = checkpoint.plan_reset(state, "lake", 0, {})
     assert plan.text.endswith("5 records are read again, and written again")
-    plan = checkpoint.plan(state, "lake", None, {"a": 6, "b": 2})
-    assert plan.text == "lake: go on at a 6; b 2: 9 records are read again"
-    checkpoint.apply(state, plan)
+    plan = checkpoint.plan_reset(state, "lake", None, {"a": 6, "b": 2})
+    assert plan.text == "lake: continue at a 6; b 2: 9 records are read again"
+    checkpoint.apply_plan(state, plan)
     written = (state.checkpoints / "lake" / "offsets" / "2").read_text()
-    assert written == "\n".join([V2, f"{first}:{at(a=6)}", f"{second}:{at(b=2)}"])
+    assert written == "\n".join([V2, f"{first}:{offset_json(a=6)}", f"{second}:{offset_json(b=2)}"])
 
 
 def test_sources_that_a_query_was_given_later_have_no_count(tmp_path: Path) -> None:
-    state = made(
-        tmp_path, "\n".join([V2, "a:" + at(a=5)]), "\n".join([V2, "b:" + at(b=8), "a:" + at(a=9)])
+    """A plan counts no records for a source without an offset in the older batch."""
+    state = write_checkpoint(
+        tmp_path,
+        "\n".join([V2, "a:" + offset_json(a=5)]),
+        "\n".join([V2, "b:" + offset_json(b=8), "a:" + offset_json(a=9)]),
     )
-    plan = checkpoint.plan(state, "lake", 0, {})
+    plan = checkpoint.plan_reset(state, "lake", 0, {})
     assert plan.text.endswith("what came since is read again, and written again")
 
 
 def test_one_position_is_enough_and_a_source_without_an_offset_stays_so(tmp_path: Path) -> None:
-    state = made(tmp_path, "\n".join([V1, at(a=5), "-", at(b=7)]))
-    plan = checkpoint.plan(state, "lake", None, {"b": 2})
-    assert plan.text == "lake: go on at a 5; nothing; b 2: 5 records are read again"
-    checkpoint.apply(state, plan)
+    """New positions of some streams leave the other sources unchanged."""
+    state = write_checkpoint(tmp_path, "\n".join([V1, offset_json(a=5), "-", offset_json(b=7)]))
+    plan = checkpoint.plan_reset(state, "lake", None, {"b": 2})
+    assert plan.text == "lake: continue at a 5; nothing; b 2: 5 records are read again"
+    checkpoint.apply_plan(state, plan)
     written = (state.checkpoints / "lake" / "offsets" / "1").read_text()
-    assert written == "\n".join([V1, at(a=5), "-", at(b=2)])
+    assert written == "\n".join([V1, offset_json(a=5), "-", offset_json(b=2)])
     with pytest.raises(PipelineError, match="it reads no 'x', but a, b"):
-        checkpoint.plan(state, "lake", None, {"x": 2})
+        checkpoint.plan_reset(state, "lake", None, {"x": 2})
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "fault"),
     [
         ("v3\n{}\n0:{}", "offsets/0 has the format 'v3'; v1 and v2 are known"),
         ("", "offsets/0 has the format ''; v1 and v2 are known"),
@@ -101,12 +105,13 @@ def test_one_position_is_enough_and_a_source_without_an_offset_stays_so(tmp_path
         ("v1", "offsets/0 is damaged in line 2"),
     ],
 )
-def test_a_log_that_cannot_be_read_is_named(tmp_path: Path, text: str, told: str) -> None:
-    state = made(tmp_path, text)
-    with pytest.raises(PipelineError, match=told):
+def test_a_log_that_cannot_be_read_is_named(tmp_path: Path, text: str, fault: str) -> None:
+    """A damaged log of offsets is an error that names the file and the line."""
+    state = write_checkpoint(tmp_path, text)
+    with pytest.raises(PipelineError, match=fault):
         list(checkpoint.describe_checkpoints(state, None))
-    plan = checkpoint.plan(state, "lake", None, {})
-    assert plan.text == "lake: forget 1 batches, and begin anew"
+    plan = checkpoint.plan_reset(state, "lake", None, {})
+    assert plan.text == "lake: forget 1 batches, and start over"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +125,9 @@ def test_a_log_that_cannot_be_read_is_named(tmp_path: Path, text: str, told: str
     ],
 )
 def test_a_query_with_state_is_not_rewound(tmp_path: Path, file: str) -> None:
-    state = made(tmp_path, "\n".join([V1, at(a=5)]), "\n".join([V1, at(a=9)]), state=file)
+    state = write_checkpoint(
+        tmp_path, "\n".join([V1, offset_json(a=5)]), "\n".join([V1, offset_json(a=9)]), state=file
+    )
     assert "with state" in next(iter(checkpoint.describe_checkpoints(state, None)))
-    with pytest.raises(PipelineError, match="remembers windows or rows between batches"):
-        checkpoint.plan(state, "lake", 0, {})
+    with pytest.raises(PipelineError, match=r"has state between batches \(windows or rows\)"):
+        checkpoint.plan_reset(state, "lake", 0, {})

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns that are not there are found before Spark starts; what is not certain is its business."""
+"""Missing columns are reported before Spark starts; uncertain ones are left to Spark."""
 
 from __future__ import annotations
 
 import pytest
 
-from headrace.pipeline.config.columns import Columns, columns_of, names_in
+from headrace.pipeline.config.columns import Columns, parse_ddl_columns, query_columns
 from headrace.pipeline.config.sql_views import parse_query
 
 ORDERS = ("id", "customer", "amount", "properties", "tags", "ts")
@@ -59,12 +59,13 @@ RIGHT: dict[str, Columns] = {
 
 @pytest.mark.parametrize("sql", RIGHT)
 def test_what_is_right_is_not_refused(sql: str) -> None:
-    found = columns_of(parse_query(sql), VIEWS)
-    assert found.missing == []
-    assert found.made == RIGHT[sql]
+    """Valid queries have no missing columns."""
+    columns = query_columns(parse_query(sql), VIEWS)
+    assert columns.missing == []
+    assert columns.output == RIGHT[sql]
 
 
-WRONG = {
+MISSING_COLUMNS = {
     "SELECT nme FROM people": "nme",
     "SELECT p.nme FROM people p": "nme",
     "SELECT name FROM people WHERE bron > 1": "bron",
@@ -77,12 +78,15 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("sql", WRONG)
+@pytest.mark.parametrize("sql", MISSING_COLUMNS)
 def test_a_column_that_is_not_there_is_named(sql: str) -> None:
-    assert [name for name, _ in columns_of(parse_query(sql), VIEWS).missing] == [WRONG[sql]]
+    """A missing column is reported by its name."""
+    assert [name for name, _ in query_columns(parse_query(sql), VIEWS).missing] == [
+        MISSING_COLUMNS[sql]
+    ]
 
 
 def test_the_columns_of_a_ddl_text() -> None:
     ddl = "id INT, `a b` STRING COMMENT 'x, y', row STRUCT<c: INT, d: ARRAY<STRING>>, T TIMESTAMP"
-    assert names_in(ddl) == ("id", "a b", "row", "t")
-    assert names_in("((") is None
+    assert parse_ddl_columns(ddl) == ("id", "a b", "row", "t")
+    assert parse_ddl_columns("((") is None

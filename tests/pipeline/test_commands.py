@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands that need no Spark, and what `archive` makes of its options."""
+"""Commands that do not need Spark, and the pipelines that `archive` builds from its options."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ def call(*words: str) -> Result:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Pipeline]:
-    """The pipelines that would have been run."""
+def started_pipelines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Pipeline]:
+    """The pipelines that commands started, recorded instead of run."""
     would: list[Pipeline] = []
     monkeypatch.setattr(ready_made, "run_pipeline", would.append)
     monkeypatch.chdir(tmp_path)
     return would
 
 
-def test_an_archive_of_a_queue_and_of_a_stream(run: list[Pipeline], tmp_path: Path) -> None:
+def test_an_archive_of_a_queue_and_of_a_stream(
+    started_pipelines: list[Pipeline], tmp_path: Path
+) -> None:
     assert call("archive", "--queue", "a/b", "--to", "lake", "--delta").exit_code == 0
     assert call("archive", "--stream", "s", "--to", "/l", "--trigger", "once").exit_code == 0
-    queue, stream = run
+    queue, stream = started_pipelines
     source, sink = queue.sources["messages"], queue.sinks["lake"]
     assert isinstance(source, AmqpSource)
     assert (source.type, source.name, "startingOffsets" in source.options) == (
@@ -51,10 +53,10 @@ def test_an_archive_of_a_queue_and_of_a_stream(run: list[Pipeline], tmp_path: Pa
     assert (stream.resolve_path(sink.path), stream.trigger(sink)) == ("/l", "once")
 
 
-def test_an_archive_has_one_source(run: list[Pipeline]) -> None:
+def test_an_archive_has_one_source(started_pipelines: list[Pipeline]) -> None:
     assert call("archive", "--to", "lake").exit_code == 2
     assert call("archive", "--to", "lake", "--stream", "s", "--queue", "q").exit_code == 2
-    assert run == []
+    assert started_pipelines == []
 
 
 def test_examples_are_listed_and_printed() -> None:
@@ -66,6 +68,7 @@ def test_examples_are_listed_and_printed() -> None:
 
 
 def test_check_tells_file_and_line(tmp_path: Path) -> None:
+    """`check` prints the file and the line of each problem."""
     file = tmp_path / "p.toml"
     file.write_text('[pipeline]\nname = "p"\n\n[sources.s]\ntype = "stream"\n')
     result = call("check", str(file))
@@ -82,12 +85,13 @@ def test_a_pipeline_does_not_run_over_spark_connect(
 ) -> None:
     monkeypatch.setenv("SPARK_REMOTE", "sc://there")
     words = ("--set", "NAME=s", "--set", f"PATH_TO={tmp_path}", "--set", f"STATE={tmp_path}")
-    said = call("run", "ready:archive", *words)
-    assert said.exit_code == 1
-    assert "SPARK_REMOTE is set: pipelines do not run over Spark Connect" in said.output
+    result = call("run", "ready:archive", *words)
+    assert result.exit_code == 1
+    assert "SPARK_REMOTE is set: pipelines do not run over Spark Connect" in result.output
 
 
 def test_reset_wants_one_thing_at_a_time(tmp_path: Path) -> None:
+    """`reset` refuses combinations of --to, --position and --all."""
     words = ("ready:archive", "--set", "NAME=s", "--set", f"PATH_TO={tmp_path}")
     state = ("--set", f"STATE={tmp_path / 'state'}")
     assert call("reset", *words, *state, "--to", "1").exit_code == 2
@@ -99,11 +103,11 @@ def test_reset_wants_one_thing_at_a_time(tmp_path: Path) -> None:
     )
 
 
-def ran(home: Path, folder: str = "state") -> State:
-    """A pipeline's state after a run that was killed, with a checkpoint of one batch."""
+def killed_state(home: Path, folder: str = "state") -> State:
+    """Return the state of a killed run, with a checkpoint of one batch."""
     state = State(home / folder)
     state.home.mkdir(parents=True)
-    state.begin("p", "p.toml")
+    state.begin_run("p", "p.toml")
     (state.home / "lock").touch()
     checkpoint = state.checkpoints / "lake"
     for kind in ("offsets", "commits"):
@@ -117,15 +121,16 @@ def ran(home: Path, folder: str = "state") -> State:
 
 
 def test_what_stands_needs_no_parameters_of_the_rest(tmp_path: Path) -> None:
+    """`status`, `stop` and `reset` need only the parameters in name and state."""
     file = tmp_path / "p.toml"
     file.write_text(
         '[pipeline]\nname = "p"\nstate = "state"\n[sources.s]\ntype = "stream"\nname = "${NAME}"\n'
     )
-    ran(tmp_path)
+    killed_state(tmp_path)
     shown = call("status", str(file))
     assert (shown.exit_code, "killed" in shown.output) == (3, True)
     assert call("stop", str(file)).output == "Error: it is not running\n"
-    assert "lake: 1 batches are known, 0 is the last done" in call("reset", str(file)).output
+    assert "lake: 1 batches, 0 is the last finished one" in call("reset", str(file)).output
     assert "forget 1 batches" in call("reset", str(file), "--all", "--yes").output
     assert "${NAME} is neither a parameter" in call("check", str(file)).output
     needed = call("status", "ready:archive")
@@ -136,13 +141,14 @@ def test_what_stands_needs_no_parameters_of_the_rest(tmp_path: Path) -> None:
 def test_an_archive_is_enough_to_find_its_pipeline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`status` finds a pipeline by the directory of its sink."""
     monkeypatch.chdir(tmp_path)
-    state = ran(tmp_path, ".headrace/archive-s")
+    state = killed_state(tmp_path, ".headrace/archive-s")
     (tmp_path / "lake" / "orders").mkdir(parents=True)
     for directory in ("lake/orders", str(tmp_path / "lake" / "orders"), str(state.home)):
         assert "killed" in call("status", directory).output
         assert call("stop", directory).output == "Error: it is not running\n"
-        assert "lake: 1 batches are known" in call("reset", directory).output
+        assert "lake: 1 batches," in call("reset", directory).output
     other = call("status", "lake")
     assert other.exit_code == 1
     assert (

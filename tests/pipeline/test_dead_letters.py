@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters are looked at where they are, and move as rules say, each to one place."""
+"""Dead letters are browsed in their queue, and rules move each message to one queue."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from headrace.cli.pipeline.pipelines import pipeline
 from headrace.client import Message, blocking
 from headrace.pipeline.config.errors import ConfigError, PipelineError
-from headrace.pipeline.ready.dead_letters import browse, group_by_death, rules_of, settle
-from headrace.pipeline.ready.death import LetterRule
+from headrace.pipeline.ready.dead_letters import browse, group_by_death, load_rules, settle
+from headrace.pipeline.ready.death import DeadLetterRule
 
 if TYPE_CHECKING:
     from headrace.client.blocking import Channel
@@ -43,8 +43,8 @@ action = "drop"
 
 
 @dataclass
-class Scene:
-    """A queue with a dead-letter queue, in which 4 messages have died."""
+class DeadLetterQueue:
+    """A queue and its dead-letter queue, which has 4 messages."""
 
     channel: Channel
     queue: str
@@ -56,7 +56,7 @@ class Scene:
 
 
 @pytest.fixture
-def scene(connection: blocking.Connection, name: str) -> Iterator[Scene]:
+def dead_queue(connection: blocking.Connection, name: str) -> Iterator[DeadLetterQueue]:
     queue, dead, parked = f"{name}.work", f"{name}.dead", f"{name}.parked"
     with connection.channel() as channel:
         for other in (dead, parked):
@@ -76,91 +76,101 @@ def scene(connection: blocking.Connection, name: str) -> Iterator[Scene]:
             pass
         channel.delete_queue(short)
         channel.declare_queue(short)  # Where the late one goes back to.
-        yield Scene(channel, queue, dead, parked)
+        yield DeadLetterQueue(channel, queue, dead, parked)
         for other in (queue, dead, parked, short):
             channel.delete_queue(other)
 
 
-def test_looking_changes_nothing(scene: Scene, uri: str) -> None:
-    groups = group_by_death(browse(uri, scene.dead, 100), ("reason", "queue"))
-    assert [(one.key, one.messages, one.deaths_max) for one in groups] == [
-        (("rejected", scene.queue), 3, 1),
-        (("expired", scene.queue.replace(".work", ".short")), 1, 1),
+def test_looking_changes_nothing(dead_queue: DeadLetterQueue, uri: str) -> None:
+    """Browsing leaves the messages of the queue in place."""
+    groups = group_by_death(browse(uri, dead_queue.dead, 100), ("reason", "queue"))
+    assert [(group.key, group.messages, group.deaths_max) for group in groups] == [
+        (("rejected", dead_queue.queue), 3, 1),
+        (("expired", dead_queue.queue.replace(".work", ".short")), 1, 1),
     ]
-    assert scene.depth(scene.dead) == 4
-    first = scene.channel.get(scene.dead)
+    assert dead_queue.depth(dead_queue.dead) == 4
+    first = dead_queue.channel.get(dead_queue.dead)
     assert first is not None
     assert (first.body, first.redelivered) == (b"ab", False)
     first.nack(requeue=True)
 
 
-def test_rules_move_each_message_to_one_place(scene: Scene, uri: str, tmp_path: Path) -> None:
+def test_rules_move_each_message_to_one_place(
+    dead_queue: DeadLetterQueue, uri: str, tmp_path: Path
+) -> None:
     file = tmp_path / "rules.toml"
-    file.write_text(RULES.replace("PARKED", scene.parked))
-    outcome = settle(uri, scene.dead, rules_of(file), 100)
-    assert (outcome.by_rule, outcome.left) == ({"late": 1, "often": 2}, 1)
-    assert (scene.depth(scene.dead), scene.depth(scene.parked)) == (1, 2)
-    short = scene.queue.replace(".work", ".short")
-    back = scene.channel.get(short, no_ack=True)
+    file.write_text(RULES.replace("PARKED", dead_queue.parked))
+    outcome = settle(uri, dead_queue.dead, load_rules(file), 100)
+    assert (outcome.by_rule, outcome.unmatched) == ({"late": 1, "often": 2}, 1)
+    assert (dead_queue.depth(dead_queue.dead), dead_queue.depth(dead_queue.parked)) == (1, 2)
+    short = dead_queue.queue.replace(".work", ".short")
+    back = dead_queue.channel.get(short, no_ack=True)
     assert back is not None
     assert (back.body, back.message_id, back.headers) == (b"late", "m", {"tenant": "ab"})
-    parked = scene.channel.get(scene.parked, no_ack=True)
+    parked = dead_queue.channel.get(dead_queue.parked, no_ack=True)
     assert parked is not None
     assert parked.headers["tenant"] == "ab"
     assert parked.headers["x-death"][0]["reason"] == "rejected"
 
 
-def test_a_target_that_is_missing_moves_nothing(scene: Scene, uri: str) -> None:
-    rule = LetterRule(name="park", action="park", to="nobody")
+def test_a_target_that_is_missing_moves_nothing(dead_queue: DeadLetterQueue, uri: str) -> None:
+    rule = DeadLetterRule(name="park", action="park", to="nobody")
     with pytest.raises(PipelineError, match="messages cannot go to 'nobody'"):
-        settle(uri, scene.dead, [rule], 100)
-    assert scene.depth(scene.dead) == 4
+        settle(uri, dead_queue.dead, [rule], 100)
+    assert dead_queue.depth(dead_queue.dead) == 4
 
 
-def test_unrouted_dead_letters_return(scene: Scene, uri: str) -> None:
-    """An exchange that routes nowhere: the transaction took effect, and the messages are kept."""
-    exchange = f"{scene.dead}.exchange"
-    scene.channel.declare_exchange(exchange, "direct")
-    scene.channel.bind_queue(scene.queue, exchange, "k")
-    scene.channel.publish(Message(b"x"), "k", exchange)
-    delivery = scene.channel.get(scene.queue)
+def test_unrouted_dead_letters_return(dead_queue: DeadLetterQueue, uri: str) -> None:
+    """Dead letters that an exchange cannot route return to the dead-letter queue."""
+    exchange = f"{dead_queue.dead}.exchange"
+    dead_queue.channel.declare_exchange(exchange, "direct")
+    dead_queue.channel.bind_queue(dead_queue.queue, exchange, "k")
+    dead_queue.channel.publish(Message(b"x"), "k", exchange)
+    delivery = dead_queue.channel.get(dead_queue.queue)
     assert delivery is not None
     delivery.reject()
-    scene.channel.unbind_queue(scene.queue, exchange, "k")
-    rule = LetterRule(name="back", action="route-back", by="exchange", exchange=exchange)
+    dead_queue.channel.unbind_queue(dead_queue.queue, exchange, "k")
+    rule = DeadLetterRule(name="back", action="route-back", by="exchange", exchange=exchange)
     with pytest.raises(PipelineError, match=r"NO_ROUTE.*it is in '.*dead' again"):
-        settle(uri, scene.dead, [rule], 100)
-    assert scene.depth(scene.dead) == 5
-    scene.channel.delete_exchange(exchange)
+        settle(uri, dead_queue.dead, [rule], 100)
+    assert dead_queue.depth(dead_queue.dead) == 5
+    dead_queue.channel.delete_exchange(exchange)
 
 
-def test_the_commands(scene: Scene, uri: str) -> None:
+def test_the_commands(dead_queue: DeadLetterQueue, uri: str) -> None:
     def call(*words: str) -> str:
-        result = CliRunner().invoke(pipeline, ["dead-letters", *words, "--url", uri, scene.dead])
+        result = CliRunner().invoke(
+            pipeline, ["dead-letters", *words, "--url", uri, dead_queue.dead]
+        )
         assert result.exit_code == 0, result.output
         return result.output
 
     lines = [json.loads(line) for line in call("list", "--json", "--by", "reason").splitlines()]
-    assert [(one["reason"], one["messages"]) for one in lines] == [("rejected", 3), ("expired", 1)]
+    assert [(group["reason"], group["messages"]) for group in lines] == [
+        ("rejected", 3),
+        ("expired", 1),
+    ]
     assert "rejected" in call("list")
-    park = ("apply", "--action", "park", "--to", scene.parked, "--reason", "rejected")
+    park = ("apply", "--action", "park", "--to", dead_queue.parked, "--reason", "rejected")
     assert call(*park, "--dry-run").splitlines() == ["park: 3", "left where it would be: 1"]
-    assert scene.depth(scene.parked) == 0
+    assert dead_queue.depth(dead_queue.parked) == 0
     assert call(*park, "--yes").splitlines() == ["park: 3", "left where it is: 1"]
-    assert scene.depth(scene.parked) == 3
+    assert dead_queue.depth(dead_queue.parked) == 3
     call("apply", "--action", "drop", "--yes")
-    assert scene.depth(scene.dead) == 0
+    assert dead_queue.depth(dead_queue.dead) == 0
 
 
 def test_what_is_wrong_in_a_file_of_rules_has_its_line(tmp_path: Path) -> None:
+    """Mistakes in a file of rules are reported with their lines."""
     file = tmp_path / "rules.toml"
     file.write_text('[[rules]]\nname = "a"\naction = "park"\n[[rules]]\nname = "b"\nactoin = 1\n')
     with pytest.raises(ConfigError) as caught:
-        rules_of(file)
-    told = [(one.line, one.where) for one in caught.value.problems]
-    assert told == [(1, "rules[1]"), (4, "rules[2].action"), (6, "rules[2].actoin")]
+        load_rules(file)
+    problems = [(problem.line, problem.key) for problem in caught.value.problems]
+    assert problems == [(1, "rules[1]"), (4, "rules[2].action"), (6, "rules[2].actoin")]
 
 
 def test_a_queue_that_is_missing_is_told(uri: str) -> None:
+    """A missing queue is an error that names the queue."""
     with pytest.raises(PipelineError, match="there is no queue 'nowhere'"):
         list(browse(uri, "nowhere", 1))

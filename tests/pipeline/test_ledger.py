@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of a batch come into their places all and once, wherever a crash cuts in."""
+"""The files of a batch are moved to their targets exactly once, after a crash at any step."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FILES = ("date=1/a.json", "date=1/b.json", "date=2/c.json")
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """Stands for the death of the process."""
 
 
 def stage(ledger: Ledger, writer: str, batch: int) -> list[Move]:
-    """Write as Spark does: the same files for the same batch."""
+    """Stage the files of a batch; like Spark, the same files for the same batch."""
     folder = ledger.staging(writer)
     moves = []
     for file in FILES:
@@ -34,16 +34,16 @@ def stage(ledger: Ledger, writer: str, batch: int) -> list[Move]:
     return moves
 
 
-def write(ledger: Ledger, writer: str, batch: int) -> None:
-    """Write a batch as an output does, whether it is new or run again."""
-    ledger.finish(writer)
-    last = ledger.last(writer)
+def write_batch(ledger: Ledger, writer: str, batch: int) -> None:
+    """Write a new or repeated batch, like an output."""
+    ledger.finish_moves(writer)
+    last = ledger.last_batch(writer)
     if last is None or last < batch:
-        ledger.add(writer, batch, stage(ledger, writer, batch))
+        ledger.add_batch(writer, batch, stage(ledger, writer, batch))
 
 
-def seen(root: Path) -> dict[str, str]:
-    """Return the rows that readers find: names that begin with _ or . are no data to them."""
+def visible_files(root: Path) -> dict[str, str]:
+    """Return the visible data files. Readers ignore names that begin with _ or a dot."""
     return {
         path.relative_to(root).as_posix(): path.read_text()
         for path in root.rglob("*.json")
@@ -51,7 +51,7 @@ def seen(root: Path) -> dict[str, str]:
     }
 
 
-def expected(*batches: int) -> dict[str, str]:
+def expected_files(*batches: int) -> dict[str, str]:
     return {
         f"{Path(file).parent}/{batch}-{Path(file).name}": f"batch {batch} {file}"
         for batch in batches
@@ -59,8 +59,8 @@ def expected(*batches: int) -> dict[str, str]:
     }
 
 
-def cut(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], int]:
-    """Crash before the file operation number `step`; gives how many there were."""
+def crash_at(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], int]:
+    """Crash before file operation `step`; return a function with the number of operations."""
     count = 0
 
     def counted(real: Callable[..., object]) -> Callable[..., object]:
@@ -81,47 +81,51 @@ def cut(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], int]:
 
 
 def test_a_crash_anywhere_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    """After a crash at any file operation each file is visible once."""
     step = 0
     while True:
         root = tmp_path / str(step)
         root.mkdir()
-        write(Ledger(root), "w", 0)
+        write_batch(Ledger(root), "w", 0)
         ledger = Ledger(root)
         moves = stage(ledger, "w", 1)
         with pytest.MonkeyPatch.context() as patched:
-            reached = cut(patched, step)
+            reached = crash_at(patched, step)
             try:
-                ledger.add("w", 1, moves)
+                ledger.add_batch("w", 1, moves)
             except Crash:
                 pass
             else:
                 break
             assert reached() == step
-        assert expected(0).items() <= seen(root).items() <= expected(0, 1).items()
-        write(Ledger(root), "w", 1)
-        assert seen(root) == expected(0, 1), f"cut before operation {step}"
-        write(Ledger(root), "w", 1)
-        write(Ledger(root), "w", 2)
-        assert seen(root) == expected(0, 1, 2)
+        assert (
+            expected_files(0).items() <= visible_files(root).items() <= expected_files(0, 1).items()
+        )
+        write_batch(Ledger(root), "w", 1)
+        assert visible_files(root) == expected_files(0, 1), f"cut before operation {step}"
+        write_batch(Ledger(root), "w", 1)
+        write_batch(Ledger(root), "w", 2)
+        assert visible_files(root) == expected_files(0, 1, 2)
         step += 1
     assert step > 8
 
 
 def test_writers_do_not_know_each_other(tmp_path: Path) -> None:
+    """The records of two writers are independent."""
     ledger = Ledger(tmp_path)
-    write(ledger, "one", 5)
-    assert (ledger.last("one"), ledger.last("other")) == (5, None)
-    ledger.add("other", 0, [])
-    assert (ledger.last("one"), ledger.last("other")) == (5, 0)
+    write_batch(ledger, "one", 5)
+    assert (ledger.last_batch("one"), ledger.last_batch("other")) == (5, None)
+    ledger.add_batch("other", 0, [])
+    assert (ledger.last_batch("one"), ledger.last_batch("other")) == (5, 0)
 
 
 def test_missing_files_are_an_error(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     moves = stage(ledger, "w", 0)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(ledger, "_move", lambda *_: (_ for _ in ()).throw(Crash))
+        patched.setattr(ledger, "_move_files", lambda *_: (_ for _ in ()).throw(Crash))
         with pytest.raises(Crash):
-            ledger.add("w", 0, moves)
+            ledger.add_batch("w", 0, moves)
     (tmp_path / moves[0].source).unlink()
     with pytest.raises(PipelineError, match="is missing"):
-        ledger.finish("w")
+        ledger.finish_moves("w")

@@ -17,9 +17,9 @@ from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from headrace.pipeline.config.settings import Pipeline
-    from pipeline.conftest import Complain, Make
+    from pipeline.conftest import FindProblems, ParsePipeline
 
-TEXT = """
+PIPELINE = """
 [pipeline]
 name = "orders"
 [broker]
@@ -58,16 +58,16 @@ table = "orders"
 """
 
 
-class Heard(list[dict[str, Any]]):
-    """The events that a receiver has got."""
+class ReceivedEvents(list[dict[str, Any]]):
+    """The events that a receiver got."""
 
-    def of(self, job: str) -> list[dict[str, Any]]:
-        return [one for one in self if one["job"]["name"] == f"orders.{job}"]
+    def of_job(self, job: str) -> list[dict[str, Any]]:
+        return [event for event in self if event["job"]["name"] == f"orders.{job}"]
 
 
 @pytest.fixture
-def receiver() -> Iterator[tuple[str, Heard]]:
-    heard = Heard()
+def receiver() -> Iterator[tuple[str, ReceivedEvents]]:
+    heard = ReceivedEvents()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -88,12 +88,12 @@ def receiver() -> Iterator[tuple[str, Heard]]:
 
 
 def progress(batch: int, start: dict[str, int] | None, end: dict[str, int]) -> dict[str, Any]:
-    """What Spark says of a batch of two sources."""
+    """Return Spark's progress of a batch of two sources."""
     first = None if start is None else json.dumps({"v": 2, "pos": start})
-    ours = {"startOffset": first, "endOffset": json.dumps({"v": 2, "pos": end})}
+    stream_source = {"startOffset": first, "endOffset": json.dumps({"v": 2, "pos": end})}
     return {
         "id": "checkpoint", "batchId": batch,
-        "sources": [{"startOffset": None, "endOffset": '{"logOffset": 0}'}, ours],
+        "sources": [{"startOffset": None, "endOffset": '{"logOffset": 0}'}, stream_source],
     }  # fmt: skip
 
 
@@ -102,23 +102,25 @@ def status_of(*queries: QueryStatus) -> Status:
 
 
 def offsets(event: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    found = {}
-    for one in event["inputs"]:
-        if "headrace_offsets" in one.get("facets", {}):
-            facet = one["facets"]["headrace_offsets"]
-            found[one["name"]] = (facet["start"], facet["end"])
-    return found
+    ranges = {}
+    for dataset in event["inputs"]:
+        if "headrace_offsets" in dataset.get("facets", {}):
+            facet = dataset["facets"]["headrace_offsets"]
+            ranges[dataset["name"]] = (facet["start"], facet["end"])
+    return ranges
 
 
 def test_events_have_the_offsets_since_the_one_before(
-    make: Make, receiver: tuple[str, Heard], monkeypatch: pytest.MonkeyPatch
+    parse_pipeline: ParsePipeline,
+    receiver: tuple[str, ReceivedEvents],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     url, heard = receiver
     clock = [0.0]
     monkeypatch.setattr(lineage, "monotonic", lambda: clock[0])
     rules = {"short": {"checked": 10, "failed": 2}}
     query = QueryStatus("lake", ["lake"], state="running", rows=10, rules=rules)
-    with lineage.telling(make(TEXT.format(f'url = "{url}"'))) as events:
+    with lineage.open_reporter(parse_pipeline(PIPELINE.format(f'url = "{url}"'))) as events:
         assert events is not None
         for at, batch, start, end in (
             (0, 3, {"orders-0": 5, "orders-1": 7}, {"orders-0": 6, "orders-1": 7}),
@@ -126,12 +128,12 @@ def test_events_have_the_offsets_since_the_one_before(
             (6, 5, {"orders-0": 9, "orders-1": 8}, {"orders-0": 9, "orders-1": 20}),
         ):
             clock[0] = at
-            events.tell(status_of(query), {"lake": progress(batch, start, end)})
+            events.report(status_of(query), {"lake": progress(batch, start, end)})
         query.state = "finished"
         last = progress(6, {"orders-0": 9, "orders-1": 20}, {"orders-0": 12, "orders-1": 20})
         for _ in range(2):
-            events.tell(status_of(query), {"lake": last})
-    told = heard.of("lake")
+            events.report(status_of(query), {"lake": last})
+    told = heard.of_job("lake")
     assert [one["eventType"] for one in told] == ["START", "RUNNING", "COMPLETE"]
     assert [offsets(one) for one in told] == [
         {},
@@ -146,24 +148,24 @@ def test_events_have_the_offsets_since_the_one_before(
 
 
 def test_datasets_have_names_and_no_login(
-    make: Make, receiver: tuple[str, Heard], tmp_path: Any
+    parse_pipeline: ParsePipeline, receiver: tuple[str, ReceivedEvents], tmp_path: Any
 ) -> None:
     url, heard = receiver
     queries = [QueryStatus(name, [name], state="stopped") for name in ("lake", "out", "table")]
     queries[1].state, queries[1].error = "failed", "it broke"
-    with lineage.telling(make(TEXT.format(f'url = "{url}"'))) as events:
+    with lineage.open_reporter(parse_pipeline(PIPELINE.format(f'url = "{url}"'))) as events:
         assert events is not None
-        events.tell(status_of(*queries), {})
+        events.report(status_of(*queries), {})
     outputs = {one["namespace"]: one["name"] for event in heard for one in event["outputs"]}
     assert outputs == {
         "file": str(tmp_path / "lake"),
         "amqp://broker:5672": "shop/out",
         "postgresql://db:5432": "shop.orders",
     }
-    inputs = {(one["namespace"], one["name"]) for one in heard.of("lake")[0]["inputs"]}
+    inputs = {(one["namespace"], one["name"]) for one in heard.of_job("lake")[0]["inputs"]}
     assert inputs == {("amqp://broker:5672", "shop/orders"), ("file", str(tmp_path / "in"))}
-    assert [one["eventType"] for one in heard.of("table")] == ["START", "ABORT"]
-    failed = heard.of("out")[1]
+    assert [one["eventType"] for one in heard.of_job("table")] == ["START", "ABORT"]
+    failed = heard.of_job("out")[1]
     assert (failed["eventType"], failed["run"]["facets"]["errorMessage"]["message"]) == (
         "FAIL",
         "it broke",
@@ -171,17 +173,18 @@ def test_datasets_have_names_and_no_login(
     assert "secret" not in json.dumps(heard)
 
 
-def test_events_go_to_a_file(make: Make, tmp_path: Any) -> None:
-    with lineage.telling(make(TEXT.format('file = "events.jsonl"'))) as events:
+def test_events_go_to_a_file(parse_pipeline: ParsePipeline, tmp_path: Any) -> None:
+    with lineage.open_reporter(parse_pipeline(PIPELINE.format('file = "events.jsonl"'))) as events:
         assert events is not None
-        events.tell(status_of(QueryStatus("lake", ["lake"])), {})
+        events.report(status_of(QueryStatus("lake", ["lake"])), {})
     (line,) = (tmp_path / "events.jsonl").read_text().splitlines()
     assert json.loads(line)["job"] == {"facets": {}, "name": "orders.lake", "namespace": "headrace"}
 
 
 def test_a_receiver_that_hangs_holds_up_nothing(
-    make: Make, monkeypatch: pytest.MonkeyPatch
+    parse_pipeline: ParsePipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A receiver that does not answer delays neither batches nor the end of a run."""
     released, begun = threading.Event(), threading.Event()
 
     class Hanging:
@@ -190,20 +193,21 @@ def test_a_receiver_that_hangs_holds_up_nothing(
             released.wait(PATIENCE_S)
             raise OSError("gone")
 
-    sender = lineage.Sender(Hanging())  # type: ignore[arg-type]
-    pipeline: Pipeline = make(TEXT.format(""))
+    sender = lineage.EventSender(Hanging())  # type: ignore[arg-type]
+    pipeline: Pipeline = parse_pipeline(PIPELINE.format(""))
     assert pipeline.lineage is not None
-    events = lineage.Events(pipeline, pipeline.lineage, sender)
-    events.tell(status_of(QueryStatus("lake", ["lake"])), {})
+    events = lineage.LineageReporter(pipeline, pipeline.lineage, sender)
+    events.report(status_of(QueryStatus("lake", ["lake"])), {})
     assert begun.wait(PATIENCE_S)
     many = [QueryStatus(f"q{at}", ["lake"]) for at in range(lineage.EVENTS_MAX + 5)]
-    events.tell(status_of(*many), {})
+    events.report(status_of(*many), {})
     assert sender.dropped == 5
     released.set()
     sender.close()
     assert sender.dropped == lineage.EVENTS_MAX + 6
 
 
-def test_lineage_has_one_place(complain: Complain) -> None:
-    found = complain(TEXT.format('url = "http://there"\nfile = "here"'))
+def test_lineage_has_one_place(problems_in: FindProblems) -> None:
+    """`url` and `file` of [lineage] exclude each other."""
+    found = problems_in(PIPELINE.format('url = "http://there"\nfile = "here"'))
     assert found == ["6: lineage: 'url' and 'file' do not go together"]

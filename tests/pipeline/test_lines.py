@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.pipeline.config.lines import KeyPath, Lines, shown
+from headrace.pipeline.config.lines import KeyPath, Lines, format_path
 
 TEXT = '''# A comment with [brackets] = "and more"
 title = "one"
@@ -61,9 +61,9 @@ WHERE: list[tuple[KeyPath, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "line"), WHERE, ids=[shown(path) for path, _ in WHERE])
+@pytest.mark.parametrize(("path", "line"), WHERE, ids=[format_path(path) for path, _ in WHERE])
 def test_the_line_of_a_key(path: KeyPath, line: int) -> None:
-    assert Lines(TEXT).of(path) == line
+    assert Lines(TEXT).find(path) == line
 
 
 def test_every_value_that_toml_reads_has_a_line() -> None:
@@ -86,5 +86,5 @@ def test_every_value_that_toml_reads_has_a_line() -> None:
 
 def test_a_line_inside_of_a_text() -> None:
     lines = Lines(TEXT)
-    assert lines.inside(("a", "b", "text"), 2) == 11
-    assert lines.inside(("a", "b", "same"), 1) == 13
+    assert lines.find_inside(("a", "b", "text"), 2) == 11
+    assert lines.find_inside(("a", "b", "same"), 1) == 13

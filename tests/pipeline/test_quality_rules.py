@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules count what they ask, warn, and hold up batches; counts are right after a replay."""
+"""Rules count rows, warn and stop batches; a repeated batch is counted once."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from headrace.pipeline.config.errors import PipelineError
-from headrace.pipeline.report.display import tables
-from headrace.pipeline.report.metrics import serving, text_of
-from headrace.pipeline.run.counts import Count, Counts
+from headrace.pipeline.report.display import status_tables
+from headrace.pipeline.report.metrics import render_metrics, serve_metrics
+from headrace.pipeline.run.counts import CountsFile, RuleCount
 from headrace.pipeline.run.state import QueryStatus, State, Status
 from support.queue_contents import all_ready
 from support.spark.spark_query_log import forget_last
@@ -26,9 +26,9 @@ from support.spark.spark_query_log import forget_last
 if TYPE_CHECKING:
     from headrace.client import blocking
     from headrace.pipeline.config.settings import Pipeline
-    from pipeline.conftest import Complain, Make
+    from pipeline.conftest import FindProblems, ParsePipeline
 
-RunIt = Callable[["Pipeline"], "Status"]
+RunPipeline = Callable[["Pipeline"], "Status"]
 
 HEAD = """
 [pipeline]
@@ -51,78 +51,83 @@ path = "lake"
 """
 
 
-def give(home: Path, number: int, *amounts: float | None) -> None:
-    """A file of rows for a batch of its own; its ids go on from 100 times its number."""
+def write_batch(home: Path, number: int, *read_amounts: float | None) -> None:
+    """Write a file with the rows of one batch; ids start at 100 times its number."""
     (home / "in").mkdir(exist_ok=True)
     lines = [
-        json.dumps({"id": number * 100 + at, "amount": amount}) for at, amount in enumerate(amounts)
+        json.dumps({"id": number * 100 + at, "amount": amount})
+        for at, amount in enumerate(read_amounts)
     ]
     file = home / "in" / f"{number}.json"
     file.write_text("\n".join(lines))
     os.utime(file, (number, number))  # Spark takes the oldest first.
 
 
-def amounts(path: Path) -> list[float | None]:
-    found = ds.dataset(path).to_table().to_pylist() if path.is_dir() else []
-    return [row["amount"] for row in sorted(found, key=lambda row: row["id"])]
+def read_amounts(path: Path) -> list[float | None]:
+    rows = ds.dataset(path).to_table().to_pylist() if path.is_dir() else []
+    return [row["amount"] for row in sorted(rows, key=lambda row: row["id"])]
 
 
-def figures(told: dict[str, Any]) -> tuple[int, int, int, int]:
-    return tuple(told[name] for name in ("checked", "failed", "batch_checked", "batch_failed"))  # type: ignore[return-value]
+def rule_figures(rule_status: dict[str, Any]) -> tuple[int, int, int, int]:
+    return tuple(
+        rule_status[name] for name in ("checked", "failed", "batch_checked", "batch_failed")
+    )  # type: ignore[return-value]
 
 
 @pytest.mark.spark
 def test_a_warning_lets_rows_through_and_counts_them(
-    make: Make, run: RunIt, tmp_path: Path
+    parse_pipeline: ParsePipeline, run: RunPipeline, tmp_path: Path
 ) -> None:
-    pipeline = make(f'{HEAD}action = "warn"\n{LAKE}')
-    give(tmp_path, 1, 1, -1, None)
-    give(tmp_path, 2, 2, -2)
+    pipeline = parse_pipeline(f'{HEAD}action = "warn"\n{LAKE}')
+    write_batch(tmp_path, 1, 1, -1, None)
+    write_batch(tmp_path, 2, 2, -2)
     status = run(pipeline)
-    assert amounts(tmp_path / "lake") == [1, -1, None, 2, -2]
+    assert read_amounts(tmp_path / "lake") == [1, -1, None, 2, -2]
     (query,) = status.queries
-    assert figures(query.rules["positive"]) == (5, 3, 2, 1)
+    assert rule_figures(query.rules["positive"]) == (5, 3, 2, 1)
     assert (query.rules["positive"]["share"], query.rejected, query.uncounted) == (0.6, {}, 0)
 
 
 @pytest.mark.spark
-def test_a_replayed_batch_counts_once(make: Make, run: RunIt, tmp_path: Path) -> None:
-    pipeline = make(f'{HEAD}action = "drop"\n{LAKE}')
-    give(tmp_path, 1, 1, -1)
-    give(tmp_path, 2, 2, -2, -3)
+def test_a_replayed_batch_counts_once(
+    parse_pipeline: ParsePipeline, run: RunPipeline, tmp_path: Path
+) -> None:
+    pipeline = parse_pipeline(f'{HEAD}action = "drop"\n{LAKE}')
+    write_batch(tmp_path, 1, 1, -1)
+    write_batch(tmp_path, 2, 2, -2, -3)
     run(pipeline)
     forget_last(State(pipeline.state).checkpoints / "lake" / "commits")
-    give(tmp_path, 3, 3)
+    write_batch(tmp_path, 3, 3)
     (query,) = run(pipeline).queries
-    assert figures(query.rules["positive"]) == (6, 3, 1, 0)
-    assert amounts(tmp_path / "lake") == [1, 2, 3]
+    assert rule_figures(query.rules["positive"]) == (6, 3, 1, 0)
+    assert read_amounts(tmp_path / "lake") == [1, 2, 3]
     # Changed rules refuse other rows of the batch that comes again: the new counts replace its old.
     forget_last(State(pipeline.state).checkpoints / "lake" / "commits")
-    (query,) = run(make(f"{HEAD.replace('> 0', '> 9')}action = 'drop'\n{LAKE}")).queries
-    assert figures(query.rules["positive"]) == (6, 4, 1, 1)
+    (query,) = run(parse_pipeline(f"{HEAD.replace('> 0', '> 9')}action = 'drop'\n{LAKE}")).queries
+    assert rule_figures(query.rules["positive"]) == (6, 4, 1, 1)
 
 
 @pytest.mark.spark
 def test_a_batch_with_too_large_a_share_is_not_written(
-    make: Make, run: RunIt, tmp_path: Path
+    parse_pipeline: ParsePipeline, run: RunPipeline, tmp_path: Path
 ) -> None:
     text = f'{HEAD}action = "drop"\nfail_above = 0.4\nfail_rows_min = 3\n{LAKE}'
-    give(tmp_path, 1, 1, -1, 2)
-    give(tmp_path, 2, -1, -1)
-    give(tmp_path, 3, -3, 3, -3, 3)
+    write_batch(tmp_path, 1, 1, -1, 2)
+    write_batch(tmp_path, 2, -1, -1)
+    write_batch(tmp_path, 3, -3, 3, -3, 3)
     with pytest.raises(PipelineError) as caught:
-        run(make(text))
+        run(parse_pipeline(text))
     assert str(caught.value).endswith(
         "rule 'positive' of view 'orders', batch 2: 2 of 4 rows do not hold, a share of 0.5 where "
         "fail_above is 0.4; the batch is not written"
     )
-    assert amounts(tmp_path / "lake") == [1, 2], "batch 1 has too few rows to judge"
-    status = State(make(text).state).status()
+    assert read_amounts(tmp_path / "lake") == [1, 2], "batch 1 has too few rows to judge"
+    status = State(parse_pipeline(text).state).read_status()
     assert status is not None
-    assert figures(status.queries[0].rules["positive"]) == (9, 5, 4, 2)
-    (query,) = run(make(text.replace("0.4", "0.5"))).queries
-    assert amounts(tmp_path / "lake") == [1, 2, 3, 3]
-    assert figures(query.rules["positive"]) == (9, 5, 4, 2), "the batch is counted once"
+    assert rule_figures(status.queries[0].rules["positive"]) == (9, 5, 4, 2)
+    (query,) = run(parse_pipeline(text.replace("0.4", "0.5"))).queries
+    assert read_amounts(tmp_path / "lake") == [1, 2, 3, 3]
+    assert rule_figures(query.rules["positive"]) == (9, 5, 4, 2), "the batch is counted once"
 
 
 BATCHES = {
@@ -134,27 +139,34 @@ BATCHES = {
 @pytest.mark.spark
 @pytest.mark.parametrize("name", BATCHES)
 def test_a_rule_over_batches_is_asked_before_a_batch_is_written(
-    make: Make, run: RunIt, tmp_path: Path, name: str
+    parse_pipeline: ParsePipeline, run: RunPipeline, tmp_path: Path, name: str
 ) -> None:
-    question, told = BATCHES[name]
-    rule = f'[[rules]]\nname = "{name}"\nview = "orders"\n{question}\naction = '
-    give(tmp_path, 1, 1, 2)
-    give(tmp_path, 2, 4, 4, 4, 5)
-    give(tmp_path, 3)
+    """`having` and `unique` are evaluated before the batch is written."""
+    condition, fault = BATCHES[name]
+    rule = f'[[rules]]\nname = "{name}"\nview = "orders"\n{condition}\naction = '
+    write_batch(tmp_path, 1, 1, 2)
+    write_batch(tmp_path, 2, 4, 4, 4, 5)
+    write_batch(tmp_path, 3)
     with pytest.raises(PipelineError, match="the batch is not written") as caught:
-        run(make(f'{HEAD}action = "drop"\n{rule}"fail"\n{LAKE}'))
-    assert told in str(caught.value)
-    assert amounts(tmp_path / "lake") == [1, 2]
-    (query,) = run(make(f'{HEAD}action = "drop"\n{rule}"warn"\n{LAKE}')).queries
-    assert amounts(tmp_path / "lake") == [1, 2, 4, 4, 4, 5]
-    wanted = {"sum": (2, 1, 0, 0), "same": (6, 2, 0, 0)}
-    assert figures(query.rules[name]) == wanted[name], "a batch without rows is not asked"
+        run(parse_pipeline(f'{HEAD}action = "drop"\n{rule}"fail"\n{LAKE}'))
+    assert fault in str(caught.value)
+    assert read_amounts(tmp_path / "lake") == [1, 2]
+    (query,) = run(parse_pipeline(f'{HEAD}action = "drop"\n{rule}"warn"\n{LAKE}')).queries
+    assert read_amounts(tmp_path / "lake") == [1, 2, 4, 4, 4, 5]
+    expected = {"sum": (2, 1, 0, 0), "same": (6, 2, 0, 0)}
+    assert rule_figures(query.rules[name]) == expected[name], "a batch without rows is not asked"
 
 
 @pytest.mark.spark
 def test_messages_are_held_up_too_and_written_once(
-    make: Make, run: RunIt, connection: blocking.Connection, uri: str, name: str, tmp_path: Path
+    parse_pipeline: ParsePipeline,
+    run: RunPipeline,
+    connection: blocking.Connection,
+    uri: str,
+    name: str,
+    tmp_path: Path,
 ) -> None:
+    """A sink of messages is checked before its batch, and publishes each message once."""
     with connection.channel() as channel:
         channel.declare_queue(name)
     sink = f"""
@@ -169,20 +181,20 @@ def test_messages_are_held_up_too_and_written_once(
         name = ""
         routing_key = "{name}"
     """
-    free = make(f'{HEAD}action = "drop"\n{sink}')
-    held = make(f'{HEAD}action = "drop"\nfail_above = 0.5\n{sink}')
-    give(tmp_path, 1, 1, -1)
+    free = parse_pipeline(f'{HEAD}action = "drop"\n{sink}')
+    held = parse_pipeline(f'{HEAD}action = "drop"\nfail_above = 0.5\n{sink}')
+    write_batch(tmp_path, 1, 1, -1)
     (query,) = run(free).queries
-    assert figures(query.rules["positive"]) == (2, 1, 2, 1)
+    assert rule_figures(query.rules["positive"]) == (2, 1, 2, 1)
     commits = State(free.state).checkpoints / "out" / "commits"
     forget_last(commits)
     with pytest.raises(PipelineError, match="run it once with the rules it had"):
         run(held)
     run(free)
-    give(tmp_path, 2, 2, 3, -1)
+    write_batch(tmp_path, 2, 2, 3, -1)
     run(held)
     forget_last(commits)
-    give(tmp_path, 3, -1, -1, 4)
+    write_batch(tmp_path, 3, -1, -1, 4)
     with pytest.raises(PipelineError, match=r"a share of 0\.667"):
         run(held)
     with connection.channel() as channel:
@@ -192,7 +204,12 @@ def test_messages_are_held_up_too_and_written_once(
 
 @pytest.mark.spark
 def test_rules_of_a_queue_with_several_sinks_are_counted(
-    make: Make, run: RunIt, connection: blocking.Connection, uri: str, name: str, tmp_path: Path
+    parse_pipeline: ParsePipeline,
+    run: RunPipeline,
+    connection: blocking.Connection,
+    uri: str,
+    name: str,
+    tmp_path: Path,
 ) -> None:
     text = f"""
         [pipeline]
@@ -225,63 +242,66 @@ def test_rules_of_a_queue_with_several_sinks_are_counted(
         channel.declare_queue(name)
         for body in (b"a", b"b", b"c", b"long"):
             channel.publish(body, routing_key=name)
-    (query,) = run(make(text)).queries
-    assert figures(query.rules["short"])[:2] == (4, 1)
-    assert figures(query.rules["few"])[:2] == (1, 1)
+    (query,) = run(parse_pipeline(text)).queries
+    assert rule_figures(query.rules["short"])[:2] == (4, 1)
+    assert rule_figures(query.rules["few"])[:2] == (1, 1)
     assert query.rejected == {"short": 1}
 
 
-def test_wrong_rules_are_refused_with_their_lines(complain: Complain) -> None:
-    def told(rule: str) -> list[str]:
-        return complain(f'{HEAD}action = "drop"\n[[rules]]\nname = "r"\n{rule}\n{LAKE}')
+def test_wrong_rules_are_refused_with_their_lines(problems_in: FindProblems) -> None:
+    def problems_of(rule: str) -> list[str]:
+        return problems_in(f'{HEAD}action = "drop"\n[[rules]]\nname = "r"\n{rule}\n{LAKE}')
 
-    assert told('view = "orders"\naction = "warn"') == [
+    assert problems_of('view = "orders"\naction = "warn"') == [
         "14: rules[2]: a rule needs one of 'check', 'having' and 'unique'"
     ]
-    assert told('view = "orders"\naction = "drop"\nunique = ["id"]') == [
+    assert problems_of('view = "orders"\naction = "drop"\nunique = ["id"]') == [
         "14: rules[2]: a rule over a batch has no rows of its own: its action is warn or fail"
     ]
-    assert told('view = "orders"\naction = "fail"\ncheck = "id > 1"\nfail_above = 0.1') == [
+    assert problems_of('view = "orders"\naction = "fail"\ncheck = "id > 1"\nfail_above = 0.1') == [
         "14: rules[2]: 'fail_above' needs rows: no 'having', and another action than fail"
     ]
-    assert told('view = "orders"\naction = "warn"\nhaving = "sum("')[0].startswith(
+    assert problems_of('view = "orders"\naction = "warn"\nhaving = "sum("')[0].startswith(
         "18: rules[2].having: "
     )
     step = '[[steps]]\nname = "s"\nfrom = "orders"\n'
-    assert complain(
+    assert problems_in(
         f'{HEAD}action = "drop"\n{step}[[rules]]\nname = "r"\nview = "s"\nunique = ["id"]\n'
         f'action = "warn"\n{LAKE}'
     )[0].endswith("rows that a sink is about to write; no sink has from = 's'")
 
 
-def test_names_of_views_may_be_written_in_any_case(make: Make) -> None:
+def test_names_of_views_may_be_written_in_any_case(parse_pipeline: ParsePipeline) -> None:
     text = HEAD.replace('view = "orders"', 'view = "Orders"')
-    pipeline = make(f'{text}action = "drop"\n{LAKE}')
+    pipeline = parse_pipeline(f'{text}action = "drop"\n{LAKE}')
     assert [rule.name for rule in pipeline.rules_of("orders")] == ["positive"]
 
 
 @pytest.mark.once
 def test_counts_go_on_after_a_restart_and_tell_what_they_lack(tmp_path: Path) -> None:
-    def open_catalog(checkpoint: str = "one") -> Counts:
-        counts = Counts(tmp_path, "lake")
-        counts.open(checkpoint)
+    """Counts continue after a restart; uncounted batches are reported."""
+
+    def open_counts(checkpoint: str = "one") -> CountsFile:
+        counts = CountsFile(tmp_path, "lake")
+        counts.load(checkpoint)
         return counts
 
-    counts = open_catalog()
-    assert counts.take(0, {"a": Count(10, 1)})
-    assert counts.take(1, {"a": Count(20, 2)})
-    counts = open_catalog()
-    assert counts.take(1, {"a": Count(20, 3), "b": Count(1, 1)})
-    assert not counts.take(0, {"a": Count(99, 99)})
-    assert counts.total == {"a": Count(30, 4), "b": Count(1, 1)}
-    assert counts.take(4, {"a": Count(1, 0)})
-    assert (open_catalog().total["a"], open_catalog().missed) == (Count(31, 4), 2)
-    assert open_catalog("two").total == {}
+    counts = open_counts()
+    assert counts.store(0, {"a": RuleCount(10, 1)})
+    assert counts.store(1, {"a": RuleCount(20, 2)})
+    counts = open_counts()
+    assert counts.store(1, {"a": RuleCount(20, 3), "b": RuleCount(1, 1)})
+    assert not counts.store(0, {"a": RuleCount(99, 99)})
+    assert counts.total == {"a": RuleCount(30, 4), "b": RuleCount(1, 1)}
+    assert counts.store(4, {"a": RuleCount(1, 0)})
+    assert (open_counts().total["a"], open_counts().missed_batches) == (RuleCount(31, 4), 2)
+    assert open_counts("two").total == {}
     (tmp_path / "rules" / "lake.json").write_text("{")
-    assert open_catalog().total == {}
+    assert open_counts().total == {}
 
 
 def test_figures_are_openmetrics_and_a_table() -> None:
+    """The counts of rules appear in OpenMetrics and in the table of rules."""
     rules = {
         "positive": {
             "checked": 10, "failed": 4, "share": 0.4,
@@ -290,28 +310,30 @@ def test_figures_are_openmetrics_and_a_table() -> None:
     }  # fmt: skip
     query = QueryStatus("lake", ["lake"], state="running", batch=3, rows=10, lag=7, rules=rules)
     status = Status("p", "p.toml", "run", 1, "now", queries=[query])
-    found = {
+    samples = {
         (sample.name, sample.labels.get("rule") or sample.labels.get("state")): sample.value
-        for family in text_string_to_metric_families(text_of(status))
+        for family in text_string_to_metric_families(render_metrics(status))
         for sample in family.samples
     }
-    assert found["headrace_pipeline_rule_checked_rows_total", "positive"] == 10
-    assert found["headrace_pipeline_rule_failed_rows_total", "positive"] == 4
-    assert found["headrace_pipeline_rule_batch_failed_share", "positive"] == 0.5
-    assert found["headrace_pipeline_lag_records", None] == 7
-    assert found["headrace_pipeline_query_state", "running"] == 1
-    assert found["headrace_pipeline_query_state", "failed"] == 0
-    assert [one.title for one in tables(status)][1] == "rules, since each checkpoint began"
-    assert len(tables(replace(status, queries=[replace(query, rules={})]))) == 1
+    assert samples["headrace_pipeline_rule_checked_rows_total", "positive"] == 10
+    assert samples["headrace_pipeline_rule_failed_rows_total", "positive"] == 4
+    assert samples["headrace_pipeline_rule_batch_failed_share", "positive"] == 0.5
+    assert samples["headrace_pipeline_lag_records", None] == 7
+    assert samples["headrace_pipeline_query_state", "running"] == 1
+    assert samples["headrace_pipeline_query_state", "failed"] == 0
+    assert [table.title for table in status_tables(status)][
+        1
+    ] == "rules, since each checkpoint began"
+    assert len(status_tables(replace(status, queries=[replace(query, rules={})]))) == 1
 
 
 def test_scrapes_are_answered_while_the_pipeline_runs() -> None:
     status = Status("p", "p.toml", "run", 1, "now", queries=[QueryStatus("lake", ["lake"])])
-    with serving(lambda: status, 0) as port:
+    with serve_metrics(lambda: status, 0) as port:
         status.queries[0].rows = 42
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             text = answer.read().decode()
         assert 'headrace_pipeline_rows_total{pipeline="p",query="lake"} 42.0' in text
         with pytest.raises(PipelineError, match=f"metrics_port {port}: "):
-            with serving(lambda: status, port):
+            with serve_metrics(lambda: status, port):
                 pass

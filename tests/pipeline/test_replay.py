@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Archived messages come again as they were: in order, each once, with all that they say."""
+"""Archived messages are published again in order, each once, with properties and headers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from headrace.client import Message
 from headrace.client.message import encode_header
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.ready import replay as module
-from headrace.pipeline.ready.archive import MessageFilter, messages
-from headrace.pipeline.ready.replay import ReplayRequest, look, replay
+from headrace.pipeline.ready.archive import MessageFilter, read_messages
+from headrace.pipeline.ready.replay import ReplayRequest, count_messages, replay
 
 if TYPE_CHECKING:
     from headrace.client import blocking
@@ -39,8 +39,10 @@ SCHEMA = pa.schema(
 )
 
 
-def row(stream: str, offset: int, message: Message | None = None, key: str = "") -> dict[str, Any]:
-    """A message as an archive has it; one arrives every second."""
+def archive_row(
+    stream: str, offset: int, message: Message | None = None, key: str = ""
+) -> dict[str, Any]:
+    """Return a row of an archive. Offsets arrive one second apart."""
     message = message or Message(f"{stream} {offset}".encode())
     message.headers = {**message.headers, "x-stream-offset": offset}
     return {
@@ -55,7 +57,7 @@ def row(stream: str, offset: int, message: Message | None = None, key: str = "")
     }
 
 
-def put(lake: Path, name: str, rows: list[dict[str, Any]]) -> None:
+def write_file(lake: Path, name: str, rows: list[dict[str, Any]]) -> None:
     path = lake / name
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
@@ -63,44 +65,47 @@ def put(lake: Path, name: str, rows: list[dict[str, Any]]) -> None:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
-    """Two streams over two days; files overlap, one is not sorted, some messages are twice."""
+    """A lake of two streams and two days: files overlap, one is unsorted, some rows are double."""
     lake = tmp_path / "lake"
-    put(lake, "date=2026-01-01/b.parquet", [row("s", at) for at in range(40)])
-    put(lake, "date=2026-01-01/a.parquet", [row("s", at) for at in range(20, 60)])
-    put(lake, "date=2026-01-02/c.parquet", [row("s", at) for at in reversed(range(60, 100))])
-    put(lake, "date=2026-01-02/d.parquet", [row("t", at) for at in range(50, 70)])
-    put(lake, "_headrace/staging/x.parquet", [row("s", 1000)])
+    write_file(lake, "date=2026-01-01/b.parquet", [archive_row("s", at) for at in range(40)])
+    write_file(lake, "date=2026-01-01/a.parquet", [archive_row("s", at) for at in range(20, 60)])
+    write_file(
+        lake, "date=2026-01-02/c.parquet", [archive_row("s", at) for at in reversed(range(60, 100))]
+    )
+    write_file(lake, "date=2026-01-02/d.parquet", [archive_row("t", at) for at in range(50, 70)])
+    write_file(lake, "_headrace/staging/x.parquet", [archive_row("s", 1000)])
     return lake
 
 
 def test_each_message_is_there_once_in_the_order_of_its_stream(lake: Path) -> None:
-    found = [(one["stream"], one["offset"]) for one in messages(lake, MessageFilter())]
-    assert [at for stream, at in found if stream == "s"] == list(range(100))
-    assert [at for stream, at in found if stream == "t"] == list(range(50, 70))
-    assert found.index(("t", 50)) in (50, 51)  # Between those that arrived before and after.
+    positions = [(row["stream"], row["offset"]) for row in read_messages(lake, MessageFilter())]
+    assert [offset for stream, offset in positions if stream == "s"] == list(range(100))
+    assert [offset for stream, offset in positions if stream == "t"] == list(range(50, 70))
+    assert positions.index(("t", 50)) in (50, 51)  # Between those that arrived before and after.
 
 
 def test_a_span_of_time_and_a_stream_are_chosen(lake: Path) -> None:
     span = MessageFilter(
         frozenset({"s"}), START + timedelta(seconds=58), START + timedelta(seconds=62)
     )
-    assert [one["offset"] for one in messages(lake, span)] == [58, 59, 60, 61]
-    assert [one["offset"] for one in messages(lake, MessageFilter(), {"s": 98, "t": 70})] == [
+    assert [row["offset"] for row in read_messages(lake, span)] == [58, 59, 60, 61]
+    assert [row["offset"] for row in read_messages(lake, MessageFilter(), {"s": 98, "t": 70})] == [
         98,
         99,
     ]
 
 
 def test_what_is_no_archive_is_told(tmp_path: Path) -> None:
+    """A directory without an archive is an error that names the missing columns."""
     with pytest.raises(PipelineError, match="has no Parquet files and is not a Delta table"):
-        look(ReplayRequest(lake=tmp_path))
+        count_messages(ReplayRequest(lake=tmp_path))
     pq.write_table(pa.table({"body": [b""], "offset": [1]}), tmp_path / "x.parquet")
     with pytest.raises(PipelineError, match="no column exchange, routing_key, stream, timestamp"):
-        look(ReplayRequest(lake=tmp_path))
+        count_messages(ReplayRequest(lake=tmp_path))
 
 
 def test_a_dry_run_counts_and_publishes_nothing(lake: Path) -> None:
-    counters = look(ReplayRequest(lake=lake, routing_key="x"))
+    counters = count_messages(ReplayRequest(lake=lake, routing_key="x"))
     assert (counters.messages, counters.addresses) == (120, {("", "x"): 120})
     assert (counters.first, counters.last) == (START, START + timedelta(seconds=99))
 
@@ -122,7 +127,9 @@ def test_properties_and_headers_come_again_as_they_were(
         app_id="a",
     )
     plain = Message(b"", persistent=False, headers={"x-publisher-name": "p", "x-publishing-id": 7})
-    put(tmp_path / "lake", "a.parquet", [row(name, 0, sent), row(name, 1, plain)])
+    write_file(
+        tmp_path / "lake", "a.parquet", [archive_row(name, 0, sent), archive_row(name, 1, plain)]
+    )
     with connection.channel() as channel:
         channel.declare_queue(name)
         counters = replay(uri, ReplayRequest(lake=tmp_path / "lake", headers={"x-replayed": "yes"}))
@@ -143,14 +150,15 @@ def test_a_replay_that_was_cut_off_goes_on(
     connection: blocking.Connection, uri: str, name: str, lake: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
+    """A replay continues from its progress file after an interruption."""
     order = ReplayRequest(lake=lake, routing_key=name, progress=tmp_path / "progress.json")
-    whole = messages(lake, MessageFilter())
-    monkeypatch.setattr(module, "messages", lambda *_: (next(whole) for _ in range(30)))
+    whole = read_messages(lake, MessageFilter())
+    monkeypatch.setattr(module, "read_messages", lambda *_: (next(whole) for _ in range(30)))
     with connection.channel() as channel:
         channel.declare_queue(name)
         assert replay(uri, order).messages == 30
         monkeypatch.undo()
-        assert look(order).messages == 90
+        assert count_messages(order).messages == 90
         assert replay(uri, order).messages == 90
         bodies = [channel.get(name, no_ack=True) for _ in range(120)]
         channel.delete_queue(name)
@@ -170,6 +178,7 @@ def test_a_rate_is_kept(connection: blocking.Connection, uri: str, name: str, la
 def test_what_reaches_no_queue_is_one_error_without_bodies(
     uri: str, lake: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Unroutable messages are one error, which shows no bodies."""
     with pytest.raises(PipelineError, match="312 NO_ROUTE"):
         replay(uri, ReplayRequest(lake=lake, routing_key="nobody"))
     gc.collect()  # An unread error is reported when it is collected.
@@ -177,6 +186,7 @@ def test_what_reaches_no_queue_is_one_error_without_bodies(
 
 
 def test_the_command_refuses_what_it_does_not_know(lake: Path) -> None:
+    """Unknown properties and malformed headers are usage errors."""
     from click.testing import CliRunner
 
     result = CliRunner().invoke(command, [str(lake), "--without", "body"])

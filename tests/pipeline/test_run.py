@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pipelines with a real Spark and a real broker: what is in the sinks is what was published."""
+"""Pipelines with Spark and a broker: the sinks get the published messages, each once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headrace.client import Message
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.config.load import load
 from headrace.pipeline.ready.replay import ReplayRequest, replay
-from headrace.pipeline.report.display import waiting
+from headrace.pipeline.report.display import waiting_rows
 from headrace.pipeline.run import checkpoint
 from headrace.pipeline.run.explain import describe_pipeline, plans
 from headrace.pipeline.run.run import Run
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from headrace.client import blocking
     from headrace.pipeline.config.settings import Pipeline
     from headrace.pipeline.run.state import Status
-    from pipeline.conftest import Make
+    from pipeline.conftest import ParsePipeline
 
 pytestmark = pytest.mark.spark
 LOG_VERSION = "spark.sql.streaming.offsetLog.formatVersion"
-RunIt = Callable[["Pipeline"], "Status"]
+RunPipeline = Callable[["Pipeline"], "Status"]
 Publish = Callable[..., None]
 
 HEAD = """
@@ -60,28 +60,30 @@ options = { startingOffsets = "earliest", maxRecordsPerTrigger = 10 }
 """
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows for a reader that does not know Spark."""
-    found: list[dict[str, Any]] = ds.dataset(path, partitioning="hive").to_table().to_pylist()
-    return found
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of Parquet files, read without Spark."""
+    rows: list[dict[str, Any]] = ds.dataset(path, partitioning="hive").to_table().to_pylist()
+    return rows
 
 
-def offsets(path: Path) -> list[int]:
-    return sorted(row["offset"] for row in rows(path))
+def read_offsets(path: Path) -> list[int]:
+    return sorted(row["offset"] for row in read_rows(path))
 
 
-def bodies(first: int, last: int) -> list[str]:
+def numbered_bodies(first: int, last: int) -> list[str]:
     return [json.dumps({"id": number}) for number in range(first, last)]
 
 
-def archive(home: Path, uri: str, name: str, kind: str = "parquet", **more: str) -> Pipeline:
-    """The ready-made archive."""
+def archive_pipeline(
+    home: Path, uri: str, name: str, kind: str = "parquet", **more: str
+) -> Pipeline:
+    """Return the included pipeline `archive`."""
     parameters = {"URL": uri, "NAME": name, "PATH_TO": "lake", "FORMAT": kind, **more}
-    return at(home, "archive", **parameters)
+    return included_pipeline(home, "archive", **parameters)
 
 
-def at(home: Path, ready: str, **parameters: str) -> Pipeline:
-    """A ready-made pipeline, in a directory."""
+def included_pipeline(home: Path, ready: str, **parameters: str) -> Pipeline:
+    """Return an included pipeline with its state in a directory."""
     before = Path.cwd()
     os.chdir(home)
     try:
@@ -92,32 +94,32 @@ def at(home: Path, ready: str, **parameters: str) -> Pipeline:
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
 def test_an_archive_has_each_message_once_though_commits_are_lost(
-    run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path, kind: str
+    run: RunPipeline, publish: Publish, uri: str, name: str, tmp_path: Path, kind: str
 ) -> None:
-    pipeline = archive(tmp_path, uri, name, kind, BATCH_RECORDS="10", COMPACT_EVERY="4")
-    publish(name, *bodies(0, 25))
+    pipeline = archive_pipeline(tmp_path, uri, name, kind, BATCH_RECORDS="10", COMPACT_EVERY="4")
+    publish(name, *numbered_bodies(0, 25))
     assert run(pipeline).queries[0].rows == 25
     commits = State(pipeline.state).checkpoints / "lake" / "commits"
     assert forget_last(commits) == 2
-    publish(name, *bodies(25, 75))
+    publish(name, *numbered_bodies(25, 75))
     run(pipeline)
     path = tmp_path / "lake"
     if kind == "delta":
         from deltalake import DeltaTable
 
-        found = DeltaTable(path).to_pyarrow_table().to_pylist()
+        rows = DeltaTable(path).to_pyarrow_table().to_pylist()
     else:
-        found = rows(path)
+        rows = read_rows(path)
         files = list(path.glob("date=*/*.parquet"))
         # At midnight the eight batches lie in two days, of which neither need have enough files.
         if len({file.parent for file in files}) == 1:
             assert any("compacted" in file.name for file in files), files
-    assert sorted(row["offset"] for row in found) == list(range(75))
-    assert {json.loads(row["body"])["id"] for row in found} == set(range(75))
+    assert sorted(row["offset"] for row in rows) == list(range(75))
+    assert {json.loads(row["body"])["id"] for row in rows} == set(range(75))
 
 
-def started(home: Path, uri: str, name: str) -> subprocess.Popen[bytes]:
-    """The ready-made archive as a process with a group of its own, in small batches."""
+def start_archive(home: Path, uri: str, name: str) -> subprocess.Popen[bytes]:
+    """Start the included archive in a separate process group, with small batches."""
     command = [sys.executable, "-m", "headrace.cli", "pipeline", "run", "ready:archive"]
     for word in ("BATCH_RECORDS=10", "TRIGGER=0 seconds", "PATH_TO=lake", f"NAME={name}"):
         command += ["--set", word]
@@ -130,11 +132,11 @@ def started(home: Path, uri: str, name: str) -> subprocess.Popen[bytes]:
 
 
 def test_an_archive_that_is_killed_goes_on(
-    run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
+    run: RunPipeline, publish: Publish, uri: str, name: str, tmp_path: Path
 ) -> None:
-    publish(name, *bodies(0, 400))
-    pipeline = archive(tmp_path, uri, name)
-    child = started(tmp_path, uri, name)
+    publish(name, *numbered_bodies(0, 400))
+    pipeline = archive_pipeline(tmp_path, uri, name)
+    child = start_archive(tmp_path, uri, name)
     try:
         commits = State(pipeline.state).checkpoints / "lake" / "commits"
         until(lambda: (commits / "2").exists(), "batches")
@@ -144,41 +146,42 @@ def test_an_archive_that_is_killed_goes_on(
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
     run(pipeline)
-    assert offsets(tmp_path / "lake") == list(range(400))
+    assert read_offsets(tmp_path / "lake") == list(range(400))
 
 
 def test_sigterm_stops_an_archive_between_batches(
-    run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
+    run: RunPipeline, publish: Publish, uri: str, name: str, tmp_path: Path
 ) -> None:
-    publish(name, *bodies(0, 2000))
-    state = State(archive(tmp_path, uri, name).state)
+    publish(name, *numbered_bodies(0, 2000))
+    state = State(archive_pipeline(tmp_path, uri, name).state)
     commits = state.checkpoints / "lake" / "commits"
-    child = started(tmp_path, uri, name)
+    child = start_archive(tmp_path, uri, name)
     try:
-        until(lambda: batches(commits) > 1, "batches")
+        until(lambda: committed_batches(commits) > 1, "batches")
         child.terminate()
         assert child.wait(PATIENCE_S) == 0, (tmp_path / "run.log").read_text()
     finally:
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-    status = state.status()
+    status = state.read_status()
     assert status is not None
-    assert [status.state, *[one.state for one in status.queries]] == ["stopped", "stopped"]
-    done = 10 * batches(commits)
+    assert [status.state, *[query.state for query in status.queries]] == ["stopped", "stopped"]
+    done = 10 * committed_batches(commits)
     assert done < 2000
-    assert offsets(tmp_path / "lake") == list(range(done))  # The batch in hand was finished.
-    run(archive(tmp_path, uri, name, BATCH_RECORDS="2000"))
-    assert offsets(tmp_path / "lake") == list(range(2000))
+    assert read_offsets(tmp_path / "lake") == list(range(done))  # The batch in hand was finished.
+    run(archive_pipeline(tmp_path, uri, name, BATCH_RECORDS="2000"))
+    assert read_offsets(tmp_path / "lake") == list(range(2000))
 
 
-def batches(commits: Path) -> int:
-    """How many batches Spark has committed."""
+def committed_batches(commits: Path) -> int:
+    """Return the number of batches that Spark has committed."""
     return len([path for path in commits.glob("[0-9]*") if path.name.isdigit()])
 
 
 def test_rules_drop_and_keep_dead_letters(
-    make: Make, run: RunIt, publish: Publish, connection: blocking.Connection, uri: str, name: str,
+    parse_pipeline: ParsePipeline,
+    run: RunPipeline, publish: Publish, connection: blocking.Connection, uri: str, name: str,
     tmp_path: Path,
 ) -> None:  # fmt: skip
     text = f"""{HEAD}
@@ -222,9 +225,11 @@ def test_rules_drop_and_keep_dead_letters(
         path = "lake"
     """
     publish(f"{name}.dead", "first")
-    publish(name, *bodies(0, 4), Message(b"no json", headers={"from": "us"}), '{"id": 100}')
-    status = run(make(text, URI=uri, NAME=name))
-    assert sorted((row["id"], row["name"]) for row in rows(tmp_path / "lake")) == [
+    publish(
+        name, *numbered_bodies(0, 4), Message(b"no json", headers={"from": "us"}), '{"id": 100}'
+    )
+    status = run(parse_pipeline(text, URI=uri, NAME=name))
+    assert sorted((row["id"], row["name"]) for row in read_rows(tmp_path / "lake")) == [
         (1, "one"),
         (3, "three"),
     ]
@@ -249,7 +254,12 @@ def test_rules_drop_and_keep_dead_letters(
 
 
 def test_a_rule_may_fail_the_pipeline(
-    make: Make, run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
+    parse_pipeline: ParsePipeline,
+    run: RunPipeline,
+    publish: Publish,
+    uri: str,
+    name: str,
+    tmp_path: Path,
 ) -> None:
     text = f"""{HEAD}
         [[rules]]
@@ -263,19 +273,20 @@ def test_a_rule_may_fail_the_pipeline(
         path = "lake"
     """
     publish(name, "a", "b", "long")
-    pipeline = make(text, URI=uri, NAME=name)
-    told = f"rule 'short' of view 'messages' does not hold: {name} at offset 2"
-    with pytest.raises(PipelineError, match=told):
+    pipeline = parse_pipeline(text, URI=uri, NAME=name)
+    fault = f"rule 'short' of view 'messages' does not hold: {name} at offset 2"
+    with pytest.raises(PipelineError, match=fault):
         run(pipeline)
-    status = State(pipeline.state).status()
+    status = State(pipeline.state).read_status()
     assert status is not None
     assert (status.state, status.queries[0].state) == ("failed", "failed")
-    assert told in status.queries[0].error
+    assert fault in status.queries[0].error
     assert list((tmp_path / "lake").glob("*.parquet")) == []
 
 
 def test_messages_are_once_in_a_database(
-    make: Make, run: RunIt, publish: Publish, spark: SparkSession, uri: str, name: str,
+    parse_pipeline: ParsePipeline,
+    run: RunPipeline, publish: Publish, spark: SparkSession, uri: str, name: str,
     tmp_path: Path,
 ) -> None:  # fmt: skip
     url = f"jdbc:derby:{tmp_path / 'database'};create=true"
@@ -296,38 +307,38 @@ def test_messages_are_once_in_a_database(
         driver = "org.apache.derby.iapi.jdbc.AutoloadedDriver"
     """
     publish(name, *(Message(b"", message_id=str(number % 20)) for number in range(40)))
-    pipeline = make(text, URI=uri, NAME=name)
+    pipeline = parse_pipeline(text, URI=uri, NAME=name)
     run(pipeline)
     forget_last(State(pipeline.state).checkpoints / "table" / "commits")
     run(pipeline)
-    found = spark.read.format("jdbc").option("url", url).option("dbtable", "messages").load()
-    assert sorted(int(row["id"]) for row in found.collect()) == list(range(20))
+    frame = spark.read.format("jdbc").option("url", url).option("dbtable", "messages").load()
+    assert sorted(int(row["id"]) for row in frame.collect()) == list(range(20))
 
 
 def test_windows_are_merged_into_a_table(
-    run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
+    run: RunPipeline, publish: Publish, uri: str, name: str, tmp_path: Path
 ) -> None:
     from deltalake import DeltaTable
 
     def flight(day: int, delay: int | None) -> str:
-        said = {"year": 2026, "month": 1, "day": day, "hour": 5, "minute": 0, "origin": "JFK"}
-        return json.dumps({**said, "dep_delay": delay})
+        fields = {"year": 2026, "month": 1, "day": day, "hour": 5, "minute": 0, "origin": "JFK"}
+        return json.dumps({**fields, "dep_delay": delay})
 
-    pipeline = at(tmp_path, "aggregate", URL=uri, STREAM=name, BATCH_RECORDS="2")
+    pipeline = included_pipeline(tmp_path, "aggregate", URL=uri, STREAM=name, BATCH_RECORDS="2")
     publish(name, flight(1, 5), flight(1, None), flight(1, 7), flight(2, 1), "no json")
     run(pipeline)
     commits = State(pipeline.state).checkpoints / "delays" / "commits"
     forget_last(commits)
     publish(name, flight(2, 2))
     run(pipeline)
-    found = DeltaTable(tmp_path / "lake" / "delays").to_pyarrow_table().to_pylist()
+    rows = DeltaTable(tmp_path / "lake" / "delays").to_pyarrow_table().to_pylist()
     assert sorted(
-        (one["day"].day, one["flights"], one["departed"], one["minutes"]) for one in found
+        (row["day"].day, row["flights"], row["departed"], row["minutes"]) for row in rows
     ) == [(1, 3, 2, 12), (2, 2, 2, 3)]
 
 
 def test_an_archive_is_replayed_as_it_was(
-    run: RunIt, publish: Publish, connection: blocking.Connection, uri: str, name: str,
+    run: RunPipeline, publish: Publish, connection: blocking.Connection, uri: str, name: str,
     tmp_path: Path,
 ) -> None:  # fmt: skip
     sent = [
@@ -335,7 +346,7 @@ def test_an_archive_is_replayed_as_it_was(
         Message(b"b", message_id="m", expiration=timedelta(hours=1), persistent=False),
     ]
     publish(name, *sent)
-    run(archive(tmp_path, uri, name))
+    run(archive_pipeline(tmp_path, uri, name))
     with connection.channel() as channel:
         channel.declare_queue(f"{name}.again")
         order = ReplayRequest(lake=tmp_path / "lake", exchange="", routing_key=f"{name}.again")
@@ -343,16 +354,16 @@ def test_an_archive_is_replayed_as_it_was(
         got = [channel.get(f"{name}.again", no_ack=True) for _ in sent]
     for old, new in zip(sent, got, strict=True):
         assert new is not None
-        for one in dataclasses.fields(Message):
-            assert getattr(new, one.name) == getattr(old, one.name), one.name
+        for field in dataclasses.fields(Message):
+            assert getattr(new, field.name) == getattr(old, field.name), field.name
     # And by Spark, with a condition: a run of its own, and no second one.
     again = f"{name}.exchange"
     with connection.channel() as channel:
         channel.declare_exchange(again, "fanout")
         channel.bind_queue(f"{name}.again", again)
         more = {"FROM": "lake", "EXCHANGE": again, "WHERE": "properties.message_id = 'm'"}
-        assert run(at(tmp_path, "replay", URL=uri, **more)).state == "finished"
-        run(at(tmp_path, "replay", URL=uri, **more))
+        assert run(included_pipeline(tmp_path, "replay", URL=uri, **more)).state == "finished"
+        run(included_pipeline(tmp_path, "replay", URL=uri, **more))
         new = channel.get(f"{name}.again", no_ack=True)
         assert new is not None
         assert (new.body, new.message_id, new.routing_key) == (b"b", "m", name)
@@ -360,29 +371,38 @@ def test_an_archive_is_replayed_as_it_was(
 
 
 def test_a_queue_is_archived_once(
-    run: RunIt, connection: blocking.Connection, uri: str, name: str, tmp_path: Path
+    run: RunPipeline, connection: blocking.Connection, uri: str, name: str, tmp_path: Path
 ) -> None:
     more = {"SOURCE": "queue", "STARTING_OFFSETS": "", "BATCH_RECORDS": "10"}
-    pipeline = archive(tmp_path, uri, name, **more)
+    pipeline = archive_pipeline(tmp_path, uri, name, **more)
     with connection.channel() as channel:
         channel.declare_queue(name)
-        channel.publish_many([Message(b"", message_id=str(at)) for at in range(25)], name)
+        channel.publish_many(
+            [Message(b"", message_id=str(included_pipeline)) for included_pipeline in range(25)],
+            name,
+        )
         run(pipeline)
         forget_last(State(pipeline.state).checkpoints / "lake" / "commits")
-        channel.publish_many([Message(b"", message_id=str(at)) for at in range(25, 30)], name)
+        channel.publish_many(
+            [
+                Message(b"", message_id=str(included_pipeline))
+                for included_pipeline in range(25, 30)
+            ],
+            name,
+        )
         run(pipeline)
         assert channel.delete_queue(name) == 0
-    found = [int(row["properties"]["message_id"]) for row in rows(tmp_path / "lake")]
-    assert sorted(found) == list(range(30))
-    plan = "the messages of a queue are gone once their batch is done"
+    numbers = [int(row["properties"]["message_id"]) for row in read_rows(tmp_path / "lake")]
+    assert sorted(numbers) == list(range(30))
+    plan = "the messages of a queue are deleted when their batch is done"
     with pytest.raises(PipelineError, match=plan):
-        checkpoint.plan(State(pipeline.state), "lake", 0, {})
+        checkpoint.plan_reset(State(pipeline.state), "lake", 0, {})
 
 
 def test_dead_letters_go_back_or_are_parked_all_the_time(
-    run: RunIt, connection: blocking.Connection, uri: str, name: str, tmp_path: Path
+    run: RunPipeline, connection: blocking.Connection, uri: str, name: str, tmp_path: Path
 ) -> None:
-    """One query over a queue, whose batches go to three sinks."""
+    """One query of a queue writes its batches to three sinks."""
     work, dead, parked = name, f"{name}.dead", f"{name}.parked"
     with connection.channel() as channel:
         for queue in (dead, parked):
@@ -395,7 +415,7 @@ def test_dead_letters_go_back_or_are_parked_all_the_time(
         delivery = channel.get(work)
         assert delivery is not None
         delivery.reject()
-        pipeline = at(tmp_path, "dead-letters", URL=uri, QUEUE=dead, PARKED=parked)
+        pipeline = included_pipeline(tmp_path, "dead-letters", URL=uri, QUEUE=dead, PARKED=parked)
         assert [one.sinks for one in run(pipeline).queries] == [
             ["to_queue", "to_parked", "counted"]
         ]
@@ -406,7 +426,7 @@ def test_dead_letters_go_back_or_are_parked_all_the_time(
     assert (back.body, back.message_id, back.headers) == (b"late", "m", {})
     assert (other.body, other.message_id) == (b"rejected", "r")
     assert json.loads(str(other.headers["x-death"]))[0]["reason"] == "rejected"
-    counted = rows(tmp_path / "lake" / "dead-letters")
+    counted = read_rows(tmp_path / "lake" / "dead-letters")
     assert sorted((one["reason"], one["messages"]) for one in counted) == [
         ("expired", 1),
         ("rejected", 1),
@@ -414,9 +434,13 @@ def test_dead_letters_go_back_or_are_parked_all_the_time(
 
 
 def test_a_sink_that_fails_repeats_nothing_of_another(
-    make: Make, run: RunIt, connection: blocking.Connection, uri: str, name: str
+    parse_pipeline: ParsePipeline,
+    run: RunPipeline,
+    connection: blocking.Connection,
+    uri: str,
+    name: str,
 ) -> None:
-    """Two exchanges share the batches of a queue; one has a batch that the other refused."""
+    """A batch that one sink of a queue refuses is not repeated on the other sinks."""
     text = """
         [pipeline]
         name = "two"
@@ -445,7 +469,7 @@ def test_a_sink_that_fails_repeats_nothing_of_another(
         for queue in (name, f"{name}.a"):
             channel.declare_queue(queue)
         channel.publish_many(sent, name)
-        pipeline = make(text, URI=uri, NAME=name)
+        pipeline = parse_pipeline(text, URI=uri, NAME=name)
         with pytest.raises(PipelineError, match="no queue gets it"):
             run(pipeline)
         assert channel.declare_queue(f"{name}.a", passive=True).message_count == 3
@@ -456,50 +480,51 @@ def test_a_sink_that_fails_repeats_nothing_of_another(
 
 
 def test_reset_shows_and_rewinds(
-    spark: SparkSession, run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
+    spark: SparkSession, run: RunPipeline, publish: Publish, uri: str, name: str, tmp_path: Path
 ) -> None:
-    pipeline = archive(tmp_path, uri, name, BATCH_RECORDS="10")
+    pipeline = archive_pipeline(tmp_path, uri, name, BATCH_RECORDS="10")
     state = State(pipeline.state)
-    publish(name, *bodies(0, 30))
+    publish(name, *numbered_bodies(0, 30))
     run(pipeline)
-    told = list(checkpoint.describe_checkpoints(state, None))
-    assert told[0] == "lake: 3 batches are known, 2 is the last done"
-    assert told[-1] == f"  batch 2, done: up to {name} 30"
-    plan = checkpoint.plan(state, "lake", 0, {})
+    lines = list(checkpoint.describe_checkpoints(state, None))
+    assert lines[0] == "lake: 3 batches, 2 is the last finished one"
+    assert lines[-1] == f"  batch 2, done: up to {name} 30"
+    plan = checkpoint.plan_reset(state, "lake", 0, {})
     assert plan.text.endswith(f"up to {name} 10: 20 records are read again, and written again")
-    backup = checkpoint.apply(state, plan)
+    backup = checkpoint.apply_plan(state, plan)
     assert (backup / "commits" / "2").exists()
     run(pipeline)
-    assert offsets(tmp_path / "lake") == sorted([*range(30), *range(10, 30)])
-    plan = checkpoint.plan(state, "lake", None, {name: 29})
-    checkpoint.apply(state, plan)
+    assert read_offsets(tmp_path / "lake") == sorted([*range(30), *range(10, 30)])
+    plan = checkpoint.plan_reset(state, "lake", None, {name: 29})
+    checkpoint.apply_plan(state, plan)
     run(pipeline)
-    assert offsets(tmp_path / "lake") == sorted([*range(30), *range(10, 30), 29])
+    assert read_offsets(tmp_path / "lake") == sorted([*range(30), *range(10, 30), 29])
     with pytest.raises(PipelineError, match=f"it reads no 'x', but {name}"):
-        checkpoint.plan(state, "lake", None, {"x": 1})
-    checkpoint.apply(state, checkpoint.plan(state, "lake", None, {}))
-    assert checkpoint.names(state) == []
+        checkpoint.plan_reset(state, "lake", None, {"x": 1})
+    checkpoint.apply_plan(state, checkpoint.plan_reset(state, "lake", None, {}))
+    assert checkpoint.checkpoint_names(state) == []
     spark.conf.set(LOG_VERSION, "2")
     try:
         run(pipeline)
-        plan = checkpoint.plan(state, "lake", None, {name: 28})
-        assert plan.text == f"lake: go on at {name} 28: 2 records are read again"
-        checkpoint.apply(state, plan)
+        plan = checkpoint.plan_reset(state, "lake", None, {name: 28})
+        assert plan.text == f"lake: continue at {name} 28: 2 records are read again"
+        checkpoint.apply_plan(state, plan)
         run(pipeline)
     finally:
         spark.conf.unset(LOG_VERSION)
     assert (state.checkpoints / "lake" / "offsets" / "0").read_text().startswith("v2")
     again = [*range(30), *range(10, 30), 29, *range(30), 28, 29]
-    assert offsets(tmp_path / "lake") == sorted(again)
+    assert read_offsets(tmp_path / "lake") == sorted(again)
 
 
 def test_what_spark_refuses_is_told_without_secrets(
-    make: Make,
-    run: RunIt,
+    parse_pipeline: ParsePipeline,
+    run: RunPipeline,
     spark: SparkSession,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
+    """Spark's errors are reported in one line without secrets."""
     text = f"""{HEAD}
         [[steps]]
         name = "wrong"
@@ -512,17 +537,17 @@ def test_what_spark_refuses_is_told_without_secrets(
     """
     uri = "amqp://ada:hunter2@127.0.0.1:1/"
     with pytest.raises(PipelineError, match=r"step 'wrong': .*`bod`") as caught:
-        run(make(text, URI=uri, NAME="x"))
+        run(parse_pipeline(text, URI=uri, NAME="x"))
     assert capfd.readouterr().err == ""  # Spark's own trace, as JSON, would be before the error.
-    told = str(caught.value) + (tmp_path / ".headrace" / "test" / "status.json").read_text()
-    right = make(text.replace("bod ", "body "), URI=uri, NAME="x")
-    told += "".join(plan for _, plan in plans(spark, right, extended=True))
-    assert "StreamingRelation" in told
-    assert "hunter2" not in told
+    texts = str(caught.value) + (tmp_path / ".headrace" / "test" / "status.json").read_text()
+    right = parse_pipeline(text.replace("bod ", "body "), URI=uri, NAME="x")
+    texts += "".join(plan for _, plan in plans(spark, right, extended=True))
+    assert "StreamingRelation" in texts
+    assert "hunter2" not in texts
 
 
 def test_files_become_other_files(
-    make: Make, run: RunIt, spark: SparkSession, tmp_path: Path
+    parse_pipeline: ParsePipeline, run: RunPipeline, spark: SparkSession, tmp_path: Path
 ) -> None:
     text = """
         [pipeline]
@@ -552,39 +577,54 @@ def test_files_become_other_files(
         type = "json"
         path = "static"
     """
-    lines = [json.dumps({"id": at, "tag": "ab"[at % 2]}) for at in range(6)]
+    lines = [
+        json.dumps({"id": included_pipeline, "tag": "ab"[included_pipeline % 2]})
+        for included_pipeline in range(6)
+    ]
     (tmp_path / "in").mkdir()
-    assert "  step titled of lines, tags" in list(describe_pipeline(make(text)))
+    assert "  step titled of lines, tags" in list(describe_pipeline(parse_pipeline(text)))
     assert sorted(
-        name for name, plan in plans(spark, make(text), extended=False) if "Plan" in plan
+        name for name, plan in plans(spark, parse_pipeline(text), extended=False) if "Plan" in plan
     ) == ["csv", "orc", "static"]
     with pytest.raises(PipelineError, match="tittle"):
-        list(plans(spark, make(text.replace("t.title FROM", "t.tittle FROM")), extended=False))
+        list(
+            plans(
+                spark, parse_pipeline(text.replace("t.title FROM", "t.tittle FROM")), extended=False
+            )
+        )
     (tmp_path / "in" / "one.json").write_text("\n".join(lines[:4]))
-    run(make(text))
+    run(parse_pipeline(text))
     (tmp_path / "in" / "two.json").write_text("\n".join(lines[4:]))
-    run(make(text))
-    found = spark.read.orc(str(tmp_path / "orc")).orderBy("id").collect()
-    assert [(row.id, row.tag, row.title) for row in found] == [
-        (at, "ab"[at % 2], "A" if at % 2 == 0 else None) for at in range(6)
+    run(parse_pipeline(text))
+    rows = spark.read.orc(str(tmp_path / "orc")).orderBy("id").collect()
+    assert [(row.id, row.tag, row.title) for row in rows] == [
+        (
+            included_pipeline,
+            "ab"[included_pipeline % 2],
+            "A" if included_pipeline % 2 == 0 else None,
+        )
+        for included_pipeline in range(6)
     ]
     files = (tmp_path / "csv").glob("*.csv")
     written = [line for file in files for line in file.read_text().splitlines()]
-    assert sorted(written) == [f"{at},{'ab'[at % 2]}" for at in range(6)]
+    assert sorted(written) == [
+        f"{included_pipeline},{'ab'[included_pipeline % 2]}" for included_pipeline in range(6)
+    ]
     (static,) = (tmp_path / "static").glob("*.json")
     assert json.loads(static.read_text()) == {"tag": "a", "title": "A"}
 
 
 def test_a_pipeline_that_is_stopped_goes_on(
-    spark: SparkSession, run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
+    spark: SparkSession, run: RunPipeline, publish: Publish, uri: str, name: str, tmp_path: Path
 ) -> None:
-    pipeline = archive(tmp_path, uri, name, BATCH_RECORDS="5", TRIGGER="0 seconds")
+    """A stopped pipeline continues where it stopped."""
+    pipeline = archive_pipeline(tmp_path, uri, name, BATCH_RECORDS="5", TRIGGER="0 seconds")
     state = State(pipeline.state)  # The next run has larger batches.
-    publish(name, *bodies(0, 200))
+    publish(name, *numbered_bodies(0, 200))
     ended: list[Status] = []
 
     def work() -> None:
-        with state.held():
+        with state.lock():
             ended.append(Run(spark, pipeline, state).run())
 
     def command(*words: str) -> Result:
@@ -598,24 +638,28 @@ def test_a_pipeline_that_is_stopped_goes_on(
     stopped = command("stop")
     thread.join()
     assert (stopped.exit_code, stopped.output) == (0, "stopped\n")
-    assert [(one.state, one.error) for one in ended[0].queries] == [("stopped", "")]
+    assert [(query.state, query.error) for query in ended[0].queries] == [("stopped", "")]
     assert command("status").exit_code == 3
     assert command("stop").output == "Error: it is not running\n"
-    run(archive(tmp_path, uri, name))
-    assert offsets(tmp_path / "lake") == list(range(200))
+    run(archive_pipeline(tmp_path, uri, name))
+    assert read_offsets(tmp_path / "lake") == list(range(200))
 
 
 def test_a_checkpoint_is_not_used_for_something_else(
-    run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
+    run: RunPipeline, publish: Publish, uri: str, name: str, tmp_path: Path
 ) -> None:
-    publish(name, *bodies(0, 3))
-    run(archive(tmp_path, uri, name))
+    """A checkpoint made for another sink or source is refused."""
+    publish(name, *numbered_bodies(0, 3))
+    run(archive_pipeline(tmp_path, uri, name))
     with pytest.raises(PipelineError, match="was made for other sources or sinks"):
-        run(archive(tmp_path, uri, name, PATH_TO="elsewhere"))
+        run(archive_pipeline(tmp_path, uri, name, PATH_TO="elsewhere"))
 
 
 def test_rows_of_open_windows_are_told_and_a_console_reads_once(
-    make: Make, run: RunIt, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    parse_pipeline: ParsePipeline,
+    run: RunPipeline,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     text = """
         [pipeline]
@@ -644,11 +688,11 @@ def test_rows_of_open_windows_are_told_and_a_console_reads_once(
     for day in (1, 2):
         line = json.dumps({"moment": f"2026-01-0{day}T12:00:00Z", "key": "a"})
         (tmp_path / "in" / f"{day}.json").write_text(f"{line}\n" * 10)
-    status = run(make(text))
-    assert {one.name: (one.rows, one.waiting) for one in status.queries} == {
+    status = run(parse_pipeline(text))
+    assert {query.name: (query.rows, query.waiting) for query in status.queries} == {
         "sums": (20, 1),  # The first day is over.
         "shown": (20, 0),
     }
-    (told,) = waiting(status)
-    assert told.startswith("sums: rows that wait in open windows: 1; a row that is later than")
+    (note,) = waiting_rows(status)
+    assert note.startswith("sums: rows that wait in open windows: 1; a row that is later than")
     assert capsys.readouterr().out.count("batch ") == 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sources come, go and change places in a running pipeline, without a new checkpoint."""
+"""Sources are added, removed and reordered without a new checkpoint."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from support.spark.spark_query_log import forget_last
 if TYPE_CHECKING:
     from headrace.pipeline.config.settings import Pipeline
     from headrace.pipeline.run.state import Status
-    from pipeline.conftest import Make
+    from pipeline.conftest import ParsePipeline
 
 pytestmark = pytest.mark.spark
-RunIt = Callable[["Pipeline"], "Status"]
+RunPipeline = Callable[["Pipeline"], "Status"]
 Publish = Callable[..., None]
 
 
-def text_of(uri: str, streams: dict[str, str], *, change: bool = True, batch: int = 5) -> str:
-    """A pipeline of the union of streams, by the names of their sources, in this order."""
+def pipeline_text(uri: str, streams: dict[str, str], *, change: bool = True, batch: int = 5) -> str:
+    """Return a pipeline of the union of streams, by source name and in this order."""
     sources = "".join(
         f'[sources.{name}]\ntype = "stream"\nname = "{stream}"\n'
         f'options = {{ startingOffsets = "earliest", maxRecordsPerTrigger = {batch} }}\n'
@@ -47,12 +47,12 @@ def text_of(uri: str, streams: dict[str, str], *, change: bool = True, batch: in
     )
 
 
-def bodies(path: Path) -> list[str]:
+def read_bodies(path: Path) -> list[str]:
     return sorted(row["body"] for row in ds.dataset(path).to_table().to_pylist())
 
 
-def killed_in_a_batch(text: str, home: Path, commits: Path) -> None:
-    """Run the text in a process of its own, and kill it after two batches."""
+def run_and_kill(text: str, home: Path, commits: Path) -> None:
+    """Run the pipeline in a separate process, and kill it after two batches."""
     (home / "grows.toml").write_text(text)
     command = [sys.executable, "-m", "headrace.cli", "pipeline", "run", "grows.toml"]
     environment = {**os.environ, "PYTHONPATH": str(Path(headrace.__file__).parent.parent)}
@@ -68,55 +68,78 @@ def killed_in_a_batch(text: str, home: Path, commits: Path) -> None:
 
 
 def test_sources_come_and_go_and_each_record_is_written_once(
-    make: Make, run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
+    parse_pipeline: ParsePipeline,
+    run: RunPipeline,
+    publish: Publish,
+    uri: str,
+    name: str,
+    tmp_path: Path,
 ) -> None:
-    one, two, three = (f"{name}-{number}" for number in (1, 2, 3))
+    first_stream, second_stream, third_stream = (f"{name}-{number}" for number in (1, 2, 3))
     sent: list[str] = []
 
-    def give(stream: str, first: int, last: int) -> None:
+    def publish_range(stream: str, first: int, last: int) -> None:
         publish(stream, *(f"{stream}:{number:03}" for number in range(first, last)))
         sent.extend(f"{stream}:{number:03}" for number in range(first, last))
 
-    pipeline = make(text_of(uri, {"a": one, "b": two}))
+    pipeline = parse_pipeline(pipeline_text(uri, {"a": first_stream, "b": second_stream}))
     state = State(pipeline.state)
     folder = state.checkpoints / "lake"
-    give(one, 0, 60)
-    give(two, 0, 30)
-    killed_in_a_batch(text_of(uri, {"a": one, "b": two}), tmp_path, folder / "commits")
+    publish_range(first_stream, 0, 60)
+    publish_range(second_stream, 0, 30)
+    run_and_kill(
+        pipeline_text(uri, {"a": first_stream, "b": second_stream}), tmp_path, folder / "commits"
+    )
     # Another source, in the first place; the batch that was killed has only the two.
-    give(three, 0, 20)
-    run(make(text_of(uri, {"c": three, "b": two, "a": one}, batch=500)))
-    assert bodies(tmp_path / "lake") == sorted(sent)
+    publish_range(third_stream, 0, 20)
+    run(
+        parse_pipeline(
+            pipeline_text(
+                uri, {"c": third_stream, "b": second_stream, "a": first_stream}, batch=500
+            )
+        )
+    )
+    assert read_bodies(tmp_path / "lake") == sorted(sent)
     forget_last(folder / "commits")
-    give(two, 30, 40)
-    give(three, 20, 30)
+    publish_range(second_stream, 30, 40)
+    publish_range(third_stream, 20, 30)
     # The first source goes.
-    run(make(text_of(uri, {"b": two, "c": three}, batch=500)))
-    assert bodies(tmp_path / "lake") == sorted(sent)
-    ends = checkpoint.read(state, "lake").offsets
-    assert ends[max(ends)].head[0] == offset_log.NAMED
+    run(parse_pipeline(pipeline_text(uri, {"b": second_stream, "c": third_stream}, batch=500)))
+    assert read_bodies(tmp_path / "lake") == sorted(sent)
+    ends = checkpoint.read_checkpoint(state, "lake").offsets
+    assert ends[max(ends)].head[0] == offset_log.FORMAT_V2
     assert list(ends[max(ends)].by_source) == ["b", "c"]
     with pytest.raises(PipelineError, match="had a source 'a' before, whose position went with it"):
-        run(make(text_of(uri, {"a": one, "b": two, "c": three})))
+        run(
+            parse_pipeline(
+                pipeline_text(uri, {"a": first_stream, "b": second_stream, "c": third_stream})
+            )
+        )
     with pytest.raises(PipelineError, match="has positions of another source 'b'"):
-        run(make(text_of(uri, {"b": one, "c": three})))
-    give(two, 40, 45)
-    run(make(text_of(uri, {"b": two, "c": three})))
-    assert bodies(tmp_path / "lake") == sorted(sent)
+        run(parse_pipeline(pipeline_text(uri, {"b": first_stream, "c": third_stream})))
+    publish_range(second_stream, 40, 45)
+    run(parse_pipeline(pipeline_text(uri, {"b": second_stream, "c": third_stream})))
+    assert read_bodies(tmp_path / "lake") == sorted(sent)
 
 
 def test_a_checkpoint_without_names_goes_on_as_it_is(
-    make: Make, run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
+    parse_pipeline: ParsePipeline,
+    run: RunPipeline,
+    publish: Publish,
+    uri: str,
+    name: str,
+    tmp_path: Path,
 ) -> None:
-    one, two = f"{name}-1", f"{name}-2"
+    """A checkpoint that began without names keeps version 1 of the log."""
+    one, second_stream = f"{name}-1", f"{name}-2"
     publish(one, "1")
-    publish(two, "2")
-    pipeline = make(text_of(uri, {"a": one, "b": two}, change=False))
+    publish(second_stream, "2")
+    pipeline = parse_pipeline(pipeline_text(uri, {"a": one, "b": second_stream}, change=False))
     run(pipeline)
     publish(one, "3")
-    run(make(text_of(uri, {"a": one, "b": two})))
-    assert bodies(tmp_path / "lake") == ["1", "2", "3"]
-    ends = checkpoint.read(State(pipeline.state), "lake").offsets
-    assert {one.head[0] for one in ends.values()} == {offset_log.NUMBERED}
+    run(parse_pipeline(pipeline_text(uri, {"a": one, "b": second_stream})))
+    assert read_bodies(tmp_path / "lake") == ["1", "2", "3"]
+    ends = checkpoint.read_checkpoint(State(pipeline.state), "lake").offsets
+    assert {one.head[0] for one in ends.values()} == {offset_log.FORMAT_V1}
     with pytest.raises(PipelineError, match="was made for other sources or sinks"):
-        run(make(text_of(uri, {"a": one})))
+        run(parse_pipeline(pipeline_text(uri, {"a": one})))

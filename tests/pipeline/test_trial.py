@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pipeline on samples: rows beside the expected ones, with the line of each that differs."""
+"""Trial runs on samples: rows are compared with expected rows, and differences have lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.pipeline.config.errors import ConfigError, PipelineError
 from headrace.pipeline.config.load import load
 from headrace.pipeline.config.settings import AmqpSink, FileSink
 from headrace.pipeline.trial.cases import load_cases
-from headrace.pipeline.trial.trial import differences, run_trial
+from headrace.pipeline.trial.trial import find_differences, run_trial
 from headrace.testing.broker import LocalBroker
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from headrace.client import blocking
     from headrace.pipeline.trial.cases import Cases
-    from headrace.pipeline.trial.trial import Outcome
-    from pipeline.conftest import Make
+    from headrace.pipeline.trial.trial import TrialResult
+    from pipeline.conftest import ParsePipeline
 
 Publish = Callable[..., None]
 
@@ -89,40 +89,43 @@ rows = [{ value = '{"customer":"Ada"}' }]
 [expected.bad]
 count = 1
 """
-Try = Callable[..., tuple["Cases", "Outcome"]]
+RunCases = Callable[..., tuple["Cases", "TrialResult"]]
 
 
 @pytest.fixture
-def attempt(spark: SparkSession, make: Make, uri: str, tmp_path: Path) -> Try:
-    def run(cases: str, kind: str = "stream") -> tuple[Cases, Outcome]:
-        pipeline = make(PIPELINE, URI=uri, KIND=kind)
+def run_cases(
+    spark: SparkSession, parse_pipeline: ParsePipeline, uri: str, tmp_path: Path
+) -> RunCases:
+    def run(cases: str, kind: str = "stream") -> tuple[Cases, TrialResult]:
+        pipeline = parse_pipeline(PIPELINE, URI=uri, KIND=kind)
         (tmp_path / "orders.test.toml").write_text(cases)
-        found = load_cases(tmp_path / "orders.test.toml", pipeline)
+        parsed_cases = load_cases(tmp_path / "orders.test.toml", pipeline)
         with LocalBroker() as own:
-            return found, run_trial(spark, pipeline, found, own.url)
+            return parsed_cases, run_trial(spark, pipeline, parsed_cases, own.url)
 
     return run
 
 
-def told(cases: Cases, outcome: Outcome) -> list[str]:
-    return [f"{one.line}: {one}" for one in differences(cases, outcome)]
+def difference_lines(cases: Cases, result: TrialResult) -> list[str]:
+    return [f"{difference.line}: {difference}" for difference in find_differences(cases, result)]
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["stream", "queue"])
-def test_rows_of_samples_are_as_expected(attempt: Try, kind: str, tmp_path: Path) -> None:
-    cases, outcome = attempt(CASES, kind)
-    assert told(cases, outcome) == []
-    assert [one["rule"] for one in outcome.rows["bad"]] == ["readable"]
-    assert (outcome.counts["readable"].checked, outcome.counts["readable"].failed) == (3, 1)
+def test_rows_of_samples_are_as_expected(run_cases: RunCases, kind: str, tmp_path: Path) -> None:
+    cases, result = run_cases(CASES, kind)
+    assert difference_lines(cases, result) == []
+    assert [row["rule"] for row in result.rows["bad"]] == ["readable"]
+    assert (result.counts["readable"].checked, result.counts["readable"].failed) == (3, 1)
     assert not (tmp_path / "lake").exists(), "nothing is written"
     assert not (tmp_path / ".headrace").exists()
 
 
 @pytest.mark.spark
-def test_rows_that_differ_are_told_with_their_lines(attempt: Try) -> None:
+def test_rows_that_differ_are_told_with_their_lines(run_cases: RunCases) -> None:
+    """Differences from expected rows are reported with their lines."""
     wrong = CASES.replace("{ amount = 5 }", "{ amount = 6 }").replace("count = 1", "count = 2")
-    assert told(*attempt(wrong)) == [
+    assert difference_lines(*run_cases(wrong)) == [
         '13: expected.lake.rows[1]: there is no row {"amount": 6.0}',
         '12: expected.lake.rows: the row {"amount": 5.0} is not expected',
         "21: expected.bad: 1 rows, 2 are expected",
@@ -131,21 +134,31 @@ def test_rows_that_differ_are_told_with_their_lines(attempt: Try) -> None:
 
 @pytest.mark.spark
 def test_samples_come_from_a_file_or_a_queue_that_keeps_them(
-    attempt: Try, connection: blocking.Connection, name: str, tmp_path: Path
+    run_cases: RunCases, connection: blocking.Connection, name: str, tmp_path: Path
 ) -> None:
     expected = "[tables.customers]\nrows = []\n[expected.lake]\nrows = [{ amount = 7 }]\n"
     (tmp_path / "bodies.jsonl").write_text('{"amount": 7}\n\n')
-    assert told(*attempt(f'[samples.records]\nfile = "bodies.jsonl"\n{expected}')) == []
+    assert (
+        difference_lines(*run_cases(f'[samples.records]\nfile = "bodies.jsonl"\n{expected}')) == []
+    )
     with connection.channel() as channel:
         channel.declare_queue(name)
         channel.publish(Message(b'{"amount": 7}', headers={"a": 1}), name)
         channel.publish(b'{"amount": 8}', name)
-        assert told(*attempt(f'[samples.records]\nqueue = "{name}"\nlimit = 1\n{expected}')) == []
+        assert (
+            difference_lines(
+                *run_cases(f'[samples.records]\nqueue = "{name}"\nlimit = 1\n{expected}')
+            )
+            == []
+        )
         assert channel.delete_queue(name) == 2
 
 
-def test_a_wrong_file_of_cases_is_told_with_its_lines(make: Make, tmp_path: Path) -> None:
-    pipeline = make(PIPELINE, URI="amqp://there/", KIND="stream")
+def test_a_wrong_file_of_cases_is_told_with_its_lines(
+    parse_pipeline: ParsePipeline, tmp_path: Path
+) -> None:
+    """Mistakes in a file of samples are reported with their lines."""
+    pipeline = parse_pipeline(PIPELINE, URI="amqp://there/", KIND="stream")
     path = tmp_path / "cases.toml"
     path.write_text(
         '[samples.record]\nbodies = []\n[samples.records]\nfile = "a"\nqueue = "b"\n'
@@ -153,7 +166,7 @@ def test_a_wrong_file_of_cases_is_told_with_its_lines(make: Make, tmp_path: Path
     )
     with pytest.raises(ConfigError) as caught:
         load_cases(path, pipeline)
-    assert [f"{one.line}: {one}" for one in caught.value.problems] == [
+    assert [f"{problem.line}: {problem}" for problem in caught.value.problems] == [
         "1: samples.record: the pipeline has no such name; it has records",
         "3: samples.records: a sample needs one of 'bodies', 'messages', 'file' and 'queue'",
         "7: expected.lake.count: input should be greater than or equal to 0",
@@ -171,21 +184,21 @@ def call(*words: str, answers: str = "") -> Result:
 
 def test_a_new_pipeline_is_right_and_has_samples(tmp_path: Path) -> None:
     file = tmp_path / "orders.toml"
-    said = call("new", str(file))
-    assert said.exit_code == 0, said.output
-    made = load(file)
-    assert (made.head.name, made.sources["messages"].type) == ("orders", "stream")
-    assert isinstance(made.sinks["out"], FileSink)
-    assert load_cases(begin.cases_beside(file), made).expected["out"].count == 1
+    result = call("new", str(file))
+    assert result.exit_code == 0, result.output
+    pipeline = load(file)
+    assert (pipeline.head.name, pipeline.sources["messages"].type) == ("orders", "stream")
+    assert isinstance(pipeline.sinks["out"], FileSink)
+    assert load_cases(begin.cases_beside(file), pipeline).expected["out"].count == 1
     assert "exists; --force replaces it" in call("new", str(file)).output
     words: tuple[str, ...] = ("--source", "queue", "--reads", 'a ${b} "c" é', "--value", "string")
     words += ("--sink", "exchange", "--to", "x", "--check", "value <> ''", "--force")
     assert call("new", str(file), *words).exit_code == 0
-    made = load(file)
-    source, sink = made.sources["messages"], made.sinks["out"]
+    pipeline = load(file)
+    source, sink = pipeline.sources["messages"], pipeline.sinks["out"]
     assert getattr(source, "name", None) == 'a ${b} "c" é'
     assert isinstance(sink, AmqpSink)
-    assert [rule.check for rule in made.rules] == ["value <> ''"]
+    assert [rule.check for rule in pipeline.rules] == ["value <> ''"]
     wrong = call("new", str(tmp_path / "w.toml"), "--columns", "id NOTYPE")
     assert wrong.exit_code == 1
     assert not (tmp_path / "w.toml").exists()
@@ -194,11 +207,11 @@ def test_a_new_pipeline_is_right_and_has_samples(tmp_path: Path) -> None:
 def test_a_new_pipeline_asks_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(begin, "is_terminal", lambda: True)
     answers = "mine\nqueue\nwork\nstring\ndelta\nlake/mine\nlength(value) > 1\n5 seconds\n"
-    said = call("new", str(tmp_path / "p.toml"), answers=answers)
-    assert said.exit_code == 0, said.output
-    made = load(tmp_path / "p.toml")
-    assert (made.head.name, made.head.trigger) == ("mine", "5 seconds")
-    assert (made.sources["messages"].type, made.sinks["out"].type) == ("queue", "delta")
+    result = call("new", str(tmp_path / "p.toml"), answers=answers)
+    assert result.exit_code == 0, result.output
+    pipeline = load(tmp_path / "p.toml")
+    assert (pipeline.head.name, pipeline.head.trigger) == ("mine", "5 seconds")
+    assert (pipeline.sources["messages"].type, pipeline.sinks["out"].type) == ("queue", "delta")
 
 
 @pytest.mark.spark
@@ -207,9 +220,9 @@ def test_a_new_pipeline_runs_on_its_samples(spark: SparkSession, tmp_path: Path,
     file = tmp_path / "orders.toml"
     words = ("--columns", "id INT", "--check", "id IS NULL OR id > 0", "--sink", sink)
     assert call("new", str(file), *words).exit_code == 0
-    made = load(file)
-    cases = load_cases(begin.cases_beside(file), made)
+    pipeline = load(file)
+    cases = load_cases(begin.cases_beside(file), pipeline)
     with LocalBroker() as own:
-        outcome = run_trial(spark, made, cases, own.url)
-    assert differences(cases, outcome) == []
-    assert outcome.rows["bad"] == []
+        result = run_trial(spark, pipeline, cases, own.url)
+    assert find_differences(cases, result) == []
+    assert result.rows["bad"] == []

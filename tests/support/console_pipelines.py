@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.client import blocking
 from headrace.client.blocking_pipeline import Groups, Requests
 from headrace.pipeline.config.load import parse
-from headrace.pipeline.run.parts import graph_of
+from headrace.pipeline.run.drawing import graph_of
 from headrace.pipeline.run.state import QueryStatus, State
 from headrace.spark.listener import Report
 from support.console_objects import HOSTILE
@@ -72,15 +72,15 @@ def run_pipeline(folder: Path, *, is_hostile: bool = True) -> Iterator[State]:
     words = HOSTILE[0] if is_hostile else "no route"
     pipeline = parse(FILE, "orders.toml", folder)
     state = State(pipeline.state)
-    with state.held():
-        status = state.begin(pipeline.head.name, str(folder / "orders.toml"))
-        state.draw(graph_of(pipeline))
+    with state.lock():
+        status = state.begin_run(pipeline.head.name, str(folder / "orders.toml"))
+        state.write_graph(graph_of(pipeline))
         lake = QueryStatus("lake", ["lake"], "running", 17, 812_345, 8100.5, 8090.0, lag=120)
         lake.rejected = {"not_empty": 42}
         bad = QueryStatus("bad", ["bad"], "failed", error=f"{words} at {SECRET_URI}")
         status.queries += [lake, QueryStatus("large", ["large"], "idle", 17, lag=0), bad]
         status.state = "running"
-        state.write(status)
+        state.write_status(status)
         offsets = state.checkpoints / "lake" / "offsets"
         offsets.mkdir(parents=True)
         (offsets.parent / "metadata").write_text('{"id": "0c5b"}')

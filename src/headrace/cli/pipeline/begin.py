@@ -14,7 +14,7 @@ import click
 from headrace.cli.pipeline.run import file_argument, load_file, parse_parameters, pipeline_errors
 
 if TYPE_CHECKING:
-    from headrace.pipeline.trial.trial import Outcome
+    from headrace.pipeline.trial.trial import TrialResult
 
 SOURCES = ("stream", "queue", "super-stream")
 VALUES = ("json", "string", "none")
@@ -68,7 +68,7 @@ def new(
     On a terminal it asks for missing options; elsewhere it uses the defaults.
     """
     from headrace.pipeline.config.load import parse
-    from headrace.pipeline.ready.new import MESSAGES, Answers, samples_of, text_of
+    from headrace.pipeline.ready.new import MESSAGE_SINKS, Answers, render_pipeline, render_samples
 
     cases = cases_beside(file)
     for path in (file, cases):
@@ -82,7 +82,7 @@ def new(
     if decoded == "json" and not ddl:
         raise click.ClickException("bodies of JSON need --columns, such as 'id INT, amount DOUBLE'")
     out = _answer(sink, "Type of the sink", "parquet", SINKS)
-    place = f"{chosen}.out" if out in MESSAGES else f"lake/{chosen}"
+    place = f"{chosen}.out" if out in MESSAGE_SINKS else f"lake/{chosen}"
     answers = Answers(
         name=chosen,
         source=kind,
@@ -94,11 +94,11 @@ def new(
         check=_answer(check, "Condition that rows must meet, or none", ""),
         trigger=_answer(trigger, "Trigger", "1 second"),
     )
-    text = text_of(answers)
+    text = render_pipeline(answers)
     with pipeline_errors():
         parse(text, str(file), file.absolute().parent)
     file.write_text(text, "utf-8")
-    cases.write_text(samples_of(answers), "utf-8")
+    cases.write_text(render_samples(answers), "utf-8")
     click.echo(f"{file} and {cases}: written; try `headrace pipeline test {file}`")
 
 
@@ -120,21 +120,21 @@ def test(file: str, parameters: tuple[str, ...], cases: Path | None, show: bool)
     A broker of its own, in memory, has the samples. Nothing is written to the sinks, and the
     pipeline's state is left alone. The exit status is 1 if rows differ.
     """
-    from headrace.pipeline.run.session import session
+    from headrace.pipeline.run.session import start_session
     from headrace.pipeline.trial.cases import load_cases
-    from headrace.pipeline.trial.trial import differences, run_trial
+    from headrace.pipeline.trial.trial import find_differences, run_trial
     from headrace.testing.broker import LocalBroker
 
     with pipeline_errors():
         pipeline = load_file(file, parse_parameters(parameters))
         trial = load_cases(cases or cases_beside(Path(file)), pipeline)
         with tempfile.TemporaryDirectory(prefix="headrace-test-") as scratch, LocalBroker() as own:
-            spark = session(pipeline, Path(scratch))
+            spark = start_session(pipeline, Path(scratch))
             try:
                 outcome = run_trial(spark, pipeline, trial, own.url)
             finally:
                 spark.stop()
-    problems = differences(trial, outcome)
+    problems = find_differences(trial, outcome)
     if show or not trial.expected:
         _show(outcome)
     for rule, count in outcome.counts.items():
@@ -146,7 +146,7 @@ def test(file: str, parameters: tuple[str, ...], cases: Path | None, show: bool)
     click.echo(f"{trial.file}: OK ({len(trial.expected)} expectations)")
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: TrialResult) -> None:
     for name, rows in outcome.rows.items():
         click.echo(f"{name}: {len(rows)} rows")
         for row in rows[:20]:

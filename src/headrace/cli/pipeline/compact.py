@@ -91,6 +91,6 @@ def _iceberg(
             done = upkeep.compact(table, target_bytes, files_min)
             click.echo(f"{done.files_before} files became {done.files_after}")
         if keep_hours is not None:
-            snapshots, files = upkeep.expire(table, keep_hours, dry_run=dry_run)
+            snapshots, files = upkeep.expire_snapshots(table, keep_hours, dry_run=dry_run)
             would = "would be deleted" if dry_run else "deleted"
             click.echo(f"{snapshots} snapshots and {files} files {would}")

@@ -34,23 +34,23 @@ STOP_POLL_S: Final = 0.1
 
 def _state(file: str, parameters: tuple[str, ...]) -> State:
     """Return the state of a pipeline by its file, its state directory, or its archive."""
-    from headrace.pipeline.config.load import state_of
-    from headrace.pipeline.run.state import State, state_at
+    from headrace.pipeline.config.load import find_state_directory
+    from headrace.pipeline.run.state import State, find_state
 
     if Path(file).is_dir():
-        return state_at(Path(file), Path.cwd())
-    return State(state_of(file, parse_parameters(parameters)))
+        return find_state(Path(file), Path.cwd())
+    return State(find_state_directory(file, parse_parameters(parameters)))
 
 
 def _queries(file: str, parameters: tuple[str, ...]) -> list[str] | None:
     """Return the names of a file's queries; None for a directory, or if parameters are missing."""
     from headrace.pipeline.config.errors import ConfigError
-    from headrace.pipeline.run.queries import queries_of
+    from headrace.pipeline.run.queries import plan_queries
 
     if Path(file).is_dir():
         return None
     try:
-        return [query.name for query in queries_of(load_file(file, parse_parameters(parameters)))]
+        return [query.name for query in plan_queries(load_file(file, parse_parameters(parameters)))]
     except ConfigError:
         return None
 
@@ -86,14 +86,14 @@ def with_noun(count: int, noun: str) -> str:
 def explain(file: str, parameters: tuple[str, ...], extended: bool) -> None:
     """Show sources, steps and sinks of FILE, and Spark's plan of each sink."""
     from headrace.pipeline.run.explain import describe_pipeline, plans
-    from headrace.pipeline.run.session import session
+    from headrace.pipeline.run.session import start_session
 
     with pipeline_errors():
         loaded_pipeline = load_file(file, parse_parameters(parameters))
         for line in describe_pipeline(loaded_pipeline):
             click.echo(line)
         with tempfile.TemporaryDirectory(prefix="headrace-explain-") as scratch:
-            spark = session(loaded_pipeline, Path(scratch))
+            spark = start_session(loaded_pipeline, Path(scratch))
             try:
                 for name, plan in plans(spark, loaded_pipeline, extended=extended):
                     click.echo(f"\n== {name}\n{plan}")
@@ -127,24 +127,24 @@ def status(file: str, parameters: tuple[str, ...], as_json: bool, openmetrics: b
 
     The exit status is 0 while it runs, 3 otherwise.
     """
-    from headrace.pipeline.report.display import tables
+    from headrace.pipeline.report.display import status_tables
 
     with pipeline_errors():
         state = _state(file, parameters)
-    last_run = state.status()
+    last_run = state.read_status()
     if last_run is None:
         raise click.ClickException(f"it has never run: {state.home} has no status")
-    runs = state.is_held()
+    runs = state.is_locked()
     if not runs and last_run.state in ("starting", "running", "stopping"):
         last_run.state = "killed"
     if openmetrics:
-        from headrace.pipeline.report.metrics import text_of
+        from headrace.pipeline.report.metrics import render_metrics
 
-        click.echo(text_of(last_run), nl=False)
+        click.echo(render_metrics(last_run), nl=False)
     elif as_json:
         click.echo(json.dumps(asdict(last_run)))
     else:
-        for table in tables(last_run):
+        for table in status_tables(last_run):
             console().print(table)
     raise SystemExit(0 if runs else 3)
 
@@ -159,18 +159,18 @@ def stop(file: str, parameters: tuple[str, ...], timeout_s: float) -> None:
     """
     with pipeline_errors():
         state = _state(file, parameters)
-        last_run = state.status()
-        if last_run is None or not state.is_held():
+        last_run = state.read_status()
+        if last_run is None or not state.is_locked():
             raise click.ClickException("it is not running")
-        state.ask_to_stop(last_run.run)
+        state.request_stop(last_run.run)
         deadline = time.monotonic() + timeout_s
-        while state.is_held():
+        while state.is_locked():
             if time.monotonic() > deadline:
                 raise click.ClickException(
                     f"process {last_run.pid} did not stop in {timeout_s:g} s"
                 )
             time.sleep(STOP_POLL_S)
-        ended = state.status()
+        ended = state.read_status()
     click.echo(ended.state if ended is not None else "stopped")
 
 
@@ -214,10 +214,10 @@ def reset(
             for line in checkpoint.describe_checkpoints(state, query, _queries(file, parameters)):
                 click.echo(line)
             return
-        with state.held():
-            names = [query] if query is not None else checkpoint.names(state)
+        with state.lock():
+            names = [query] if query is not None else checkpoint.checkpoint_names(state)
             plans = [
-                checkpoint.plan(state, name, batch, checkpoint.positions(position))
+                checkpoint.plan_reset(state, name, batch, checkpoint.parse_positions(position))
                 for name in names
             ]
             for plan in plans:
@@ -227,7 +227,7 @@ def reset(
             if not yes:
                 click.confirm("Do this?", abort=True)
             for plan in plans:
-                click.echo(f"the old checkpoint is {checkpoint.apply(state, plan)}")
+                click.echo(f"the old checkpoint is {checkpoint.apply_plan(state, plan)}")
 
 
 @pipeline.command()

@@ -16,9 +16,9 @@ from headrace.cli.output import json_flag
 from headrace.cli.pipeline.run import console, pipeline_errors, run_pipeline
 
 if TYPE_CHECKING:
-    from headrace.pipeline.ready.dead_letters import Group, Outcome
-    from headrace.pipeline.ready.death import LetterRule
-    from headrace.pipeline.ready.replay import Counters
+    from headrace.pipeline.ready.dead_letters import DeadLetterGroup, RoutingResult
+    from headrace.pipeline.ready.death import DeadLetterRule
+    from headrace.pipeline.ready.replay import ReplayCounts
 
 SHOWN_MAX = 20
 
@@ -126,7 +126,7 @@ def replay(
 ) -> None:
     """Publish the messages of an archive again, in order, with properties and headers."""
     from headrace.pipeline.ready.archive import MessageFilter
-    from headrace.pipeline.ready.replay import DROPPABLE, ReplayRequest, look
+    from headrace.pipeline.ready.replay import OMITTABLE_PROPERTIES, ReplayRequest, count_messages
     from headrace.pipeline.ready.replay import replay as publish
 
     added = {}
@@ -136,8 +136,10 @@ def replay(
             raise click.UsageError(f"--header {header!r} is not NAME=VALUE")
         added[name] = value
     for name in without:
-        if name not in DROPPABLE:
-            raise click.UsageError(f"--without {name}: it is not one of {', '.join(DROPPABLE)}")
+        if name not in OMITTABLE_PROPERTIES:
+            raise click.UsageError(
+                f"--without {name}: it is not one of {', '.join(OMITTABLE_PROPERTIES)}"
+            )
     request = ReplayRequest(
         lake=lake,
         message_filter=MessageFilter(frozenset(streams), _utc(since), _utc(until)),
@@ -150,16 +152,18 @@ def replay(
     )
     with pipeline_errors():
         if dry_run:
-            _show_counters(look(request))
+            _show_counters(count_messages(request))
             return
         counters = publish(url, request, lambda done: click.echo(f"{done.messages} …", err=True))
-    click.echo(f"{counters.messages} published and confirmed, {counters.octets} bytes", err=True)
+    click.echo(
+        f"{counters.messages} published and confirmed, {counters.size_bytes} bytes", err=True
+    )
 
 
-def _show_counters(counters: Counters) -> None:
+def _show_counters(counters: ReplayCounts) -> None:
     from rich.table import Table
 
-    table = Table(title=f"{counters.messages:,} messages, {counters.octets:,} bytes")
+    table = Table(title=f"{counters.messages:,} messages, {counters.size_bytes:,} bytes")
     for heading in ("exchange", "routing key", "messages"):
         table.add_column(heading, justify="right" if heading == "messages" else "left")
     most = sorted(counters.addresses.items(), key=lambda counter: -counter[1])
@@ -207,18 +211,18 @@ def list_letters(url: str, limit: int, by: str, as_json: bool, queue: str) -> No
     _show_groups(queue, columns, groups)
 
 
-def _as_json(columns: tuple[str, ...], group: Group) -> dict[str, object]:
+def _as_json(columns: tuple[str, ...], group: DeadLetterGroup) -> dict[str, object]:
     return {
         **dict(zip(columns, group.key, strict=True)),
         "messages": group.messages,
-        "bytes": group.octets,
+        "bytes": group.size_bytes,
         "deaths_max": group.deaths_max,
         "first": None if group.first is None else group.first.isoformat(),
         "last": None if group.last is None else group.last.isoformat(),
     }
 
 
-def _show_groups(queue: str, columns: tuple[str, ...], groups: list[Group]) -> None:
+def _show_groups(queue: str, columns: tuple[str, ...], groups: list[DeadLetterGroup]) -> None:
     from rich.table import Table
 
     table = Table(title=f"{queue}: {sum(group.messages for group in groups):,} messages")
@@ -229,7 +233,7 @@ def _show_groups(queue: str, columns: tuple[str, ...], groups: list[Group]) -> N
     for heading in ("first", "last"):
         table.add_column(heading)
     for group in groups:
-        counts = (f"{group.messages:,}", f"{group.octets:,}", f"{group.deaths_max:,}")
+        counts = (f"{group.messages:,}", f"{group.size_bytes:,}", f"{group.deaths_max:,}")
         table.add_row(*group.key, *counts, _format_time(group.first), _format_time(group.last))
     console().print(table)
 
@@ -270,17 +274,17 @@ def apply(
     queue: str,
 ) -> None:
     """Apply rules to the messages of QUEUE; messages that match none stay there."""
-    from headrace.pipeline.ready.dead_letters import browse, decide, rules_of, settle
+    from headrace.pipeline.ready.dead_letters import browse, load_rules, preview, settle
 
     if (rules is None) == (action is None):
         raise click.UsageError("give either --rules or --action")
     with pipeline_errors():
         if rules is not None:
-            chosen = rules_of(rules)
+            chosen = load_rules(rules)
         else:
             chosen = [_rule(str(action), reason, from_queue, to, keep=not forget_deaths)]
         if dry_run or not yes:
-            _show_outcome(decide(browse(url, queue, limit), chosen), "would be")
+            _show_outcome(preview(browse(url, queue, limit), chosen), "would be")
         if dry_run:
             return
         if not yes:
@@ -288,13 +292,13 @@ def apply(
         _show_outcome(settle(url, queue, chosen, limit), "is")
 
 
-def _rule(action: str, reason: str, queue: str, to: str | None, *, keep: bool) -> LetterRule:
+def _rule(action: str, reason: str, queue: str, to: str | None, *, keep: bool) -> DeadLetterRule:
     from pydantic import ValidationError
 
-    from headrace.pipeline.ready.death import LetterRule
+    from headrace.pipeline.ready.death import DeadLetterRule
 
     try:
-        return LetterRule.model_validate(
+        return DeadLetterRule.model_validate(
             {"name": action, "action": action, "reason": reason, "queue": queue, "to": to}
             | {"keep_deaths": keep}
         )
@@ -303,7 +307,7 @@ def _rule(action: str, reason: str, queue: str, to: str | None, *, keep: bool) -
         raise click.UsageError(text.replace("'to'", "--to")) from None
 
 
-def _show_outcome(outcome: Outcome, verb: str) -> None:
+def _show_outcome(outcome: RoutingResult, verb: str) -> None:
     for name, count in outcome.by_rule.items():
         click.echo(f"{name}: {count:,}")
-    click.echo(f"left where it {verb}: {outcome.left:,}")
+    click.echo(f"left where it {verb}: {outcome.unmatched:,}")

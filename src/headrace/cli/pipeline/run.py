@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from headrace.pipeline.config.settings import Pipeline
-    from headrace.pipeline.report.lineage import Events
+    from headrace.pipeline.report.lineage import LineageReporter
     from headrace.pipeline.run.state import Status
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -79,7 +79,7 @@ def console() -> Console:
 
 
 @contextlib.contextmanager
-def lineage(pipeline: Pipeline) -> Iterator[Events | None]:
+def lineage(pipeline: Pipeline) -> Iterator[LineageReporter | None]:
     """Yield the reporter of a run's events to OpenLineage; None if the file has no lineage.
 
     Raises:
@@ -91,11 +91,11 @@ def lineage(pipeline: Pipeline) -> Iterator[Events | None]:
         yield None
         return
     try:
-        from headrace.pipeline.report.lineage import telling
+        from headrace.pipeline.report.lineage import open_reporter
     except ModuleNotFoundError as error:
         text = f"[lineage] needs the package {error.name}: pip install headrace[lineage]"
         raise PipelineError(text) from None
-    with telling(pipeline) as events:
+    with open_reporter(pipeline) as events:
         yield events
 
 
@@ -107,10 +107,10 @@ def run_pipeline(pipeline: Pipeline, trigger: str | None = None) -> None:
         click.UsageError: the trigger cannot be read.
     """
     from headrace.pipeline.config.settings import check_trigger
-    from headrace.pipeline.report.display import showing, waiting
-    from headrace.pipeline.report.metrics import serving
+    from headrace.pipeline.report.display import status_display, waiting_rows
+    from headrace.pipeline.report.metrics import serve_metrics
     from headrace.pipeline.run.run import Run
-    from headrace.pipeline.run.session import session
+    from headrace.pipeline.run.session import start_session
     from headrace.pipeline.run.state import State
 
     if trigger is not None:
@@ -120,27 +120,27 @@ def run_pipeline(pipeline: Pipeline, trigger: str | None = None) -> None:
             raise click.UsageError(str(error)) from None
     state = State(pipeline.state)
     screen = console()
-    with state.held():
+    with state.lock():
         screen.print(f"{pipeline.head.name}: Spark starts; its log is {state.home / 'spark.log'}")
-        spark = session(pipeline, state.home)
+        spark = start_session(pipeline, state.home)
         try:
             running = Run(spark, pipeline, state)
             port = pipeline.head.metrics_port
             with (
-                running.signals(),
-                serving(lambda: running.status, port),
+                running.handle_signals(),
+                serve_metrics(lambda: running.status, port),
                 lineage(pipeline) as lines,
-                showing(screen) as show,
+                status_display(screen) as show,
             ):
 
                 def report(status: Status) -> None:
                     show(status)
                     if lines is not None:
-                        lines.tell(status, running.progress())
+                        lines.report(status, running.progress())
 
                 status = running.run(report)
         finally:
             spark.stop()
     screen.print(f"{pipeline.head.name}: {status.state}")
-    for line in waiting(status):
+    for line in waiting_rows(status):
         screen.print(line, highlight=False, soft_wrap=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks across the tables of a pipeline's file: names, SQL, state and the data source.
 
-Nothing here starts Spark or speaks to a broker.
+These checks need neither Spark nor a broker.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Final
 
 from headrace.columns.options.options import OptionError, read_options, write_options
-from headrace.pipeline.config.columns import Columns, columns_of, names_in
+from headrace.pipeline.config.columns import Columns, parse_ddl_columns, query_columns
 from headrace.pipeline.config.errors import Problem
-from headrace.pipeline.config.lines import KeyPath, Lines, shown
+from headrace.pipeline.config.lines import KeyPath, Lines, format_path
 from headrace.pipeline.config.settings import (
     AmqpSink,
     AmqpSource,
@@ -29,55 +29,55 @@ from headrace.pipeline.config.settings import (
     StaticRows,
     Step,
     TableSink,
-    partition_field,
+    parse_partition,
 )
 from headrace.pipeline.config.sql_views import (
     SqlError,
     check_condition,
-    condition_on,
-    line_of,
+    condition_query,
+    find_line,
+    find_views,
     parse_query,
-    views_of,
 )
 
-CONNECT: Final = "sc://"
-NO_CONNECT: Final = (
+CONNECT_SCHEME: Final = "sc://"
+CONNECT_REFUSAL: Final = (
     "pipelines do not run over Spark Connect; run the pipeline where the driver may run, or write "
     "the program with pyspark and format 'amqp'"
 )
 
 
-def problems_of(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Problem]]:
-    """Return the pipeline with the reads of its steps, and the problems between its tables."""
-    checking = _Checking(pipeline, lines)
-    checking.session()
-    checking.names()
-    pipeline = checking.steps()
-    if not checking.problems:
-        checking.rules()
-        checking.sinks()
-    if not checking.problems:
-        checking.columns()
-    if not checking.problems:
-        checking.fan_out()
-        checking.state()
-        checking.options()
-    return pipeline if checking.problems else _as_made(pipeline), checking.problems
+def check_pipeline(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Problem]]:
+    """Check the connections between tables; return the pipeline with its `reads`, and problems."""
+    checker = _Checker(pipeline, lines)
+    checker.check_session()
+    checker.check_names()
+    pipeline = checker.check_steps()
+    if not checker.problems:
+        checker.check_rules()
+        checker.check_sinks()
+    if not checker.problems:
+        checker.check_columns()
+    if not checker.problems:
+        checker.check_shared_queues()
+        checker.check_state()
+        checker.check_options()
+    return pipeline if checker.problems else _with_defined_names(pipeline), checker.problems
 
 
-def _as_made(pipeline: Pipeline) -> Pipeline:
+def _with_defined_names(pipeline: Pipeline) -> Pipeline:
     """Return the pipeline with the names of views spelled as in their definitions."""
     views = [*pipeline.sources, *pipeline.tables, *(step.name for step in pipeline.steps)]
-    made = {view.lower(): view for view in views}
+    defined = {view.lower(): view for view in views}
 
     def source_override(view: str | None) -> dict[str, str]:
-        return {} if view is None else {"source": made[view.lower()]}
+        return {} if view is None else {"source": defined[view.lower()]}
 
     return replace(
         pipeline,
         steps=[step.model_copy(update=source_override(step.source)) for step in pipeline.steps],
         rules=[
-            rule.model_copy(update={"view": made[rule.view.lower()]}) for rule in pipeline.rules
+            rule.model_copy(update={"view": defined[rule.view.lower()]}) for rule in pipeline.rules
         ],
         sinks={
             name: sink.model_copy(update=source_override(sink.source))
@@ -119,7 +119,7 @@ def amqp_sink_options(pipeline: Pipeline, sink: AmqpSink) -> dict[str, str]:
 
 
 def spark_options(options: Mapping[str, object]) -> dict[str, str]:
-    """Return options as Spark's texts, with JSON for tables and lists."""
+    """Return options as texts for Spark; tables and lists become JSON."""
     texts = {}
     for name, value in options.items():
         if isinstance(value, bool):
@@ -134,7 +134,7 @@ def _columns_of_source(source: AnySource) -> Columns:
     from headrace.columns.schema.columns import COLUMNS
 
     if not isinstance(source, AmqpSource):
-        return None  # Directories of files may add columns to the ones of a DDL text.
+        return None  # Directories of partitions add columns to those of the DDL.
     if source.columns is not None:
         return tuple(source.columns)
     if any(name.lower() == "value" for name in source.options):
@@ -142,7 +142,7 @@ def _columns_of_source(source: AnySource) -> Columns:
     return tuple(COLUMNS.names)
 
 
-class _Checking:
+class _Checker:
     def __init__(self, pipeline: Pipeline, lines: Lines) -> None:
         self.pipeline = pipeline
         self.lines = lines
@@ -151,75 +151,80 @@ class _Checking:
     def _problem(self, path: KeyPath, text: str, line: int | None = None) -> None:
         if path[:1] == ("rules",) and len(path) > 1:
             rule = self.pipeline.rules[int(path[1])]
-            if rule.name in self.pipeline.of_contract:  # The file has no line for it.
-                path, line = ("contracts", self.pipeline.of_contract[rule.name]), None
-                text = f"its rule {rule.name} ({rule.asked}): {text}"
-        self.problems.append(Problem(line or self.lines.of(path), shown(path), text))
+            # A rule of a contract has no line in the file.
+            if rule.name in self.pipeline.rule_contracts:
+                path, line = ("contracts", self.pipeline.rule_contracts[rule.name]), None
+                text = f"its rule {rule.name} ({rule.condition}): {text}"
+        self.problems.append(Problem(line or self.lines.find(path), format_path(path), text))
 
-    def session(self) -> None:
+    def check_session(self) -> None:
         """Refuse a server of Spark Connect as master: batches would run in other processes."""
-        conf = self.pipeline.session.conf
-        if self.pipeline.session.master.startswith(CONNECT):
-            self._problem(("spark", "master"), NO_CONNECT)
+        conf = self.pipeline.spark.conf
+        if self.pipeline.spark.master.startswith(CONNECT_SCHEME):
+            self._problem(("spark", "master"), CONNECT_REFUSAL)
         for name in conf:
             if name.lower() == "spark.remote":
-                self._problem(("spark", "conf", name), NO_CONNECT)
+                self._problem(("spark", "conf", name), CONNECT_REFUSAL)
 
-    def names(self) -> None:
+    def check_names(self) -> None:
         """Check that names of views are unique, and that there are sources and sinks."""
         pipeline = self.pipeline
-        seen: dict[str, KeyPath] = {name.lower(): ("sources", name) for name in pipeline.sources}
-        others: list[tuple[str, KeyPath]] = [(name, ("tables", name)) for name in pipeline.tables]
-        others += [(step.name, ("steps", at, "name")) for at, step in enumerate(pipeline.steps)]
-        for name, path in others:
-            if name.lower() in seen:
-                line = self.lines.of(seen[name.lower()])
+        paths: dict[str, KeyPath] = {name.lower(): ("sources", name) for name in pipeline.sources}
+        tables_and_steps: list[tuple[str, KeyPath]] = [
+            (name, ("tables", name)) for name in pipeline.tables
+        ]
+        tables_and_steps += [
+            (step.name, ("steps", index, "name")) for index, step in enumerate(pipeline.steps)
+        ]
+        for name, path in tables_and_steps:
+            if name.lower() in paths:
+                line = self.lines.find(paths[name.lower()])
                 self._problem(path, f"the name {name!r} is taken in line {line}")
-            seen[name.lower()] = path
+            paths[name.lower()] = path
         if not pipeline.sources and not pipeline.tables:
             self._problem((), "there is nothing to read: no [sources.NAME], no [tables.NAME]")
         if not pipeline.sinks:
             self._problem((), "there is nothing to write: no [sinks.NAME]")
         rules: dict[str, int] = {}
-        for at, rule in enumerate(pipeline.rules):
+        for index, rule in enumerate(pipeline.rules):
             if rule.name in rules:
-                self._problem(("rules", at, "name"), f"the name {rule.name!r} is taken")
-            rules[rule.name] = at
+                self._problem(("rules", index, "name"), f"the name {rule.name!r} is taken")
+            rules[rule.name] = index
 
-    def steps(self) -> Pipeline:
+    def check_steps(self) -> Pipeline:
         """Check that each step reads views that are defined before it."""
         view_names = [*self.pipeline.sources, *self.pipeline.tables]
         reads: dict[str, tuple[str, ...]] = {}
-        for at, step in enumerate(self.pipeline.steps):
-            reads[step.name] = tuple(self._views_of_step(step, at, view_names))
+        for index, step in enumerate(self.pipeline.steps):
+            reads[step.name] = tuple(self._views_of_step(step, index, view_names))
             view_names.append(step.name)
         self.pipeline = replace(self.pipeline, reads=reads)
         return self.pipeline
 
-    def _views_of_step(self, step: Step, at: int, view_names: list[str]) -> Iterable[str]:
-        path: KeyPath = ("steps", at)
+    def _views_of_step(self, step: Step, step_index: int, view_names: list[str]) -> Iterable[str]:
+        path: KeyPath = ("steps", step_index)
         if step.source is not None:
-            return self._known(step.source, view_names, (*path, "from"))
+            return self._resolve_view(step.source, view_names, (*path, "from"))
         if step.reads is not None:
             names = []
             for index, name in enumerate(step.reads):
-                names += self._known(name, view_names, (*path, "reads", index))
+                names += self._resolve_view(name, view_names, (*path, "reads", index))
             return names
         assert step.sql is not None
         try:
-            views = views_of(step.sql)
+            views = find_views(step.sql)
         except SqlError as error:
-            line = self.lines.inside((*path, "sql"), error.line)
-            text = f"{error.text}; if Spark understands it, say which views it 'reads'"
+            line = self.lines.find_inside((*path, "sql"), error.line)
+            text = f"{error.text}; if Spark accepts this SQL, list its views in 'reads'"
             self._problem((*path, "sql"), text, line)
             return []
         names = []
         for name, line in views:
-            place = self.lines.inside((*path, "sql"), line)
-            names += self._known(name, view_names, (*path, "sql"), place)
+            file_line = self.lines.find_inside((*path, "sql"), line)
+            names += self._resolve_view(name, view_names, (*path, "sql"), file_line)
         return names
 
-    def _known(
+    def _resolve_view(
         self, name: str, view_names: Iterable[str], path: KeyPath, line: int | None = None
     ) -> list[str]:
         """Return the view's name as defined; report a problem if it is not defined yet."""
@@ -232,47 +237,47 @@ class _Checking:
         self._problem(path, f"there is no view {name!r} here{hint}{listed}", line)
         return []
 
-    def rules(self) -> None:
+    def check_rules(self) -> None:
         """Check that rules name views, and sinks that nothing else feeds."""
-        views = self._views()
-        for at, contract in enumerate(self.pipeline.contracts):
-            self._known(contract.view, views, ("contracts", at, "view"))
+        views = self._view_names()
+        for index, contract in enumerate(self.pipeline.contracts):
+            self._resolve_view(contract.view, views, ("contracts", index, "view"))
             if contract.to is not None and contract.to not in self.pipeline.sinks:
-                listed = ", ".join(self.pipeline.sinks)
-                text = f"there is no sink {contract.to!r}; there are {listed}"
-                self._problem(("contracts", at, "to"), text)
-        written = {(sink.source or "").lower() for sink in self.pipeline.sinks.values()}
-        for at, rule in enumerate(self.pipeline.rules):
-            self._known(rule.view, views, ("rules", at, "view"))
+                sinks = ", ".join(self.pipeline.sinks)
+                text = f"there is no sink {contract.to!r}; there are {sinks}"
+                self._problem(("contracts", index, "to"), text)
+        sink_sources = {(sink.source or "").lower() for sink in self.pipeline.sinks.values()}
+        for index, rule in enumerate(self.pipeline.rules):
+            self._resolve_view(rule.view, views, ("rules", index, "view"))
             if rule.view in self.pipeline.tables:
-                self._problem(("rules", at, "view"), "rules are not for static tables")
-            for key, asked in (("check", rule.check), ("having", rule.having)):
+                self._problem(("rules", index, "view"), "rules are not for static tables")
+            for key, condition in (("check", rule.check), ("having", rule.having)):
                 try:
-                    if asked is not None:
-                        check_condition(asked)
+                    if condition is not None:
+                        check_condition(condition)
                 except SqlError as error:
-                    line = self.lines.inside(("rules", at, key), error.line)
-                    self._problem(("rules", at, key), error.text, line)
-            if rule.is_of_batch and rule.view.lower() not in written:
+                    line = self.lines.find_inside(("rules", index, key), error.line)
+                    self._problem(("rules", index, key), error.text, line)
+            if rule.is_batch_rule and rule.view.lower() not in sink_sources:
                 text = (
                     "a rule over batches is about the rows that a sink is about to write; no "
                     f"sink has from = {rule.view!r}"
                 )
-                self._problem(("rules", at, "view"), text)
+                self._problem(("rules", index, "view"), text)
             if rule.to is not None and rule.to not in self.pipeline.sinks:
-                listed = ", ".join(self.pipeline.sinks)
+                sinks = ", ".join(self.pipeline.sinks)
                 self._problem(
-                    ("rules", at, "to"), f"there is no sink {rule.to!r}; there are {listed}"
+                    ("rules", index, "to"), f"there is no sink {rule.to!r}; there are {sinks}"
                 )
 
-    def sinks(self) -> None:
+    def check_sinks(self) -> None:
         """Check that each sink has the rows of a view, or rows that rules send to it."""
-        views = self._views()
+        views = self._view_names()
         targets = {rule.to for rule in self.pipeline.rules}
         for name, sink in self.pipeline.sinks.items():
             path: KeyPath = ("sinks", name)
             if sink.source is not None:
-                self._known(sink.source, views, (*path, "from"))
+                self._resolve_view(sink.source, views, (*path, "from"))
                 if name in targets:
                     self._problem((*path, "from"), "rules send rows here, so it has no 'from'")
             elif name not in targets:
@@ -290,26 +295,26 @@ class _Checking:
                 and sink.mode != "append"
                 and not getattr(sink, "merge_by", ())
             ):
-                text = f"mode {sink.mode!r} needs 'merge_by': the columns that a row is known by"
+                text = f"mode {sink.mode!r} needs 'merge_by': the key columns of a row"
                 self._problem((*path, "mode"), text)
-        self._same_places()
-        self._catalogs()
+        self._check_targets()
+        self._check_catalogs()
 
-    def _same_places(self) -> None:
-        seen: dict[tuple[str, str], str] = {}
+    def _check_targets(self) -> None:
+        sinks_by_target: dict[tuple[str, str], str] = {}
         for name, sink in self.pipeline.sinks.items():
             if isinstance(sink, FileSink | DeltaSink):
-                key, place = "path", ("path", self.pipeline.resolve_path(sink.path))
+                key, target = "path", ("path", self.pipeline.resolve_path(sink.path))
             elif isinstance(sink, IcebergSink):
-                key, place = "table", (sink.catalog, sink.table)
+                key, target = "table", (sink.catalog, sink.table)
             else:
                 continue
-            if place in seen:
-                text = f"sink {seen[place]!r} writes there too"
+            if target in sinks_by_target:
+                text = f"sink {sinks_by_target[target]!r} writes there too"
                 self._problem(("sinks", name, key), text)
-            seen[place] = name
+            sinks_by_target[target] = name
 
-    def _catalogs(self) -> None:
+    def _check_catalogs(self) -> None:
         """Check that tables name catalogs of the file."""
         pipeline = self.pipeline
         users: list[tuple[KeyPath, object]] = [
@@ -323,12 +328,12 @@ class _Checking:
                 text = f"there is no catalog {user.catalog!r}; {listed}"
                 self._problem((*path, "catalog"), text)
 
-    def _views(self) -> list[str]:
+    def _view_names(self) -> list[str]:
         pipeline = self.pipeline
         return [*pipeline.sources, *pipeline.tables, *(step.name for step in pipeline.steps)]
 
-    def fan_out(self) -> None:
-        """Check that a shared queue feeds no step with state, and no sink of other sources."""
+    def check_shared_queues(self) -> None:
+        """Check the sinks of a shared queue: no step with state, and no other source."""
         pipeline = self.pipeline
         for name, source in pipeline.sources.items():
             if not (isinstance(source, AmqpSource) and source.type == "queue"):
@@ -340,33 +345,33 @@ class _Checking:
                 if len(pipeline.sources_of(sink)) > 1:
                     text = f"reads the queue of source {name!r}, which feeds other sinks too, and "
                     self._problem(("sinks", sink), f"{text}another source: give it its own queue")
-            for at, step in enumerate(pipeline.steps):
-                if name in pipeline.above(step.name) and (step.watermark or step.deduplicate):
+            for index, step in enumerate(pipeline.steps):
+                if name in pipeline.ancestors(step.name) and (step.watermark or step.deduplicate):
                     text = (
                         f"the queue of source {name!r} feeds {len(sinks)} sinks ({', '.join(sinks)}"
                         "): a step with a watermark then needs a stream as its source"
                     )
-                    self._problem(("steps", at), text)
+                    self._problem(("steps", index), text)
 
-    def state(self) -> None:
+    def check_state(self) -> None:
         """Check that a watermark bounds state over batches."""
         pipeline = self.pipeline
-        marked = {step.name for step in pipeline.steps if step.watermark is not None}
-        for at, step in enumerate(pipeline.steps):
-            if step.deduplicate is not None and not marked & pipeline.above(step.name):
-                text = "needs a 'watermark' in this step or before it: it bounds what is remembered"
-                self._problem(("steps", at, "deduplicate"), text)
+        watermarked = {step.name for step in pipeline.steps if step.watermark is not None}
+        for index, step in enumerate(pipeline.steps):
+            if step.deduplicate is not None and not watermarked & pipeline.ancestors(step.name):
+                text = "needs a 'watermark' in this step or before it: it bounds the state"
+                self._problem(("steps", index, "deduplicate"), text)
 
-    def options(self) -> None:
+    def check_options(self) -> None:
         """Check that the data source accepts its options."""
         pipeline = self.pipeline
         for name, source in pipeline.sources.items():
             if isinstance(source, AmqpSource):
-                self._columns(name, source)
+                self._check_source_columns(name, source)
                 try:
                     read_options(amqp_source_options(pipeline, source), streaming=True)
                 except OptionError as error:
-                    self._problem(self._option_place(("sources", name), str(error)), str(error))
+                    self._problem(self._option_path(("sources", name), str(error)), str(error))
             elif source.type != "parquet" and not source.ddl:
                 self._problem(("sources", name), "'ddl', the columns and their types, is missing")
         for name, sink in pipeline.sinks.items():
@@ -374,27 +379,29 @@ class _Checking:
                 try:
                     write_options(amqp_sink_options(pipeline, sink), streaming=True)
                 except OptionError as error:
-                    self._problem(self._option_place(("sinks", name), str(error)), str(error))
+                    self._problem(self._option_path(("sinks", name), str(error)), str(error))
 
-    def columns(self) -> None:
-        """Check that the columns named of a view exist, as far as they are known."""
+    def check_columns(self) -> None:
+        """Check that named columns exist in views with known columns."""
         pipeline = self.pipeline
         views: dict[str, Columns] = {}
         for name, source in pipeline.sources.items():
             views[name.lower()] = _columns_of_source(source)
         for name, table in pipeline.tables.items():
-            views[name.lower()] = names_in(table.ddl) if isinstance(table, StaticRows) else None
-        for at, rule in enumerate(pipeline.rules):
+            views[name.lower()] = (
+                parse_ddl_columns(table.ddl) if isinstance(table, StaticRows) else None
+            )
+        for index, rule in enumerate(pipeline.rules):
             if rule.view.lower() in views:
-                self._condition(rule, at, views)
-        for at, step in enumerate(pipeline.steps):
-            views[step.name.lower()] = self._columns_of_step(step, at, views)
+                self._check_condition(rule, index, views)
+        for index, step in enumerate(pipeline.steps):
+            views[step.name.lower()] = self._columns_of_step(step, index, views)
             for number, rule in enumerate(pipeline.rules):
                 if rule.view.lower() == step.name.lower():
-                    self._condition(rule, number, views)
-        for at, contract in enumerate(pipeline.contracts):
-            for name in pipeline.terms[contract.view].columns:
-                self._has(("contracts", at), name, views.get(contract.view.lower()))
+                    self._check_condition(rule, number, views)
+        for index, contract in enumerate(pipeline.contracts):
+            for name in pipeline.required_columns[contract.view].columns:
+                self._check_column(("contracts", index), name, views.get(contract.view.lower()))
         for name, sink in pipeline.sinks.items():
             if sink.source is None:
                 continue
@@ -402,65 +409,71 @@ class _Checking:
                 for index, column in enumerate(getattr(sink, key, ())):
                     path: KeyPath = ("sinks", name, key, index)
                     if key == "partition_by" and isinstance(sink, IcebergSink):
-                        column = partition_field(column).column
-                    self._has(path, column, views.get(sink.source.lower()))
+                        column = parse_partition(column).column
+                    self._check_column(path, column, views.get(sink.source.lower()))
 
-    def _columns_of_step(self, step: Step, at: int, views: Mapping[str, Columns]) -> Columns:
-        path: KeyPath = ("steps", at)
-        made: Columns = None
+    def _columns_of_step(
+        self, step: Step, step_index: int, views: Mapping[str, Columns]
+    ) -> Columns:
+        path: KeyPath = ("steps", step_index)
+        columns: Columns = None
         if step.source is not None:
-            made = views.get(step.source.lower())
+            columns = views.get(step.source.lower())
         elif step.reads is None:
             assert step.sql is not None
-            query_columns = columns_of(parse_query(step.sql), views)
-            made = query_columns.made
-            for name, there in query_columns.missing:
-                line = self.lines.inside((*path, "sql"), line_of(step.sql, name))
-                self._has((*path, "sql"), name, there, line)
+            result = query_columns(parse_query(step.sql), views)
+            columns = result.output
+            for name, existing in result.missing:
+                line = self.lines.find_inside((*path, "sql"), find_line(step.sql, name))
+                self._check_column((*path, "sql"), name, existing, line)
         if step.watermark is not None:
-            self._has((*path, "watermark", "column"), step.watermark.column, made)
+            self._check_column((*path, "watermark", "column"), step.watermark.column, columns)
         if step.deduplicate is not None:
             for index, name in enumerate(step.deduplicate.by):
-                self._has((*path, "deduplicate", "by", index), name, made)
-        return made
+                self._check_column((*path, "deduplicate", "by", index), name, columns)
+        return columns
 
-    def _condition(self, rule: Rule, at: int, views: Mapping[str, Columns]) -> None:
+    def _check_condition(self, rule: Rule, rule_index: int, views: Mapping[str, Columns]) -> None:
         key = "check" if rule.having is None else "having"
-        asked = rule.check if rule.having is None else rule.having
+        condition = rule.check if rule.having is None else rule.having
         for index, name in enumerate(rule.unique or ()):
-            self._has(("rules", at, "unique", index), name, views.get(rule.view.lower()))
-        if asked is None:
+            self._check_column(
+                ("rules", rule_index, "unique", index), name, views.get(rule.view.lower())
+            )
+        if condition is None:
             return
-        for name, there in columns_of(condition_on(rule.view, asked), views).missing:
-            line = self.lines.inside(("rules", at, key), line_of(asked, name))
-            self._has(("rules", at, key), name, there, line)
+        for name, existing in query_columns(condition_query(rule.view, condition), views).missing:
+            line = self.lines.find_inside(("rules", rule_index, key), find_line(condition, name))
+            self._check_column(("rules", rule_index, key), name, existing, line)
 
-    def _has(self, path: KeyPath, name: str, columns: Columns, line: int | None = None) -> None:
-        """Report a problem if a column is missing from known columns."""
+    def _check_column(
+        self, path: KeyPath, name: str, columns: Columns, line: int | None = None
+    ) -> None:
+        """Report a problem if the columns are known and lack one."""
         if columns is None or name.split(".")[0].strip("`").lower() in columns:
             return
         near = difflib.get_close_matches(name.lower(), columns, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(columns)}"
         self._problem(path, f"there is no column {name!r} here; {hint}", line)
 
-    def _columns(self, name: str, source: AmqpSource) -> None:
-        """Check that a source has columns of a message, each once."""
+    def _check_source_columns(self, name: str, source: AmqpSource) -> None:
+        """Check that `columns` of a source are columns of a message, each once."""
         if source.columns is None:
             return
         from headrace.columns.schema.columns import COLUMNS
 
-        for at, column in enumerate(source.columns):
-            path = ("sources", name, "columns", at)
+        for index, column in enumerate(source.columns):
+            path = ("sources", name, "columns", index)
             if column not in COLUMNS.names:
                 listed = ", ".join(COLUMNS.names)
                 self._problem(path, f"a message has no column {column!r}; it has {listed}")
-            elif column in source.columns[:at]:
+            elif column in source.columns[:index]:
                 self._problem(path, f"the column {column!r} is named twice")
         if "value" in source.options:
             text = "'columns' and the option 'value' do not go together"
             self._problem(("sources", name, "columns"), text)
 
-    def _option_place(self, path: KeyPath, text: str) -> KeyPath:
+    def _option_path(self, path: KeyPath, text: str) -> KeyPath:
         """Return the path of the key that an error of the data source names, if any."""
         for word in text.split("'")[1::2]:
             if (*path, "options", word) in self.lines:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data contracts (ODCS) as columns and rules of a view.
 
-`required`, bounds, patterns and enumerations are rules about rows; `unique` and metrics of quality
-are rules about batches. Quality of the types `sql`, `text` and `custom` is not read.
+`required`, bounds, patterns and enumerations become rules about rows. `unique` and quality metrics
+become rules about batches. Quality of the types `sql`, `text` and `custom` is ignored.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ValidationError
 
 from headrace.pipeline.config.errors import Problem
-from headrace.pipeline.config.lines import Lines, shown
+from headrace.pipeline.config.lines import Lines, format_path
+from headrace.pipeline.config.required_columns import RequiredColumns
 from headrace.pipeline.config.settings import AmqpSource, Contract, FileSource, Pipeline, Rule
-from headrace.pipeline.config.terms import Terms
 
 if TYPE_CHECKING:
     from open_data_contract_standard.model import DataQuality, SchemaObject, SchemaProperty
 
-# Spark's type for a logical type, and other types that fit it.
-TYPES: Final[Mapping[str, tuple[str, ...]]] = {
+# Spark's type for each logical type, then other allowed types.
+SPARK_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "string": ("STRING",),
     "integer": ("BIGINT", "INT", "SMALLINT", "TINYINT"),
     "number": ("DOUBLE", "FLOAT", "DECIMAL", "BIGINT", "INT", "SMALLINT", "TINYINT"),
@@ -35,7 +35,7 @@ TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "array": ("ARRAY",),
     "object": ("STRUCT",),
 }
-BOUNDS: Final = {
+BOUND_CONDITIONS: Final = {
     "minimum": "{column} >= {bound}",
     "maximum": "{column} <= {bound}",
     "exclusiveMinimum": "{column} > {bound}",
@@ -47,7 +47,7 @@ BOUNDS: Final = {
     "maxItems": "size({column}) <= {bound}",
     "pattern": "{column} RLIKE {bound}",
 }
-OPERATORS: Final = {
+METRIC_OPERATORS: Final = {
     "mustBe": "=",
     "mustNotBe": "<>",
     "mustBeGreaterThan": ">",
@@ -55,78 +55,92 @@ OPERATORS: Final = {
     "mustBeLessThan": "<",
     "mustBeLessOrEqualTo": "<=",
 }
-NAME_MAX: Final = 64
-DECIMAL: Final = r"(?i)decimal\(\s*\d{1,2}\s*,\s*\d{1,2}\s*\)"
+NAME_CHARS_MAX: Final = 64
+DECIMAL_PATTERN: Final = r"(?i)decimal\(\s*\d{1,2}\s*,\s*\d{1,2}\s*\)"
 
 
 class ContractError(ValueError):
-    """A contract cannot be read, or has terms that rules cannot express."""
+    """A contract cannot be read, or has a term that no rule can express."""
 
 
 @dataclass(frozen=True)
 class ViewContract:
-    """The contract of a view: the terms of its columns, their DDL, and rules."""
+    """The contract of a view: required columns, their DDL, and rules."""
 
-    terms: Terms
+    required_columns: RequiredColumns
     ddl: str
     rules: tuple[Rule, ...]
 
 
-def with_contracts(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Problem]]:
-    """Return the pipeline with the columns and rules of its contracts, and their problems."""
+def apply_contracts(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Problem]]:
+    """Add the columns and rules of contracts; return the pipeline and the problems found."""
     problems: list[Problem] = []
-    rules, sources, terms = [*pipeline.rules], dict(pipeline.sources), {}
-    origin: dict[str, int] = {}
-    for at, contract in enumerate(pipeline.contracts):
+    rules, sources, required_columns = [*pipeline.rules], dict(pipeline.sources), {}
+    rule_contracts: dict[str, int] = {}
+    for index, contract in enumerate(pipeline.contracts):
         source = sources.get(contract.view)
         prefix = "value." if isinstance(source, AmqpSource) else ""
         try:
             if isinstance(source, AmqpSource) and "value" not in source.options:
                 raise ContractError(f"source {contract.view!r} needs the option 'value'")
-            view_contract = read(pipeline.resolve_path(contract.file), contract, prefix)
+            view_contract = read_contract(pipeline.resolve_path(contract.file), contract, prefix)
         except ContractError as error:
-            place = ("contracts", at, "file")
-            problems.append(Problem(lines.of(place), shown(place), str(error)))
+            path = ("contracts", index, "file")
+            problems.append(Problem(lines.find(path), format_path(path), str(error)))
             continue
-        terms[contract.view] = view_contract.terms
+        required_columns[contract.view] = view_contract.required_columns
         rules += view_contract.rules
-        origin |= {rule.name: at for rule in view_contract.rules}
+        rule_contracts |= {rule.name: index for rule in view_contract.rules}
         if isinstance(source, AmqpSource) and "valueSchema" not in source.options:
             options = {**source.options, "valueSchema": view_contract.ddl}
             sources[contract.view] = source.model_copy(update={"options": options})
         elif isinstance(source, FileSource) and source.ddl is None:
             sources[contract.view] = source.model_copy(update={"ddl": view_contract.ddl})
-    made = replace(pipeline, sources=sources, rules=rules, terms=terms, of_contract=origin)
-    return made, problems
+    result = replace(
+        pipeline,
+        sources=sources,
+        rules=rules,
+        required_columns=required_columns,
+        rule_contracts=rule_contracts,
+    )
+    return result, problems
 
 
-def read(path: str, contract: Contract, prefix: str = "") -> ViewContract:
-    """Return the content of a contract's file; ContractError names its mistakes."""
+def read_contract(path: str, contract: Contract, prefix: str = "") -> ViewContract:
+    """Read the schema of a contract's file. `prefix` precedes column names in conditions.
+
+    Raises:
+        ContractError: the file is not a contract, or has no such schema.
+    """
     try:
         import yaml
         from open_data_contract_standard.model import OpenDataContractStandard
     except ImportError as error:
         raise ContractError(f"contracts need the package {error.name}") from None
     try:
-        whole = OpenDataContractStandard.from_string(Path(path).read_text("utf-8"))
+        document = OpenDataContractStandard.from_string(Path(path).read_text("utf-8"))
     except OSError as error:
         raise ContractError(f"{path}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ContractError(f"{path}: no YAML: {str(error).splitlines()[0]}") from None
     except (ValidationError, TypeError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else None
-        where = "" if first is None else f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise ContractError(f"{path}: no contract: {where or error}") from None
-    if whole.kind != "DataContract":
+        first_error = error.errors()[0] if isinstance(error, ValidationError) else None
+        fault = (
+            ""
+            if first_error is None
+            else f"{'.'.join(map(str, first_error['loc']))}: {first_error['msg']}"
+        )
+        raise ContractError(f"{path}: no contract: {fault or error}") from None
+    if document.kind != "DataContract":
         raise ContractError(f"{path}: its 'kind' is not DataContract")
-    schemas = {schema.name or "": schema for schema in whole.schema_ or ()}
+    schemas = {schema.name or "": schema for schema in document.schema_ or ()}
     if contract.schema_name is None and len(schemas) != 1:
         raise ContractError(f"{path}: 'schema' chooses one of {', '.join(schemas) or 'none'}")
-    chosen = schemas.get(contract.schema_name or next(iter(schemas)))
-    if chosen is None:
-        listed = ", ".join(schemas) or "none"
-        raise ContractError(f"{path}: it has no schema {contract.schema_name!r}, but {listed}")
-    return _view_contract(chosen, contract, prefix)
+    schema = schemas.get(contract.schema_name or next(iter(schemas)))
+    if schema is None:
+        names = ", ".join(schemas) or "none"
+        raise ContractError(f"{path}: it has no schema {contract.schema_name!r}, but {names}")
+    return _view_contract(schema, contract, prefix)
 
 
 def _view_contract(schema: SchemaObject, contract: Contract, prefix: str) -> ViewContract:
@@ -139,39 +153,44 @@ def _view_contract(schema: SchemaObject, contract: Contract, prefix: str) -> Vie
     names: set[str] = set()
 
     def add(kind: str, **terms: object) -> None:
-        base = re.sub(r"\W+", "_", f"{contract.view}_{kind}")[: NAME_MAX - 4]
+        base = re.sub(r"\W+", "_", f"{contract.view}_{kind}")[: NAME_CHARS_MAX - 4]
         name = next(
             candidate
-            for at in range(1000)
-            if (candidate := f"{base}_{at}" if at else base) not in names
+            for number in range(1000)
+            if (candidate := f"{base}_{number}" if number else base) not in names
         )
         names.add(name)
         rules.append(Rule.model_validate({"name": name, "view": contract.view, **terms}))
 
-    of_rows = {"action": contract.action, "to": contract.to}
-    of_batch = {"action": "fail" if contract.action == "fail" else "warn"}
+    row_action = {"action": contract.action, "to": contract.to}
+    batch_action = {"action": "fail" if contract.action == "fail" else "warn"}
     keys = [field for field in properties if field.primaryKey]
     keys.sort(key=lambda field: field.primaryKeyPosition or 0)
-    for place in _all(properties, ()):
-        column = prefix + ".".join(f"`{part}`" for part in place.path)
-        stem = "_".join(place.path)
-        for kind, check in _conditions(place.property, column):
-            add(f"{stem}_{kind}", check=check, **of_rows)
-        if contract.batches and place.property.unique and prefix == "" and len(place.path) == 1:
-            add(f"{stem}_unique", unique=[place.path[0]], **of_batch)
+    for property_path in _property_paths(properties, ()):
+        column = prefix + ".".join(f"`{part}`" for part in property_path.path)
+        stem = "_".join(property_path.path)
+        for kind, check in _row_conditions(property_path.property, column):
+            add(f"{stem}_{kind}", check=check, **row_action)
+        if (
+            contract.batches
+            and property_path.property.unique
+            and prefix == ""
+            and len(property_path.path) == 1
+        ):
+            add(f"{stem}_unique", unique=[property_path.path[0]], **batch_action)
         if contract.batches:
-            for quality in place.property.quality or ():
-                for kind, having in _metrics(quality, column):
-                    add(f"{stem}_{kind}", having=having, **of_batch)
+            for quality in property_path.property.quality or ():
+                for kind, having in _quality_conditions(quality, column):
+                    add(f"{stem}_{kind}", having=having, **batch_action)
     if contract.batches:
         if keys and prefix == "":
-            add("primary_key", unique=[str(key.name) for key in keys], **of_batch)
+            add("primary_key", unique=[str(key.name) for key in keys], **batch_action)
         for quality in schema.quality or ():
-            for kind, having in _metrics(quality, None):
-                add(kind, having=having, **of_batch)
-    ddl = ", ".join(f"`{field.name}` {type_of(field)}" for field in properties)
+            for kind, having in _quality_conditions(quality, None):
+                add(kind, having=having, **batch_action)
+    ddl = ", ".join(f"`{field.name}` {ddl_type(field)}" for field in properties)
     value = {"value": ("STRUCT",)}
-    return ViewContract(Terms(value if prefix else columns), ddl, tuple(rules))
+    return ViewContract(RequiredColumns(value if prefix else columns), ddl, tuple(rules))
 
 
 @dataclass(frozen=True)
@@ -180,74 +199,78 @@ class _PropertyPath:
     path: tuple[str, ...]
 
 
-def _all(properties: list[SchemaProperty], above: tuple[str, ...]) -> Iterator[_PropertyPath]:
-    """Yield properties, and the properties of objects in them."""
+def _property_paths(
+    properties: list[SchemaProperty], parents: tuple[str, ...]
+) -> Iterator[_PropertyPath]:
+    """Yield all properties, including those of nested objects."""
     for field in properties:
-        path = (*above, str(field.name))
+        path = (*parents, str(field.name))
         yield _PropertyPath(field, path)
         if field.logicalType == "object":
-            yield from _all(field.properties or [], path)
+            yield from _property_paths(field.properties or [], path)
 
 
-def _conditions(field: SchemaProperty, column: str) -> Iterator[tuple[str, str]]:
-    """Yield the conditions on each row, by what they are about."""
+def _row_conditions(field: SchemaProperty, column: str) -> Iterator[tuple[str, str]]:
+    """Yield the conditions on each row, each with its kind."""
     if field.required or field.primaryKey:
         yield "required", f"{column} IS NOT NULL"
     for option, bound in (field.logicalTypeOptions or {}).items():
-        if option in BOUNDS:
-            condition = BOUNDS[option].format(column=column, bound=literal(bound))
+        if option in BOUND_CONDITIONS:
+            condition = BOUND_CONDITIONS[option].format(column=column, bound=sql_literal(bound))
             yield option, f"{column} IS NULL OR {condition}"
-    values = [each.value for each in field.enum or ()]
+    values = [choice.value for choice in field.enum or ()]
     if values:
-        yield "enum", f"{column} IS NULL OR {column} IN ({', '.join(map(literal, values))})"
+        yield "enum", f"{column} IS NULL OR {column} IN ({', '.join(map(sql_literal, values))})"
 
 
-def _metrics(quality: DataQuality, column: str | None) -> Iterator[tuple[str, str]]:
-    """Yield a condition on a batch for a metric of the standard's library."""
+def _quality_conditions(quality: DataQuality, column: str | None) -> Iterator[tuple[str, str]]:
+    """Yield the conditions on a batch for a metric of the standard, each with its name."""
     metric = quality.metric or quality.rule
     if quality.type not in (None, "library") or metric is None:
         return
-    asked = quality.arguments or {}
+    arguments = quality.arguments or {}
     if metric == "rowCount":
-        counted = "count(*)"
+        measure = "count(*)"
     elif column is None:
-        if metric != "duplicateValues" or not asked.get("properties"):
-            raise ContractError(f"metric {metric!r} is known of properties only")
-        keys = ", ".join(f"`{name}`" for name in asked["properties"])
-        counted = f"(count(*) - count(DISTINCT struct({keys})))"
+        if metric != "duplicateValues" or not arguments.get("properties"):
+            raise ContractError(f"metric {metric!r} applies to properties only")
+        keys = ", ".join(f"`{name}`" for name in arguments["properties"])
+        measure = f"(count(*) - count(DISTINCT struct({keys})))"
     elif metric == "nullValues":
-        counted = f"count_if({column} IS NULL)"
+        measure = f"count_if({column} IS NULL)"
     elif metric == "missingValues":
-        values = [value for value in asked.get("missingValues", ()) if value is not None]
-        listed = f" OR {column} IN ({', '.join(map(literal, values))})" if values else ""
-        counted = f"count_if({column} IS NULL{listed})"
+        values = [value for value in arguments.get("missingValues", ()) if value is not None]
+        alternatives = f" OR {column} IN ({', '.join(map(sql_literal, values))})" if values else ""
+        measure = f"count_if({column} IS NULL{alternatives})"
     elif metric == "invalidValues":
-        valid = []
-        if asked.get("validValues"):
-            valid.append(f"{column} IN ({', '.join(map(literal, asked['validValues']))})")
-        if asked.get("pattern"):
-            valid.append(f"{column} RLIKE {literal(asked['pattern'])}")
-        if not valid:
+        conditions = []
+        if arguments.get("validValues"):
+            conditions.append(
+                f"{column} IN ({', '.join(map(sql_literal, arguments['validValues']))})"
+            )
+        if arguments.get("pattern"):
+            conditions.append(f"{column} RLIKE {sql_literal(arguments['pattern'])}")
+        if not conditions:
             raise ContractError("metric 'invalidValues' needs 'validValues' or 'pattern'")
-        counted = f"count_if(NOT ({' AND '.join(valid)}))"
+        measure = f"count_if(NOT ({' AND '.join(conditions)}))"
     elif metric == "duplicateValues":
-        counted = f"(count({column}) - count(DISTINCT {column}))"
+        measure = f"(count({column}) - count(DISTINCT {column}))"
     else:
         raise ContractError(f"metric {metric!r} is not known")
     if quality.unit == "percent":
-        counted = f"100.0 * {counted} / count(*)"
-    for key, operator in OPERATORS.items():
+        measure = f"100.0 * {measure} / count(*)"
+    for key, operator in METRIC_OPERATORS.items():
         bound = getattr(quality, key)
         if bound is not None:
-            yield metric, f"{counted} {operator} {literal(bound)}"
+            yield metric, f"{measure} {operator} {sql_literal(bound)}"
     for key, negated in (("mustBeBetween", ""), ("mustNotBeBetween", "NOT ")):
         bounds = getattr(quality, key)
         if bounds is not None:
-            yield metric, f"{counted} {negated}BETWEEN {bounds[0]} AND {bounds[1]}"
+            yield metric, f"{measure} {negated}BETWEEN {bounds[0]} AND {bounds[1]}"
 
 
-def literal(value: object) -> str:
-    """Return a value as a literal of SQL."""
+def sql_literal(value: object) -> str:
+    """Return a value as an SQL literal."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -257,29 +280,33 @@ def literal(value: object) -> str:
 
 
 def allowed_types(field: SchemaProperty) -> tuple[str, ...]:
-    """Return the types of Spark that a property may have; ContractError for an unknown one."""
+    """Return the allowed Spark types of a property.
+
+    Raises:
+        ContractError: its logical type is missing or unknown.
+    """
     if field.logicalType is None:
         raise ContractError(f"property {field.name!r} has no 'logicalType'")
-    if field.logicalType not in TYPES:
+    if field.logicalType not in SPARK_TYPES:
         raise ContractError(
             f"property {field.name!r}: logicalType {field.logicalType!r} is not known"
         )
-    return TYPES[field.logicalType]
+    return SPARK_TYPES[field.logicalType]
 
 
-def type_of(field: SchemaProperty) -> str:
-    """Return the type of a property as DDL."""
-    kind = allowed_types(field)[0]
+def ddl_type(field: SchemaProperty) -> str:
+    """Return the DDL type of a property."""
+    spark_type = allowed_types(field)[0]
     physical = field.physicalType or ""
-    if field.logicalType == "number" and re.fullmatch(DECIMAL, physical):
+    if field.logicalType == "number" and re.fullmatch(DECIMAL_PATTERN, physical):
         return physical.upper()
-    if kind == "ARRAY":
+    if spark_type == "ARRAY":
         if field.items is None:
             raise ContractError(f"property {field.name!r} is an array without 'items'")
-        return f"ARRAY<{type_of(field.items)}>"
-    if kind == "STRUCT":
-        parts = ", ".join(f"`{part.name}`: {type_of(part)}" for part in field.properties or ())
-        if not parts:
+        return f"ARRAY<{ddl_type(field.items)}>"
+    if spark_type == "STRUCT":
+        fields = ", ".join(f"`{inner.name}`: {ddl_type(inner)}" for inner in field.properties or ())
+        if not fields:
             raise ContractError(f"property {field.name!r} is an object without 'properties'")
-        return f"STRUCT<{parts}>"
-    return kind
+        return f"STRUCT<{fields}>"
+    return spark_type

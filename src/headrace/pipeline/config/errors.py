@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of a pipeline: of its file, line by line, or of its run."""
+"""Errors of a pipeline: problems of its file by line, and failures of a run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _PASSWORD: Final = re.compile(r"(?i)\b(password|secret|token)=[^\s,;&\])]*")
 
 
 def redact(text: str) -> str:
-    """Return the text without logins in addresses and without passwords, as in Spark's plans."""
+    """Return the text without passwords and without the logins of addresses."""
     return _PASSWORD.sub(r"\1=***", _LOGIN.sub("***@", text))
 
 
 class PipelineError(RuntimeError):
-    """An operation of a pipeline failed; the text has the reason, without secrets."""
+    """An operation on a pipeline failed. The text has the reason, without secrets."""
 
     def __init__(self, text: str) -> None:
         super().__init__(redact(text))
@@ -26,14 +26,14 @@ class PipelineError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """Something wrong in a pipeline's file: the line, from 1, the key as it is written, and why."""
+    """A problem of a pipeline's file: the line (from 1), the key as written, and the fault."""
 
     line: int
-    where: str
+    key: str
     text: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.text}" if self.where else self.text
+        return f"{self.key}: {self.text}" if self.key else self.text
 
 
 class ConfigError(PipelineError):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The line of each key in a TOML file.
 
-Python's `tomllib` gives values without places. `Lines` walks over a text that `tomllib` has already
-accepted, so it only has to find where keys and values are, not whether they are right.
+Python's `tomllib` returns values without their lines. `Lines` scans a text that `tomllib` has
+accepted, so it locates keys and values without validating them.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class Lines:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._ends = [at for at, character in enumerate(text) if character == "\n"]
+        self._newlines = [offset for offset, character in enumerate(text) if character == "\n"]
         self._lines: dict[KeyPath, int] = {(): 1}
-        self._inner: dict[KeyPath, int] = {}  # The first line inside of a string.
-        self._counts: dict[KeyPath, int] = {}  # The tables of an array of tables.
-        self._at = 0
-        self._walk()
+        self._string_lines: dict[KeyPath, int] = {}  # The first line of a multi-line string.
+        self._array_sizes: dict[KeyPath, int] = {}  # The number of tables in an array.
+        self._offset = 0
+        self._scan()
 
-    def of(self, path: KeyPath) -> int:
-        """Return the line of a key, or of the nearest table around a missing key."""
+    def find(self, path: KeyPath) -> int:
+        """Return the line of a key, or of the innermost table that would have it."""
         while path not in self._lines:
             path = path[:-1]
         return self._lines[path]
@@ -46,130 +46,132 @@ class Lines:
         """Return True if the file has the key."""
         return path in self._lines
 
-    def inside(self, path: KeyPath, line: int) -> int:
+    def find_inside(self, path: KeyPath, line: int) -> int:
         """Return the line of the file that has line `line`, from 1, of the string at `path`."""
-        return self._inner.get(path, self.of(path)) + line - 1
+        return self._string_lines.get(path, self.find(path)) + line - 1
 
-    def _line(self, at: int) -> int:
-        return bisect.bisect_left(self._ends, at) + 1
+    def _line_at(self, offset: int) -> int:
+        return bisect.bisect_left(self._newlines, offset) + 1
 
     def _skip(self, pattern: re.Pattern[str]) -> str:
-        match = pattern.match(self._text, self._at)
-        assert match is not None, (pattern, self._at)
-        self._at = match.end()
+        match = pattern.match(self._text, self._offset)
+        assert match is not None, (pattern, self._offset)
+        self._offset = match.end()
         return match.group()
 
-    def _walk(self) -> None:
+    def _scan(self) -> None:
         table: KeyPath = ()
         while True:
             self._skip(_BLANK)
-            if self._at >= len(self._text):
+            if self._offset >= len(self._text):
                 return
-            begin = self._at
-            if self._text.startswith("[[", begin):
-                self._at += 2
-                table = self._array_table(self._key())
-                self._at += 2
-            elif self._text[begin] == "[":
-                self._at += 1
-                table = self._resolve(self._key())
-                self._at += 1
+            start = self._offset
+            if self._text.startswith("[[", start):
+                self._offset += 2
+                table = self._open_array_table(self._scan_key())
+                self._offset += 2
+            elif self._text[start] == "[":
+                self._offset += 1
+                table = self._resolve_key(self._scan_key())
+                self._offset += 1
             else:
-                self._pair(table)
+                self._scan_pair(table)
                 continue
-            self._note(table, begin)
+            self._record(table, start)
 
-    def _note(self, path: KeyPath, at: int) -> None:
-        """Record the line of a path, and of its parents."""
+    def _record(self, path: KeyPath, offset: int) -> None:
+        """Record the line of a path, and of parents without a line."""
         for size in range(1, len(path) + 1):
-            self._lines.setdefault(path[:size], self._line(at))
-        self._lines[path] = self._line(at)
+            self._lines.setdefault(path[:size], self._line_at(offset))
+        self._lines[path] = self._line_at(offset)
 
-    def _array_table(self, key: tuple[str, ...]) -> KeyPath:
-        path = (*self._resolve(key[:-1]), key[-1])
-        index = self._counts.get(path, 0)
-        self._counts[path] = index + 1
+    def _open_array_table(self, key: tuple[str, ...]) -> KeyPath:
+        path = (*self._resolve_key(key[:-1]), key[-1])
+        index = self._array_sizes.get(path, 0)
+        self._array_sizes[path] = index + 1
         return (*path, index)
 
-    def _resolve(self, key: tuple[str, ...]) -> KeyPath:
-        """Return the path of a key: with the index of the last table of each array on its way."""
+    def _resolve_key(self, key: tuple[str, ...]) -> KeyPath:
+        """Return the path of a key. An array of tables stands for its last table."""
         path: KeyPath = ()
         for part in key:
             path = (*path, part)
-            if path in self._counts:
-                path = (*path, self._counts[path] - 1)
+            if path in self._array_sizes:
+                path = (*path, self._array_sizes[path] - 1)
         return path
 
-    def _key(self) -> tuple[str, ...]:
+    def _scan_key(self) -> tuple[str, ...]:
         parts = []
         while True:
             self._skip(_SPACE)
-            first = self._text[self._at]
-            if first == '"':
+            character = self._text[self._offset]
+            if character == '"':
                 parts.append(str(json.loads(self._skip(_BASIC))))
-            elif first == "'":
+            elif character == "'":
                 parts.append(self._skip(_LITERAL)[1:-1])
             else:
                 parts.append(self._skip(_BARE))
             self._skip(_SPACE)
-            if self._text[self._at : self._at + 1] != ".":
+            if self._text[self._offset : self._offset + 1] != ".":
                 return tuple(parts)
-            self._at += 1
+            self._offset += 1
 
-    def _pair(self, table: KeyPath) -> None:
-        begin = self._at
-        path = (*table, *self._key())
-        self._note(path, begin)
-        self._at += 1  # The sign of equality.
+    def _scan_pair(self, table: KeyPath) -> None:
+        start = self._offset
+        path = (*table, *self._scan_key())
+        self._record(path, start)
+        self._offset += 1  # The sign of equality.
         self._skip(_SPACE)
-        self._value(path)
+        self._scan_value(path)
 
-    def _value(self, path: KeyPath) -> None:
-        text, at = self._text, self._at
-        if text.startswith('"""', at) or text.startswith("'''", at):
-            self._skip(_LONG_BASIC if text[at] == '"' else _LONG_LITERAL)
-            starts_below = text[at + 3 : at + 4] == "\n" or text[at + 3 : at + 5] == "\r\n"
-            self._inner[path] = self._line(at) + starts_below
-        elif text[at] == '"':
+    def _scan_value(self, path: KeyPath) -> None:
+        text, offset = self._text, self._offset
+        if text.startswith('"""', offset) or text.startswith("'''", offset):
+            self._skip(_LONG_BASIC if text[offset] == '"' else _LONG_LITERAL)
+            starts_on_next_line = (
+                text[offset + 3 : offset + 4] == "\n" or text[offset + 3 : offset + 5] == "\r\n"
+            )
+            self._string_lines[path] = self._line_at(offset) + starts_on_next_line
+        elif text[offset] == '"':
             self._skip(_BASIC)
-        elif text[at] == "'":
+        elif text[offset] == "'":
             self._skip(_LITERAL)
-        elif text[at] == "[":
-            self._elements(path)
-        elif text[at] == "{":
-            self._inline(path)
+        elif text[offset] == "[":
+            self._scan_array(path)
+        elif text[offset] == "{":
+            self._scan_inline_table(path)
         else:
             self._skip(_SCALAR)
 
-    def _elements(self, path: KeyPath) -> None:
-        self._at += 1
+    def _scan_array(self, path: KeyPath) -> None:
+        self._offset += 1
         index = 0
         while True:
             self._skip(_BLANK)
-            if self._text[self._at] == "]":
-                self._at += 1
+            if self._text[self._offset] == "]":
+                self._offset += 1
                 return
-            if self._text[self._at] == ",":
-                self._at += 1
+            if self._text[self._offset] == ",":
+                self._offset += 1
                 continue
-            self._note((*path, index), self._at)
-            self._value((*path, index))
+            self._record((*path, index), self._offset)
+            self._scan_value((*path, index))
             index += 1
 
-    def _inline(self, path: KeyPath) -> None:
-        self._at += 1
+    def _scan_inline_table(self, path: KeyPath) -> None:
+        self._offset += 1
         while True:
             self._skip(_BLANK)
-            if self._text[self._at] == "}":
-                self._at += 1
+            if self._text[self._offset] == "}":
+                self._offset += 1
                 return
-            if self._text[self._at] == ",":
-                self._at += 1
+            if self._text[self._offset] == ",":
+                self._offset += 1
                 continue
-            self._pair(path)
+            self._scan_pair(path)
 
 
-def shown(path: KeyPath) -> str:
+def format_path(path: KeyPath) -> str:
     """Return a path as text: `steps[2].sql`."""
     text = ""
     for part in path:

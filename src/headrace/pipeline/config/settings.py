@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys of a pipeline's file: one class per kind of table, each key with its meaning.
+"""The keys of a pipeline's file: one class for each kind of table.
 
-`load` makes these of TOML. Every class refuses keys that it does not know. docs/guides/pipelines.md
-lists the keys of each, which a test compares.
+`load` creates these from TOML. Every class refuses unknown keys. docs/guides/pipelines.md explains
+all keys; a test compares its lists with these classes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 if TYPE_CHECKING:
-    from headrace.pipeline.config.terms import Terms
+    from headrace.pipeline.config.required_columns import RequiredColumns
 
 Scalar = bool | int | float | str
 Options = dict[str, Scalar | list[object] | dict[str, object]]
@@ -32,22 +32,22 @@ TableName = Annotated[str, Field(pattern=r"^[^\s.]+(\.[^\s.]+)+$")]
 AVAILABLE_NOW: Final = "available-now"
 ONCE: Final = "once"
 DEFAULT_URI: Final = "amqp://guest:guest@127.0.0.1:5672/"
-FILES: Final = ("parquet", "json", "csv", "orc")
+FILE_FORMATS: Final = ("parquet", "json", "csv", "orc")
 MIB: Final = 1 << 20
-_PARTITION: Final = re.compile(
+_PARTITION_PATTERN: Final = re.compile(
     r"(?P<timed>year|month|day|hour)\(\s*(?P<column>[^(),]+?)\s*\)"
     r"|(?P<wide>bucket|truncate)\(\s*(?P<width>[1-9]\d{0,8})\s*,\s*(?P<of>[^(),]+?)\s*\)"
 )
 
 
 class Table(BaseModel):
-    """A table of the file."""
+    """The base of all TOML tables of the file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=False)
 
 
 class Head(Table):
-    """`[pipeline]`: what it is called, and where it keeps its state."""
+    """`[pipeline]`: its name, state directory, trigger and metrics port."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
     state: Text | None = None
@@ -57,30 +57,30 @@ class Head(Table):
     sources_change: bool = False
 
     def state_in(self, home: Path) -> Path:
-        """Return the state directory of a pipeline whose paths are relative to a directory."""
+        """Return the state directory; relative paths start from `home`."""
         return home / (self.state or f".headrace/{quote(self.name, safe='')}")
 
     @field_validator("trigger")
     @classmethod
-    def _known_trigger(cls, text: str) -> str:
+    def _check_trigger(cls, text: str) -> str:
         return check_trigger(text)
 
 
 class Broker(Table):
-    """`[broker]`: the broker of all sources and sinks that name none of their own."""
+    """`[broker]`: the broker of all sources and sinks without a `uri`."""
 
     uri: Text = DEFAULT_URI
 
 
-class Session(Table):
-    """`[spark]`: the master, and any setting of Spark."""
+class SparkSettings(Table):
+    """`[spark]`: the master, and settings of Spark."""
 
     master: Text = "local[*]"
     conf: dict[str, Scalar] = Field(default_factory=dict)
 
 
 class Lineage(Table):
-    """`[lineage]`: where events of OpenLineage go."""
+    """`[lineage]`: the receiver of OpenLineage events, and their interval."""
 
     namespace: Text = "headrace"
     url: Text | None = None
@@ -88,14 +88,14 @@ class Lineage(Table):
     every: Interval = "1 minute"
 
     @model_validator(mode="after")
-    def _one_place(self) -> Lineage:
+    def _check_target(self) -> Lineage:
         if self.url is not None and self.file is not None:
             raise ValueError("'url' and 'file' do not go together")
         return self
 
 
 class Catalog(Table):
-    """`[catalogs.NAME]`: where Iceberg tables are known by their names."""
+    """`[catalogs.NAME]`: a catalog of Iceberg tables."""
 
     type: Literal["sql", "rest"]
     uri: Text
@@ -117,7 +117,7 @@ class AmqpSource(Table):
     options: Options = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _one_address(self) -> AmqpSource:
+    def _check_address(self) -> AmqpSource:
         if self.type == "streams":
             if (self.names is None) == (self.pattern is None) or self.name is not None:
                 raise ValueError("type 'streams' needs either 'names' or 'pattern', and no 'name'")
@@ -127,7 +127,7 @@ class AmqpSource(Table):
 
 
 class FileSource(Table):
-    """`[sources.NAME]` of files: those that are there, and those that come."""
+    """`[sources.NAME]` of files: present and future files of a directory."""
 
     type: Literal["parquet", "json", "csv", "orc"]
     path: Text
@@ -136,7 +136,7 @@ class FileSource(Table):
 
 
 class StaticFiles(Table):
-    """`[tables.NAME]` of files, read whole."""
+    """`[tables.NAME]` of files: all rows of a directory or Delta table."""
 
     type: Literal["parquet", "json", "csv", "orc", "delta"]
     path: Text
@@ -145,7 +145,7 @@ class StaticFiles(Table):
 
 
 class StaticRows(Table):
-    """`[tables.NAME]` of rows in the file itself."""
+    """`[tables.NAME]` of type rows: rows in the pipeline's file."""
 
     type: Literal["rows"]
     ddl: Text
@@ -153,7 +153,7 @@ class StaticRows(Table):
 
 
 class StaticIceberg(Table):
-    """`[tables.NAME]` of type iceberg: the rows of a table of a catalog, as they are now."""
+    """`[tables.NAME]` of type iceberg: the current rows of a table of a catalog."""
 
     type: Literal["iceberg"]
     catalog: Name
@@ -161,7 +161,7 @@ class StaticIceberg(Table):
 
 
 class StaticJdbc(Table):
-    """`[tables.NAME]` of a database."""
+    """`[tables.NAME]` of type jdbc: a table of a database."""
 
     type: Literal["jdbc"]
     url: Text
@@ -172,20 +172,20 @@ class StaticJdbc(Table):
 
 
 class Watermark(Table):
-    """The watermark: how late rows may come, by the time in a column."""
+    """The watermark of a step: the maximum delay of a row, by the time in a column."""
 
     column: Text
     delay: Interval
 
 
 class Deduplicate(Table):
-    """Keep the first row of those with the same values, for as long as the watermark says."""
+    """Deduplication by columns, within the watermark."""
 
     by: Annotated[list[Text], Field(min_length=1)]
 
 
 class Step(Table):
-    """`[[steps]]`: a view made of other views."""
+    """`[[steps]]`: a view computed from other views."""
 
     name: Name
     sql: Text | None = None
@@ -195,7 +195,7 @@ class Step(Table):
     deduplicate: Deduplicate | None = None
 
     @model_validator(mode="after")
-    def _one_input(self) -> Step:
+    def _check_input(self) -> Step:
         if (self.sql is None) == (self.source is None):
             raise ValueError("a step needs either 'sql' or 'from'")
         if self.reads is not None and self.sql is None:
@@ -204,7 +204,7 @@ class Step(Table):
 
 
 class Rule(Table):
-    """`[[rules]]`: what must be true of each row of a view, or of each batch of its rows."""
+    """`[[rules]]`: a condition on each row of a view, or on each batch of its rows."""
 
     name: Name
     view: Text
@@ -217,8 +217,8 @@ class Rule(Table):
     fail_rows_min: Annotated[int, Field(ge=1)] = 1
 
     @model_validator(mode="after")
-    def _one_question(self) -> Rule:
-        if sum(question is not None for question in (self.check, self.having, self.unique)) != 1:
+    def _check_condition(self) -> Rule:
+        if sum(condition is not None for condition in (self.check, self.having, self.unique)) != 1:
             raise ValueError("a rule needs one of 'check', 'having' and 'unique'")
         if self.check is None and self.action not in ("warn", "fail"):
             raise ValueError(
@@ -227,37 +227,37 @@ class Rule(Table):
         return self
 
     @model_validator(mode="after")
-    def _dead_letters_go_somewhere(self) -> Rule:
+    def _check_dead_letter_sink(self) -> Rule:
         if (self.action == "dead-letter") != (self.to is not None):
             raise ValueError("'to' names the sink of the rows of action 'dead-letter'")
         return self
 
     @model_validator(mode="after")
-    def _share_has_rows(self) -> Rule:
+    def _check_fail_above(self) -> Rule:
         if self.fail_above is not None and (self.action == "fail" or self.having is not None):
             raise ValueError("'fail_above' needs rows: no 'having', and another action than fail")
         return self
 
     @property
-    def is_of_batch(self) -> bool:
-        """Return True if a whole batch is asked, not each row."""
+    def is_batch_rule(self) -> bool:
+        """Return True if the condition is about a whole batch, not about each row."""
         return self.check is None
 
     @property
-    def may_hold_up(self) -> bool:
-        """Return True if the rule may end the pipeline before a batch is written."""
-        return self.is_of_batch or self.fail_above is not None
+    def is_checked_before_write(self) -> bool:
+        """Return True if the rule is evaluated for the whole batch before the batch is written."""
+        return self.is_batch_rule or self.fail_above is not None
 
     @property
-    def asked(self) -> str:
-        """Return the condition, for people."""
+    def condition(self) -> str:
+        """Return the condition as text for reports."""
         if self.unique is not None:
             return f"unique: {', '.join(self.unique)}"
         return self.check or self.having or ""
 
 
 class Contract(Table):
-    """`[[contracts]]`: a data contract (ODCS) that a view keeps."""
+    """`[[contracts]]`: a data contract (ODCS) for a view."""
 
     file: Text
     view: Text
@@ -267,14 +267,14 @@ class Contract(Table):
     batches: bool = True
 
     @model_validator(mode="after")
-    def _dead_letters_go_somewhere(self) -> Contract:
+    def _check_dead_letter_sink(self) -> Contract:
         if (self.action == "dead-letter") != (self.to is not None):
             raise ValueError("'to' names the sink of the rows of action 'dead-letter'")
         return self
 
 
 class Sink(Table):
-    """The keys that every `[sinks.NAME]` takes."""
+    """The keys of every `[sinks.NAME]`."""
 
     source: Text | None = Field(default=None, alias="from")
     trigger: str | None = None
@@ -283,7 +283,7 @@ class Sink(Table):
 
     @field_validator("trigger")
     @classmethod
-    def _known_trigger(cls, text: str | None) -> str | None:
+    def _check_trigger(cls, text: str | None) -> str | None:
         return None if text is None else check_trigger(text)
 
 
@@ -296,14 +296,14 @@ class AmqpSink(Sink):
     uri: Text | None = None
 
     @model_validator(mode="after")
-    def _stream_has_a_name(self) -> AmqpSink:
+    def _check_name(self) -> AmqpSink:
         if self.type == "stream" and (not self.name or self.routing_key is not None):
             raise ValueError("type 'stream' needs 'name', and no 'routing_key'")
         return self
 
 
 class Compaction(Table):
-    """Small files of a partition become large ones, every so many batches."""
+    """Compaction: after every `every` batches the small files of a partition are merged."""
 
     every: Annotated[int, Field(ge=1)] = 100
     target_bytes: Annotated[int, Field(ge=1)] = 128 * MIB
@@ -311,7 +311,7 @@ class Compaction(Table):
 
 
 class FileSink(Sink):
-    """`[sinks.NAME]` of files: each batch whole, and once."""
+    """`[sinks.NAME]` of files: all rows of each batch, once."""
 
     type: Literal["parquet", "json", "csv", "orc"]
     path: Text
@@ -321,7 +321,7 @@ class FileSink(Sink):
     compact: Compaction | None = None
 
     @model_validator(mode="after")
-    def _can_compact(self) -> FileSink:
+    def _check_compact(self) -> FileSink:
         if self.compact is not None and (self.type != "parquet" or not self.partition_by):
             raise ValueError("'compact' needs type 'parquet' and 'partition_by'")
         return self
@@ -353,9 +353,9 @@ class IcebergSink(TableSink):
 
     @field_validator("partition_by")
     @classmethod
-    def _known_transforms(cls, texts: list[str]) -> list[str]:
+    def _check_transforms(cls, texts: list[str]) -> list[str]:
         for text in texts:
-            partition_field(text)
+            parse_partition(text)
         return texts
 
 
@@ -370,25 +370,25 @@ class JdbcSink(Sink):
 
 
 class ConsoleSink(Sink):
-    """`[sinks.NAME]` of type console: rows for people to look at."""
+    """`[sinks.NAME]` of type console: rows are printed."""
 
     type: Literal["console"]
 
 
-CATALOGS: Final[dict[str, type[Table]]] = dict.fromkeys(("sql", "rest"), Catalog)
-SOURCES: Final[dict[str, type[Table]]] = {
+CATALOG_TYPES: Final[dict[str, type[Table]]] = dict.fromkeys(("sql", "rest"), Catalog)
+SOURCE_TYPES: Final[dict[str, type[Table]]] = {
     **dict.fromkeys(("stream", "streams", "super-stream", "queue"), AmqpSource),
-    **dict.fromkeys(FILES, FileSource),
+    **dict.fromkeys(FILE_FORMATS, FileSource),
 }
-TABLES: Final[dict[str, type[Table]]] = {
-    **dict.fromkeys((*FILES, "delta"), StaticFiles),
+TABLE_TYPES: Final[dict[str, type[Table]]] = {
+    **dict.fromkeys((*FILE_FORMATS, "delta"), StaticFiles),
     "iceberg": StaticIceberg,
     "rows": StaticRows,
     "jdbc": StaticJdbc,
 }
-SINKS: Final[dict[str, type[Table]]] = {
+SINK_TYPES: Final[dict[str, type[Table]]] = {
     **dict.fromkeys(("exchange", "stream"), AmqpSink),
-    **dict.fromkeys(FILES, FileSink),
+    **dict.fromkeys(FILE_FORMATS, FileSink),
     "delta": DeltaSink,
     "iceberg": IcebergSink,
     "jdbc": JdbcSink,
@@ -401,13 +401,13 @@ AnySink = AmqpSink | FileSink | DeltaSink | IcebergSink | JdbcSink | ConsoleSink
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A whole checked file. `file` is its path; its relative paths start from `home`."""
+    """A checked pipeline: the path of its `file`, `home` for relative paths, and all tables."""
 
     file: str
     home: Path
     head: Head
     broker: Broker
-    session: Session
+    spark: SparkSettings
     catalogs: dict[str, Catalog]
     sources: dict[str, AnySource]
     tables: dict[str, AnyStatic]
@@ -417,8 +417,10 @@ class Pipeline:
     reads: dict[str, tuple[str, ...]] = field(default_factory=dict)  # The views of each step.
     lineage: Lineage | None = None
     contracts: list[Contract] = field(default_factory=list)
-    terms: dict[str, Terms] = field(default_factory=dict)  # The terms of contracts, by view.
-    of_contract: dict[str, int] = field(default_factory=dict)  # The contract of a rule, by name.
+    # The columns that contracts require, by view.
+    required_columns: dict[str, RequiredColumns] = field(default_factory=dict)
+    # The index of the contract of a rule, by the name of the rule.
+    rule_contracts: dict[str, int] = field(default_factory=dict)
 
     @property
     def state(self) -> Path:
@@ -426,12 +428,12 @@ class Pipeline:
         return self.head.state_in(self.home)
 
     def resolve_path(self, path: str) -> str:
-        """Return an absolute path, or the URL, for a path of the file."""
+        """Return a path of the file as an absolute path; URLs are unchanged."""
         return path if "://" in path else str((self.home / path).absolute())
 
-    def uri(self, own: str | None) -> str:
-        """Return the broker's address for a source or sink: its own, or the pipeline's."""
-        return own or self.broker.uri
+    def uri(self, table_uri: str | None) -> str:
+        """Return the address of a source or sink: `table_uri`, or the pipeline's broker."""
+        return table_uri or self.broker.uri
 
     def trigger(self, sink: AnySink) -> str:
         """Return the trigger of a sink."""
@@ -446,69 +448,71 @@ class Pipeline:
 
     def rules_of(self, view: str) -> list[Rule]:
         """Return the rules about the rows of a view, in the order of the file."""
-        return [rule for rule in self.rules if rule.view == view and not rule.is_of_batch]
+        return [rule for rule in self.rules if rule.view == view and not rule.is_batch_rule]
 
     def rules_before(self, sink: str) -> list[Rule]:
-        """Return the rules that rows pass on the way to a sink, and the rules about its batches."""
+        """Return the rules about rows on their way to a sink, and about batches of the sink."""
         source = self.sinks[sink].source
-        if source is None:  # Rows that a rule sends to the sink have not passed that rule.
+        if source is None:  # Dead letters have not passed their own rule.
             rules = [rule for rule in self.rules if rule.to == sink]
-            above = set().union(*(self.above(rule.view) - {rule.view} for rule in rules))
-            return [rule for rule in self.rules if rule.view in above and not rule.is_of_batch]
-        above = self.above(source)
+            ancestors = set().union(*(self.ancestors(rule.view) - {rule.view} for rule in rules))
+            return [
+                rule for rule in self.rules if rule.view in ancestors and not rule.is_batch_rule
+            ]
+        ancestors = self.ancestors(source)
         return [
             rule
             for rule in self.rules
-            if rule.view in above and (not rule.is_of_batch or rule.view == source)
+            if rule.view in ancestors and (not rule.is_batch_rule or rule.view == source)
         ]
 
-    def above(self, view: str) -> set[str]:
-        """Return a view and all views that it is made of, directly or not."""
-        views, open_ = set(), [view]
-        while open_:
-            name = open_.pop()
+    def ancestors(self, view: str) -> set[str]:
+        """Return the view and all views that it reads, directly or through others."""
+        views, unvisited = set(), [view]
+        while unvisited:
+            name = unvisited.pop()
             if name not in views:
                 views.add(name)
-                open_ += self.reads.get(name, ())
+                unvisited += self.reads.get(name, ())
         return views
 
-    def only(self, source: str) -> Pipeline:
-        """Return the part that only this source feeds: its steps and rules."""
-        others = set(self.sources) - {source}
-        steps = [step for step in self.steps if not others & self.above(step.name)]
+    def restrict_to(self, source: str) -> Pipeline:
+        """Return the pipeline with the steps and rules that read no other source."""
+        other_sources = set(self.sources) - {source}
+        steps = [step for step in self.steps if not other_sources & self.ancestors(step.name)]
         views = {source, *(step.name for step in steps)}
         rules = [rule for rule in self.rules if rule.view in views]
         return replace(self, steps=steps, rules=rules)
 
-    def feeds(self) -> dict[str, list[str]]:
-        """Return the views that feed each sink: its own, and the views of rules."""
-        feeds: dict[str, list[str]] = {name: [] for name in self.sinks}
+    def feeding_views(self) -> dict[str, list[str]]:
+        """Return the views of each sink: its `from`, and views with dead letters to the sink."""
+        views: dict[str, list[str]] = {name: [] for name in self.sinks}
         for name, sink in self.sinks.items():
             if sink.source is not None:
-                feeds[name].append(sink.source)
+                views[name].append(sink.source)
         for rule in self.rules:
-            if rule.to is not None and rule.view not in feeds[rule.to]:
-                feeds[rule.to].append(rule.view)
-        return feeds
+            if rule.to is not None and rule.view not in views[rule.to]:
+                views[rule.to].append(rule.view)
+        return views
 
     def sources_of(self, sink: str) -> list[str]:
         """Return the sources whose rows can reach a sink."""
-        views = set().union(*(self.above(view) for view in self.feeds()[sink]))
+        views = set().union(*(self.ancestors(view) for view in self.feeding_views()[sink]))
         return [name for name in self.sources if name in views]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """A column that an Iceberg table is partitioned by, and its transform."""
+    """A partition field of an Iceberg table: a column and its transform."""
 
     column: str
     transform: str  # identity, year, month, day, hour, bucket or truncate.
     width: int | None = None  # The argument of bucket and truncate.
 
 
-def partition_field(text: str) -> PartitionField:
+def parse_partition(text: str) -> PartitionField:
     """Parse `column`, `day(column)` or `bucket(16, column)`; ValueError for other texts."""
-    match = _PARTITION.fullmatch(text.strip())
+    match = _PARTITION_PATTERN.fullmatch(text.strip())
     if match is None:
         if "(" not in text:
             return PartitionField(text, "identity")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The views that a step's SQL reads, found before Spark starts.
 
-Spark alone decides what SQL means; here it is only taken apart far enough to name a view that is
-not there and a text that is no SELECT. A step that says itself what it `reads` is not looked into.
+The parser finds missing views and texts that are not a query; Spark decides everything else. A step
+with `reads` is not parsed.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ FILE_FORMATS = frozenset({"parquet", "json", "csv", "orc", "text"})
 
 @dataclass(frozen=True, slots=True)
 class SqlError(ValueError):
-    """A fault in a text of SQL, and its line, from 1."""
+    """A fault in an SQL text. `line` counts from 1 within the text."""
 
     line: int
     text: str
 
 
-def views_of(sql: str) -> list[tuple[str, int]]:
+def find_views(sql: str) -> list[tuple[str, int]]:
     """Return the views that a query reads, each with the line, from 1, of its first mention.
 
-    Files that are read directly are not views. SqlError if the text is not a query.
+    Files that are read directly are not views.
+
+    Raises:
+        SqlError: the text is not a query.
     """
     first_lines: dict[str, int] = {}
     query = parse_query(sql)
@@ -42,7 +45,7 @@ def views_of(sql: str) -> list[tuple[str, int]]:
             continue
         if isinstance(table.this, exp.Func) or table.find_ancestor(exp.Hint) is not None:
             continue  # A table function, or a name in a hint.
-        first_lines.setdefault(name, line_of(sql, name))
+        first_lines.setdefault(name, find_line(sql, name))
     return list(first_lines.items())
 
 
@@ -51,16 +54,22 @@ def check_condition(text: str) -> None:
     parse_query(f"SELECT ({text})", of=text)
 
 
-def condition_on(view: str, text: str) -> exp.Expression:
-    """Return a query that evaluates a condition for the rows of a view."""
+def condition_query(view: str, text: str) -> exp.Expression:
+    """Return a parsed query that evaluates a condition on the rows of a view."""
     query = parse_query(f"SELECT ({text}) AS holds", of=text)
     assert isinstance(query, exp.Select)
     return query.from_(exp.Table(this=exp.to_identifier(view, quoted=True)))
 
 
 def parse_query(sql: str, of: str | None = None) -> exp.Expression:
-    """Parse a text of SQL; SqlError unless it is one query."""
-    text = _WINDOW.sub("window_(", sql)  # Everywhere a keyword to sqlglot.
+    """Parse an SQL text that is one query.
+
+    Errors show the text near the fault, unless the query contains the condition `of`.
+
+    Raises:
+        SqlError: the text is not one query.
+    """
+    text = _WINDOW.sub("window_(", sql)  # sqlglot reserves the word `window`.
     try:
         statements = [
             statement for statement in sqlglot.parse(text, dialect="spark") if statement is not None
@@ -76,13 +85,13 @@ def parse_query(sql: str, of: str | None = None) -> exp.Expression:
     except SqlglotError as error:  # The text has no tokens of SQL.
         raise SqlError(1, str(error).splitlines()[0]) from None
     if len(statements) != 1:
-        raise SqlError(1, f"one query is wanted, not {len(statements)}")
+        raise SqlError(1, f"a step is one query, not {len(statements)}")
     query = statements[0]
     assert isinstance(query, exp.Expression)
     return query
 
 
-def line_of(sql: str, name: str) -> int:
+def find_line(sql: str, name: str) -> int:
     """Return the line, from 1, of the first occurrence of a name."""
     match = re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", sql)
     return sql.count("\n", 0, match.start()) + 1 if match else 1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Catalogs of a pipeline's file, and their errors without secrets.
+"""The catalogs of a pipeline's file, and error texts without their secrets.
 
-A catalog has the properties of the file, then of the TOML file that `file` names. pyiceberg adds
-the variables `PYICEBERG_CATALOG__NAME__PROPERTY` of the environment.
+The properties of a catalog are those of the pipeline's file and of the TOML file that `file` names;
+the latter win. pyiceberg adds the variables `PYICEBERG_CATALOG__NAME__PROPERTY` of the environment.
 """
 
 from __future__ import annotations
@@ -24,23 +24,26 @@ if TYPE_CHECKING:
 
     from headrace.pipeline.config.settings import Pipeline
 
-SQLITE_WAIT_S: Final = 30.0
-SECRET_CHARS_MIN: Final = 4  # Shorter values would blot out words of the error.
+SQLITE_LOCK_TIMEOUT_S: Final = 30.0
+SECRET_CHARS_MIN: Final = 4  # Replacing shorter values would garble the error.
 _SECRET: Final = re.compile(r"(?i)credential|secret|token|password|access-key|sas|signature")
 _SQLITE: Final = "sqlite:///"
 
 
-def properties_of(pipeline: Pipeline, name: str) -> dict[str, str]:
-    """Return the properties of a catalog as pyiceberg takes them; paths are absolute.
+def catalog_properties(pipeline: Pipeline, name: str) -> dict[str, str]:
+    """Return the properties of a catalog for pyiceberg, with absolute paths.
 
-    PipelineError when its file cannot be read.
+    Raises:
+        PipelineError: the file of the catalog cannot be read.
     """
     catalog = pipeline.catalogs[name]
-    properties = {"type": catalog.type, "uri": _uri(pipeline, catalog.uri)}
+    properties = {"type": catalog.type, "uri": _resolve_uri(pipeline, catalog.uri)}
     if catalog.warehouse is not None:
-        where = catalog.warehouse
-        is_local = catalog.type == "sql" and "://" not in where
-        properties["warehouse"] = Path(pipeline.resolve_path(where)).as_uri() if is_local else where
+        warehouse = catalog.warehouse
+        is_local = catalog.type == "sql" and "://" not in warehouse
+        properties["warehouse"] = (
+            Path(pipeline.resolve_path(warehouse)).as_uri() if is_local else warehouse
+        )
     properties.update(spark_options(catalog.options))
     if catalog.file is not None:
         path = Path(pipeline.resolve_path(catalog.file))
@@ -55,23 +58,22 @@ def properties_of(pipeline: Pipeline, name: str) -> dict[str, str]:
 
 def open_catalog(pipeline: Pipeline, name: str) -> Catalog:
     """Open the catalog, which connects to it; PipelineError on failure."""
-    properties = properties_of(pipeline, name)
+    properties = catalog_properties(pipeline, name)
     try:
         from pyiceberg.catalog import load_catalog
     except ModuleNotFoundError as error:
         raise PipelineError(f"Iceberg tables: {extras.describe_missing(error)}") from None
-    with about(f"catalog {name!r}", properties):
+    with error_context(f"catalog {name!r}", properties):
         catalog = load_catalog(name, **properties)
         if properties["type"] == "sql":
-            _keep_no_connection(catalog)
+            _close_connections_after_use(catalog)
     return catalog
 
 
-def _keep_no_connection(catalog: Catalog) -> None:
-    """Let a catalog in a database open a connection for each use, and close it.
+def _close_connections_after_use(catalog: Catalog) -> None:
+    """Let a catalog in a database open a new connection for each use, and close it afterwards.
 
-    A kept one would idle between batches, where the database or a firewall ends it, and would stay
-    open for as long as the driver runs.
+    A pooled connection would idle between batches, until the database or a firewall closes it.
     """
     from pyiceberg.catalog.sql import SqlCatalog
     from sqlalchemy import create_engine
@@ -81,28 +83,31 @@ def _keep_no_connection(catalog: Catalog) -> None:
         return  # A database in memory has one connection only.
     catalog.close()
     engine = catalog.engine
-    # How long SQLite waits for a file that others have locked.
-    connect_args = {"timeout": SQLITE_WAIT_S} if engine.dialect.name == "sqlite" else {}
+    # The time that SQLite waits for a locked file.
+    connect_args = {"timeout": SQLITE_LOCK_TIMEOUT_S} if engine.dialect.name == "sqlite" else {}
     catalog.engine = create_engine(
         engine.url, echo=engine.echo, poolclass=NullPool, connect_args=connect_args
     )
 
 
 def ambiguous_errors() -> tuple[type[Exception], ...]:
-    """Return the errors of a database that leave open whether it made a change.
+    """Return the errors of a database after which a change may or may not have happened.
 
-    It went away, or others had it locked for too long.
+    The database closed the connection, or was locked for too long.
     """
     try:
         from sqlalchemy.exc import InterfaceError, OperationalError
-    except ModuleNotFoundError:  # Catalogs of other kinds do without.
+    except ModuleNotFoundError:  # Other kinds of catalogs do not need it.
         return ()
     return InterfaceError, OperationalError
 
 
 @contextmanager
-def about(what: str, properties: Mapping[str, str]) -> Iterator[None]:
-    """Name the subject in errors of other packages, and hide the secrets of a catalog."""
+def error_context(label: str, properties: Mapping[str, str]) -> Iterator[None]:
+    """Raise errors of other packages as PipelineError, with a label and without secrets.
+
+    CommitFailedException passes unchanged, because the caller retries.
+    """
     try:
         yield
     except (PipelineError, KeyboardInterrupt):
@@ -111,12 +116,12 @@ def about(what: str, properties: Mapping[str, str]) -> Iterator[None]:
         from pyiceberg.exceptions import CommitFailedException
 
         if isinstance(error, CommitFailedException):
-            raise  # The writer tests the table and retries.
+            raise  # The caller retries.
         if isinstance(error, ModuleNotFoundError):
-            raise PipelineError(f"{what}: {extras.describe_missing(error) or error}") from None
+            raise PipelineError(f"{label}: {extras.describe_missing(error) or error}") from None
         lines = str(error).strip().splitlines()
         text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-        raise PipelineError(f"{what}: {hide_secrets(text, properties)}") from None
+        raise PipelineError(f"{label}: {hide_secrets(text, properties)}") from None
 
 
 def hide_secrets(text: str, properties: Mapping[str, str]) -> str:
@@ -141,8 +146,8 @@ def _secrets(name: str, value: str) -> Iterator[str]:
         yield unquote(password)
 
 
-def _uri(pipeline: Pipeline, uri: str) -> str:
-    """The address of a catalog; the file of SQLite is relative to the pipeline's."""
+def _resolve_uri(pipeline: Pipeline, uri: str) -> str:
+    """Return the address of a catalog, with the path of an SQLite file made absolute."""
     path = uri.removeprefix(_SQLITE)
     if path == uri or path.startswith("/") or not path or path == ":memory:":
         return uri

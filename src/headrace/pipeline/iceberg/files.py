@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's tasks write the data files of a batch straight to the table's place.
+"""The data files of a batch, which Spark's tasks write to the location of the table.
 
-A file has the field ids of the table's schema, so that a reader needs no mapping of names. A task
-has at most WRITERS_MAX files open and WAITING_BYTES_MAX of rows in memory. The files of a task that
-failed are in no snapshot: `headrace pipeline compact --keep-hours` deletes them.
+Files have the field ids of the table's schema, so readers need no mapping of names. A task has at
+most OPEN_FILES_MAX files open, and BUFFERED_BYTES_MAX of rows in memory. The files of a failed task
+are not part of a snapshot; `headrace pipeline compact --keep-hours` deletes them.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
     from headrace.untyped import Arrow, Cell
 
-WRITERS_MAX: Final = 32
-WAITING_BYTES_MAX: Final = 64 << 20
+OPEN_FILES_MAX: Final = 32
+BUFFERED_BYTES_MAX: Final = 64 << 20
 TARGET_BYTES: Final = 128 << 20
 COMPRESSION: Final = "write.parquet.compression-codec"
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TableLayout:
     """The properties of a table that a task needs to write files."""
 
     schema: str
@@ -45,18 +45,18 @@ class Layout:
     order_id: int | None
     location: str
     properties: dict[str, str]
-    io: dict[str, str]  # May have secrets: it travels inside the function, not in a plan.
+    io: dict[str, str]  # May have secrets: never part of a plan.
     prefix: str
     target_bytes: int = TARGET_BYTES
 
 
-def layout_of(table: Table, prefix: str, target_bytes: int = TARGET_BYTES) -> Layout:
-    """Return the layout of a table as it is; `prefix` begins the names of the files."""
+def make_layout(table: Table, prefix: str, target_bytes: int = TARGET_BYTES) -> TableLayout:
+    """Return the current layout of a table; the names of files begin with `prefix`."""
     order = table.sort_order().order_id
     properties = {
         name: value for name, value in table.properties.items() if name.startswith("write.")
     }
-    return Layout(
+    return TableLayout(
         table.schema().model_dump_json(),
         table.spec().model_dump_json(),
         order or None,
@@ -68,8 +68,8 @@ def layout_of(table: Table, prefix: str, target_bytes: int = TARGET_BYTES) -> La
     )
 
 
-def written(frame: DataFrame, layout: Layout, sort_by: list[str]) -> list[DataFile]:
-    """Write the rows with Spark's tasks; return the files, which are not in the table yet."""
+def write_files(frame: DataFrame, layout: TableLayout, sort_by: list[str]) -> list[DataFile]:
+    """Write the rows with Spark's tasks; return the files. No snapshot has them yet."""
     if sort_by:
         from pyiceberg.partitioning import PartitionSpec
         from pyiceberg.schema import Schema
@@ -77,49 +77,49 @@ def written(frame: DataFrame, layout: Layout, sort_by: list[str]) -> list[DataFi
 
         schema = Schema.model_validate_json(layout.schema)
         spec = PartitionSpec.model_validate_json(layout.spec)
-        # Few files are open at once where rows of one partition follow one another.
-        same = [
+        # Sorted by partition, a task has few files open at once.
+        identity_ids = [
             partition.source_id
             for partition in spec.fields
             if isinstance(partition.transform, IdentityTransform)
         ]
-        first = [schema.find_column_name(source_id) for source_id in same]
-        names = list(dict.fromkeys([*(name for name in first if name), *sort_by]))
+        partition_columns = [schema.find_column_name(source_id) for source_id in identity_ids]
+        names = list(dict.fromkeys([*(name for name in partition_columns if name), *sort_by]))
         frame = frame.sortWithinPartitions(*names)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         try:
-            files = list(Writing(layout).write(batches))
-        except Exception as error:  # noqa: BLE001  # Any may tell a secret.
+            files = list(TaskWriter(layout).write(batches))
+        except Exception as error:  # noqa: BLE001  # Any error text may contain a secret.
             raise PipelineError(
                 hide_secrets(f"{type(error).__name__}: {error}", layout.io)
             ) from None
-        kept = [pickle.dumps(file) for file in files]
-        yield pa.RecordBatch.from_arrays([pa.array(kept, pa.binary())], names=["file"])
+        pickled_files = [pickle.dumps(file) for file in files]
+        yield pa.RecordBatch.from_arrays([pa.array(pickled_files, pa.binary())], names=["file"])
 
     rows = frame.mapInArrow(write, "file binary").collect()
-    return [pickle.loads(row["file"]) for row in rows]  # noqa: S301  # Our own tasks made them.
+    return [pickle.loads(row["file"]) for row in rows]  # noqa: S301  # Written by the tasks above.
 
 
 @dataclass(slots=True)
-class _Open:
-    """A file that is being written, and the rows that wait to be a row group of it."""
+class _OpenFile:
+    """An open file, and the buffered rows of its next row group."""
 
     path: str
     key: PartitionKey | None
     stream: Arrow
     writer: Arrow
-    waiting: list[pa.Table] = field(default_factory=list)
-    waiting_bytes: int = 0
+    buffered: list[pa.Table] = field(default_factory=list)
+    buffered_bytes: int = 0
     metadata: list[Arrow] = field(default_factory=list)
 
 
-class Writing:
-    """The files of one task."""
+class TaskWriter:
+    """Writes the files of one task."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: TableLayout) -> None:
         from pyiceberg.io import load_file_io
         from pyiceberg.io.pyarrow import schema_to_pyarrow
         from pyiceberg.partitioning import PartitionSpec
@@ -133,7 +133,7 @@ class Writing:
         self.io: FileIO = load_file_io(layout.io, layout.location)
         self.locations = load_location_provider(layout.location, layout.properties)
         self.codec = layout.properties.get(COMPRESSION, "zstd").replace("uncompressed", "none")
-        self._open: OrderedDict[tuple[Cell, ...], _Open] = OrderedDict()
+        self._open_files: OrderedDict[tuple[Cell, ...], _OpenFile] = OrderedDict()
         self._transforms: list[tuple[str, Arrow]] = []
         for partition in self.spec.fields:
             source = self.schema.find_field(partition.source_id)
@@ -144,20 +144,20 @@ class Writing:
             )
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[DataFile]:
-        """Write the rows; a file is given when it is closed."""
+        """Write the rows; yield each file when it is closed."""
         import pyarrow as pa
 
         for batch in batches:
             if not batch.num_rows:
                 continue
-            rows = self.as_columns(pa.Table.from_batches([batch]))
-            for values, part in self._parts(rows):
-                yield from self._add(values, part)
-        for values in list(self._open):
-            yield self._close(values)
+            rows = self.to_table_columns(pa.Table.from_batches([batch]))
+            for values, partition_rows in self._split_by_partition(rows):
+                yield from self._add_rows(values, partition_rows)
+        for values in list(self._open_files):
+            yield self._close_file(values)
 
-    def as_columns(self, rows: pa.Table) -> pa.Table:
-        """Return rows with the columns of the table: in its order, with its types, null if new."""
+    def to_table_columns(self, rows: pa.Table) -> pa.Table:
+        """Return rows with the table's columns, order and types; missing columns are null."""
         import pyarrow as pa
 
         arrays = []
@@ -168,8 +168,8 @@ class Writing:
                 arrays.append(pa.chunked_array([pa.nulls(rows.num_rows, column.type)]))
         return pa.Table.from_arrays(arrays, schema=self.columns)
 
-    def _parts(self, rows: pa.Table) -> Iterator[tuple[tuple[Cell, ...], pa.Table]]:
-        """Yield the rows of each partition, in order."""
+    def _split_by_partition(self, rows: pa.Table) -> Iterator[tuple[tuple[Cell, ...], pa.Table]]:
+        """Yield the rows of each partition, with the partition's values."""
         import pyarrow as pa
 
         if not self._transforms:
@@ -181,28 +181,28 @@ class Writing:
         ]
         if len(keys[0]) == 0:
             return
-        place = pa.array(range(rows.num_rows), pa.int64())
-        table = pa.Table.from_arrays([*keys, place], names=[*names, "row"])
+        row_numbers = pa.array(range(rows.num_rows), pa.int64())
+        table = pa.Table.from_arrays([*keys, row_numbers], names=[*names, "row"])
         groups = table.group_by(names, use_threads=False).aggregate([("row", "list")])
         for group in groups.to_pylist():
             yield tuple(group[name] for name in names), rows.take(group["row_list"])
 
-    def _add(self, values: tuple[Cell, ...], rows: pa.Table) -> Iterator[DataFile]:
-        open_file = self._open.get(values)
+    def _add_rows(self, values: tuple[Cell, ...], rows: pa.Table) -> Iterator[DataFile]:
+        open_file = self._open_files.get(values)
         if open_file is None:
-            if len(self._open) >= WRITERS_MAX:
-                yield self._close(next(iter(self._open)))
-            open_file = self._open[values] = self._begin(values)
-        self._open.move_to_end(values)
-        open_file.waiting.append(rows)
-        open_file.waiting_bytes += rows.nbytes
-        while sum(each.waiting_bytes for each in self._open.values()) > WAITING_BYTES_MAX:
-            largest = max(self._open, key=lambda key: self._open[key].waiting_bytes)
-            _flush(self._open[largest])
-            if self._open[largest].stream.tell() >= self.layout.target_bytes:
-                yield self._close(largest)
+            if len(self._open_files) >= OPEN_FILES_MAX:
+                yield self._close_file(next(iter(self._open_files)))
+            open_file = self._open_files[values] = self._open_file(values)
+        self._open_files.move_to_end(values)
+        open_file.buffered.append(rows)
+        open_file.buffered_bytes += rows.nbytes
+        while sum(file.buffered_bytes for file in self._open_files.values()) > BUFFERED_BYTES_MAX:
+            largest = max(self._open_files, key=lambda key: self._open_files[key].buffered_bytes)
+            _flush(self._open_files[largest])
+            if self._open_files[largest].stream.tell() >= self.layout.target_bytes:
+                yield self._close_file(largest)
 
-    def _begin(self, values: tuple[Cell, ...]) -> _Open:
+    def _open_file(self, values: tuple[Cell, ...]) -> _OpenFile:
         import pyarrow.parquet as pq
         from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
 
@@ -220,9 +220,9 @@ class Writing:
         writer = pq.ParquetWriter(
             stream, self.columns, compression=self.codec, metadata_collector=metadata
         )
-        return _Open(path, key, stream, writer, metadata=metadata)
+        return _OpenFile(path, key, stream, writer, metadata=metadata)
 
-    def _close(self, values: tuple[Cell, ...]) -> DataFile:
+    def _close_file(self, values: tuple[Cell, ...]) -> DataFile:
         from pyiceberg.io.pyarrow import (
             compute_statistics_plan,
             data_file_statistics_from_parquet_metadata,
@@ -231,7 +231,7 @@ class Writing:
         from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
         from pyiceberg.typedef import Record
 
-        open_file = self._open.pop(values)
+        open_file = self._open_files.pop(values)
         _flush(open_file)
         open_file.writer.close()
         open_file.stream.close()
@@ -253,25 +253,25 @@ class Writing:
         )
 
 
-def _flush(open_file: _Open) -> None:
+def _flush(open_file: _OpenFile) -> None:
     import pyarrow as pa
 
-    if open_file.waiting:
-        open_file.writer.write_table(pa.concat_tables(open_file.waiting).combine_chunks())
-        open_file.waiting, open_file.waiting_bytes = [], 0
+    if open_file.buffered:
+        open_file.writer.write_table(pa.concat_tables(open_file.buffered).combine_chunks())
+        open_file.buffered, open_file.buffered_bytes = [], 0
 
 
 def _column(rows: pa.Table, name: str) -> Arrow:
-    """A column, or a field of a struct."""
+    """Return a column, or a field of a struct by its dotted name."""
     import pyarrow.compute as pc
 
-    first, *inner = name.split(".")
-    column = rows.column(first)
+    outer, *inner = name.split(".")
+    column = rows.column(outer)
     return pc.struct_field(column, inner) if inner else column
 
 
 def _cast(column: Arrow, kind: Arrow) -> Arrow:
-    """The column with the names, types and order of the table's, parts of structs too."""
+    """Cast a column to the table's type. Fields of structs are matched by name."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -279,17 +279,17 @@ def _cast(column: Arrow, kind: Arrow) -> Arrow:
         return column.cast(kind)
     rows = column.combine_chunks()
     names = {rows.type.field(number).name for number in range(rows.type.num_fields)}
-    parts = [
-        _cast(pa.chunked_array([pc.struct_field(rows, part.name)]), part.type).combine_chunks()
-        if part.name in names
-        else pa.nulls(len(rows), part.type)
-        for part in kind
+    fields = [
+        _cast(pa.chunked_array([pc.struct_field(rows, inner.name)]), inner.type).combine_chunks()
+        if inner.name in names
+        else pa.nulls(len(rows), inner.type)
+        for inner in kind
     ]
-    made = pa.StructArray.from_arrays(parts, fields=list(kind), mask=pc.is_null(rows))
-    return pa.chunked_array([made])
+    struct = pa.StructArray.from_arrays(fields, fields=list(kind), mask=pc.is_null(rows))
+    return pa.chunked_array([struct])
 
 
 def describe_offsets(offsets: list[str], chars_max: int) -> str:
-    """Return the offsets of a batch as JSON text; too long offsets are left out."""
+    """Return the offsets of a batch as JSON, or only their number beyond `chars_max`."""
     text = json.dumps(offsets)
     return text if len(text) <= chars_max else json.dumps(f"{len(offsets)} sources")

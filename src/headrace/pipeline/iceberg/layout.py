@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns, partitions and order of a table: what a pipeline wants, and what the table has."""
+"""The columns and partitions of a table, compared with those of a pipeline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headrace.pipeline.config.errors import PipelineError
-from headrace.pipeline.config.settings import PartitionField, partition_field
+from headrace.pipeline.config.settings import PartitionField, parse_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
     from headrace.untyped import Arrow, Cell
 
-_NAMES: Final = {"bucket": "bucket", "truncate": "trunc"}
+_TRANSFORM_SUFFIXES: Final = {"bucket": "bucket", "truncate": "trunc"}
 
 
-def columns_of(schema: StructType, what: str) -> pa.Schema:
-    """Return the columns of a DataFrame as Arrow, all of which may be null.
+def arrow_columns(schema: StructType, label: str) -> pa.Schema:
+    """Return the columns of a DataFrame as Arrow fields, all of them nullable.
 
-    PipelineError names a column of a type that Iceberg does not have.
+    Raises:
+        PipelineError: Iceberg has no type for a column.
     """
     import pyarrow as pa
     from pyspark.errors import PySparkException
@@ -34,20 +35,24 @@ def columns_of(schema: StructType, what: str) -> pa.Schema:
     fields = []
     for field in schema.fields:
         try:
-            kind = _nullable(to_arrow_type(field.dataType, timezone="UTC"))
+            arrow_type = _nullable(to_arrow_type(field.dataType, timezone="UTC"))
         except (PySparkException, TypeError):
-            kind = None
-        if kind is None or pa.types.is_interval(kind) or pa.types.is_duration(kind):
+            arrow_type = None
+        if (
+            arrow_type is None
+            or pa.types.is_interval(arrow_type)
+            or pa.types.is_duration(arrow_type)
+        ):
             name = field.dataType.simpleString()
             raise PipelineError(
-                f"{what}: Iceberg has no type for the column {field.name!r}, {name}: cast it"
+                f"{label}: Iceberg has no type for the column {field.name!r}, {name}: cast it"
             )
-        fields.append(pa.field(field.name, kind))
+        fields.append(pa.field(field.name, arrow_type))
     return pa.schema(fields)
 
 
 def _nullable(kind: Arrow) -> Arrow:
-    """The type with parts that may be null: a later batch may have nulls there."""
+    """Return the type with nullable inner fields, because a later batch may have nulls there."""
     import pyarrow as pa
 
     if pa.types.is_struct(kind):
@@ -60,17 +65,21 @@ def _nullable(kind: Arrow) -> Arrow:
 
 
 def add_partitions(update: UpdateSpec, schema: Schema, partition_by: Sequence[str]) -> None:
-    """Partition a new table; PipelineError when the type of a column does not allow it."""
+    """Add partitions to a new table.
+
+    Raises:
+        PipelineError: the type of a column does not allow the transform.
+    """
     for text in partition_by:
-        partition = partition_field(text)
+        partition = parse_partition(text)
         kind = schema.find_field(partition.column).field_type
-        transform = _transform(partition)
+        transform = _make_transform(partition)
         if not transform.can_transform(kind):
             raise PipelineError(f"{text!r} is not a partition of a column of type {kind}")
-        update.add_field(partition.column, transform, _name(partition))
+        update.add_field(partition.column, transform, _partition_name(partition))
 
 
-def check_partitions(table: Table, partition_by: Sequence[str], what: str) -> None:
+def check_partitions(table: Table, partition_by: Sequence[str], label: str) -> None:
     """Raise PipelineError if the table has other partitions than the pipeline's file."""
     schema = table.schema()
     current = [
@@ -78,32 +87,40 @@ def check_partitions(table: Table, partition_by: Sequence[str], what: str) -> No
         for partition in table.spec().fields
     ]
     expected = [
-        (partition.column, str(_transform(partition)))
-        for partition in map(partition_field, partition_by)
+        (partition.column, str(_make_transform(partition)))
+        for partition in map(parse_partition, partition_by)
     ]
     if current != expected:
-        listed = [column if how == "identity" else f"{how} of {column}" for column, how in current]
+        listed = [
+            column if transform == "identity" else f"{transform} of {column}"
+            for column, transform in current
+        ]
         raise PipelineError(
-            f"{what} is partitioned by {listed}, not by {list(partition_by)}: change 'partition_by'"
+            f"{label} is partitioned by {listed}, not by {list(partition_by)}: "
+            "change 'partition_by'"
         )
 
 
-def evolve(table: Table, columns: pa.Schema, what: str) -> bool:
-    """Add the columns that the table has not, and widen types; True if there were any.
+def evolve_columns(table: Table, columns: pa.Schema, label: str) -> bool:
+    """Add missing columns to the table and widen types; return True if the table changed.
 
-    A column that the rows have no more stays, with nulls. PipelineError names a column whose type
-    the table cannot take.
+    Columns that the rows lack stay in the table, with nulls.
+
+    Raises:
+        PipelineError: the table cannot hold the type of a column.
     """
     import pyarrow as pa
     from pyiceberg.exceptions import ValidationError
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-    has = {field.name: field.type for field in schema_to_pyarrow(table.schema())}
-    has = {name: kind for name, kind in has.items() if name in columns.names}
+    table_types = {field.name: field.type for field in schema_to_pyarrow(table.schema())}
+    table_types = {
+        name: table_type for name, table_type in table_types.items() if name in columns.names
+    }
     changed_fields = []
     for field in columns:
-        kind = has.get(field.name)
-        if kind is not None and _holds(kind, field.type):
+        table_type = table_types.get(field.name)
+        if table_type is not None and _can_hold(table_type, field.type):
             continue
         changed_fields.append(field)
     if not changed_fields:
@@ -115,15 +132,15 @@ def evolve(table: Table, columns: pa.Schema, what: str) -> bool:
             except (ValidationError, ValueError, TypeError) as error:
                 reason = str(error).strip().splitlines()[0]
                 raise PipelineError(
-                    f"{what}: the column {field.name!r} is now {field.type}, and the table has "
-                    f"{has.get(field.name)}, which cannot take it ({reason}): cast it, or name it "
-                    "anew"
+                    f"{label}: the column {field.name!r} is now {field.type}, and the table has "
+                    f"{table_types.get(field.name)}, which cannot take it ({reason}): cast it, or "
+                    "rename it"
                 ) from None
     return True
 
 
-def _holds(table: Arrow, rows: Arrow) -> bool:
-    """Return True if a column of the table takes values of a type without a change."""
+def _can_hold(table: Arrow, rows: Arrow) -> bool:
+    """Return True if a column of the table can hold a type without being widened."""
     import pyarrow as pa
 
     if bool(table.equals(rows)):
@@ -137,12 +154,12 @@ def _holds(table: Arrow, rows: Arrow) -> bool:
             return True
     if pa.types.is_struct(table) and pa.types.is_struct(rows):
         names = {part.name: part.type for part in table}
-        return all(part.name in names and _holds(names[part.name], part.type) for part in rows)
+        return all(part.name in names and _can_hold(names[part.name], part.type) for part in rows)
     if _is_list(table) and _is_list(rows):
-        return _holds(table.value_type, rows.value_type)
+        return _can_hold(table.value_type, rows.value_type)
     if pa.types.is_map(table) and pa.types.is_map(rows):
-        same_keys = _holds(table.key_type, rows.key_type)
-        return same_keys and _holds(table.item_type, rows.item_type)
+        same_keys = _can_hold(table.key_type, rows.key_type)
+        return same_keys and _can_hold(table.item_type, rows.item_type)
     if pa.types.is_decimal(table) and pa.types.is_decimal(rows):
         return bool(table.scale == rows.scale and table.precision >= rows.precision)
     return False
@@ -166,24 +183,24 @@ def _is_list(kind: Arrow) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-def _transform(field: PartitionField) -> Transform[Cell, Cell]:
+def _make_transform(field: PartitionField) -> Transform[Cell, Cell]:
     from pyiceberg import transforms
 
     if field.transform == "bucket":
         return transforms.BucketTransform(field.width or 1)
     if field.transform == "truncate":
         return transforms.TruncateTransform(field.width or 1)
-    simple: dict[str, Callable[[], Transform[Cell, Cell]]] = {
+    transforms_by_name: dict[str, Callable[[], Transform[Cell, Cell]]] = {
         "identity": transforms.IdentityTransform,
         "year": transforms.YearTransform,
         "month": transforms.MonthTransform,
         "day": transforms.DayTransform,
         "hour": transforms.HourTransform,
     }
-    return simple[field.transform]()
+    return transforms_by_name[field.transform]()
 
 
-def _name(field: PartitionField) -> str:
+def _partition_name(field: PartitionField) -> str:
     if field.transform == "identity":
         return field.column
-    return f"{field.column}_{_NAMES.get(field.transform, field.transform)}"
+    return f"{field.column}_{_TRANSFORM_SUFFIXES.get(field.transform, field.transform)}"

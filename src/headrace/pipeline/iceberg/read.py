@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of a table, read by Spark's tasks: each reads data files of its own."""
+"""The rows of a table, read by Spark's tasks. Each task reads a share of the data files."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-TASKS_MAX: Final = 64  # Tasks of one read; each has a share of the files.
+TASKS_MAX: Final = 64  # The maximum number of tasks of one read.
 
 
-def rows_of(
+def read_rows(
     spark: SparkSession,
     table: Table,
     tasks: Sequence[FileScanTask],
     columns: Sequence[str] = (),
     file_column: str | None = None,
 ) -> DataFrame:
-    """Return the rows of data files of a table, deletes applied, in the columns of its schema.
+    """Return the rows of data files of a table, with deletes applied.
 
-    `columns` are the columns to return, all by default; `file_column` adds a column with the path
-    of each row's file.
+    `columns` are the columns to return, all by default. `file_column` names a column to add, which
+    has the path of each row's file.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    wanted_schema = table.schema().select(*columns) if columns else table.schema()
-    schema = columns_of(wanted_schema, file_column)
-    projected = wanted_schema.model_dump_json()
+    projected_schema = table.schema().select(*columns) if columns else table.schema()
+    schema = spark_columns(projected_schema, file_column)
+    projected = projected_schema.model_dump_json()
     if not tasks:
         return spark.createDataFrame([], schema)
     metadata = table.metadata.model_dump_json()
     location = table.metadata_location
     io = dict(table.io.properties)
-    kept = [(pickle.dumps(task),) for task in tasks]
+    pickled_tasks = [(pickle.dumps(task),) for task in tasks]
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             for batch in batches:
                 for pickled in batch.column(0).to_pylist():
-                    for rows in _rows(metadata, location, io, projected, pickled, file_column):
-                        yield rows.cast(columns_now)
-        except Exception as error:  # noqa: BLE001  # Any may tell a secret.
+                    for rows in _read_task(metadata, location, io, projected, pickled, file_column):
+                        yield rows.cast(arrow_schema)
+        except Exception as error:  # noqa: BLE001  # Any error text may contain a secret.
             raise PipelineError(hide_secrets(f"{type(error).__name__}: {error}", io)) from None
 
-    columns_now = to_arrow_schema(schema, timezone="UTC")
-    parts = min(len(kept), TASKS_MAX)
-    frame = spark.createDataFrame(kept, "task binary").repartition(parts)
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    task_count = min(len(pickled_tasks), TASKS_MAX)
+    frame = spark.createDataFrame(pickled_tasks, "task binary").repartition(task_count)
     return frame.mapInArrow(read, schema)
 
 
-def columns_of(schema: Schema, file_column: str | None = None) -> StructType:
-    """Return the columns of a table as a schema of Spark."""
+def spark_columns(schema: Schema, file_column: str | None = None) -> StructType:
+    """Return the columns of a table as a Spark schema, with `file_column` as the last."""
     from pyiceberg.io.pyarrow import schema_to_pyarrow
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StringType
@@ -71,7 +71,7 @@ def columns_of(schema: Schema, file_column: str | None = None) -> StructType:
     return struct if file_column is None else struct.add(file_column, StringType())
 
 
-def _rows(
+def _read_task(
     metadata: str,
     location: str,
     io: dict[str, str],
@@ -87,7 +87,7 @@ def _rows(
     from pyiceberg.table.metadata import TableMetadataUtil
 
     table_metadata = TableMetadataUtil.parse_raw(metadata)
-    scan_task: FileScanTask = pickle.loads(task)  # noqa: S301  # The driver made it.
+    scan_task: FileScanTask = pickle.loads(task)  # noqa: S301  # Written by the driver.
     schema = Schema.model_validate_json(projected)
     scan = ArrowScan(table_metadata, load_file_io(io, location), schema, AlwaysTrue())
     for batch in scan.to_record_batches([scan_task]):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table that each batch is committed to exactly once, also after a crash.
+"""An Iceberg table to which each batch is committed exactly once, also after a crash.
 
 One commit of the catalog adds the files of a batch to the table and writes the batch's number into
 the property `headrace-sink.WRITER`, which outlives the snapshots. A batch that runs again finds its
-number there. pyiceberg would retry a conflicting commit even if the conflict is the same batch, by
-a driver that was assumed dead. So its retries are off, and `commit` tests the property first.
+number there. pyiceberg would also retry a commit whose conflict is the same batch, written by a
+driver that was assumed dead. Therefore its retries are off, and `commit` tests the property first.
 """
 
 from __future__ import annotations
@@ -16,8 +16,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headrace.pipeline.config.errors import PipelineError
-from headrace.pipeline.iceberg.catalogs import about, ambiguous_errors, open_catalog, properties_of
-from headrace.pipeline.iceberg.layout import add_partitions, check_partitions, evolve
+from headrace.pipeline.iceberg.catalogs import (
+    ambiguous_errors,
+    catalog_properties,
+    error_context,
+    open_catalog,
+)
+from headrace.pipeline.iceberg.layout import add_partitions, check_partitions, evolve_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,12 +40,12 @@ _SINK: Final = "headrace-sink."
 _RETRIES: Final = "commit.retry.num-retries"
 
 
-class Changed(Exception):
-    """The table has changed since the files were written: they must be written again."""
+class TableChanged(Exception):
+    """The table has changed since the files were written. They must be written again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TableChange:
     """A commit: files to add, files to remove, and properties of its snapshot."""
 
     added: Sequence[DataFile] = ()
@@ -49,40 +54,44 @@ class Change:
 
 
 class IcebergTable:
-    """A table by its name in a catalog of a pipeline's file."""
+    """A table of a catalog in a pipeline's file. `label` names it in errors."""
 
     def __init__(self, pipeline: Pipeline, catalog: str, name: str) -> None:
         self.name = name
-        self.what = f"the table {name} of catalog {catalog!r}"
-        self.properties = properties_of(pipeline, catalog)
-        self._open: Callable[[], Catalog] = lambda: open_catalog(pipeline, catalog)
+        self.label = f"the table {name} of catalog {catalog!r}"
+        self.properties = catalog_properties(pipeline, catalog)
+        self._open_files: Callable[[], Catalog] = lambda: open_catalog(pipeline, catalog)
         self._catalog: Catalog | None = None
 
     @property
     def catalog(self) -> Catalog:
         """Return the catalog, opened at first use."""
         if self._catalog is None:
-            self._catalog = self._open()
+            self._catalog = self._open_files()
         return self._catalog
 
     def load(self) -> Table | None:
-        """Return the present table; None if it does not exist."""
+        """Load the current table; None if it does not exist."""
         from pyiceberg.exceptions import NoSuchTableError
 
-        with about(self.what, self.properties):
+        with error_context(self.label, self.properties):
             try:
                 table = self.catalog.load_table(self.name)
             except NoSuchTableError:
                 return None
-        # Only this copy of the metadata changes: other writers keep their setting.
+        # This changes the loaded copy only, not the table.
         table.metadata.properties[_RETRIES] = "0"
         return table
 
     def load_existing(self) -> Table:
-        """Return the present table; PipelineError if it does not exist."""
+        """Load the current table.
+
+        Raises:
+            PipelineError: the table does not exist.
+        """
         table = self.load()
         if table is None:
-            raise PipelineError(f"{self.what} does not exist")
+            raise PipelineError(f"{self.label} does not exist")
         return table
 
     def ensure(
@@ -91,7 +100,8 @@ class IcebergTable:
     ) -> Table:  # fmt: skip
         """Return the table with at least these columns; create it if it does not exist.
 
-        PipelineError if it has other partitions, or a column of a type that cannot be widened.
+        Raises:
+            PipelineError: it has other partitions, or a type that cannot be widened.
         """
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
@@ -99,16 +109,16 @@ class IcebergTable:
             table = self.load()
             try:
                 if table is None:
-                    with about(self.what, self.properties):
+                    with error_context(self.label, self.properties):
                         self._create(columns, partition_by, sort_by, properties)
                     continue
-                check_partitions(table, partition_by, self.what)
-                with about(self.what, self.properties):
-                    if not evolve(table, columns, self.what):
+                check_partitions(table, partition_by, self.label)
+                with error_context(self.label, self.properties):
+                    if not evolve_columns(table, columns, self.label):
                         return table
             except (CommitFailedException, TableAlreadyExistsError):
                 _pause(attempt)
-        raise PipelineError(f"{self.what}: others changed it {COMMITS_MAX} times in a row")
+        raise PipelineError(f"{self.label}: others changed it {COMMITS_MAX} times in a row")
 
     def _create(
         self, columns: pa.Schema, partition_by: Sequence[str], sort_by: Sequence[str],
@@ -118,9 +128,9 @@ class IcebergTable:
         from pyiceberg.transforms import IdentityTransform
 
         catalog = self.catalog
-        space = self.name.split(".")[:-1]
-        for end in range(1, len(space) + 1):
-            catalog.create_namespace_if_not_exists(tuple(space[:end]))
+        namespace = self.name.split(".")[:-1]
+        for depth in range(1, len(namespace) + 1):
+            catalog.create_namespace_if_not_exists(tuple(namespace[:depth]))
         with catalog.create_table_transaction(
             self.name, columns, properties=properties
         ) as transaction:
@@ -133,31 +143,39 @@ class IcebergTable:
                         order.asc(column, IdentityTransform(), NullOrder.NULLS_FIRST)
 
     def commit(
-        self, writer: str, batch: int, written: Table, change: Change, *, is_merge: bool = False
+        self,
+        writer: str,
+        batch: int,
+        written: Table,
+        change: TableChange,
+        *,
+        is_merge: bool = False,
     ) -> bool:
-        """Commit the files of a batch; False when the table has the batch already.
+        """Commit the files of a batch; return False if the table has the batch already.
 
-        Changed when the table has changed since the files were written: its id, schema or
-        partitions, and for a merge also its rows. PipelineError after COMMITS_MAX conflicts.
+        Raises:
+            TableChanged: the id, schema or partitions of the table (for a merge also its rows) have
+                changed since the files were written.
+            PipelineError: there were COMMITS_MAX conflicts in a row.
         """
-        marks = {f"{_SINK}{writer}": str(batch)}
+        properties = {f"{_SINK}{writer}": str(batch)}
 
         def is_done(table: Table) -> bool:
             last = last_batch(table, writer)
             return last is not None and last >= batch
 
-        return self.apply(written, change, marks, is_done, is_merge=is_merge)
+        return self.apply_change(written, change, properties, is_done, is_merge=is_merge)
 
-    def apply(
+    def apply_change(
         self,
         written: Table,
-        change: Change,
-        marks: dict[str, str],
+        change: TableChange,
+        properties: dict[str, str],
         is_done: Callable[[Table], bool],
         *,
         is_merge: bool,
     ) -> bool:
-        """Commit a change and properties, unless `is_done` finds them in the table."""
+        """Commit a change with properties; return False if `is_done` returns True for the table."""
         from pyiceberg.exceptions import (
             CommitFailedException,
             CommitStateUnknownException,
@@ -179,14 +197,14 @@ class IcebergTable:
             if attempt or table is None:
                 table = self.load()
                 if table is None:
-                    raise PipelineError(f"{self.what} was removed while a batch was written to it")
+                    raise PipelineError(f"{self.label} was removed while a batch was written to it")
             if is_done(table):
                 return False
-            _check_same(table, written, is_merge=is_merge)
+            _check_unchanged(table, written, is_merge=is_merge)
             try:
-                with about(self.what, self.properties):
+                with error_context(self.label, self.properties):
                     try:
-                        _commit(table, change, marks)
+                        _commit(table, change, properties)
                     except uncertain as error:
                         # The commit may have succeeded: the next round tests that.
                         raise CommitFailedException(str(error)) from None
@@ -197,38 +215,38 @@ class IcebergTable:
         if table is not None and is_done(table):
             return True
         raise PipelineError(
-            f"{self.what}: {COMMITS_MAX} commits in a row failed, for others were faster or the "
-            "catalog did not answer; the batch is kept and can be run again"
+            f"{self.label}: {COMMITS_MAX} commits in a row failed, because others were faster or "
+            "the catalog did not answer; the batch is kept and can be run again"
         )
 
 
 def last_batch(table: Table, writer: str) -> int | None:
-    """Return the last batch of a writer in the table; None without one."""
+    """Return the number of the writer's last batch in the table; None before the first."""
     text = table.properties.get(f"{_SINK}{writer}")
     return None if text is None else int(text)
 
 
 def snapshot_id(table: Table) -> int | None:
-    """Return the id of the current snapshot; None when the table never had rows."""
+    """Return the id of the current snapshot; None for a table without snapshots."""
     snapshot: Snapshot | None = table.current_snapshot()
     return None if snapshot is None else snapshot.snapshot_id
 
 
-def _check_same(table: Table, written: Table, *, is_merge: bool) -> None:
-    same = (
+def _check_unchanged(table: Table, written: Table, *, is_merge: bool) -> None:
+    is_unchanged = (
         table.metadata.table_uuid == written.metadata.table_uuid
         and table.spec() == written.spec()
         and table.schema() == written.schema()
         and (not is_merge or snapshot_id(table) == snapshot_id(written))
     )
-    if not same:
-        raise Changed
+    if not is_unchanged:
+        raise TableChanged
 
 
-def _commit(table: Table, change: Change, marks: dict[str, str]) -> None:
+def _commit(table: Table, change: TableChange, properties: dict[str, str]) -> None:
     transaction = table.transaction()
-    if marks:
-        transaction.set_properties(marks)
+    if properties:
+        transaction.set_properties(properties)
     update = transaction.update_snapshot(snapshot_properties=change.summary or {})
     if change.removed:
         with update.overwrite() as overwrite:
@@ -245,5 +263,5 @@ def _commit(table: Table, change: Change, marks: dict[str, str]) -> None:
 
 def _pause(attempt: int) -> None:
     """Wait for a random time, so that writers do not retry at the same moment."""
-    longest = min(PAUSE_S * 2**attempt, PAUSE_S_MAX)
-    time.sleep(random.uniform(longest / 2, longest))  # noqa: S311
+    pause_s_max = min(PAUSE_S * 2**attempt, PAUSE_S_MAX)
+    time.sleep(random.uniform(pause_s_max / 2, pause_s_max))  # noqa: S311

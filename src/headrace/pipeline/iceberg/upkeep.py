@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compaction of a table's small files, and the removal of old snapshots and of lost files.
+"""Compaction of a table's small files, and removal of old snapshots and orphaned files.
 
-Readers of the current snapshot are not disturbed: a compaction is one commit that replaces the
-small files by large ones. After a conflict with another writer the compaction starts again.
+Readers of the current snapshot are not disturbed: a compaction is one commit that replaces small
+files by large ones. After a conflict with another writer the compaction starts again.
 """
 
 from __future__ import annotations
@@ -15,69 +15,73 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from headrace.pipeline.config.errors import PipelineError
-from headrace.pipeline.iceberg.catalogs import about
-from headrace.pipeline.iceberg.files import Writing, layout_of
-from headrace.pipeline.iceberg.table import Change, Changed, IcebergTable
+from headrace.pipeline.iceberg.catalogs import error_context
+from headrace.pipeline.iceberg.files import TaskWriter, make_layout
+from headrace.pipeline.iceberg.table import IcebergTable, TableChange, TableChanged
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import FileScanTask, Table
 
-ROUNDS_MAX: Final = 5
-COMPACTED: Final = "headrace-compacted"
+ATTEMPTS_MAX: Final = 5
+COMPACTION_PROPERTY: Final = "headrace-compacted"
 
 
 @dataclass(slots=True)
-class Compacted:
-    """The outcome of a compaction."""
+class CompactionResult:
+    """The numbers of files before and after a compaction."""
 
     files_before: int = 0
     files_after: int = 0
 
 
-def compact(table: IcebergTable, target_bytes: int, files_min: int) -> Compacted:
+def compact(table: IcebergTable, target_bytes: int, files_min: int) -> CompactionResult:
     """Rewrite the small files of each partition as large ones, with one commit per partition.
 
     A partition with fewer than `files_min` files below half of `target_bytes` stays as it is. The
     rows pass through this process, a row group at a time.
     """
-    for _ in range(ROUNDS_MAX):
+    for _ in range(ATTEMPTS_MAX):
         try:
             return _compact(table, target_bytes, files_min)
-        except Changed:
+        except TableChanged:
             continue
-    raise PipelineError(f"{table.what}: others changed it {ROUNDS_MAX} times during compaction")
+    raise PipelineError(f"{table.label}: others changed it {ATTEMPTS_MAX} times during compaction")
 
 
-def _compact(table: IcebergTable, target_bytes: int, files_min: int) -> Compacted:
-    done = Compacted()
-    seen = table.load_existing()
-    with about(table.what, table.properties):
-        groups = list(_groups(seen, target_bytes))
+def _compact(table: IcebergTable, target_bytes: int, files_min: int) -> CompactionResult:
+    result = CompactionResult()
+    current = table.load_existing()
+    with error_context(table.label, table.properties):
+        groups = list(_small_file_groups(current, target_bytes))
     for group in groups:
         if len(group) < files_min:
             continue
-        with about(table.what, table.properties):
-            layout = layout_of(seen, f"compacted-{uuid.uuid4().hex[:8]}", target_bytes)
-            made = list(Writing(layout).write(_batches(seen, group)))
-        mark = uuid.uuid4().hex
-        old = [task.file for task in group]
-        change = Change(made, old, summary={COMPACTED: mark, "headrace-operation": "compaction"})
+        with error_context(table.label, table.properties):
+            layout = make_layout(current, f"compacted-{uuid.uuid4().hex[:8]}", target_bytes)
+            new_files = list(TaskWriter(layout).write(_batches(current, group)))
+        compaction_id = uuid.uuid4().hex
+        old_files = [task.file for task in group]
+        change = TableChange(
+            new_files,
+            old_files,
+            summary={COMPACTION_PROPERTY: compaction_id, "headrace-operation": "compaction"},
+        )
 
-        def has_it(now: Table, mark: str = mark) -> bool:
+        def has_compaction(newest: Table, compaction_id: str = compaction_id) -> bool:
             return any(
                 snapshot.summary is not None
-                and snapshot.summary.additional_properties.get(COMPACTED) == mark
-                for snapshot in now.snapshots()
+                and snapshot.summary.additional_properties.get(COMPACTION_PROPERTY) == compaction_id
+                for snapshot in newest.snapshots()
             )
 
-        table.apply(seen, change, {}, has_it, is_merge=False)
-        done.files_before += len(old)
-        done.files_after += len(made)
-    return done
+        table.apply_change(current, change, {}, has_compaction, is_merge=False)
+        result.files_before += len(old_files)
+        result.files_after += len(new_files)
+    return result
 
 
-def _groups(table: Table, target_bytes: int) -> Iterator[list[FileScanTask]]:
+def _small_file_groups(table: Table, target_bytes: int) -> Iterator[list[FileScanTask]]:
     """Yield the small files of each partition; skip files with deletes or an older partitioning."""
     spec = table.spec().spec_id
     groups: dict[str, list[FileScanTask]] = {}
@@ -97,67 +101,74 @@ def _batches(table: Table, tasks: list[FileScanTask]) -> Iterator[pa.RecordBatch
         yield from scan.to_record_batches([task])
 
 
-def expire(table: IcebergTable, keep_hours: int, *, dry_run: bool = False) -> tuple[int, int]:
-    """Remove snapshots older than `keep_hours`, and the files that no other snapshot has.
+def expire_snapshots(
+    table: IcebergTable, keep_hours: int, *, dry_run: bool = False
+) -> tuple[int, int]:
+    """Remove snapshots older than `keep_hours`, and the files of no other snapshot.
 
-    Older files that no commit names, left by a driver that died, are removed as well. The current
-    snapshot, branches and tags stay. Returns the number of removed snapshots and files.
+    Files of the same age that no commit names, left by a driver that died, are removed as well. The
+    current snapshot, branches and tags stay.
+
+    Returns:
+        The numbers of removed snapshots and files.
     """
     from pyiceberg.exceptions import CommitFailedException
 
     before = table.load_existing()
-    moment = datetime.now(UTC) - timedelta(hours=keep_hours)
-    limit_ms = int(moment.timestamp() * 1000)
-    with about(table.what, table.properties):
-        kept = {ref.snapshot_id for ref in before.refs().values()}
-        old = [
+    limit = datetime.now(UTC) - timedelta(hours=keep_hours)
+    limit_ms = int(limit.timestamp() * 1000)
+    with error_context(table.label, table.properties):
+        referenced = {ref.snapshot_id for ref in before.refs().values()}
+        expired_ids = [
             snapshot.snapshot_id
             for snapshot in before.snapshots()
-            if snapshot.timestamp_ms < limit_ms and snapshot.snapshot_id not in kept
+            if snapshot.timestamp_ms < limit_ms and snapshot.snapshot_id not in referenced
         ]
-        if old and not dry_run:
+        if expired_ids and not dry_run:
             try:
-                before.maintenance.expire_snapshots().by_ids(old).commit()
+                before.maintenance.expire_snapshots().by_ids(expired_ids).commit()
             except CommitFailedException:
                 raise PipelineError(
-                    f"{table.what}: others changed it at the same time: try again"
+                    f"{table.label}: others changed it at the same time: try again"
                 ) from None
         after = table.load_existing()
-        live = _reachable(after, set(old))
-        lost = [path for path in _stale_files(after, moment) if _plain(path) not in live]
+        live_files = _reachable(after, set(expired_ids))
+        orphans = [
+            path for path in _stale_files(after, limit) if _strip_scheme(path) not in live_files
+        ]
         if not dry_run:
-            for path in lost:
+            for path in orphans:
                 after.io.delete(path)
-    return len(old), len(lost)
+    return len(expired_ids), len(orphans)
 
 
-def _reachable(table: Table, without: set[int]) -> set[str]:
-    """Return the live files of the other snapshots: data, deletes, manifests and their lists."""
-    live: set[str] = set()
-    seen: set[str] = set()
+def _reachable(table: Table, expired_ids: set[int]) -> set[str]:
+    """Return all files of the other snapshots: data, deletes, manifests and manifest lists."""
+    live_files: set[str] = set()
+    manifest_paths: set[str] = set()
     for snapshot in table.snapshots():
-        if snapshot.snapshot_id in without:
+        if snapshot.snapshot_id in expired_ids:
             continue
-        live.add(_plain(snapshot.manifest_list))
+        live_files.add(_strip_scheme(snapshot.manifest_list))
         for manifest in snapshot.manifests(table.io):
-            if manifest.manifest_path in seen:
+            if manifest.manifest_path in manifest_paths:
                 continue
-            seen.add(manifest.manifest_path)
-            live.add(_plain(manifest.manifest_path))
+            manifest_paths.add(manifest.manifest_path)
+            live_files.add(_strip_scheme(manifest.manifest_path))
             entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-            live.update(_plain(entry.data_file.file_path) for entry in entries)
-    return live
+            live_files.update(_strip_scheme(entry.data_file.file_path) for entry in entries)
+    return live_files
 
 
 def _stale_files(table: Table, before: datetime) -> Iterator[str]:
-    """Yield data files and manifests below the table's location that are older than a moment."""
+    """Yield data files and manifests at the table's location that are older than `before`."""
     from pyarrow import fs
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
     root = table.location()
-    where = urlsplit(root)
-    files = PyArrowFileIO(table.io.properties).fs_by_scheme(where.scheme or "file", where.netloc)
-    base = f"{where.netloc}{where.path}"
+    url = urlsplit(root)
+    files = PyArrowFileIO(table.io.properties).fs_by_scheme(url.scheme or "file", url.netloc)
+    base = f"{url.netloc}{url.path}"
     for folder in ("data", "metadata"):
         selector = fs.FileSelector(f"{base}/{folder}", allow_not_found=True, recursive=True)
         for info in files.get_file_info(selector):
@@ -167,7 +178,7 @@ def _stale_files(table: Table, before: datetime) -> Iterator[str]:
                 yield f"{root}{info.path.removeprefix(base)}"
 
 
-def _plain(path: str) -> str:
+def _strip_scheme(path: str) -> str:
     """Return a path without its scheme: programs write `file:/x`, `file:///x` or `/x`."""
-    where = urlsplit(path)
-    return f"{where.netloc}{where.path}"
+    url = urlsplit(path)
+    return f"{url.netloc}{url.path}"

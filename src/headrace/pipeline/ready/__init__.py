@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ready-made pipelines, and what they need."""
+"""The included pipelines, and their commands: archive, replay, dead letters, new."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of an archive in the order in which they were published, without Spark.
+"""Reads the messages of an archive in the order of their publication, without Spark.
 
-A lake is a directory of Parquet files or a Delta table with the columns of an archive. Each source
-stream is read by ascending offset, each offset once; several streams are merged by time of arrival.
+A lake is a directory of Parquet files, or a Delta table, with the columns of an archive. Each
+stream is read by ascending offset, and each offset once. Several streams are merged by time of
+arrival.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ from headrace.untyped import Cell
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROWS: Final = 1000  # Read at a time from a file.
-NEEDED: Final = ("body", "exchange", "routing_key", "stream", "offset", "timestamp")
-WANTED: Final = (*NEEDED, "properties", "headers", "content_header")
+ROWS_PER_READ: Final = 1000  # The maximum number of rows in one read from a file.
+REQUIRED_COLUMNS: Final = ("body", "exchange", "routing_key", "stream", "offset", "timestamp")
+READ_COLUMNS: Final = (*REQUIRED_COLUMNS, "properties", "headers", "content_header")
 
 Row = dict[str, Cell]
 
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """A filter of the messages of a lake, by stream (empty for all) and by time of arrival."""
+    """A filter by stream (empty for all) and by time of arrival."""
 
     streams: frozenset[str] = frozenset()
     since: datetime | None = None
     until: datetime | None = None  # Exclusive.
 
-    def has(self, stream: str, moment: datetime | None) -> bool:
-        """Return True if a message matches; one without time of arrival matches no time span."""
+    def matches(self, stream: str, moment: datetime | None) -> bool:
+        """Return True if a message matches. Without a time it matches only an open time span."""
         if self.streams and stream not in self.streams:
             return False
         if moment is None:
@@ -45,8 +46,8 @@ class MessageFilter:
         after = self.since is None or moment >= self.since
         return after and (self.until is None or moment < self.until)
 
-    def may_have(self, folder: str) -> bool:
-        """Return True if a partition `date=…` may have chosen messages."""
+    def may_match_folder(self, folder: str) -> bool:
+        """Return True if a partition `date=…` may have matching messages."""
         value = partition_values(folder).get("date")
         if value is None:
             return True
@@ -58,50 +59,54 @@ class MessageFilter:
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """The messages of one stream in one file."""
+    """The offsets of one stream in one file, from the first to the last (inclusive)."""
 
     path: Path
-    first: int
-    last: int
+    first_offset: int
+    last_offset: int
     is_sorted: bool
 
 
-def pieces(lake: Path, message_filter: MessageFilter) -> dict[str, list[FileRange]]:
-    """Return the files of each stream; PipelineError if the directory is not an archive."""
+def find_ranges(lake: Path, message_filter: MessageFilter) -> dict[str, list[FileRange]]:
+    """Return the ranges of each stream in the files of a lake.
+
+    Raises:
+        PipelineError: the directory is not an archive.
+    """
     by_stream: dict[str, list[FileRange]] = {}
-    for path in _files(lake, message_filter):
-        for stream, piece in _pieces_of(path, message_filter):
-            by_stream.setdefault(stream, []).append(piece)
+    for path in _find_files(lake, message_filter):
+        for stream, file_range in _file_ranges(path, message_filter):
+            by_stream.setdefault(stream, []).append(file_range)
     return by_stream
 
 
-def messages(
+def read_messages(
     lake: Path, message_filter: MessageFilter, after: dict[str, int] | None = None
 ) -> Iterator[Row]:
-    """Yield the matching messages in order; `after` has the first offset to read, by stream."""
-    by_stream = pieces(lake, message_filter)
-    begin = after or {}
+    """Yield the matching messages in order. `after` has the first offset to read, by stream."""
+    by_stream = find_ranges(lake, message_filter)
+    first_offsets = after or {}
     streams = [
-        _stream(stream, stream_pieces, message_filter, begin.get(stream, 0))
-        for stream, stream_pieces in by_stream.items()
+        _read_stream(stream, file_ranges, message_filter, first_offsets.get(stream, 0))
+        for stream, file_ranges in by_stream.items()
     ]
-    return heapq.merge(*streams, key=_moment)
+    return heapq.merge(*streams, key=_arrival_s)
 
 
-def _moment(row: Row) -> float:
+def _arrival_s(row: Row) -> float:
     moment = row["timestamp"]
     return 0.0 if moment is None else float(moment.timestamp())
 
 
-def _files(lake: Path, message_filter: MessageFilter) -> Iterator[Path]:
+def _find_files(lake: Path, message_filter: MessageFilter) -> Iterator[Path]:
     if not lake.is_dir():
         raise PipelineError(f"{lake} is not a directory")
     if (lake / "_delta_log").is_dir():
-        from headrace.pipeline.sinks.delta import files_of, table_at
+        from headrace.pipeline.sinks.delta import current_files, open_table
 
-        table = table_at(str(lake))
+        table = open_table(str(lake))
         assert table is not None
-        paths = [Path(uri) for uri in files_of(table)[1]]
+        paths = [Path(uri) for uri in current_files(table)[1]]
     else:
         paths = [
             path
@@ -112,16 +117,16 @@ def _files(lake: Path, message_filter: MessageFilter) -> Iterator[Path]:
         raise PipelineError(f"{lake} has no Parquet files and is not a Delta table")
     for path in sorted(paths):
         folder = path.relative_to(lake).parent.as_posix()
-        if message_filter.may_have("" if folder == "." else folder):
+        if message_filter.may_match_folder("" if folder == "." else folder):
             yield path
 
 
-def _pieces_of(path: Path, message_filter: MessageFilter) -> Iterator[tuple[str, FileRange]]:
-    """Return the offsets of each stream in a file, by its columns `stream` and `offset` alone."""
+def _file_ranges(path: Path, message_filter: MessageFilter) -> Iterator[tuple[str, FileRange]]:
+    """Yield each stream of a file with its range, from the columns `stream` and `offset`."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    missing = set(NEEDED) - set(pq.read_schema(path).names)
+    missing = set(REQUIRED_COLUMNS) - set(pq.read_schema(path).names)
     if missing:
         raise PipelineError(
             f"{path} is not an archive of messages: it has no column {', '.join(sorted(missing))}"
@@ -132,46 +137,48 @@ def _pieces_of(path: Path, message_filter: MessageFilter) -> Iterator[tuple[str,
             continue
         offsets = table.filter(pc.equal(table.column("stream"), stream)).column("offset")
         numbers = offsets.combine_chunks()
-        rising = len(numbers) < 2 or pc.all(pc.less(numbers[:-1], numbers[1:])).as_py()
-        ends = pc.min_max(numbers)
-        yield stream, FileRange(path, ends["min"].as_py(), ends["max"].as_py(), bool(rising))
+        is_sorted = len(numbers) < 2 or pc.all(pc.less(numbers[:-1], numbers[1:])).as_py()
+        bounds = pc.min_max(numbers)
+        yield stream, FileRange(path, bounds["min"].as_py(), bounds["max"].as_py(), bool(is_sorted))
 
 
-def _stream(
-    stream: str, stream_pieces: list[FileRange], message_filter: MessageFilter, begin: int
+def _read_stream(
+    stream: str, file_ranges: list[FileRange], message_filter: MessageFilter, first_offset: int
 ) -> Iterator[Row]:
-    """Yield the messages of one stream, each offset once; a file is opened when it is due."""
-    waiting: list[tuple[int, int, Row | None]] = []
+    """Yield the messages of one stream, each offset once. A file is opened at its first offset."""
+    heap: list[tuple[int, int, Row | None]] = []
     rows: list[Iterator[Row]] = []
-    for index, piece in enumerate(stream_pieces):
-        rows.append(_rows(piece, stream, message_filter))
-        if piece.last >= begin:
-            heapq.heappush(waiting, (piece.first, index, None))
-    done = begin - 1
-    while waiting:
-        offset, index, row = heapq.heappop(waiting)
-        if row is not None and offset > done:
-            done = offset
+    for index, file_range in enumerate(file_ranges):
+        rows.append(_read_range(file_range, stream, message_filter))
+        if file_range.last_offset >= first_offset:
+            heapq.heappush(heap, (file_range.first_offset, index, None))
+    last_offset = first_offset - 1
+    while heap:
+        offset, index, row = heapq.heappop(heap)
+        if row is not None and offset > last_offset:
+            last_offset = offset
             yield row
-        following = next(rows[index], None)
-        if following is not None:
-            heapq.heappush(waiting, (following["offset"], index, following))
+        next_row = next(rows[index], None)
+        if next_row is not None:
+            heapq.heappush(heap, (next_row["offset"], index, next_row))
 
 
-def _rows(piece: FileRange, stream: str, message_filter: MessageFilter) -> Iterator[Row]:
+def _read_range(file_range: FileRange, stream: str, message_filter: MessageFilter) -> Iterator[Row]:
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(piece.path) as file:
-        columns = [name for name in WANTED if name in file.schema_arrow.names]
-        batches: Cell = file.iter_batches(ROWS, columns=columns)
-        if not piece.is_sorted:
-            batches = file.read(columns=columns).sort_by("offset").to_batches(ROWS)
+    with pq.ParquetFile(file_range.path) as file:
+        columns = [name for name in READ_COLUMNS if name in file.schema_arrow.names]
+        batches: Cell = file.iter_batches(ROWS_PER_READ, columns=columns)
+        if not file_range.is_sorted:
+            batches = file.read(columns=columns).sort_by("offset").to_batches(ROWS_PER_READ)
         for batch in batches:
-            yield from _chosen(batch, stream, message_filter)
+            yield from _filter_rows(batch, stream, message_filter)
 
 
-def _chosen(batch: pa.RecordBatch, stream: str, message_filter: MessageFilter) -> Iterator[Row]:
+def _filter_rows(
+    batch: pa.RecordBatch, stream: str, message_filter: MessageFilter
+) -> Iterator[Row]:
     row: Row
     for row in batch.to_pylist():
-        if row["stream"] == stream and message_filter.has(stream, row["timestamp"]):
+        if row["stream"] == stream and message_filter.matches(stream, row["timestamp"]):
             yield row

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters: browsed in place, and routed back, parked or dropped by rules.
+"""Browses dead letters in their queue, and routes them back, parks or drops them by rules.
 
-A transaction publishes a message to its new queue and settles it in the old one, so that after any
-failure it is in exactly one of them.
+One transaction publishes a message to its new queue and settles it in the old queue, so after any
+failure the message is in exactly one of them.
 """
 
 from __future__ import annotations
@@ -18,32 +18,38 @@ from pydantic import ValidationError
 
 from headrace.client import ClientError, Message, NotFound, Received, Returned, blocking
 from headrace.pipeline.config.errors import ConfigError, PipelineError, Problem
-from headrace.pipeline.config.lines import Lines, shown
-from headrace.pipeline.ready.death import Death, LetterRule, choose, death_of, without_deaths
+from headrace.pipeline.config.lines import Lines, format_path
+from headrace.pipeline.ready.death import (
+    DeadLetterRule,
+    Death,
+    find_rule,
+    read_death,
+    remove_death_headers,
+)
 
 if TYPE_CHECKING:
     from headrace.client.blocking import Channel, Connection, Delivery
     from headrace.untyped import Json
 
-CHUNK: Final = 100  # Messages of a transaction, and of a batch that is browsed.
-GROUPED_BY: Final = ("reason", "queue", "exchange", "routing_key")
+CHUNK_MESSAGES: Final = 100  # Messages per transaction, and per browsed batch.
+GROUP_COLUMNS: Final = ("reason", "queue", "exchange", "routing_key")
 
 
 @dataclass
-class Group:
-    """Dead letters with equal facts about their death."""
+class DeadLetterGroup:
+    """Counts of dead letters whose deaths are equal in the columns of `key`."""
 
     key: tuple[str, ...]
     messages: int = 0
-    octets: int = 0
+    size_bytes: int = 0
     deaths_max: int = 0
     first: datetime | None = None
     last: datetime | None = None
 
-    def add(self, letter: Received, death: Death) -> None:
+    def add(self, dead_letter: Received, death: Death) -> None:
         """Count one message."""
         self.messages += 1
-        self.octets += len(letter.body)
+        self.size_bytes += len(dead_letter.body)
         self.deaths_max = max(self.deaths_max, death.count)
         if death.moment is not None:
             self.first = min(self.first or death.moment, death.moment)
@@ -51,38 +57,38 @@ class Group:
 
 
 @dataclass
-class Outcome:
-    """The number of messages by rule, real or planned; `left` fit no rule."""
+class RoutingResult:
+    """Numbers of moved messages, or of messages to move, by rule. `unmatched` counts the others."""
 
     by_rule: dict[str, int] = field(default_factory=dict)
-    left: int = 0
+    unmatched: int = 0
 
-    def add(self, rule: LetterRule | None) -> None:
+    def add(self, rule: DeadLetterRule | None) -> None:
         """Count one message."""
         if rule is None:
-            self.left += 1
+            self.unmatched += 1
         else:
             self.by_rule[rule.name] = self.by_rule.get(rule.name, 0) + 1
 
 
 def browse(url: str, queue: str, limit: int) -> Iterator[Received]:
-    """Browse the first messages of a queue, which stay in it.
+    """Browse the first messages of a queue. They stay in the queue.
 
-    AMQP 0-10 can browse. With a broker that does not support it the messages are consumed and
-    requeued, which marks them as redelivered.
+    AMQP 0-10 can browse. On a broker without 0-10 the messages are consumed and requeued, which
+    marks them as redelivered.
     """
     try:
-        with blocking.connect(_by_version(url), reconnect=None, name="headrace") as connection:
+        with blocking.connect(_with_version(url), reconnect=None, name="headrace") as connection:
             yield from _browse(connection, queue, limit)
             return
     except ClientError:
         pass
     with _connect(url) as connection, connection.channel() as channel:
-        for _ in range(min(limit, _depth(channel, queue))):
+        for _ in range(min(limit, _count_ready(channel, queue))):
             delivery = channel.get(queue)
             if delivery is None:
                 return
-            yield delivery  # The end of the channel requeues the messages in order.
+            yield delivery  # Closing the channel requeues the messages in order.
 
 
 def _browse(connection: Connection, queue: str, limit: int) -> Iterator[Received]:
@@ -91,40 +97,45 @@ def _browse(connection: Connection, queue: str, limit: int) -> Iterator[Received
         if answer is None or not answer.queue:
             raise PipelineError(f"there is no queue {queue!r}")
         with session.subscribe(queue, acquire=False, accept=False) as subscription:
-            left = limit
-            while left:
-                count = min(CHUNK, left)
+            remaining = limit
+            while remaining:
+                count = min(CHUNK_MESSAGES, remaining)
                 subscription.flow(messages=count)
                 subscription.flush()
-                got = 0
+                received = 0
                 while (transfer := subscription.receive_nowait()) is not None:
-                    got += 1
+                    received += 1
                     yield transfer
-                left -= got
-                if got < count:
+                remaining -= received
+                if received < count:
                     return
 
 
-def _by_version(url: str) -> str:
+def _with_version(url: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}version=0-10"
 
 
-def group_by_death(letters: Iterable[Received], by: tuple[str, ...]) -> list[Group]:
-    """Group messages by facts of their deaths, the largest group first."""
+def group_by_death(dead_letters: Iterable[Received], by: tuple[str, ...]) -> list[DeadLetterGroup]:
+    """Group messages by the given attributes of their `Death`; the largest group is first."""
     names = {attribute.name for attribute in fields(Death)}
     for name in by:
         if name not in names:
-            raise PipelineError(f"{name!r} is not one of {', '.join(GROUPED_BY)}")
-    groups: dict[tuple[str, ...], Group] = {}
-    for letter in letters:
-        death = death_of(letter)
+            raise PipelineError(f"{name!r} is not one of {', '.join(GROUP_COLUMNS)}")
+    groups: dict[tuple[str, ...], DeadLetterGroup] = {}
+    for dead_letter in dead_letters:
+        death = read_death(dead_letter)
         key = tuple(str(getattr(death, name)) for name in by)
-        groups.setdefault(key, Group(key)).add(letter, death)
+        groups.setdefault(key, DeadLetterGroup(key)).add(dead_letter, death)
     return sorted(groups.values(), key=lambda group: -group.messages)
 
 
-def rules_of(file: Path) -> list[LetterRule]:
-    """Return the rules of a file; ConfigError has the problems with their lines."""
+def load_rules(file: Path) -> list[DeadLetterRule]:
+    """Load the rules of a TOML file.
+
+    Raises:
+        ConfigError: the file has problems; each has its line.
+        PipelineError: the file cannot be read.
+    """
     try:
         text = file.read_text("utf-8")
         document = tomllib.loads(text)
@@ -134,7 +145,7 @@ def rules_of(file: Path) -> list[LetterRule]:
         raise PipelineError(f"{file}: no TOML: {error}") from None
     lines = Lines(text)
     problems = [
-        Problem(lines.of((key,)), key, "unknown key; the keys here are rules")
+        Problem(lines.find((key,)), key, "unknown key; the keys here are rules")
         for key in document
         if key != "rules"
     ]
@@ -142,12 +153,12 @@ def rules_of(file: Path) -> list[LetterRule]:
     tables = document.get("rules", [])
     for index, table in enumerate(tables if isinstance(tables, list) else []):
         try:
-            rules.append(LetterRule.model_validate(table))
+            rules.append(DeadLetterRule.model_validate(table))
         except ValidationError as error:
             for fault in error.errors():
                 path = ("rules", index, *fault["loc"][:1])
                 message = str(fault["msg"]).removeprefix("Value error, ")
-                problems.append(Problem(lines.of(path), shown(path), message))
+                problems.append(Problem(lines.find(path), format_path(path), message))
     if not rules and not problems:
         problems.append(Problem(1, "", "there are no [[rules]]"))
     if problems:
@@ -155,84 +166,91 @@ def rules_of(file: Path) -> list[LetterRule]:
     return rules
 
 
-def decide(letters: Iterable[Received], rules: list[LetterRule]) -> Outcome:
-    """Return the outcome that `settle` would have for these messages."""
-    outcome = Outcome()
-    for letter in letters:
-        outcome.add(choose(rules, letter)[0])
-    return outcome
+def preview(dead_letters: Iterable[Received], rules: list[DeadLetterRule]) -> RoutingResult:
+    """Return the result that `settle` would have for these messages."""
+    result = RoutingResult()
+    for dead_letter in dead_letters:
+        result.add(find_rule(rules, dead_letter)[0])
+    return result
 
 
 def settle(
-    url: str, queue: str, rules: list[LetterRule], limit: int,
-    show: Callable[[Outcome], None] = lambda _: None,
-) -> Outcome:  # fmt: skip
-    """Apply the rules to the first messages of a queue; messages that fit no rule stay.
+    url: str, queue: str, rules: list[DeadLetterRule], limit: int,
+    show: Callable[[RoutingResult], None] = lambda _: None,
+) -> RoutingResult:  # fmt: skip
+    """Apply the rules to the first messages of a queue. Messages without a matching rule stay.
 
-    PipelineError when a target queue does not exist; messages that have moved by then stay moved.
+    Raises:
+        PipelineError: a target queue does not exist. Earlier chunks have been moved.
     """
-    outcome = Outcome()
+    result = RoutingResult()
     try:
         with _connect(url) as connection, connection.channel(confirm=False) as channel:
-            checked: set[str] = set()
-            left = min(limit, _depth(channel, queue))
-            while left:
-                chunk = _chunk(channel, queue, rules, min(CHUNK, left))
+            checked_queues: set[str] = set()
+            remaining = min(limit, _count_ready(channel, queue))
+            while remaining:
+                chunk = _read_chunk(channel, queue, rules, min(CHUNK_MESSAGES, remaining))
                 if not chunk:
                     break
-                left -= len(chunk)
-                _move(connection, channel, queue, chunk, checked)
+                remaining -= len(chunk)
+                _move_chunk(connection, channel, queue, chunk, checked_queues)
                 for _, rule, _ in chunk:
-                    outcome.add(rule)
-                show(outcome)
+                    result.add(rule)
+                show(result)
     except ClientError as error:
         raise PipelineError(str(error)) from None
-    return outcome
+    return result
 
 
-Chosen = tuple["Delivery", LetterRule | None, Death]
+MatchedDelivery = tuple["Delivery", DeadLetterRule | None, Death]
 
 
-def _chunk(channel: Channel, queue: str, rules: list[LetterRule], count: int) -> list[Chosen]:
-    chunk: list[Chosen] = []
+def _read_chunk(
+    channel: Channel, queue: str, rules: list[DeadLetterRule], count: int
+) -> list[MatchedDelivery]:
+    chunk: list[MatchedDelivery] = []
     while len(chunk) < count:
-        letter = channel.get(queue)
-        if letter is None:
+        dead_letter = channel.get(queue)
+        if dead_letter is None:
             break
-        chunk.append((letter, *choose(rules, letter)))
+        chunk.append((dead_letter, *find_rule(rules, dead_letter)))
     return chunk
 
 
-def _move(
-    connection: Connection, channel: Channel, queue: str, chunk: list[Chosen], checked: set[str]
+def _move_chunk(
+    connection: Connection,
+    channel: Channel,
+    queue: str,
+    chunk: list[MatchedDelivery],
+    checked_queues: set[str],
 ) -> None:
     """Publish a chunk to its targets and settle it, in one transaction."""
     targets = [
-        (letter, rule, *_target(rule, death))
-        for letter, rule, death in chunk
+        (dead_letter, rule, *_target(rule, death))
+        for dead_letter, rule, death in chunk
         if rule is not None and rule.action != "leave"
     ]
     for _, _, exchange, routing_key in targets:
-        if exchange == "" and routing_key and routing_key not in checked:
+        if exchange == "" and routing_key and routing_key not in checked_queues:
             _check_queue(connection, routing_key)
-            checked.add(routing_key)
+            checked_queues.add(routing_key)
     transaction = channel.transaction()
     try:
         with transaction:
-            for letter, rule, exchange, routing_key in targets:
+            for dead_letter, rule, exchange, routing_key in targets:
                 if rule.action != "drop":
-                    message = _copy_message(letter, rule)
+                    message = _copy_message(dead_letter, rule)
                     channel.publish(message, routing_key, exchange or "", mandatory=True)
-                letter.ack()
+                dead_letter.ack()
     except Returned as error:
-        # The message is settled, and in no other queue: put it back before the error.
-        with connection.channel() as other:
+        # The message is settled in its queue, and no other queue has it: publish it there again.
+        with connection.channel() as return_channel:
             for returned in transaction.returned:
-                other.publish(returned.message, queue)
+                return_channel.publish(returned.message, queue)
         raise PipelineError(f"{error}; it is in {queue!r} again") from None
 
 
-def _target(rule: LetterRule, death: Death) -> tuple[str, str]:
+def _target(rule: DeadLetterRule, death: Death) -> tuple[str, str]:
     if rule.action == "park":
         assert rule.to is not None
         return "", rule.to
@@ -240,30 +258,32 @@ def _target(rule: LetterRule, death: Death) -> tuple[str, str]:
         return "", ""
     if not death.queue or (rule.by == "exchange" and not death.exchange and not death.routing_key):
         raise PipelineError(
-            f"rule {rule.name!r}: a message has no header with the place of its death, so it "
+            f"rule {rule.name!r}: a message has no header with the queue of its death, so it "
             "cannot be routed back"
         )
     return ("", death.queue) if rule.by == "queue" else (death.exchange, death.routing_key)
 
 
-def _copy_message(letter: Received, rule: LetterRule) -> Message:
-    """Return a copy of a message to publish, with its properties and without expiration."""
-    headers: Json = dict(letter.headers) if rule.keep_deaths else without_deaths(letter)
+def _copy_message(dead_letter: Received, rule: DeadLetterRule) -> Message:
+    """Return a copy of a message with its properties, but without expiration."""
+    headers: Json = (
+        dict(dead_letter.headers) if rule.keep_deaths else remove_death_headers(dead_letter)
+    )
     return Message(
-        letter.body,
+        dead_letter.body,
         headers=headers,
-        persistent=letter.persistent,
-        content_type=letter.content_type,
-        content_encoding=letter.content_encoding,
-        priority=letter.priority,
-        correlation_id=letter.correlation_id,
-        reply_to=letter.reply_to,
-        message_id=letter.message_id,
-        timestamp=letter.timestamp,
-        type=letter.type,
-        user_id=letter.user_id,
-        app_id=letter.app_id,
-        cluster_id=letter.cluster_id,
+        persistent=dead_letter.persistent,
+        content_type=dead_letter.content_type,
+        content_encoding=dead_letter.content_encoding,
+        priority=dead_letter.priority,
+        correlation_id=dead_letter.correlation_id,
+        reply_to=dead_letter.reply_to,
+        message_id=dead_letter.message_id,
+        timestamp=dead_letter.timestamp,
+        type=dead_letter.type,
+        user_id=dead_letter.user_id,
+        app_id=dead_letter.app_id,
+        cluster_id=dead_letter.cluster_id,
     )
 
 
@@ -274,7 +294,7 @@ def _connect(url: str) -> Connection:
         raise PipelineError(str(error)) from None
 
 
-def _depth(channel: Channel, queue: str) -> int:
+def _count_ready(channel: Channel, queue: str) -> int:
     try:
         return channel.declare_queue(queue, passive=True).message_count
     except NotFound as error:

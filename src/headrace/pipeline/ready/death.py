@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The death of a dead letter, from its headers, and the rule that applies to it."""
+"""The death of a dead letter (from its headers), and the rules for dead letters."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from headrace.client import Message, Received
 
 DEATH_HEADERS: Final = re.compile(r"x-death|x-(first|last)-death-(reason|queue|exchange)")
-Words = Annotated[list[Text], Field(min_length=1)] | Text
+Patterns = Annotated[list[Text], Field(min_length=1)] | Text
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """The last death of a message: reason, queue, the address it was published to, and count."""
+    """The last death of a message: reason, queue, original address, count and time."""
 
     reason: str
     queue: str
@@ -33,15 +33,15 @@ class Death:
     moment: datetime | None
 
 
-def death_of(letter: Received) -> Death:
-    """Return the death in the headers of a dead letter; missing facts are empty.
+def read_death(dead_letter: Received) -> Death:
+    """Read the death from the headers of a dead letter. Missing values are empty.
 
-    The data source and the rules of pipelines write headers of their own.
+    Brokers write `x-death`, the data source `x-decode-…`, and the rules of pipelines `x-rule`.
     """
-    headers = letter.headers
+    headers = dead_letter.headers
     deaths = headers.get("x-death")
     if isinstance(deaths, list) and deaths and isinstance(deaths[0], Mapping):
-        return _of_table(deaths[0])
+        return _parse_death(deaths[0])
     if "x-decode-reason" in headers:
         return Death(
             "decode",
@@ -53,10 +53,14 @@ def death_of(letter: Received) -> Death:
         )
     if "x-rule" in headers:
         source = f"{_text(headers.get('x-pipeline'))}.{_text(headers.get('x-view'))}"
-        return Death(f"rule {_text(headers['x-rule'])}", source, "", letter.routing_key, 1, None)
+        return Death(
+            f"rule {_text(headers['x-rule'])}", source, "", dead_letter.routing_key, 1, None
+        )
     reason = _text(headers.get("x-last-death-reason", headers.get("x-first-death-reason")))
     queue = _text(headers.get("x-last-death-queue", headers.get("x-first-death-queue")))
-    return Death(reason, queue, letter.exchange, letter.routing_key, 1 if reason else 0, None)
+    return Death(
+        reason, queue, dead_letter.exchange, dead_letter.routing_key, 1 if reason else 0, None
+    )
 
 
 def _text(value: object) -> str:
@@ -65,7 +69,7 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _of_table(death: Mapping[str, object]) -> Death:
+def _parse_death(death: Mapping[str, object]) -> Death:
     keys = death.get("routing-keys")
     count = death.get("count")
     moment = death.get("time")
@@ -79,24 +83,26 @@ def _of_table(death: Mapping[str, object]) -> Death:
     )
 
 
-def without_deaths(letter: Message) -> dict[str, object]:
-    """Return the headers without the ones about deaths."""
-    return {key: value for key, value in letter.headers.items() if not DEATH_HEADERS.fullmatch(key)}
+def remove_death_headers(dead_letter: Message) -> dict[str, object]:
+    """Return the headers of a message without those about deaths."""
+    return {
+        key: value for key, value in dead_letter.headers.items() if not DEATH_HEADERS.fullmatch(key)
+    }
 
 
-class LetterRule(Table):
+class DeadLetterRule(Table):
     """`[[rules]]` of a file for dead letters: conditions, and the action for matching messages.
 
-    Texts are patterns with `*` and `?`. All conditions must hold. The first rule that fits decides;
-    messages that fit no rule stay in the queue.
+    Texts are patterns with `*` and `?`. A rule applies if all its conditions hold, and the first
+    such rule decides. Messages without a rule stay in the queue.
     """
 
     name: Text
     action: Literal["route-back", "park", "drop", "leave"]
-    reason: Words = "*"
-    queue: Words = "*"
-    exchange: Words = "*"
-    routing_key: Words = "*"
+    reason: Patterns = "*"
+    queue: Patterns = "*"
+    exchange: Patterns = "*"
+    routing_key: Patterns = "*"
     count_min: Annotated[int, Field(ge=0)] = 0
     count_max: Annotated[int, Field(ge=0)] | None = None
     older_than: Interval | None = None
@@ -106,48 +112,50 @@ class LetterRule(Table):
     keep_deaths: bool = True
 
     @model_validator(mode="after")
-    def _park_needs_a_queue(self) -> LetterRule:
+    def _park_needs_a_queue(self) -> DeadLetterRule:
         if (self.action == "park") != (self.to is not None):
             raise ValueError("'to' names the queue of action 'park'")
         return self
 
-    def fits(self, letter: Received, death: Death, now: datetime) -> bool:
+    def applies_to(self, dead_letter: Received, death: Death, now: datetime) -> bool:
         """Return True if the rule applies to a message."""
         if not (
-            _like(death.reason, self.reason)
-            and _like(death.queue, self.queue)
-            and _like(death.exchange, self.exchange)
-            and _like(death.routing_key, self.routing_key)
+            _matches(death.reason, self.reason)
+            and _matches(death.queue, self.queue)
+            and _matches(death.exchange, self.exchange)
+            and _matches(death.routing_key, self.routing_key)
             and death.count >= self.count_min
             and (self.count_max is None or death.count <= self.count_max)
         ):
             return False
         if self.older_than is not None and (
-            death.moment is None or now - death.moment < duration(self.older_than)
+            death.moment is None or now - death.moment < parse_duration(self.older_than)
         ):
             return False
         return all(
-            name in letter.headers and fnmatchcase(_text(letter.headers[name]), pattern)
+            name in dead_letter.headers and fnmatchcase(_text(dead_letter.headers[name]), pattern)
             for name, pattern in self.headers.items()
         )
 
 
-def _like(text: str, words: list[str] | str) -> bool:
-    patterns = [words] if isinstance(words, str) else words
+def _matches(text: str, patterns_or_one: list[str] | str) -> bool:
+    patterns = [patterns_or_one] if isinstance(patterns_or_one, str) else patterns_or_one
     return any(fnmatchcase(text, pattern) for pattern in patterns)
 
 
-def duration(text: str) -> timedelta:
-    """Return the duration of a text such as `10 minutes`."""
+def parse_duration(text: str) -> timedelta:
+    """Parse a duration such as `10 minutes`."""
     number, unit = text.split()
     return timedelta(**{f"{unit.removesuffix('s')}s": float(number)})
 
 
-def choose(rules: list[LetterRule], letter: Received) -> tuple[LetterRule | None, Death]:
-    """Return the first rule that applies to a message, if any, and the message's death."""
-    death = death_of(letter)
+def find_rule(
+    rules: list[DeadLetterRule], dead_letter: Received
+) -> tuple[DeadLetterRule | None, Death]:
+    """Return the first rule that applies to a message (or None), and the message's death."""
+    death = read_death(dead_letter)
     now = datetime.now(UTC)
     for rule in rules:
-        if rule.fits(letter, death, now):
+        if rule.applies_to(dead_letter, death, now):
             return rule, death
     return None, death

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text of a new pipeline, from a few answers, and of its samples."""
+"""The files of a new pipeline and of its samples, rendered from a few answers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-SOURCES: Final = ("stream", "queue", "super-stream")
-VALUES: Final = ("json", "string", "none")
-SINKS: Final = ("parquet", "delta", "json", "stream", "exchange", "console")
-DIRECTORIES: Final = ("parquet", "delta", "json")
-MESSAGES: Final = ("stream", "exchange")
+SOURCE_TYPES: Final = ("stream", "queue", "super-stream")
+DECODINGS: Final = ("json", "string", "none")
+SINK_TYPES: Final = ("parquet", "delta", "json", "stream", "exchange", "console")
+DIRECTORY_SINKS: Final = ("parquet", "delta", "json")
+MESSAGE_SINKS: Final = ("stream", "exchange")
 
 
 @dataclass(frozen=True)
@@ -25,21 +25,23 @@ class Answers:
     columns: str  # DDL of a JSON body.
     sink: str  # One of SINKS.
     to: str  # A directory, a stream or an exchange.
-    check: str = ""  # A rule, whose other rows are dead letters.
+    check: str = ""  # A condition; rows that fail it are dead letters.
     trigger: str = "1 second"
 
 
-def text_of(answers: Answers) -> str:
-    """Return the file; each value in it is quoted."""
+def render_pipeline(answers: Answers) -> str:
+    """Return the text of the pipeline's file, with all values quoted."""
     options = {} if answers.source == "queue" else {"startingOffsets": "earliest"}
     if answers.value != "none":
         options["value"] = answers.value
     if answers.value == "json":
         options["mode"] = "PERMISSIVE"
         options["valueSchema"] = answers.columns
-    listed = ", ".join(f"{name} = {toml_string(value)}" for name, value in options.items())
-    place = "stream, offset, timestamp" if answers.source != "queue" else "timestamp"
-    row = {"json": "value.*", "string": "value", "none": "string(body) AS body"}[answers.value]
+    option_list = ", ".join(f"{name} = {toml_string(value)}" for name, value in options.items())
+    position_columns = "stream, offset, timestamp" if answers.source != "queue" else "timestamp"
+    row_columns = {"json": "value.*", "string": "value", "none": "string(body) AS body"}[
+        answers.value
+    ]
     lines = [
         "# headrace pipeline test FILE tries it on samples; headrace pipeline run FILE runs it.",
         "",
@@ -53,48 +55,53 @@ def text_of(answers: Answers) -> str:
         "[sources.messages]",
         f"type = {toml_string(answers.source)}",
         f"name = {toml_string(answers.reads)}",
-        f"options = {{ {listed} }}" if listed else "options = {}",
+        f"options = {{ {option_list} }}" if option_list else "options = {}",
         "",
     ]
     if answers.value == "json":
-        lines += _rule("readable", "messages", "value IS NOT NULL")
-    query = f"SELECT {place}, {row} FROM messages"  # noqa: S608  # Names of columns, all ours.
+        lines += _rule_lines("readable", "messages", "value IS NOT NULL")
+    query = f"SELECT {position_columns}, {row_columns} FROM messages"  # noqa: S608  # Only constants of this module.
     lines += ["[[steps]]", 'name = "rows"', f'sql = "{query}"', ""]
     if answers.check:
-        lines += _rule("valid", "rows", answers.check)
-    if answers.sink in MESSAGES:
+        lines += _rule_lines("valid", "rows", answers.check)
+    if answers.sink in MESSAGE_SINKS:
         lines += ["[[steps]]", 'name = "bodies"']
         lines += ['sql = "SELECT to_json(struct(*)) AS value FROM rows"', ""]
-    lines += ["[sinks.out]", f'from = "{"bodies" if answers.sink in MESSAGES else "rows"}"']
+    lines += ["[sinks.out]", f'from = "{"bodies" if answers.sink in MESSAGE_SINKS else "rows"}"']
     lines += [f"type = {toml_string(answers.sink)}"]
-    if answers.sink in MESSAGES:
+    if answers.sink in MESSAGE_SINKS:
         lines += [f"name = {toml_string(answers.to)}"]
-    elif answers.sink in DIRECTORIES:
+    elif answers.sink in DIRECTORY_SINKS:
         lines += [f"path = {toml_string(answers.to)}"]
     if answers.value == "json" or answers.check:
-        lines += ["", "[sinks.bad]", 'type = "json"', f"path = {toml_string(_bad(answers))}"]
+        lines += [
+            "",
+            "[sinks.bad]",
+            'type = "json"',
+            f"path = {toml_string(_dead_letter_path(answers))}",
+        ]
     return "\n".join(lines) + "\n"
 
 
-def samples_of(answers: Answers) -> str:
-    """Return the file of samples for `headrace pipeline test`: a first body, and no expectation."""
+def render_samples(answers: Answers) -> str:
+    """Return the file of samples for `headrace pipeline test`: one body, and its expected row."""
     body = "{}" if answers.value == "json" else "hello"
     return (
-        "# Messages of the source, as they may come, and the rows that they are to become.\n\n"
+        "# Sample messages of the source, and the expected rows of the sink.\n\n"
         f"[samples.messages]\nbodies = [{json.dumps(body)}]\n\n"
         "[expected.out]\ncount = 1\n"
     )
 
 
-def _bad(answers: Answers) -> str:
-    return f"{answers.to}-bad" if answers.sink in DIRECTORIES else f"{answers.name}-bad"
+def _dead_letter_path(answers: Answers) -> str:
+    return f"{answers.to}-bad" if answers.sink in DIRECTORY_SINKS else f"{answers.name}-bad"
 
 
-def _rule(name: str, view: str, check: str) -> list[str]:
+def _rule_lines(name: str, view: str, check: str) -> list[str]:
     rule = {"name": name, "view": view, "check": check, "action": "dead-letter", "to": "bad"}
     return ["[[rules]]", *(f"{key} = {toml_string(value)}" for key, value in rule.items()), ""]
 
 
 def toml_string(text: str) -> str:
-    """Return a text as a value of the file: a string of JSON is one of TOML."""
+    """Return a text as a TOML string. A JSON string is a TOML string; `$$` stands for `$`."""
     return json.dumps(text, ensure_ascii=False).replace("$", "$$")

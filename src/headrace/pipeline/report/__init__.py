@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a pipeline, for people and for programs."""
+"""The status of a pipeline on terminals, as OpenMetrics and as OpenLineage events."""

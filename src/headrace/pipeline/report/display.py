@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The status of a pipeline for people: a table that moves on a terminal, lines elsewhere."""
+"""The status of a pipeline: a live table on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,54 +20,54 @@ if TYPE_CHECKING:
 COLORS: Final = {"running": "green", "failed": "bold red", "stopping": "yellow"}
 
 
-def table(status: Status) -> Table:
+def query_table(status: Status) -> Table:
     """Return a table with a row for each query."""
-    made = Table(title=f"{status.pipeline}: {status.state}, since {status.started}")
-    made.add_column("query")
-    made.add_column("state")
+    table = Table(title=f"{status.pipeline}: {status.state}, since {status.started}")
+    table.add_column("query")
+    table.add_column("state")
     for heading in ("batch", "rows", "rows/s in", "rows/s done", "lag", "rejected", "seconds"):
-        made.add_column(heading, justify="right")
+        table.add_column(heading, justify="right")
     for query in status.queries:
-        made.add_row(query.name, Text(query.state, COLORS.get(query.state, "")), *_figures(query))
-    notes = waiting(status)
+        table.add_row(query.name, Text(query.state, COLORS.get(query.state, "")), *_figures(query))
+    notes = waiting_rows(status)
     errors = [f"{query.name}: {query.error}" for query in status.queries if query.error]
     if not errors and status.error:
         errors = [status.error]
     if errors or notes:
-        made.caption = Text("\n".join([*errors, *notes]), "red" if errors else "")
-    return made
+        table.caption = Text("\n".join([*errors, *notes]), "red" if errors else "")
+    return table
 
 
 def rules_table(status: Status) -> Table:
     """Return a table with a row for each rule of each query."""
-    made = Table(title="rules, since each checkpoint began")
+    table = Table(title="rules, since each checkpoint began")
     for heading in ("query", "rule"):
-        made.add_column(heading)
-    for heading in ("asked", "failed", "share", "last batch", "failed", "share"):
-        made.add_column(heading, justify="right")
+        table.add_column(heading)
+    for heading in ("checked", "failed", "share", "last batch", "failed", "share"):
+        table.add_column(heading, justify="right")
     for query in status.queries:
         for rule, counts in query.rules.items():
             figures = []
             for prefix in ("", "batch_"):
                 figures += [f"{counts[f'{prefix}{name}']:,}" for name in ("checked", "failed")]
                 figures.append(f"{counts[f'{prefix}share']:.2%}")
-            made.add_row(query.name, rule, *figures)
+            table.add_row(query.name, rule, *figures)
     uncounted = [
         f"{query.name}: {query.uncounted:,} batches are not counted"
         for query in status.queries
         if query.uncounted
     ]
-    made.caption = "\n".join(uncounted) or None
-    return made
+    table.caption = "\n".join(uncounted) or None
+    return table
 
 
-def tables(status: Status) -> list[Table]:
-    """The queries; and the rules, if there are counts of any."""
+def status_tables(status: Status) -> list[Table]:
+    """Return the table of queries, and the table of rules if there are counts."""
     has_rules = any(query.rules for query in status.queries)
-    return [table(status), rules_table(status)] if has_rules else [table(status)]
+    return [query_table(status), rules_table(status)] if has_rules else [query_table(status)]
 
 
-def waiting(status: Status) -> list[str]:
+def waiting_rows(status: Status) -> list[str]:
     """Return a line for each query that holds back rows of open windows."""
     return [
         f"{query.name}: rows that wait in open windows: {query.waiting:,}; a row that is later "
@@ -89,33 +89,35 @@ def _figures(query: QueryStatus) -> tuple[str, ...]:
     )
 
 
-def line(query: QueryStatus) -> str:
-    """The same in a line, for logs."""
-    batch, rows, come, done, lag, rejected, seconds = _figures(query)
-    refused = f"{rejected} rejected, " if query.rejected else ""
-    failed = {rule: counts["batch_failed"] for rule, counts in query.rules.items()}
-    for rule in sorted(rule for rule in failed if failed[rule] and rule not in query.rejected):
-        refused += f"rule {rule} fails {failed[rule]:,} times, "
+def status_line(query: QueryStatus) -> str:
+    """Return the status of a query in one line, for logs."""
+    batch, rows, rate_in, rate_done, lag, rejected, seconds = _figures(query)
+    rejections = f"{rejected} rejected, " if query.rejected else ""
+    failed_by_rule = {rule: counts["batch_failed"] for rule, counts in query.rules.items()}
+    for rule in sorted(
+        rule for rule in failed_by_rule if failed_by_rule[rule] and rule not in query.rejected
+    ):
+        rejections += f"rule {rule} fails {failed_by_rule[rule]:,} times, "
     return (
-        f"{query.name}: {query.state}, batch {batch or '-'}, {rows} rows, {come}/s in, "
-        f"{done}/s done, lag {lag or '-'}, {refused}{seconds} s"
+        f"{query.name}: {query.state}, batch {batch or '-'}, {rows} rows, {rate_in}/s in, "
+        f"{rate_done}/s done, lag {lag or '-'}, {rejections}{seconds} s"
     )
 
 
 @contextmanager
-def showing(console: Console) -> Iterator[Callable[[Status], None]]:
-    """A display of statuses, which redraws a table or prints the changes."""
+def status_display(console: Console) -> Iterator[Callable[[Status], None]]:
+    """Yield a function that shows a status: it redraws a table, or prints changes."""
     if console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
-            yield lambda status: live.update(Group(*tables(status)), refresh=True)
+            yield lambda status: live.update(Group(*status_tables(status)), refresh=True)
         return
-    shown: dict[str, str] = {}
+    last_summaries: dict[str, str] = {}
 
-    def say(status: Status) -> None:
+    def print_changes(status: Status) -> None:
         for query in status.queries:
             summary = (query.state in ("running", "idle"), query.batch, query.state == "failed")
-            if shown.get(query.name) != str(summary):
-                shown[query.name] = str(summary)
-                console.print(line(query), highlight=False, soft_wrap=True)
+            if last_summaries.get(query.name) != str(summary):
+                last_summaries[query.name] = str(summary)
+                console.print(status_line(query), highlight=False, soft_wrap=True)
 
-    yield say
+    yield print_changes

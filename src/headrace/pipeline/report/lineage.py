@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """OpenLineage events of a run: the sources, offsets and sinks of each query.
 
-A query is a job, and its run is the pipeline's. Its first event is START, and its last COMPLETE,
-ABORT or FAIL; RUNNING is sent at most once in `every`. An event has the offsets since the last one.
+A query is a job, with one run for each run of the pipeline. The first event of a run is START, the
+last one COMPLETE, ABORT or FAIL. RUNNING is sent at most once in `every`. An event has the offsets
+that were read since the event before.
 """
 
 from __future__ import annotations
@@ -40,20 +41,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PRODUCER: Final = f"urn:headrace:{headrace.__version__}"
-EVENTS_MAX: Final = 1000  # Events that wait for a slow receiver; further ones are dropped.
-FLUSH_S_MAX: Final = 5.0  # The wait for unsent events at the end of a run.
+EVENTS_MAX: Final = 1000  # The limit of unsent events; further events are dropped.
+FLUSH_S_MAX: Final = 5.0  # The time to send remaining events at the end of a run.
 SEND_S_MAX: Final = 5.0
-ENDS: Final = {
+END_STATES: Final = {
     "finished": RunState.COMPLETE,
     "stopped": RunState.ABORT,
     "failed": RunState.FAIL,
 }
-SECONDS: Final = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 3600, "day": 86400}
+UNIT_SECONDS: Final = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 3600, "day": 86400}
 
 
 @attr.define
 class OffsetsFacet(DatasetFacet):
-    """The records of a stream that were read: from `start`, before `end`."""
+    """The offsets of a stream that were read: from `start` (inclusive) to `end` (exclusive)."""
 
     start: int
     end: int
@@ -61,7 +62,7 @@ class OffsetsFacet(DatasetFacet):
 
 @attr.define
 class BatchFacet(RunFacet):
-    """The last batch of a query, its id in the checkpoint, its rows, and the counts of rules."""
+    """The last batch of a query: the id of its checkpoint, rows, and the counts of rules."""
 
     query: str
     batch: int
@@ -69,8 +70,8 @@ class BatchFacet(RunFacet):
     rules: dict[str, dict[str, float]]
 
 
-class Sender:
-    """Sends events on a thread of its own, so that a slow receiver does not hold up batches."""
+class EventSender:
+    """Sends events on a separate thread, so that a slow receiver does not delay batches."""
 
     def __init__(self, client: OpenLineageClient) -> None:
         self.dropped = 0
@@ -80,11 +81,11 @@ class Sender:
         self._thread.start()
 
     def send(self, event: RunEvent) -> None:
-        """Send an event soon; drop it if too many wait."""
+        """Queue an event; drop it if EVENTS_MAX events are unsent."""
         try:
             self._queue.put_nowait(event)
         except queue.Full:
-            self._drop("too many wait")
+            self._drop(f"{EVENTS_MAX} events are unsent")
 
     def close(self) -> None:
         """Wait until the events are sent, for at most `FLUSH_S_MAX`."""
@@ -101,53 +102,54 @@ class Sender:
             except Exception as error:  # noqa: BLE001  # Lineage must not end a pipeline.
                 self._drop(str(error))
 
-    def _drop(self, why: str) -> None:
+    def _drop(self, reason: str) -> None:
         self.dropped += 1
-        log.warning("an event of OpenLineage is lost: %s", why)
+        log.warning("an event of OpenLineage is lost: %s", reason)
 
 
-class Events:
-    """Makes the events of a pipeline's run from its status and Spark's progress."""
+class LineageReporter:
+    """Reports a run as events, from its status and Spark's progress."""
 
-    def __init__(self, pipeline: Pipeline, settings: Lineage, sender: Sender) -> None:
+    def __init__(self, pipeline: Pipeline, settings: Lineage, sender: EventSender) -> None:
         self.pipeline = pipeline
         self.settings = settings
         self.sender = sender
-        self._every_s = seconds(settings.every)
-        self._sent: dict[str, float] = {}
-        self._over: set[str] = set()
-        self._reported: dict[str, dict[str, int]] = {}  # The ends of the last event, by query.
-        self._first: dict[str, dict[str, int]] = {}
+        self._interval_s = parse_interval(settings.every)
+        self._sent_at: dict[str, float] = {}
+        self._ended: set[str] = set()
+        # The end offsets of the last event, by query and stream.
+        self._reported_ends: dict[str, dict[str, int]] = {}
+        self._start_offsets: dict[str, dict[str, int]] = {}
 
-    def tell(self, status: Status, progress: Mapping[str, Json]) -> None:
-        """Send the events that are due."""
+    def report(self, status: Status, progress: Mapping[str, Json]) -> None:
+        """Send the events that the status of each query requires now."""
         for query in status.queries:
-            if query.name in self._over:
+            if query.name in self._ended:
                 continue
-            last = progress.get(query.name)
-            if last is not None and query.name not in self._first:
-                self._first[query.name] = _positions(last, "startOffset")
-            end = ENDS.get(query.state)
+            newest = progress.get(query.name)
+            if newest is not None and query.name not in self._start_offsets:
+                self._start_offsets[query.name] = _positions(newest, "startOffset")
+            end = END_STATES.get(query.state)
             moment = monotonic()
-            if query.name not in self._sent:
+            if query.name not in self._sent_at:
                 self._send(RunState.START, status, query, None)
-                self._sent[query.name] = moment
+                self._sent_at[query.name] = moment
             if end is not None:
-                self._over.add(query.name)
-                self._send(end, status, query, last)
-            elif last is not None and moment - self._sent[query.name] >= self._every_s:
-                self._sent[query.name] = moment
-                self._send(RunState.RUNNING, status, query, last)
+                self._ended.add(query.name)
+                self._send(end, status, query, newest)
+            elif newest is not None and moment - self._sent_at[query.name] >= self._interval_s:
+                self._sent_at[query.name] = moment
+                self._send(RunState.RUNNING, status, query, newest)
 
-    def _send(self, state: RunState, status: Status, query: QueryStatus, last: Json) -> None:
+    def _send(self, state: RunState, status: Status, query: QueryStatus, newest: Json) -> None:
         facets: dict[str, RunFacet] = {}
-        if last is not None:
+        if newest is not None:
             rules = {
                 rule: {"checked": counts["checked"], "failed": counts["failed"]}
                 for rule, counts in query.rules.items()
             }
             facets["headrace_batch"] = BatchFacet(
-                str(last["id"]), int(last["batchId"]), query.rows, rules, producer=PRODUCER
+                str(newest["id"]), int(newest["batchId"]), query.rows, rules, producer=PRODUCER
             )
         if query.error:
             facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(
@@ -160,52 +162,52 @@ class Events:
                 eventTime=datetime.now(UTC).isoformat(),
                 run=Run(run, facets),
                 job=Job(self.settings.namespace, f"{status.pipeline}.{query.name}"),
-                inputs=list(self._inputs(query, last)),
+                inputs=list(self._inputs(query, newest)),
                 outputs=[self._output(sink) for sink in query.sinks],
                 producer=PRODUCER,
             )
         )
 
-    def _inputs(self, query: QueryStatus, last: Json) -> Iterator[InputDataset]:
-        before = self._reported.get(query.name, self._first.get(query.name, {}))
-        ends = {} if last is None else _positions(last, "endOffset")
+    def _inputs(self, query: QueryStatus, newest: Json) -> Iterator[InputDataset]:
+        last_ends = self._reported_ends.get(query.name, self._start_offsets.get(query.name, {}))
+        ends = {} if newest is None else _positions(newest, "endOffset")
         quality: dict[str, InputDatasetFacet] = (
-            {"dataQualityAssertions": self._quality(query)} if query.rules else {}
+            {"dataQualityAssertions": self._quality_facet(query)} if query.rules else {}
         )
         names = {name for sink in query.sinks for name in self.pipeline.sources_of(sink)}
         for name, source in self.pipeline.sources.items():
             if name not in names:
                 continue
             if isinstance(source, FileSource):
-                space, path = place_of(self.pipeline.resolve_path(source.path))
-                yield InputDataset(space, path, inputFacets=quality)
+                namespace, path = file_dataset(self.pipeline.resolve_path(source.path))
+                yield InputDataset(namespace, path, inputFacets=quality)
                 continue
-            space, vhost = broker_of(self.pipeline.uri(source.uri))
-            streams = [stream for stream in ends if is_of(source, stream)]
+            namespace, vhost = broker_namespace(self.pipeline.uri(source.uri))
+            streams = [stream for stream in ends if reads_stream(source, stream)]
             for stream in streams or [
                 source.name or source.pattern or ", ".join(source.names or ())
             ]:
                 facets: dict[str, DatasetFacet] = {}
                 if stream in ends:
-                    start = before.get(stream, 0)
+                    start = last_ends.get(stream, 0)
                     facets["headrace_offsets"] = OffsetsFacet(
                         start, ends[stream], producer=PRODUCER
                     )
-                yield InputDataset(space, f"{vhost}/{stream}", facets=facets, inputFacets=quality)
-        if last is not None:
-            self._reported[query.name] = {**before, **ends}
+                yield InputDataset(
+                    namespace, f"{vhost}/{stream}", facets=facets, inputFacets=quality
+                )
+        if newest is not None:
+            self._reported_ends[query.name] = {**last_ends, **ends}
 
-    def _quality(self, query: QueryStatus) -> assertions.DataQualityAssertionsDatasetFacet:
-        actions = {rule.name: rule for rule in self.pipeline.rules}
+    def _quality_facet(self, query: QueryStatus) -> assertions.DataQualityAssertionsDatasetFacet:
+        rules = {rule.name: rule for rule in self.pipeline.rules}
         return assertions.DataQualityAssertionsDatasetFacet(
             [
                 assertions.Assertion(
-                    assertion=actions[rule].asked if rule in actions else rule,
+                    assertion=rules[rule].condition if rule in rules else rule,
                     success=not counts["failed"],
                     name=rule,
-                    severity="warn"
-                    if rule in actions and actions[rule].action == "warn"
-                    else "error",
+                    severity="warn" if rule in rules and rules[rule].action == "warn" else "error",
                     actual=str(counts["failed"]),
                 )
                 for rule, counts in query.rules.items()
@@ -216,32 +218,36 @@ class Events:
     def _output(self, name: str) -> OutputDataset:
         sink = self.pipeline.sinks[name]
         if isinstance(sink, AmqpSink):
-            space, vhost = broker_of(self.pipeline.uri(sink.uri))
-            return OutputDataset(space, f"{vhost}/{sink.name or sink.routing_key or ''}")
+            namespace, vhost = broker_namespace(self.pipeline.uri(sink.uri))
+            return OutputDataset(namespace, f"{vhost}/{sink.name or sink.routing_key or ''}")
         if isinstance(sink, JdbcSink):
-            space, _, database = sink.url.removeprefix("jdbc:").partition("?")[0].rpartition("/")
-            return OutputDataset(re.sub(r"//[^/@]*@", "//", space), f"{database}.{sink.table}")
+            namespace, _, database = (
+                sink.url.removeprefix("jdbc:").partition("?")[0].rpartition("/")
+            )
+            return OutputDataset(re.sub(r"//[^/@]*@", "//", namespace), f"{database}.{sink.table}")
         path = getattr(sink, "path", None)
-        space, place = place_of(self.pipeline.resolve_path(path)) if path else ("console", name)
-        return OutputDataset(space, place)
+        namespace, dataset = (
+            file_dataset(self.pipeline.resolve_path(path)) if path else ("console", name)
+        )
+        return OutputDataset(namespace, dataset)
 
 
-def broker_of(uri: str) -> tuple[str, str]:
-    """Return the namespace of a broker, without its login, and the virtual host."""
+def broker_namespace(uri: str) -> tuple[str, str]:
+    """Return the namespace of a broker (without a login) and its virtual host."""
     parts = urlsplit(uri)
     hosts = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{hosts}", unquote(parts.path.removeprefix("/")) or "/"
 
 
-def place_of(path: str) -> tuple[str, str]:
-    """Return the namespace and the name of a directory or of a place in an object store."""
+def file_dataset(path: str) -> tuple[str, str]:
+    """Return the namespace and the name of a directory or an object store's path."""
     if "://" not in path:
         return "file", path
     parts = urlsplit(path)
     return f"{parts.scheme}://{parts.netloc}", parts.path.strip("/") or "/"
 
 
-def is_of(source: AmqpSource, stream: str) -> bool:
+def reads_stream(source: AmqpSource, stream: str) -> bool:
     """Return True if a source reads a stream."""
     if source.type == "streams":
         if source.names is not None:
@@ -252,10 +258,10 @@ def is_of(source: AmqpSource, stream: str) -> bool:
     return stream == source.name
 
 
-def seconds(interval: str) -> float:
+def parse_interval(interval: str) -> float:
     """Return the seconds of an interval, such as `5 minutes`."""
     number, unit = interval.split()
-    return float(number) * SECONDS[unit.removesuffix("s")]
+    return float(number) * UNIT_SECONDS[unit.removesuffix("s")]
 
 
 def _positions(progress: Json, key: str) -> dict[str, int]:
@@ -270,12 +276,14 @@ def _positions(progress: Json, key: str) -> dict[str, int]:
                 continue
         if isinstance(offset, dict) and isinstance(offset.get("pos"), dict):
             starts = offset["from"] if isinstance(offset.get("from"), dict) else {}
-            positions |= {str(name): int(at) for name, at in {**starts, **offset["pos"]}.items()}
+            positions |= {
+                str(name): int(position) for name, position in {**starts, **offset["pos"]}.items()
+            }
     return positions
 
 
-def client_of(settings: Lineage, home: Path) -> OpenLineageClient:
-    """Return the client of a table `[lineage]`; by the client's own settings if it names none."""
+def make_client(settings: Lineage, home: Path) -> OpenLineageClient:
+    """Return the client for `[lineage]`. Without `url` and `file` it uses its own settings."""
     if settings.file is not None:
         path = str((home / settings.file).absolute())
         return OpenLineageClient(transport=FileTransport(FileConfig(path, append=True)))
@@ -286,13 +294,13 @@ def client_of(settings: Lineage, home: Path) -> OpenLineageClient:
 
 
 @contextmanager
-def telling(pipeline: Pipeline) -> Iterator[Events | None]:
-    """Give the events of a run; None if the file has no table `[lineage]`."""
+def open_reporter(pipeline: Pipeline) -> Iterator[LineageReporter | None]:
+    """Yield the reporter of a run; None if the file has no table `[lineage]`."""
     if pipeline.lineage is None:
         yield None
         return
-    sender = Sender(client_of(pipeline.lineage, pipeline.home))
+    sender = EventSender(make_client(pipeline.lineage, pipeline.home))
     try:
-        yield Events(pipeline, pipeline.lineage, sender)
+        yield LineageReporter(pipeline, pipeline.lineage, sender)
     finally:
         sender.close()

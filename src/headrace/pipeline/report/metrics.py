@@ -19,52 +19,56 @@ if TYPE_CHECKING:
 
     from headrace.pipeline.run.state import Status
 
-ADDRESS: Final = "127.0.0.1"
-QUERY: Final = ("pipeline", "query")
-RULE: Final = ("pipeline", "query", "rule")
-STATES: Final = ("starting", "running", "idle", "finished", "stopped", "failed")
+LISTEN_ADDRESS: Final = "127.0.0.1"
+QUERY_LABELS: Final = ("pipeline", "query")
+RULE_LABELS: Final = ("pipeline", "query", "rule")
+QUERY_STATES: Final = ("starting", "running", "idle", "finished", "stopped", "failed")
 
 
 class StatusMetrics(Collector):
-    """The figures of a status, made when they are asked for."""
+    """Collects the metrics of a status at each scrape."""
 
     def __init__(self, status: Callable[[], Status]) -> None:
         self._status = status
 
     def collect(self) -> Iterable[Metric]:
-        """Return the figures of all queries and rules."""
+        """Return the metrics of all queries and rules."""
         status = self._status()
-        yield from _of_queries(status)
-        yield from _of_rules(status)
+        yield from _query_metrics(status)
+        yield from _rule_metrics(status)
 
 
-def _of_queries(status: Status) -> Iterator[Metric]:
+def _query_metrics(status: Status) -> Iterator[Metric]:
     prefix = "headrace_pipeline_"
     state = GaugeMetricFamily(
-        f"{prefix}query_state", "1 for the state that a query is in", labels=(*QUERY, "state")
+        f"{prefix}query_state",
+        "1 for the state that a query is in",
+        labels=(*QUERY_LABELS, "state"),
     )
-    rows = CounterMetricFamily(f"{prefix}rows", "Rows read since the run began", labels=QUERY)
+    rows = CounterMetricFamily(
+        f"{prefix}rows", "Rows read since the run began", labels=QUERY_LABELS
+    )
     rejected = CounterMetricFamily(
-        f"{prefix}rejected_rows", "Rows that rules refused since the run began", labels=RULE
+        f"{prefix}rejected_rows", "Rows that rules rejected since the run began", labels=RULE_LABELS
     )
     gauges = {
-        name: GaugeMetricFamily(f"{prefix}{name}", text, labels=QUERY)
+        name: GaugeMetricFamily(f"{prefix}{name}", text, labels=QUERY_LABELS)
         for name, text in (
             ("batch", "Number of the newest batch that had rows"),
-            ("batch_seconds", "How long it took"),
-            ("rows_per_second", "Rows done in a second"),
-            ("lag_records", "Records that are there and not read"),
+            ("batch_seconds", "Duration of this batch"),
+            ("rows_per_second", "Rows processed per second"),
+            ("lag_records", "Records that are not read yet"),
             ("waiting_rows", "Rows of open windows"),
-            ("uncounted_batches", "Batches that the counts of rules lack"),
+            ("uncounted_batches", "Batches missing from the counts of rules"),
         )
     }
     for query in status.queries:
-        of = (status.pipeline, query.name)
-        for name in STATES:
-            state.add_metric((*of, name), int(query.state == name))
-        rows.add_metric(of, query.rows)
+        labels = (status.pipeline, query.name)
+        for name in QUERY_STATES:
+            state.add_metric((*labels, name), int(query.state == name))
+        rows.add_metric(labels, query.rows)
         for rule, refused in query.rejected.items():
-            rejected.add_metric((*of, rule), refused)
+            rejected.add_metric((*labels, rule), refused)
         figures = {
             "batch": query.batch,
             "batch_seconds": query.batch_s,
@@ -75,42 +79,44 @@ def _of_queries(status: Status) -> Iterator[Metric]:
         }
         for name, figure in figures.items():
             if figure is not None:
-                gauges[name].add_metric(of, figure)
+                gauges[name].add_metric(labels, figure)
     yield from (state, rows, rejected, *gauges.values())
 
 
-def _of_rules(status: Status) -> Iterator[Metric]:
+def _rule_metrics(status: Status) -> Iterator[Metric]:
     prefix = "headrace_pipeline_rule_"
     counters = {
         "checked": CounterMetricFamily(
-            f"{prefix}checked_rows", "Rows that a rule was asked about", labels=RULE
+            f"{prefix}checked_rows", "Rows that a rule checked", labels=RULE_LABELS
         ),
         "failed": CounterMetricFamily(
-            f"{prefix}failed_rows", "Rows for which a rule did not hold", labels=RULE
+            f"{prefix}failed_rows", "Rows for which a rule did not hold", labels=RULE_LABELS
         ),
     }
     share = GaugeMetricFamily(
-        f"{prefix}batch_failed_share", "The share of these rows in the newest batch", labels=RULE
+        f"{prefix}batch_failed_share",
+        "Share of failed rows in the newest batch",
+        labels=RULE_LABELS,
     )
     for query in status.queries:
         for rule, figures in query.rules.items():
-            of = (status.pipeline, query.name, rule)
+            labels = (status.pipeline, query.name, rule)
             for name, counter in counters.items():
-                counter.add_metric(of, figures[name])
-            share.add_metric(of, figures["batch_share"])
+                counter.add_metric(labels, figures[name])
+            share.add_metric(labels, figures["batch_share"])
     yield from (*counters.values(), share)
 
 
-def text_of(status: Status) -> str:
-    """Return the figures of a status as text."""
+def render_metrics(status: Status) -> str:
+    """Return the metrics of a status as OpenMetrics text."""
     registry = CollectorRegistry()
     registry.register(StatusMetrics(lambda: status))
     return str(generate_latest(registry).decode())  # type: ignore[no-untyped-call]
 
 
 @contextmanager
-def serving(status: Callable[[], Status], port: int | None) -> Iterator[int | None]:
-    """Answer scrapes on a port of this machine; on none if it is None. Yields the port.
+def serve_metrics(status: Callable[[], Status], port: int | None) -> Iterator[int | None]:
+    """Serve metrics on a port of the loopback address; yield the port. None serves nothing.
 
     Raises:
         PipelineError: the port is taken.
@@ -121,7 +127,7 @@ def serving(status: Callable[[], Status], port: int | None) -> Iterator[int | No
     registry = CollectorRegistry()
     registry.register(StatusMetrics(status))
     try:
-        server, thread = start_http_server(port, ADDRESS, registry)
+        server, thread = start_http_server(port, LISTEN_ADDRESS, registry)
     except OSError as error:
         raise PipelineError(f"metrics_port {port}: {error.strerror}") from None
     try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contents of Spark's checkpoints, and rewinding them, with a copy of the old state.
 
-A checkpoint has a file for each batch that was planned (`offsets`) and for each that was done
-(`commits`). Rewinding forgets the newest ones. The query then gets a new id, so that sinks which
-know their batches by id and number take what is written again as new.
+A checkpoint has a file for each planned batch (`offsets`) and for each finished batch (`commits`).
+Rewinding deletes the newest of these files. The query then gets a new id: sinks identify a batch by
+id and number, so they accept the repeated batches as new ones.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Final
 from headrace.columns.runtime.atomic_files import write_whole
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.run import offset_log
-from headrace.pipeline.run.state import State, checkpoint_id, made_for
-from headrace.pipeline.sinks.compact import exchange
+from headrace.pipeline.run.state import State, checkpoint_id, read_endpoints
+from headrace.pipeline.sinks.compact import exchange_folders
 
 if TYPE_CHECKING:
-    from headrace.pipeline.run.offset_log import Ends
+    from headrace.pipeline.run.offset_log import EndOffsets
     from headrace.untyped import Json
 
-SHOWN_MAX: Final = 10  # Batches of each checkpoint that are shown.
+LISTED_BATCHES_MAX: Final = 10  # The maximum number of listed batches of a checkpoint.
 
 
 @dataclass(frozen=True)
@@ -37,28 +37,28 @@ class Checkpoint:
     name: str
     path: Path
     id: str | None
-    offsets: dict[int, Ends]
+    offsets: dict[int, EndOffsets]
     commits: tuple[int, ...]
     is_stateful: bool
     queues: tuple[str, ...] = ()  # Sources that are queues.
 
     @property
-    def done(self) -> int | None:
-        """The last finished batch."""
+    def last_batch(self) -> int | None:
+        """The number of the last finished batch; None before the first."""
         return self.commits[-1] if self.commits else None
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The plan for a checkpoint; `text` is for people."""
+class ResetPlan:
+    """A planned change of a checkpoint; `text` describes it for the operator."""
 
     checkpoint: Checkpoint
     text: str
-    batch: int | None = None  # Rewind to its end; None without `ends` deletes the checkpoint.
-    ends: Ends | None = None  # The positions to continue at.
+    batch: int | None = None  # The batch to rewind to; None deletes the checkpoint.
+    ends: EndOffsets | None = None  # New positions to continue at.
 
 
-def names(state: State) -> list[str]:
+def checkpoint_names(state: State) -> list[str]:
     """Return the queries that have a checkpoint."""
     if not state.checkpoints.is_dir():
         return []
@@ -69,9 +69,13 @@ def names(state: State) -> list[str]:
     )
 
 
-def read(state: State, name: str) -> Checkpoint:
-    """Return the checkpoint of a query; PipelineError if it is missing or cannot be read."""
-    checkpoint = _outline(state, name)
+def read_checkpoint(state: State, name: str) -> Checkpoint:
+    """Read the checkpoint of a query.
+
+    Raises:
+        PipelineError: the checkpoint is missing or cannot be read.
+    """
+    checkpoint = _read_outline(state, name)
     ends = {
         number: offset_log.read(file)
         for number, file in _numbered_files(checkpoint.path / "offsets")
@@ -79,40 +83,47 @@ def read(state: State, name: str) -> Checkpoint:
     return replace(checkpoint, offsets=ends)
 
 
-def _outline(state: State, name: str) -> Checkpoint:
+def _read_outline(state: State, name: str) -> Checkpoint:
     """Return the checkpoint without its offsets, which may be damaged."""
     path = state.checkpoints / name
-    if name not in names(state):
-        listed = ", ".join(names(state)) or "none"
-        raise PipelineError(f"there is no checkpoint of {name!r}; there are {listed}")
+    if name not in checkpoint_names(state):
+        existing = ", ".join(checkpoint_names(state)) or "none"
+        raise PipelineError(f"there is no checkpoint of {name!r}; there are {existing}")
     commits = tuple(number for number, _ in _numbered_files(path / "commits"))
     # File names depend on the state store; queries without state have no file in the directory.
     stateful = any(file.is_file() for file in (path / "state").rglob("*"))
-    sources = made_for(path).get("sources", {})
-    queues = tuple(source for source, noted in sources.items() if noted.get("type") == "queue")
+    sources = read_endpoints(path).get("sources", {})
+    queues = tuple(
+        source for source, endpoint in sources.items() if endpoint.get("type") == "queue"
+    )
     return Checkpoint(name, path, checkpoint_id(path), {}, commits, stateful, queues)
 
 
 def describe_checkpoints(
     state: State, query: str | None, queries: Collection[str] | None = None
 ) -> Iterator[str]:
-    """Return the contents of the checkpoints in lines; ``queries`` are the file's queries."""
-    chosen = names(state) if query is None else [query]
-    if not chosen:
+    """Yield lines that describe the checkpoints.
+
+    Checkpoints that are not in `queries`, the queries of the file, are marked.
+    """
+    selected = checkpoint_names(state) if query is None else [query]
+    if not selected:
         yield f"there is no checkpoint in {state.checkpoints}"
-    for name in chosen:
-        checkpoint = read(state, name)
-        extra = ", with state" if checkpoint.is_stateful else ""
-        done = "none is done" if checkpoint.done is None else f"{checkpoint.done} is the last done"
-        yield f"{name}: {len(checkpoint.offsets)} batches are known, {done}{extra}"
+    for name in selected:
+        checkpoint = read_checkpoint(state, name)
+        state_note = ", with state" if checkpoint.is_stateful else ""
+        last = checkpoint.last_batch
+        progress = "none is finished" if last is None else f"{last} is the last finished one"
+        yield f"{name}: {len(checkpoint.offsets)} batches, {progress}{state_note}"
         if queries is not None and name not in queries:
-            yield "  the file has no such query any more"
-        for number in sorted(checkpoint.offsets)[-SHOWN_MAX:]:
-            mark = "done" if number in checkpoint.commits else "planned"
-            yield f"  batch {number}, {mark}: up to {_format_ends(checkpoint.offsets[number])}"
+            yield "  the file no longer has this query"
+        for number in sorted(checkpoint.offsets)[-LISTED_BATCHES_MAX:]:
+            batch_state = "done" if number in checkpoint.commits else "planned"
+            ends = _format_ends(checkpoint.offsets[number])
+            yield f"  batch {number}, {batch_state}: up to {ends}"
 
 
-def positions(texts: Sequence[str]) -> dict[str, int]:
+def parse_positions(texts: Sequence[str]) -> dict[str, int]:
     """Parse arguments of the form STREAM=OFFSET."""
     offsets = {}
     for text in texts:
@@ -123,37 +134,45 @@ def positions(texts: Sequence[str]) -> dict[str, int]:
     return offsets
 
 
-def plan(state: State, name: str, batch: int | None, at: dict[str, int]) -> Plan:
-    """Return the plan of a rewind; PipelineError when it is not possible."""
-    if batch is None and not at:
-        checkpoint = _outline(state, name)
-        return Plan(checkpoint, f"{name}: forget {len(checkpoint.commits)} batches, and begin anew")
-    checkpoint = read(state, name)
+def plan_reset(state: State, name: str, batch: int | None, positions: dict[str, int]) -> ResetPlan:
+    """Plan a reset: to the end of a batch, to positions by stream, or (without both) to the start.
+
+    Raises:
+        PipelineError: the checkpoint does not exist or cannot be rewound.
+    """
+    if batch is None and not positions:
+        checkpoint = _read_outline(state, name)
+        return ResetPlan(
+            checkpoint, f"{name}: forget {len(checkpoint.commits)} batches, and start over"
+        )
+    checkpoint = read_checkpoint(state, name)
     _check_rewindable(checkpoint)
-    assert checkpoint.done is not None
+    assert checkpoint.last_batch is not None
     if batch is not None:
         if batch not in checkpoint.commits or batch not in checkpoint.offsets:
-            kept = f"{checkpoint.commits[0]} to {checkpoint.done}"
-            raise PipelineError(f"{name}: batch {batch} is not among those that are kept: {kept}")
+            kept_range = f"{checkpoint.commits[0]} to {checkpoint.last_batch}"
+            raise PipelineError(
+                f"{name}: batch {batch} is not among those that are kept: {kept_range}"
+            )
         ends = checkpoint.offsets[batch]
-        again = _between(ends, checkpoint.offsets[checkpoint.done])
-        text = f"{name}: go back from batch {checkpoint.done} to the end of batch {batch}"
+        gap = _count_between(ends, checkpoint.offsets[checkpoint.last_batch])
+        text = f"{name}: go back from batch {checkpoint.last_batch} to the end of batch {batch}"
         text += f", up to {_format_ends(ends)}"
-        return Plan(checkpoint, f"{text}: {again} read again, and written again", batch)
-    ends = _move_positions(checkpoint.offsets[checkpoint.done], at, name)
-    again = _between(ends, checkpoint.offsets[checkpoint.done])
-    return Plan(
+        return ResetPlan(checkpoint, f"{text}: {gap} read again, and written again", batch)
+    ends = _move_positions(checkpoint.offsets[checkpoint.last_batch], positions, name)
+    gap = _count_between(ends, checkpoint.offsets[checkpoint.last_batch])
+    return ResetPlan(
         checkpoint,
-        f"{name}: go on at {_format_ends(ends)}: {again} read again",
-        checkpoint.done,
+        f"{name}: continue at {_format_ends(ends)}: {gap} read again",
+        checkpoint.last_batch,
         ends,
     )
 
 
-def apply(state: State, plan: Plan) -> Path:
-    """Do it; the old checkpoint, whole, is where the answer says.
+def apply_plan(state: State, plan: ResetPlan) -> Path:
+    """Replace the checkpoint as planned; return the path of the old one.
 
-    Whatever crashes in between, the query has its old checkpoint or its new one.
+    After a crash the query has either its old checkpoint or its new one.
     """
     checkpoint = plan.checkpoint
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
@@ -162,33 +181,33 @@ def apply(state: State, plan: Plan) -> Path:
     if plan.batch is None:
         checkpoint.path.rename(backup)
         return backup
-    made = state.checkpoints / f".{checkpoint.name}.{uuid.uuid4().hex[:6]}"
-    shutil.copytree(checkpoint.path, made)
+    new_folder = state.checkpoints / f".{checkpoint.name}.{uuid.uuid4().hex[:6]}"
+    shutil.copytree(checkpoint.path, new_folder)
     for folder in ("offsets", "commits"):
-        for number, file in _numbered_files(made / folder):
+        for number, file in _numbered_files(new_folder / folder):
             if number > plan.batch:
                 file.unlink()
                 (file.parent / f".{number}.crc").unlink(missing_ok=True)
     if plan.ends is not None:
-        _add_batch(made, plan.batch, plan.ends)
-    write_whole(made / "metadata", json.dumps({"id": str(uuid.uuid4())}))
-    (made / ".metadata.crc").unlink(missing_ok=True)
-    exchange(made, checkpoint.path)
-    made.rename(backup)
+        _add_batch(new_folder, plan.batch, plan.ends)
+    write_whole(new_folder / "metadata", json.dumps({"id": str(uuid.uuid4())}))
+    (new_folder / ".metadata.crc").unlink(missing_ok=True)
+    exchange_folders(new_folder, checkpoint.path)
+    new_folder.rename(backup)
     return backup
 
 
 def _check_rewindable(checkpoint: Checkpoint) -> None:
-    if checkpoint.done is None:
+    if checkpoint.last_batch is None:
         raise PipelineError(f"{checkpoint.name}: no batch is done")
     if checkpoint.is_stateful:
         raise PipelineError(
-            f"{checkpoint.name}: it remembers windows or rows between batches, which would not go "
-            "back with it; --all begins anew"
+            f"{checkpoint.name}: it has state between batches (windows or rows), which cannot be "
+            "rewound; --all starts over"
         )
     if checkpoint.queues:
         raise PipelineError(
-            f"{checkpoint.name}: the messages of a queue are gone once their batch is done"
+            f"{checkpoint.name}: the messages of a queue are deleted when their batch is done"
         )
 
 
@@ -205,7 +224,7 @@ def _positions(offset: Json) -> dict[str, int] | None:
     return None
 
 
-def _format_ends(ends: Ends) -> str:
+def _format_ends(ends: EndOffsets) -> str:
     return "; ".join(_format_offset(offset) for offset in ends.by_source.values())
 
 
@@ -215,46 +234,60 @@ def _format_offset(offset: Json) -> str:
     by_stream = _positions(offset)
     if by_stream is None:
         return json.dumps(offset)
-    return ", ".join(f"{name} {at}" for name, at in by_stream.items())
+    return ", ".join(f"{name} {position}" for name, position in by_stream.items())
 
 
-def _between(start: Ends, end: Ends) -> str:
+def _count_between(start: EndOffsets, end: EndOffsets) -> str:
     count = 0
-    for source, offset in end.by_source.items():
-        before = start.by_source.get(source)
-        if offset is None and before is None:
+    for source, end_offset in end.by_source.items():
+        start_offset = start.by_source.get(source)
+        if end_offset is None and start_offset is None:
             continue
-        first, last = _positions(before), _positions(offset)
-        if first is None or last is None:
+        start_positions, end_positions = _positions(start_offset), _positions(end_offset)
+        if start_positions is None or end_positions is None:
             return "what came since is"
-        count += sum(max(0, at - first.get(name, at)) for name, at in last.items())
+        count += sum(
+            max(0, position - start_positions.get(name, position))
+            for name, position in end_positions.items()
+        )
     return f"{count} records are"
 
 
-def _move_positions(ends: Ends, at: dict[str, int], name: str) -> Ends:
-    """Return the ends with other positions of some streams; PipelineError if none reads one."""
-    given = {source: _positions(offset) for source, offset in ends.by_source.items()}
+def _move_positions(ends: EndOffsets, positions: dict[str, int], name: str) -> EndOffsets:
+    """Return end offsets with new positions of some streams.
+
+    Raises:
+        PipelineError: a source is not a stream, or no source reads one of the streams.
+    """
+    old_positions = {source: _positions(offset) for source, offset in ends.by_source.items()}
     if any(
-        given[source] is None for source, offset in ends.by_source.items() if offset is not None
+        old_positions[source] is None
+        for source, offset in ends.by_source.items()
+        if offset is not None
     ):
         raise PipelineError(f"{name}: --position is for queries of streams only")
-    streams = sorted({stream for by_stream in given.values() if by_stream for stream in by_stream})
-    for stream in at:
+    streams = sorted(
+        {stream for by_stream in old_positions.values() if by_stream for stream in by_stream}
+    )
+    for stream in positions:
         if stream not in streams:
             raise PipelineError(f"{name}: it reads no {stream!r}, but {', '.join(streams)}")
-    moved = {}
+    new_offsets = {}
     for source, offset in ends.by_source.items():
-        by_stream = given[source]
+        by_stream = old_positions[source]
         if by_stream is None:
-            moved[source] = offset
+            new_offsets[source] = offset
             continue
-        moved[source] = {key: value for key, value in offset.items() if key != "from"}
-        moved[source]["pos"] = {stream: at.get(stream, old) for stream, old in by_stream.items()}
-    return ends.at(moved)
+        new_offsets[source] = {key: value for key, value in offset.items() if key != "from"}
+        new_offsets[source]["pos"] = {
+            stream: positions.get(stream, old_position)
+            for stream, old_position in by_stream.items()
+        }
+    return ends.with_offsets(new_offsets)
 
 
-def _add_batch(checkpoint: Path, batch: int, ends: Ends) -> None:
-    """Add a finished batch that ends at the offsets, without running it."""
-    write_whole(checkpoint / "offsets" / str(batch + 1), ends.text())
+def _add_batch(checkpoint: Path, batch: int, ends: EndOffsets) -> None:
+    """Add the files of a finished batch that ends at the offsets, without running the batch."""
+    write_whole(checkpoint / "offsets" / str(batch + 1), ends.to_text())
     commit = (checkpoint / "commits" / str(batch)).read_text("utf-8")
     write_whole(checkpoint / "commits" / str(batch + 1), commit)

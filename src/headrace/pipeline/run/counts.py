@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows that each rule checked and refused since the checkpoint began.
+"""The rows that each rule checked and rejected since the checkpoint began.
 
-After a crash Spark runs the last batch again. The file therefore has the counts of the last batch
-apart from those before it, and a repeated batch replaces its counts::
+After a crash Spark runs the last batch again. The file therefore holds the counts of the last batch
+and those of all earlier batches separately, and a repeated batch replaces its counts::
 
     STATE/rules/QUERY.json    {"id": …, "batch": 17, "missed": 0,
                                "before": {RULE: [100, 2]}, "last": {RULE: [10, 0]}}
@@ -21,18 +21,18 @@ from headrace.columns.runtime.atomic_files import write_whole
 if TYPE_CHECKING:
     from headrace.pipeline.run.state import QueryStatus
 
-FOLDER: Final = "rules"
+COUNTS_FOLDER: Final = "rules"
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class RuleCount:
     """The rows that a rule checked, and the rows for which it did not hold."""
 
     checked: int = 0
     failed: int = 0
 
-    def __add__(self, other: Count) -> Count:
-        return Count(self.checked + other.checked, self.failed + other.failed)
+    def __add__(self, other: RuleCount) -> RuleCount:
+        return RuleCount(self.checked + other.checked, self.failed + other.failed)
 
     @property
     def share(self) -> float:
@@ -40,22 +40,22 @@ class Count:
         return self.failed / self.checked if self.checked else 0.0
 
 
-RuleCounts = Mapping[str, Count]  # Counts by the name of the rule.
+RuleCounts = Mapping[str, RuleCount]  # Counts by the name of the rule.
 
 
-class Counts:
-    """The counts of one query. A checkpoint with another id starts from zero."""
+class CountsFile:
+    """The file of the counts of one query. A checkpoint with another id starts from zero."""
 
     def __init__(self, state: Path, query: str) -> None:
-        self.path = state / FOLDER / f"{query}.json"
+        self.path = state / COUNTS_FOLDER / f"{query}.json"
         self.id: str | None = None
         self.batch: int | None = None
-        self.missed = 0  # Finished batches without counts.
-        self.last: dict[str, Count] = {}
-        self._before: dict[str, Count] = {}
+        self.missed_batches = 0  # Finished batches without counts.
+        self.last_counts: dict[str, RuleCount] = {}
+        self._earlier_counts: dict[str, RuleCount] = {}
 
-    def open(self, checkpoint: str) -> None:
-        """Load the counts of a checkpoint, by its id."""
+    def load(self, checkpoint: str) -> None:
+        """Load the counts of the checkpoint with this id; zero if the file has another id."""
         if self.id == checkpoint:
             return
         self.id = checkpoint
@@ -63,44 +63,51 @@ class Counts:
             saved = json.loads(self.path.read_text("utf-8"))
             if saved["id"] != checkpoint:
                 return
-            self.batch, self.missed = int(saved["batch"]), int(saved["missed"])
-            self._before, self.last = _read(saved["before"]), _read(saved["last"])
+            self.batch, self.missed_batches = int(saved["batch"]), int(saved["missed"])
+            self._earlier_counts, self.last_counts = (
+                _from_json(saved["before"]),
+                _from_json(saved["last"]),
+            )
         except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return  # The counts are statistics: a damaged file must not end the pipeline.
+            return  # A damaged file must not end the pipeline: counts are statistics.
 
-    def take(self, batch: int, counts: RuleCounts) -> bool:
-        """Store the counts of a batch; False for a batch before the last, which is counted."""
+    def store(self, batch: int, counts: RuleCounts) -> bool:
+        """Store the counts of a batch; return False for an earlier batch, which has counts."""
         if self.batch is not None and batch < self.batch:
             return False
         if batch != self.batch:
-            self._before = self.total
-            self.missed += batch - (-1 if self.batch is None else self.batch) - 1
-        self.batch, self.last = batch, dict(counts)
+            self._earlier_counts = self.total
+            self.missed_batches += batch - (-1 if self.batch is None else self.batch) - 1
+        self.batch, self.last_counts = batch, dict(counts)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        head = {"id": self.id, "batch": batch, "missed": self.missed}
-        parts = {"before": _to_json(self._before), "last": _to_json(self.last)}
-        write_whole(self.path, json.dumps({**head, **parts}))
+        header = {"id": self.id, "batch": batch, "missed": self.missed_batches}
+        counts_by_part = {
+            "before": _to_json(self._earlier_counts),
+            "last": _to_json(self.last_counts),
+        }
+        write_whole(self.path, json.dumps({**header, **counts_by_part}))
         return True
 
     @property
-    def total(self) -> dict[str, Count]:
+    def total(self) -> dict[str, RuleCount]:
         """Return the counts of all batches, by rule."""
         return {
-            rule: self._before.get(rule, Count()) + self.last.get(rule, Count())
-            for rule in {**self._before, **self.last}
+            rule: self._earlier_counts.get(rule, RuleCount())
+            + self.last_counts.get(rule, RuleCount())
+            for rule in {**self._earlier_counts, **self.last_counts}
         }
 
-    def tell(self, status: QueryStatus) -> None:
-        """Put the figures of each rule into the status of the query."""
-        status.uncounted = self.missed
+    def report_to(self, status: QueryStatus) -> None:
+        """Copy the figures of each rule to the status of the query."""
+        status.uncounted = self.missed_batches
         status.rules = {
             rule: {
                 "checked": count.checked,
                 "failed": count.failed,
                 "share": round(count.share, 6),
-                "batch_checked": (last := self.last.get(rule, Count())).checked,
-                "batch_failed": last.failed,
-                "batch_share": round(last.share, 6),
+                "batch_checked": (last_count := self.last_counts.get(rule, RuleCount())).checked,
+                "batch_failed": last_count.failed,
+                "batch_share": round(last_count.share, 6),
             }
             for rule, count in sorted(self.total.items())
         }
@@ -110,5 +117,5 @@ def _to_json(counts: RuleCounts) -> dict[str, list[int]]:
     return {rule: [count.checked, count.failed] for rule, count in counts.items()}
 
 
-def _read(saved: Mapping[str, list[int]]) -> dict[str, Count]:
-    return {rule: Count(int(checked), int(failed)) for rule, (checked, failed) in saved.items()}
+def _from_json(saved: Mapping[str, list[int]]) -> dict[str, RuleCount]:
+    return {rule: RuleCount(int(checked), int(failed)) for rule, (checked, failed) in saved.items()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pipeline's views as DataFrames: sources, static tables and steps, filtered by rules."""
+"""Spark DataFrames of a pipeline's views: sources, static tables and steps, filtered by rules."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from headrace.pipeline.config.settings import (
     StaticRows,
     Step,
 )
-from headrace.pipeline.run.progress import reason
-from headrace.pipeline.run.rules import RuleResults, ask, dead_letter_columns
+from headrace.pipeline.run.progress import error_reason
+from headrace.pipeline.run.rules import RuleResults, apply_rule, dead_letter_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from headrace.untyped import Json
 
 
-# Spark's setting that takes names for sources, and version 2 of the log of offsets.
+# With this setting Spark identifies sources by name, and writes version 2 of the log of offsets.
 SOURCE_EVOLUTION: Final = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 
 @dataclass
 class Frames:
-    """The views by name, and the results of their rules."""
+    """The DataFrames of all views by name, and the results of their rules."""
 
     views: dict[str, DataFrame] = field(default_factory=dict)
-    asked: RuleResults = field(default_factory=RuleResults)
+    rule_results: RuleResults = field(default_factory=RuleResults)
 
 
 def source_frames(
@@ -52,27 +52,27 @@ def source_frames(
     frames = {}
     for name, source in pipeline.sources.items():
         reader = spark.readStream
-        frames[name] = _source(spark, pipeline, source, reader.name(name) if named else reader)
+        frames[name] = _read_source(spark, pipeline, source, reader.name(name) if named else reader)
     return frames
 
 
 @contextmanager
-def naming(spark: SparkSession, *, named: bool) -> Iterator[None]:
+def name_sources(spark: SparkSession, *, named: bool) -> Iterator[None]:
     """Set whether Spark's checkpoints identify sources by name, within the context."""
-    before = str(spark.conf.get(SOURCE_EVOLUTION, "false"))
+    old_setting = str(spark.conf.get(SOURCE_EVOLUTION, "false"))
     spark.conf.set(SOURCE_EVOLUTION, str(named).lower())
     try:
         yield
     finally:
-        spark.conf.set(SOURCE_EVOLUTION, before)
+        spark.conf.set(SOURCE_EVOLUTION, old_setting)
 
 
 def static_frames(spark: SparkSession, pipeline: Pipeline) -> dict[str, DataFrame]:
     """Return the DataFrame of each static table."""
-    return {name: _static(spark, pipeline, table) for name, table in pipeline.tables.items()}
+    return {name: _read_table(spark, pipeline, table) for name, table in pipeline.tables.items()}
 
 
-def build(
+def build_views(
     spark: SparkSession,
     pipeline: Pipeline,
     sources: Mapping[str, DataFrame],
@@ -84,63 +84,68 @@ def build(
         frames.views[name] = frame
         frame.createOrReplaceTempView(name)
     for name, frame in sources.items():
-        _add(frames, pipeline, name, frame)
+        _add_view(frames, pipeline, name, frame)
     for step in pipeline.steps:
-        with _about(f"step {step.name!r}"):
-            frame = _step(spark, frames, step)
-        _add(frames, pipeline, step.name, frame)
+        with _explain_errors(f"step {step.name!r}"):
+            frame = _build_step(spark, frames, step)
+        _add_view(frames, pipeline, step.name, frame)
     return frames
 
 
 @contextmanager
-def _about(what: str) -> Iterator[None]:
-    """Raise Spark's errors as PipelineError with a short text: Spark's has whole plans."""
+def _explain_errors(subject: str) -> Iterator[None]:
+    """Raise Spark's errors as PipelineError, without the plans that Spark adds to its text."""
     from pyspark.errors import AnalysisException, ParseException
 
     try:
         yield
     except (AnalysisException, ParseException) as error:
-        raise PipelineError(f"{what}: {reason(str(error))}") from None
+        raise PipelineError(f"{subject}: {error_reason(str(error))}") from None
 
 
-def of_sink(pipeline: Pipeline, frames: Frames, name: str) -> DataFrame:
+def sink_rows(pipeline: Pipeline, frames: Frames, name: str) -> DataFrame:
     """Return the rows of a sink: the rows of its view, or the rows that rules send to it."""
     sink = pipeline.sinks[name]
     if sink.source is not None:
-        return frames.views[_written(frames, sink.source)]
-    letters = [
+        return frames.views[_defined_name(frames, sink.source)]
+    dead_letters = [
         dead_letter_columns(
-            frames.asked.refused[rule.name], pipeline, rule, is_message=isinstance(sink, AmqpSink)
+            frames.rule_results.rejected[rule.name],
+            pipeline,
+            rule,
+            is_message=isinstance(sink, AmqpSink),
         )
         for rule in pipeline.rules
         if rule.to == name
     ]
-    return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), letters)
+    return reduce(
+        lambda left, right: left.unionByName(right, allowMissingColumns=True), dead_letters
+    )
 
 
-def _written(frames: Frames, name: str) -> str:
+def _defined_name(frames: Frames, name: str) -> str:
     return {view.lower(): view for view in frames.views}[name.lower()]
 
 
-def _add(frames: Frames, pipeline: Pipeline, name: str, frame: DataFrame) -> None:
-    if name in pipeline.terms:
+def _add_view(frames: Frames, pipeline: Pipeline, name: str, frame: DataFrame) -> None:
+    if name in pipeline.required_columns:
         types = {column.name: column.dataType.simpleString() for column in frame.schema}
-        misfits = pipeline.terms[name].misfits(types)
+        misfits = pipeline.required_columns[name].find_misfits(types)
         if misfits:
             raise PipelineError(f"view {name!r} breaks its contract: {'; '.join(misfits)}")
     for rule in pipeline.rules_of(name):
-        with _about(f"rule {rule.name!r}"):
-            frame = ask(frame, rule, frames.asked)
+        with _explain_errors(f"rule {rule.name!r}"):
+            frame = apply_rule(frame, rule, frames.rule_results)
     frames.views[name] = frame
     frame.createOrReplaceTempView(name)
 
 
-def _step(spark: SparkSession, frames: Frames, step: Step) -> DataFrame:
+def _build_step(spark: SparkSession, frames: Frames, step: Step) -> DataFrame:
     if step.sql is not None:
         frame = spark.sql(step.sql)
     else:
         assert step.source is not None
-        frame = frames.views[_written(frames, step.source)]
+        frame = frames.views[_defined_name(frames, step.source)]
     if step.watermark is not None:
         frame = frame.withWatermark(step.watermark.column, step.watermark.delay)
     if step.deduplicate is not None:
@@ -151,14 +156,14 @@ def _step(spark: SparkSession, frames: Frames, step: Step) -> DataFrame:
     return frame
 
 
-def _source(
+def _read_source(
     spark: SparkSession, pipeline: Pipeline, source: AnySource, reader: DataStreamReader
 ) -> DataFrame:
     if isinstance(source, AmqpSource):
         options = amqp_source_options(pipeline, source)
         reader = reader.format("amqp").options(**options)
         if source.columns is not None:
-            reader = reader.schema(columns_of(source.columns))
+            reader = reader.schema(message_schema(source.columns))
         return reader.load()
     path = pipeline.resolve_path(source.path)
     options = spark_options(source.options)
@@ -168,8 +173,8 @@ def _source(
     return reader.format(source.type).options(**options).schema(schema).load(path)
 
 
-def columns_of(names: list[str]) -> StructType:
-    """Return the schema of columns of a message, in the order of their names."""
+def message_schema(names: list[str]) -> StructType:
+    """Return the schema of the named columns of a message, in the given order."""
     from pyspark.sql.types import BinaryType, StructField, StructType
 
     from headrace.columns.read_schema import read_schema
@@ -181,7 +186,7 @@ def columns_of(names: list[str]) -> StructType:
     return StructType([fields[name] for name in names])
 
 
-def _static(spark: SparkSession, pipeline: Pipeline, table: AnyStatic) -> DataFrame:
+def _read_table(spark: SparkSession, pipeline: Pipeline, table: AnyStatic) -> DataFrame:
     if isinstance(table, StaticRows):
         return spark.createDataFrame(table.rows, table.ddl)
     if isinstance(table, StaticIceberg):
@@ -204,12 +209,12 @@ def delta_frame(spark: SparkSession, path: str) -> DataFrame:
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    from headrace.pipeline.sinks.delta import files_of, table_at
+    from headrace.pipeline.sinks.delta import current_files, open_table
 
-    table = table_at(path)
+    table = open_table(path)
     if table is None:
         raise PipelineError(f"{path} is not a Delta table")
-    schema, files = files_of(table)
+    schema, files = current_files(table)
     struct = from_arrow_schema(schema)
     if not files:
         return spark.createDataFrame([], struct)
@@ -220,12 +225,12 @@ def delta_frame(spark: SparkSession, path: str) -> DataFrame:
 
 
 def iceberg_frame(spark: SparkSession, pipeline: Pipeline, table: StaticIceberg) -> DataFrame:
-    """Return the current rows of an Iceberg table, as its readers see them."""
-    from headrace.pipeline.iceberg.catalogs import about
-    from headrace.pipeline.iceberg.read import rows_of
+    """Return the rows of an Iceberg table's current snapshot, with deletes applied."""
+    from headrace.pipeline.iceberg.catalogs import error_context
+    from headrace.pipeline.iceberg.read import read_rows
     from headrace.pipeline.iceberg.table import IcebergTable
 
     iceberg_table = IcebergTable(pipeline, table.catalog, table.table)
     current = iceberg_table.load_existing()
-    with about(iceberg_table.what, iceberg_table.properties):
-        return rows_of(spark, current, list(current.scan().plan_files()))
+    with error_context(iceberg_table.label, iceberg_table.properties):
+        return read_rows(spark, current, list(current.scan().plan_files()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a query that people look at, from Spark's progress."""
+"""The figures of a query's status, from Spark's progress."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from headrace.pipeline.config.errors import redact
-from headrace.pipeline.run.counts import Count
+from headrace.pipeline.run.counts import RuleCount
 from headrace.spark.schema.observed import checked_rows, rejected_rows, warned_rows
 
 if TYPE_CHECKING:
@@ -18,67 +18,70 @@ if TYPE_CHECKING:
     from headrace.untyped import Json
 
 REASON_CHARACTERS_MAX: Final = 600
-WINDOWS: Final = ("stateStoreSave", "sessionWindowStateStoreSave")  # Operators with their rows.
+# Operators that hold rows of windows.
+WINDOW_OPERATORS: Final = ("stateStoreSave", "sessionWindowStateStoreSave")
 _PYTHON_ERROR: Final = re.compile(
     r"(?!org\.apache|java\.|py4j\.|pyspark\.errors)"
     r"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Refused|Missing|Failed|Closed): "
 )
 
 
-def take(status: QueryStatus, query: StreamingQuery) -> list[tuple[int, dict[str, Count]]]:
-    """Bring the status of a query up to date; return the counts of rules of its new batches."""
-    last = query.lastProgress
+def update_status(
+    status: QueryStatus, query: StreamingQuery
+) -> list[tuple[int, dict[str, RuleCount]]]:
+    """Update the status of a query from Spark's progress; return new counts of rules by batch."""
+    newest = query.lastProgress
     counts = []
-    if last is not None:
-        # All that Spark remembers, a hundred at most, only when there is more than one new.
-        is_next = status.batch is not None and int(last["batchId"]) <= status.batch + 1
-        for progress in [last] if is_next else query.recentProgress:
+    if newest is not None:
+        # Spark's list of recent progress (at most 100) is read only if batches were missed.
+        is_next = status.batch is not None and int(newest["batchId"]) <= status.batch + 1
+        for progress in [newest] if is_next else query.recentProgress:
             batch = int(progress["batchId"])
-            counts.append((batch, counts_of(progress["observedMetrics"])))
+            counts.append((batch, observed_counts(progress["observedMetrics"])))
             if progress["numInputRows"] and (status.batch is None or batch > status.batch):
                 status.rows += int(progress["numInputRows"])
                 status.batch = batch
                 for rule, rows in rejected_rows(progress["observedMetrics"]).items():
                     status.rejected[rule] = status.rejected.get(rule, 0) + rows
                 status.batch_s = float(progress["durationMs"].get("triggerExecution", 0)) / 1000
-        status.rows_per_s = _number(last, "inputRowsPerSecond")
-        status.processed_per_s = _number(last, "processedRowsPerSecond")
-        status.lag = lag(last)
-        status.waiting = waiting(last) if status.holds_back else 0
+        status.rows_per_s = _number(newest, "inputRowsPerSecond")
+        status.processed_per_s = _number(newest, "processedRowsPerSecond")
+        status.lag = count_lag(newest)
+        status.waiting = count_waiting_rows(newest) if status.holds_back else 0
     if status.state not in ("failed", "finished", "stopped"):
-        trigger = query.status["isTriggerActive"]
-        status.state = "running" if trigger or status.lag else "idle"
+        is_active = query.status["isTriggerActive"]
+        status.state = "running" if is_active or status.lag else "idle"
     return [(batch, by_rule) for batch, by_rule in counts if by_rule]
 
 
-def counts_of(observed: object) -> dict[str, Count]:
+def observed_counts(observed: object) -> dict[str, RuleCount]:
     """Return the counts of rules in the observed metrics of a batch."""
     failed = {**rejected_rows(observed), **warned_rows(observed)}
     return {
-        rule: Count(checked, failed.get(rule, 0))
+        rule: RuleCount(checked, failed.get(rule, 0))
         for rule, checked in checked_rows(observed).items()
     }
 
 
-def lag(progress: Json) -> int | None:
+def count_lag(progress: Json) -> int | None:
     """Return the number of unread records of a query; None if its sources do not report it."""
-    behind = 0
-    is_known = False
+    unread_count = 0
+    is_reported = False
     for source in progress["sources"]:
-        latest, reached = _positions(source["latestOffset"]), _positions(source["endOffset"])
-        if latest is None or reached is None:
+        newest, reached = _positions(source["latestOffset"]), _positions(source["endOffset"])
+        if newest is None or reached is None:
             continue
-        is_known = True
-        behind += sum(max(0, end - reached.get(name, end)) for name, end in latest.items())
-    return behind if is_known else None
+        is_reported = True
+        unread_count += sum(max(0, end - reached.get(name, end)) for name, end in newest.items())
+    return unread_count if is_reported else None
 
 
-def waiting(progress: Json) -> int:
-    """Return the rows of windows that wait for the watermark."""
+def count_waiting_rows(progress: Json) -> int:
+    """Return the number of rows in windows that are still open."""
     return sum(
         int(operator["numRowsTotal"])
         for operator in progress["stateOperators"]
-        if operator["operatorName"] in WINDOWS
+        if operator["operatorName"] in WINDOW_OPERATORS
     )
 
 
@@ -90,7 +93,7 @@ def _positions(offset: Json) -> dict[str, int] | None:
             return None
     if not isinstance(offset, dict) or not isinstance(offset.get("pos"), dict):
         return None
-    return {str(name): int(at) for name, at in offset["pos"].items()}
+    return {str(name): int(position) for name, position in offset["pos"].items()}
 
 
 def _number(progress: Json, name: str) -> float:
@@ -98,18 +101,18 @@ def _number(progress: Json, name: str) -> float:
     return float(value) if value is not None and value == value else 0.0
 
 
-def reason(text: str) -> str:
-    """Return the sentence of a Spark error that names the fault."""
+def error_reason(text: str) -> str:
+    """Return the line of a Spark error that names the fault, without secrets, cut to its limit."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    raised = [line for line in lines if "[USER_RAISED_EXCEPTION]" in line]
-    python = [line for line in lines if _PYTHON_ERROR.match(line)]
-    causes = [line for line in lines if line.startswith("Caused by: ")]
-    if raised:
-        chosen = raised[0].split("[USER_RAISED_EXCEPTION]")[1].split(" SQLSTATE")[0]
-    elif python:
-        chosen = python[-1].split(": ", 1)[1]
-    elif causes:
-        chosen = causes[-1].removeprefix("Caused by: ")
+    raised_lines = [line for line in lines if "[USER_RAISED_EXCEPTION]" in line]
+    python_lines = [line for line in lines if _PYTHON_ERROR.match(line)]
+    cause_lines = [line for line in lines if line.startswith("Caused by: ")]
+    if raised_lines:
+        reason = raised_lines[0].split("[USER_RAISED_EXCEPTION]")[1].split(" SQLSTATE")[0]
+    elif python_lines:
+        reason = python_lines[-1].split(": ", 1)[1]
+    elif cause_lines:
+        reason = cause_lines[-1].removeprefix("Caused by: ")
     else:
-        chosen = lines[0] if lines else ""
-    return redact(chosen.strip())[:REASON_CHARACTERS_MAX]
+        reason = lines[0] if lines else ""
+    return redact(reason.strip())[:REASON_CHARACTERS_MAX]

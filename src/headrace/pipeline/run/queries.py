@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queries of a pipeline, and the sources and sinks of their checkpoints."""
+"""The queries of a pipeline, and the endpoints (sources and sinks) that a checkpoint records."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from headrace.columns.runtime.atomic_files import write_whole
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.config.settings import AmqpSource, Pipeline
 from headrace.pipeline.run import offset_log
-from headrace.pipeline.run.state import MADE_FOR, is_pending, made_for
+from headrace.pipeline.run.state import ENDPOINTS_FILE, is_pending, read_endpoints
 
 if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
-GONE: Final = "gone"  # Former sources of the checkpoint.
-WRITTEN_AS: Final = "written-as"  # A file in the checkpoint of a sink of messages.
-BY_SPARK: Final = "spark"
-BY_BATCH: Final = "batch"
+FORMER_SOURCES: Final = "gone"  # The key of a checkpoint's removed sources.
+WRITER_FILE: Final = "written-as"  # Names the writer of a sink of messages.
+SPARK_WRITER: Final = "spark"
+BATCH_WRITER: Final = "batch"
 
 
 @dataclass(frozen=True)
 class Query:
-    """A query to start: its name, which its checkpoint has as well, and its sinks."""
+    """A query to start. Its checkpoint is a directory with the name of the query."""
 
     name: str
     sinks: tuple[str, ...]
-    queue: str | None = None  # The source whose batches the sinks share.
+    queue: str | None = None  # The source, if several sinks share its batches.
 
 
-def queries_of(pipeline: Pipeline) -> list[Query]:
-    """Return a query for each sink, and one for all sinks of a queue."""
+def plan_queries(pipeline: Pipeline) -> list[Query]:
+    """Return one query for each sink, but a single query for all sinks of a queue."""
     queries: list[Query] = []
     shared: dict[str, list[str]] = {}
     for sink in pipeline.sinks:
@@ -54,82 +54,100 @@ def queries_of(pipeline: Pipeline) -> list[Query]:
     return queries
 
 
-def remember(pipeline: Pipeline, query: Query, folder: Path) -> None:
-    """Record a query's sources and sinks in its checkpoint; PipelineError if it has others."""
+def record_endpoints(pipeline: Pipeline, query: Query, folder: Path) -> None:
+    """Record a query's sources and sinks in its checkpoint.
+
+    Raises:
+        PipelineError: the checkpoint was made for other sources or sinks.
+    """
     sources: JsonObject = {}
     for sink in query.sinks:
         for name in pipeline.sources_of(sink):
             source = pipeline.sources[name]
-            noted = source.model_dump(include={"type", "path", "pattern", "group"})
+            endpoint = source.model_dump(include={"type", "path", "pattern", "group"})
             if isinstance(source, AmqpSource) and source.type != "streams":
-                noted["name"] = source.name
-            sources[name] = {key: value for key, value in noted.items() if value is not None}
+                endpoint["name"] = source.name
+            sources[name] = {key: value for key, value in endpoint.items() if value is not None}
     sinks = {
         name: pipeline.sinks[name].model_dump(
             include={"type", "path", "name", "catalog", "table"}, exclude_none=True
         )
         for name in query.sinks
     }
-    made: JsonObject = {"sources": sources, "sinks": sinks}
-    before = made_for(folder)
-    if names_its_sources(pipeline, folder):
-        made[GONE] = _gone(before, sources, query)
-        if before.get("sinks", sinks) == sinks:
-            before = made
-    elif before:
-        made = {**made, **({GONE: before[GONE]} if GONE in before else {})}
-    if before and before != made:
+    endpoints: JsonObject = {"sources": sources, "sinks": sinks}
+    saved = read_endpoints(folder)
+    if has_named_sources(pipeline, folder):
+        endpoints[FORMER_SOURCES] = _former_sources(saved, sources, query)
+        if saved.get("sinks", sinks) == sinks:
+            saved = endpoints
+    elif saved:
+        endpoints = {
+            **endpoints,
+            **({FORMER_SOURCES: saved[FORMER_SOURCES]} if FORMER_SOURCES in saved else {}),
+        }
+    if saved and saved != endpoints:
         raise PipelineError(
             f"the checkpoint of {query.name!r} was made for other sources or sinks; undo the "
             f"change, name the sink anew, or forget the checkpoint with `headrace pipeline "
             f"reset {pipeline.file} --query {query.name} --all`"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    if before != made_for(folder) or not before:
-        write_whole(folder / MADE_FOR, json.dumps(made, sort_keys=True))
+    if saved != read_endpoints(folder) or not saved:
+        write_whole(folder / ENDPOINTS_FILE, json.dumps(endpoints, sort_keys=True))
 
 
-def names_its_sources(pipeline: Pipeline, folder: Path) -> bool:
+def has_named_sources(pipeline: Pipeline, folder: Path) -> bool:
     """Return True if a checkpoint identifies its sources by name, so that sources can be added.
 
-    A checkpoint that Spark began without names continues without them.
+    A checkpoint that began without names continues without names.
     """
     if not pipeline.head.sources_change:
         return False
-    first = next((folder / "offsets").glob("[0-9]*"), None)
-    return first is None or offset_log.read(first).head[0] == offset_log.NAMED
+    offsets_file = next((folder / "offsets").glob("[0-9]*"), None)
+    return offsets_file is None or offset_log.read(offsets_file).head[0] == offset_log.FORMAT_V2
 
 
-def _gone(before: JsonObject, sources: JsonObject, query: Query) -> list[str]:
-    """Return the former sources of a checkpoint; PipelineError for a source that it cannot read."""
-    sources_before = before.get("sources", {})
-    gone = [*before.get(GONE, ()), *(name for name in sources_before if name not in sources)]
-    for name, noted in sources.items():
-        if name in sources_before and sources_before[name] != noted:
+def _former_sources(saved: JsonObject, sources: JsonObject, query: Query) -> list[str]:
+    """Return the removed sources of a checkpoint.
+
+    Raises:
+        PipelineError: a source has the name of a removed source, or of a source of other records.
+    """
+    saved_sources = saved.get("sources", {})
+    former_sources = [
+        *saved.get(FORMER_SOURCES, ()),
+        *(name for name in saved_sources if name not in sources),
+    ]
+    for name, endpoint in sources.items():
+        if name in saved_sources and saved_sources[name] != endpoint:
             raise PipelineError(
                 f"the checkpoint of {query.name!r} has positions of another source {name!r}: give "
                 "the new source a new name"
             )
-        if name in gone:
+        if name in former_sources:
             raise PipelineError(
                 f"the checkpoint of {query.name!r} had a source {name!r} before, whose position "
                 "went with it: under a new name it is read from its startingOffsets"
             )
-    return gone
+    return former_sources
 
 
-def write_as(query: Query, folder: Path, way: str) -> None:
-    """Record the writer of a query's messages; PipelineError if an unfinished batch has another.
+def record_writer(query: Query, folder: Path, writer: str) -> None:
+    """Record which writer publishes a query's messages: Spark's sink, or a function of each batch.
 
-    Each writer identifies batches by a name of its own, and would write that batch again.
+    The two identify batches by different names, so a batch that one has begun would be published
+    again by the other.
+
+    Raises:
+        PipelineError: the other writer has an unfinished batch.
     """
-    path = folder / WRITTEN_AS
-    before = path.read_text("utf-8") if path.exists() else BY_SPARK
-    if before == way:
+    path = folder / WRITER_FILE
+    last_writer = path.read_text("utf-8") if path.exists() else SPARK_WRITER
+    if last_writer == writer:
         return
     if is_pending(folder):
         raise PipelineError(
             f"{query.name!r} has an unfinished batch, and rules with 'fail_above', 'having' or "
             "'unique' were added or removed since it began; run it once with the rules it had"
         )
-    write_whole(path, way)
+    write_whole(path, writer)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that may end a pipeline before a batch is written: over batches, and by shares of rows."""
+"""Rules that are checked before a batch is written: over batches, and by shares of failed rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.pipeline.config.errors import PipelineError
-from headrace.pipeline.run.counts import Count, RuleCounts
+from headrace.pipeline.run.counts import RuleCount, RuleCounts
 from headrace.spark.schema.observed import REJECTED, WARNED
 
 if TYPE_CHECKING:
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from headrace.pipeline.config.settings import Pipeline, Rule
 
 
-def observed_counts(spark: SparkSession, query: str) -> dict[str, Count]:
-    """Return the counts that the running batch of a query has observed so far, by rule.
+def running_counts(spark: SparkSession, query: str) -> dict[str, RuleCount]:
+    """Return the counts by rule that the running batch of a query has observed so far.
 
-    Spark reports progress after it has committed a batch; a kill before that would lose the counts.
+    Spark reports progress only after it has committed a batch, so a kill before the report would
+    lose the counts.
     """
     running = spark._jsparkSession.streams().get(query)
     metrics = running.streamingQuery().lastExecution().observedMetrics()
@@ -33,17 +34,17 @@ def observed_counts(spark: SparkSession, query: str) -> dict[str, Count]:
                 checked, failed = (
                     int(row.get(row.fieldIndex(figure))) for figure in ("checked", "rows")
                 )
-                counts[name.removeprefix(prefix)] = Count(checked, failed)
+                counts[name.removeprefix(prefix)] = RuleCount(checked, failed)
     return counts
 
 
-def counts_of(frames: Mapping[str, DataFrame]) -> dict[str, Count]:
-    """Return the counts of frames of one row each, by rule."""
+def collect_counts(frames: Mapping[str, DataFrame]) -> dict[str, RuleCount]:
+    """Return the counts by rule from frames of one row each."""
     counts = {}
     for rule, frame in frames.items():
         row = frame.first()
         assert row is not None, rule
-        counts[rule] = Count(row["checked"], row["rows"])
+        counts[rule] = RuleCount(row["checked"], row["rows"])
     return counts
 
 
@@ -52,41 +53,44 @@ def apply_rules(
     counts: Mapping[str, DataFrame],
     views: Mapping[str, DataFrame],
     sinks: Sequence[str],
-) -> dict[str, Count]:
-    """Evaluate the rules of some sinks for a batch, whose views are not streaming."""
+) -> dict[str, RuleCount]:
+    """Return the counts of the rules of some sinks for one batch. Its views are not streaming."""
     rules = {rule.name: rule for sink in sinks for rule in pipeline.rules_before(sink)}
-    of_rows = counts_of({name: counts[name] for name in counts if name in rules})
-    return of_rows | check_batch_rules(rules.values(), views)
+    row_counts = collect_counts({name: counts[name] for name in counts if name in rules})
+    return row_counts | check_batch_rules(rules.values(), views)
 
 
-def check_batch_rules(rules: Iterable[Rule], views: Mapping[str, DataFrame]) -> dict[str, Count]:
-    """Check the rules over batches; a rule with `having` checks the batch as one item.
+def check_batch_rules(
+    rules: Iterable[Rule], views: Mapping[str, DataFrame]
+) -> dict[str, RuleCount]:
+    """Return the counts of the rules over batches.
 
-    Batches without rows are not checked.
+    A rule with `having` counts the batch as one; a rule with `unique` counts rows. Batches without
+    rows are not checked.
     """
     from pyspark.sql import functions as f
 
     counts = {}
     for rule in rules:
-        if not rule.is_of_batch:
+        if not rule.is_batch_rule:
             continue
         frame = views[rule.view]
         if rule.unique is not None:
-            of_each = frame.groupBy(*rule.unique).agg(f.count(f.lit(1)).alias("n"))
-            row = of_each.agg(f.sum("n"), f.sum(f.col("n") - 1)).first()
+            group_sizes = frame.groupBy(*rule.unique).agg(f.count(f.lit(1)).alias("n"))
+            row = group_sizes.agg(f.sum("n"), f.sum(f.col("n") - 1)).first()
             assert row is not None, rule
             if row[0]:
-                counts[rule.name] = Count(row[0], row[1])
+                counts[rule.name] = RuleCount(row[0], row[1])
         else:
             row = frame.agg(f.count(f.lit(1)), f.expr(f"({rule.having})")).first()
             assert row is not None, rule
             if row[0]:
-                counts[rule.name] = Count(1, int(row[1] is not True))
+                counts[rule.name] = RuleCount(1, int(row[1] is not True))
     return counts
 
 
 def enforce_rules(rules: Iterable[Rule], counts: RuleCounts, batch: int) -> None:
-    """Raise PipelineError for the first rule that forbids to write the batch."""
+    """Raise PipelineError if a rule forbids writing the batch."""
     for rule in rules:
         count = counts.get(rule.name)
         if count is None or not count.failed:
@@ -95,13 +99,17 @@ def enforce_rules(rules: Iterable[Rule], counts: RuleCounts, batch: int) -> None
         if rule.having is not None:
             fault += f"{rule.having} does not hold"
         else:
-            mistake = "repeat others" if rule.unique is not None else "do not hold"
-            fault += f"{count.failed:,} of {count.checked:,} rows {mistake}"
-        if rule.is_of_batch and rule.action == "fail":
+            failure = "repeat others" if rule.unique is not None else "do not hold"
+            fault += f"{count.failed:,} of {count.checked:,} rows {failure}"
+        if rule.is_batch_rule and rule.action == "fail":
             raise PipelineError(f"{fault}; the batch is not written")
-        above = rule.fail_above
-        if above is not None and count.checked >= rule.fail_rows_min and count.share > above:
+        share_limit = rule.fail_above
+        if (
+            share_limit is not None
+            and count.checked >= rule.fail_rows_min
+            and count.share > share_limit
+        ):
             raise PipelineError(
-                f"{fault}, a share of {count.share:.3g} where fail_above is {above:g}; the batch "
-                "is not written"
+                f"{fault}, a share of {count.share:.3g} where fail_above is {share_limit:g}; the "
+                "batch is not written"
             )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules about the rows of a view: rows that pass, refused rows, and their counts."""
+"""Rules about the rows of a view: rows that pass, rejected rows, and counts."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ if TYPE_CHECKING:
     from headrace.pipeline.config.settings import Pipeline, Rule
     from headrace.untyped import Json
 
-# The columns of a message that its dead letter keeps.
+# The columns of a message that its dead letter has as well.
 MESSAGE_COLUMNS = ("body", "properties", "headers", "routing_key")
 
 
 @dataclass
 class RuleResults:
-    """Results of the rules of some views: refused rows, and the counts of each rule by batch."""
+    """Rejected rows of each rule, and its counts if the views are not streaming."""
 
-    refused: dict[str, DataFrame] = field(default_factory=dict)
-    counts: dict[str, DataFrame] = field(default_factory=dict)  # One row: checked, rows.
+    rejected: dict[str, DataFrame] = field(default_factory=dict)
+    # By rule: a frame of one row with `checked`, and `rows` that failed.
+    counts: dict[str, DataFrame] = field(default_factory=dict)
 
 
-def ask(frame: DataFrame, rule: Rule, asked: RuleResults) -> DataFrame:
-    """Return the rows that pass. A stream observes the counts; for a batch `asked` gets them.
+def apply_rule(frame: DataFrame, rule: Rule, results: RuleResults) -> DataFrame:
+    """Return the rows that pass the rule; add its rejected rows to the results.
 
-    Spark reports the observed metrics of a batch only to the query that computes it.
+    A streaming frame counts by observed metrics, which Spark reports only to a streaming query. For
+    other frames the counts are added to the results as a frame.
     """
     from pyspark.sql import functions as f
 
-    frame.where(f"({rule.check})")  # Spark's refusal of the condition by itself is shorter.
+    frame.where(f"({rule.check})")  # Spark's error about the condition alone is shorter.
     holds = f.coalesce(f.expr(f"({rule.check})"), f.lit(False))
-    asked.refused[rule.name] = frame.where(~holds)
+    results.rejected[rule.name] = frame.where(~holds)
     if rule.action == "fail":
         return frame.where(f.when(holds, f.lit(True)).otherwise(_failure(frame, rule)))
     counts = (f.count(f.lit(1)).alias("checked"), f.count_if(~holds).alias("rows"))
@@ -44,7 +46,7 @@ def ask(frame: DataFrame, rule: Rule, asked: RuleResults) -> DataFrame:
             f"{WARNED if rule.action == 'warn' else REJECTED}{rule.name}", *counts
         )
     else:
-        asked.counts[rule.name] = frame.agg(*counts)
+        results.counts[rule.name] = frame.agg(*counts)
     return frame if rule.action == "warn" else frame.where(holds)
 
 
@@ -61,7 +63,7 @@ def _failure(frame: DataFrame, rule: Rule) -> Json:
 def dead_letter_columns(
     frame: DataFrame, pipeline: Pipeline, rule: Rule, *, is_message: bool
 ) -> DataFrame:
-    """Return the columns kept of a refused row: the rule and the row as JSON, or the message."""
+    """Return rejected rows as dead letters: rule, view and row as JSON, or the message itself."""
     from pyspark.sql import functions as f
 
     row = f.to_json(f.struct(*[f.col(f"`{name}`") for name in frame.columns]))
@@ -81,11 +83,13 @@ def dead_letter_columns(
             headers.alias("headers"),
             properties.alias("properties"),
         )
-    kept = [f.col(name) for name in MESSAGE_COLUMNS if name in frame.columns and name != "headers"]
+    message_columns = [
+        f.col(name) for name in MESSAGE_COLUMNS if name in frame.columns and name != "headers"
+    ]
     if "headers" in frame.columns:
-        own = f.map_filter(
+        message_headers = f.map_filter(
             f.coalesce(f.col("headers"), f.expr("map()").cast("map<string,string>")),
             lambda key, _: ~key.isin("x-pipeline", "x-rule", "x-view"),
         )
-        headers = f.map_concat(own, headers)
-    return frame.select(*kept, headers.alias("headers"))
+        headers = f.map_concat(message_headers, headers)
+    return frame.select(*message_columns, headers.alias("headers"))

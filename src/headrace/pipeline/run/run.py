@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pipeline's queries from their start to their end.
+"""One run of a pipeline: its queries are started, watched and stopped.
 
-Each sink has a query with a checkpoint of its own. Only the sinks of one queue share a query: its
-messages are consumed once, so each batch is written to all of these sinks in turn.
+Each sink has its own query and checkpoint. The sinks of one queue are the exception: they share a
+query, because the messages of a queue are consumed once. Each batch is then written to all of these
+sinks in turn.
 """
 
 from __future__ import annotations
@@ -27,28 +28,28 @@ from headrace.pipeline.config.settings import (
     Pipeline,
 )
 from headrace.pipeline.run import graph
-from headrace.pipeline.run.counts import Counts, RuleCounts
-from headrace.pipeline.run.parts import graph_of
-from headrace.pipeline.run.progress import take
+from headrace.pipeline.run.counts import CountsFile, RuleCounts
+from headrace.pipeline.run.drawing import graph_of
+from headrace.pipeline.run.progress import update_status
 from headrace.pipeline.run.queries import (
-    BY_BATCH,
-    BY_SPARK,
+    BATCH_WRITER,
+    SPARK_WRITER,
     Query,
-    names_its_sources,
-    queries_of,
-    remember,
-    write_as,
+    has_named_sources,
+    plan_queries,
+    record_endpoints,
+    record_writer,
 )
 from headrace.pipeline.run.rule_checks import (
     apply_rules,
     check_batch_rules,
     enforce_rules,
-    observed_counts,
+    running_counts,
 )
 from headrace.pipeline.run.session import STARTS_MAX, is_slow_start, retry_slow_start
 from headrace.pipeline.run.state import QueryStatus, State, Status, checkpoint_id
-from headrace.pipeline.sinks.frames import pass_over
-from headrace.pipeline.sinks.outputs import output_of
+from headrace.pipeline.sinks.frames import compute_rows
+from headrace.pipeline.sinks.outputs import make_output
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -61,37 +62,38 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.1
 STATUS_EVERY_S: Final = 1.0
-STOP_S_MAX: Final = 60.0  # The time that running batches have to finish before a stop.
+STOP_S_MAX: Final = 60.0  # Running batches may take this long to finish.
 
-Show = Callable[[Status], None]
+ShowStatus = Callable[[Status], None]
 
 
 class Stopping(Exception):
-    """A batch does not begin, because the pipeline stops."""
+    """A batch was refused because the pipeline is stopping."""
 
 
 class Run:
-    """One run of a pipeline, by the holder of its state."""
+    """One run of a pipeline. The caller holds the lock of the pipeline's state."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, state: State) -> None:
         self.spark = spark
         self.pipeline = pipeline
         self.state = state
-        self.status = state.begin(pipeline.head.name, pipeline.file)
-        state.draw(graph_of(pipeline))
+        self.status = state.begin_run(pipeline.head.name, pipeline.file)
+        state.write_graph(graph_of(pipeline))
         self.stopping = threading.Event()
-        self._interrupted = False  # Whether by ^C, which also ends Spark's Python workers.
+        # True after SIGINT (^C), which also ends Spark's Python workers.
+        self._interrupted = False
         self._queries: dict[str, StreamingQuery] = {}
         self._starters: dict[str, Callable[[], StreamingQuery]] = {}
-        self._starts: dict[str, int] = {}
-        self._busy: set[str] = set()  # Queries that run a batch of ours.
-        self._counts: dict[str, Counts] = {}
-        self._counted_by_spark: set[str] = set()  # Queries whose counts only its progress has.
+        self._start_counts: dict[str, int] = {}
+        self._counts: dict[str, CountsFile] = {}
+        self._spark_counted: set[str] = set()  # Queries with counts only in their progress.
 
-    def run(self, show: Show = lambda _: None) -> Status:
+    def run(self, show: ShowStatus = lambda _: None) -> Status:
         """Run until all queries finish, a stop is requested, or a query fails.
 
-        PipelineError has the failure, after the other queries have been stopped.
+        Raises:
+            PipelineError: a query failed; the other queries have been stopped.
         """
         status = self.status
         try:
@@ -100,17 +102,17 @@ class Run:
         except BaseException as error:
             status.state = "failed"
             status.error = _error_text(error)
-            if _is_of_spark(error):  # Its texts show whole plans, with the options of sources.
+            if _is_spark_error(error):  # Spark's text has whole plans and the options of sources.
                 raise PipelineError(status.error) from None
             raise
         finally:
-            self._end()
-            self.state.write(status)
+            self._stop_active()
+            self.state.write_status(status)
             show(status)
         return status
 
     def progress(self) -> dict[str, Json]:
-        """Return Spark's progress of the newest batch of each query that has had one."""
+        """Return Spark's progress of the newest batch of each query that has one."""
         newest = {name: query.lastProgress for name, query in self._queries.items()}
         return {name: progress for name, progress in newest.items() if progress is not None}
 
@@ -119,9 +121,9 @@ class Run:
         self.stopping.set()
 
     @contextmanager
-    def signals(self) -> Iterator[None]:
+    def handle_signals(self) -> Iterator[None]:
         """Let SIGTERM and SIGINT stop the pipeline; a second signal ends the process at once."""
-        before = {}
+        old_handlers = {}
 
         def handle(number: int, _: FrameType | None) -> None:
             if self.stopping.is_set():
@@ -131,58 +133,60 @@ class Run:
             self.stop()
 
         for number in (signal.SIGTERM, signal.SIGINT):
-            before[number] = signal.signal(number, handle)
+            old_handlers[number] = signal.signal(number, handle)
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in old_handlers.items():
                 signal.signal(number, handler)
 
     def start(self) -> dict[str, StreamingQuery]:
-        """Start the queries, and return them by name for programs that watch them themselves."""
+        """Start the queries; return the streaming ones by name."""
         pipeline = self.pipeline
         tables = graph.static_frames(self.spark, pipeline)
-        queries = queries_of(pipeline)
-        named = {
-            query.name: names_its_sources(pipeline, self._checkpoint(query)) for query in queries
+        queries = plan_queries(pipeline)
+        named_by_query = {
+            query.name: has_named_sources(pipeline, self._checkpoint(query)) for query in queries
         }
         for query in queries:
-            remember(pipeline, query, self._checkpoint(query))
-        for has_names in sorted(set(named.values())):
-            alike = [query for query in queries if named[query.name] == has_names]
-            with graph.naming(self.spark, named=has_names):
-                self._start_some(alike, tables, named=has_names)
+            record_endpoints(pipeline, query, self._checkpoint(query))
+        for is_named in sorted(set(named_by_query.values())):
+            group = [query for query in queries if named_by_query[query.name] == is_named]
+            with graph.name_sources(self.spark, named=is_named):
+                self._start_queries(group, tables, named=is_named)
         self.status.state = "running"
         return self._queries
 
-    def _start_some(
+    def _start_queries(
         self, queries: list[Query], tables: dict[str, DataFrame], *, named: bool
     ) -> None:
         pipeline, spark = self.pipeline, self.spark
         sources = retry_slow_start(lambda: graph.source_frames(spark, pipeline, named=named))
-        frames = retry_slow_start(lambda: graph.build(spark, pipeline, sources, tables))
+        frames = retry_slow_start(lambda: graph.build_views(spark, pipeline, sources, tables))
         for query in queries:
             appends = all(pipeline.sinks[sink].mode == "append" for sink in query.sinks)
             status = QueryStatus(query.name, list(query.sinks), holds_back=appends)
             self.status.queries.append(status)
-            self._counts[query.name] = Counts(self.state.home, query.name)
+            self._counts[query.name] = CountsFile(self.state.home, query.name)
             if query.queue is not None:
-                shared = partial(self._start_shared, query, sources, tables)
-                self._begin(query, shared, named=named)
+                starter = partial(self._start_queue_query, query, sources, tables)
+                self._start_query(query, starter, named=named)
                 continue
-            frame = graph.of_sink(pipeline, frames, query.sinks[0])
+            frame = graph.sink_rows(pipeline, frames, query.sinks[0])
             if frame.isStreaming:
-                self._begin(query, partial(self._start_one, query, frame), named=named)
+                self._start_query(query, partial(self._start_sink_query, query, frame), named=named)
             else:
                 self._write_static(query, frame, frames)
 
-    def _begin(self, query: Query, starter: Callable[[], StreamingQuery], *, named: bool) -> None:
+    def _start_query(
+        self, query: Query, starter: Callable[[], StreamingQuery], *, named: bool
+    ) -> None:
         def start() -> StreamingQuery:
-            with graph.naming(self.spark, named=named):
+            with graph.name_sources(self.spark, named=named):
                 return starter()
 
         self._starters[query.name] = start
-        self._starts[query.name] = 1
+        self._start_counts[query.name] = 1
         self._queries[query.name] = retry_slow_start(start)
 
     def _checkpoint(self, query: Query) -> Path:
@@ -197,90 +201,98 @@ class Run:
             return writer.trigger(once=True)
         return writer.trigger(processingTime=trigger)
 
-    def _start_one(self, query: Query, frame: DataFrame) -> StreamingQuery:
+    def _start_sink_query(self, query: Query, frame: DataFrame) -> StreamingQuery:
         sink = self.pipeline.sinks[query.sinks[0]]
         writer = self._writer(query, frame, sink.mode, self.pipeline.trigger(sink))
         rules = self.pipeline.rules_before(query.sinks[0])
-        held_up = any(rule.may_hold_up for rule in rules)
+        is_checked_first = any(rule.is_checked_before_write for rule in rules)
         if isinstance(sink, AmqpSink):
-            write_as(query, self._checkpoint(query), BY_BATCH if held_up else BY_SPARK)
-            if not held_up:
-                self._counted_by_spark.add(query.name)
+            record_writer(
+                query, self._checkpoint(query), BATCH_WRITER if is_checked_first else SPARK_WRITER
+            )
+            if not is_checked_first:
+                self._spark_counted.add(query.name)
                 options = amqp_sink_options(self.pipeline, sink)
-                return _start_query(writer.format("amqp").options(**options))
-        output = output_of(self.pipeline, query.sinks[0], self._checkpoint(query))
+                return _start_writer(writer.format("amqp").options(**options))
+        output = make_output(self.pipeline, query.sinks[0], self._checkpoint(query))
 
         def write(batch: DataFrame, number: int) -> None:
-            with self._in_batch(query):
-                checkpoint = self._id(query)
-                if not held_up:
-                    output.write(batch, f"{checkpoint}-{query.sinks[0]}", number)
-                    if rules:
-                        self._count(
-                            query, checkpoint, number, observed_counts(self.spark, checkpoint)
-                        )
-                    return
-                batch.persist()
-                try:
-                    pass_over(batch)  # This checks all rows before the first is written.
-                    by_rule = observed_counts(self.spark, checkpoint)
-                    by_rule |= check_batch_rules(rules, {str(sink.source): batch})
-                    self._count(query, checkpoint, number, by_rule)
-                    enforce_rules(rules, by_rule, number)
-                    output.write(batch, f"{checkpoint}-{query.sinks[0]}", number)
-                finally:
-                    batch.unpersist()
+            self._check_stopping()
+            checkpoint = self._checkpoint_id(query)
+            if not is_checked_first:
+                output.write(batch, f"{checkpoint}-{query.sinks[0]}", number)
+                if rules:
+                    self._record_counts(
+                        query, checkpoint, number, running_counts(self.spark, checkpoint)
+                    )
+                return
+            batch.persist()
+            try:
+                compute_rows(batch)  # All rules are evaluated before the first row is written.
+                by_rule = running_counts(self.spark, checkpoint)
+                by_rule |= check_batch_rules(rules, {str(sink.source): batch})
+                self._record_counts(query, checkpoint, number, by_rule)
+                enforce_rules(rules, by_rule, number)
+                output.write(batch, f"{checkpoint}-{query.sinks[0]}", number)
+            finally:
+                batch.unpersist()
 
-        return _start_query(writer.foreachBatch(write))
+        return _start_writer(writer.foreachBatch(write))
 
-    def _count(self, query: Query, checkpoint: str, number: int, by_rule: RuleCounts) -> None:
+    def _record_counts(
+        self, query: Query, checkpoint: str, number: int, by_rule: RuleCounts
+    ) -> None:
         counts, status = self._counts[query.name], self._status(query.name)
-        counts.open(checkpoint)
+        counts.load(checkpoint)
         if query.queue is not None and number != counts.batch:
             for rule in self.pipeline.rules:  # Spark's progress has the counts of other queries.
                 failed = by_rule[rule.name].failed if rule.name in by_rule else 0
                 if failed and rule.action in ("drop", "dead-letter"):
                     status.rejected[rule.name] = status.rejected.get(rule.name, 0) + failed
-        counts.take(number, by_rule)
-        counts.tell(status)
+        counts.store(number, by_rule)
+        counts.report_to(status)
 
     def _status(self, name: str) -> QueryStatus:
         return next(status for status in self.status.queries if status.name == name)
 
-    def _start_shared(
+    def _start_queue_query(
         self, query: Query, sources: dict[str, DataFrame], tables: dict[str, DataFrame]
     ) -> StreamingQuery:
-        """Start the query of a queue, whose batches are written to several sinks."""
+        """Start the query of a queue that writes each batch to several sinks."""
         pipeline = self.pipeline
         assert query.queue is not None
         queue = query.queue
         folder = self._checkpoint(query)
-        outputs = {sink: output_of(pipeline, sink, folder) for sink in query.sinks}
-        part = pipeline.only(query.queue)
+        outputs = {sink: make_output(pipeline, sink, folder) for sink in query.sinks}
+        queue_pipeline = pipeline.restrict_to(query.queue)
         triggers = {pipeline.trigger(pipeline.sinks[sink]) for sink in query.sinks}
         if len(triggers) > 1:
             raise PipelineError(f"the sinks of the queue of {query.queue!r} need the same trigger")
 
         def write(batch: DataFrame, number: int) -> None:
-            with self._in_batch(query):
-                batch.persist()
-                try:
-                    frames = graph.build(batch.sparkSession, part, {queue: batch}, tables)
-                    by_rule = apply_rules(part, frames.asked.counts, frames.views, query.sinks)
-                    self._count(query, self._id(query), number, by_rule)
-                    enforce_rules(part.rules, by_rule, number)
-                    for sink, output in outputs.items():
-                        rows = graph.of_sink(part, frames, sink)
-                        output.write(rows, f"{self._id(query)}-{sink}", number)
-                finally:
-                    batch.unpersist()
+            self._check_stopping()
+            batch.persist()
+            try:
+                frames = graph.build_views(
+                    batch.sparkSession, queue_pipeline, {queue: batch}, tables
+                )
+                by_rule = apply_rules(
+                    queue_pipeline, frames.rule_results.counts, frames.views, query.sinks
+                )
+                self._record_counts(query, self._checkpoint_id(query), number, by_rule)
+                enforce_rules(queue_pipeline.rules, by_rule, number)
+                for sink, output in outputs.items():
+                    rows = graph.sink_rows(queue_pipeline, frames, sink)
+                    output.write(rows, f"{self._checkpoint_id(query)}-{sink}", number)
+            finally:
+                batch.unpersist()
 
         frame = sources[query.queue]
         writer = self._writer(query, frame, "append", triggers.pop())
-        return _start_query(writer.foreachBatch(write))
+        return _start_writer(writer.foreachBatch(write))
 
     def _write_static(self, query: Query, frame: DataFrame, frames: Frames) -> None:
-        """Write a sink that only static tables feed, once: as batch 0 of its checkpoint."""
+        """Write a sink of static tables once, as batch 0 of its checkpoint."""
         name = query.sinks[0]
         done = self._checkpoint(query) / "done"
         status = self._status(name)
@@ -289,50 +301,50 @@ class Run:
             if not writer_file.exists():
                 write_whole(writer_file, f"static-{uuid.uuid4().hex}")
             writer = writer_file.read_text("utf-8")
-            by_rule = apply_rules(self.pipeline, frames.asked.counts, frames.views, query.sinks)
-            self._count(query, writer, 0, by_rule)
+            by_rule = apply_rules(
+                self.pipeline, frames.rule_results.counts, frames.views, query.sinks
+            )
+            self._record_counts(query, writer, 0, by_rule)
             enforce_rules(self.pipeline.rules_before(name), by_rule, 0)
-            output = output_of(self.pipeline, name, self._checkpoint(query))
+            output = make_output(self.pipeline, name, self._checkpoint(query))
             output.write(frame, writer, 0)
             write_whole(done, "")
         status.state = "finished"
 
-    def _id(self, query: Query) -> str:
+    def _checkpoint_id(self, query: Query) -> str:
         checkpoint = checkpoint_id(self._checkpoint(query))
         assert checkpoint is not None, query
         return checkpoint
 
-    @contextmanager
-    def _in_batch(self, query: Query) -> Iterator[None]:
+    def _check_stopping(self) -> None:
         if self.stopping.is_set():
             raise Stopping
-        self._busy.add(query.name)
-        try:
-            yield
-        finally:
-            self._busy.discard(query.name)
 
-    def _watch(self, show: Show) -> None:
-        written = 0.0
+    def _watch(self, show: ShowStatus) -> None:
+        last_write_s = 0.0
         while True:
-            if self.stopping.is_set() or self.state.is_asked_to_stop(self.status.run):
-                self._stop_all()
+            if self.stopping.is_set() or self.state.is_stop_requested(self.status.run):
+                self._stop_queries()
                 self.status.state = "stopped"
                 return
-            moment = time.monotonic()
-            is_due = moment - written >= STATUS_EVERY_S
-            active = self._look(progress=is_due)
+            now_s = time.monotonic()
+            is_due = now_s - last_write_s >= STATUS_EVERY_S
+            active = self._poll_queries(progress=is_due)
             if is_due:
-                self.state.write(self.status)
+                self.state.write_status(self.status)
                 show(self.status)
-                written = moment
+                last_write_s = now_s
             if not active:
                 self.status.state = "finished"
                 return
             self.stopping.wait(POLL_S)
 
-    def _look(self, *, progress: bool) -> bool:
-        """Return True if a query runs; with `progress` take its progress. Raises its failure."""
+    def _poll_queries(self, *, progress: bool) -> bool:
+        """Return True if a query is active; update the status, with `progress` also its figures.
+
+        Raises:
+            PipelineError: a query failed.
+        """
         active = False
         for status in self.status.queries:
             query = self._queries.get(status.name)
@@ -340,14 +352,14 @@ class Run:
                 continue
             is_active = query.isActive
             if progress or not is_active:
-                self._take(status, query)
+                self._update_query(status, query)
             if is_active:
                 active = True
                 continue
             failure = query.exception()
             if failure is not None:
-                if is_slow_start(failure) and self._starts[status.name] < STARTS_MAX:
-                    self._starts[status.name] += 1
+                if is_slow_start(failure) and self._start_counts[status.name] < STARTS_MAX:
+                    self._start_counts[status.name] += 1
                     self._queries[status.name] = self._starters[status.name]()
                     active = True
                     continue
@@ -356,29 +368,29 @@ class Run:
             status.state = "finished"
         return active
 
-    def _take(self, status: QueryStatus, query: StreamingQuery) -> None:
-        batches = take(status, query)
-        if status.name in self._counted_by_spark:
+    def _update_query(self, status: QueryStatus, query: StreamingQuery) -> None:
+        batches = update_status(status, query)
+        if status.name in self._spark_counted:
             counts = self._counts[status.name]
-            counts.open(str(query.id))
+            counts.load(str(query.id))
             for batch, of_rules in batches:
-                counts.take(batch, of_rules)
-            counts.tell(status)
+                counts.store(batch, of_rules)
+            counts.report_to(status)
 
-    def _stop_all(self) -> None:
-        """Wait for the running batches, begin no others, then stop the queries."""
+    def _stop_queries(self) -> None:
+        """Wait for the running batches to end, then stop the queries."""
         self.stopping.set()
         self.status.state = "stopping"
-        self.state.write(self.status)
+        self.state.write_status(self.status)
         deadline = time.monotonic() + STOP_S_MAX
-        before = {name: _batch(query) for name, query in self._queries.items()}
+        batches_before = {name: _newest_batch(query) for name, query in self._queries.items()}
         for status in self.status.queries:
             query = self._queries.get(status.name)
             while (
                 query is not None
                 and query.isActive
                 and query.status["isTriggerActive"]
-                and _batch(query) == before[status.name]
+                and _newest_batch(query) == batches_before[status.name]
                 and time.monotonic() < deadline
             ):
                 time.sleep(POLL_S / 5)
@@ -388,7 +400,7 @@ class Run:
                 continue
             failure = None if query.isActive else query.exception()
             query.stop()
-            self._take(status, query)
+            self._update_query(status, query)
             status.state = "stopped"
             if self._interrupted or Stopping.__name__ in str(failure):
                 continue
@@ -396,7 +408,7 @@ class Run:
                 status.state, status.error = "failed", _error_text(failure)
                 raise PipelineError(f"{status.name}: {status.error}")
 
-    def _end(self) -> None:
+    def _stop_active(self) -> None:
         for status in self.status.queries:
             query = self._queries.get(status.name)
             if query is not None and query.isActive:
@@ -404,25 +416,25 @@ class Run:
                 status.state = "stopped"
 
 
-def _start_query(writer: Json) -> StreamingQuery:
+def _start_writer(writer: Json) -> StreamingQuery:
     query: StreamingQuery = writer.start()
     return query
 
 
-def _is_of_spark(error: BaseException) -> bool:
+def _is_spark_error(error: BaseException) -> bool:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     return isinstance(error, Py4JError | PySparkException)
 
 
-def _batch(query: StreamingQuery) -> int:
+def _newest_batch(query: StreamingQuery) -> int:
     progress = query.lastProgress
     return -1 if progress is None else int(progress["batchId"])
 
 
 def _error_text(error: BaseException) -> str:
     """Return the cause of a failure in one line, without Spark's wrapping."""
-    from headrace.pipeline.run.progress import reason
+    from headrace.pipeline.run.progress import error_reason
 
-    return reason(str(error)) or type(error).__name__
+    return error_reason(str(error)) or type(error).__name__

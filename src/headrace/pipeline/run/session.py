@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import headrace
-from headrace.pipeline.config.check import NO_CONNECT
+from headrace.pipeline.config.check import CONNECT_REFUSAL
 from headrace.pipeline.config.errors import PipelineError
 from headrace.spark.runtime import quick_start
 
@@ -22,75 +22,78 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-DEFAULTS: Final = {
-    "spark.sql.redaction.options.regex": "(?i)url|uri",  # For explained plans.
+DEFAULT_SETTINGS: Final = {
+    "spark.sql.redaction.options.regex": "(?i)url|uri",  # Hides addresses in plans.
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "4",
     # A loaded machine may need longer than the default of 15 s to start a Python worker.
     "spark.python.authenticate.socketTimeout": "120s",
 }
-# Loggers that print Spark's refusals as JSON, with their traces, before we report them.
-TRACES: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+# These loggers print Spark's errors as JSON with stack traces; a pipeline reports them in one line.
+NOISY_LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 STARTS_MAX: Final = 10  # Attempts to start a query whose Python worker starts too slowly.
 # The files of the sinks and the meaning of timestamps depend on these settings.
-FIXED: Final = {
+FIXED_SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 
 
-def session(pipeline: Pipeline, state: Path) -> SparkSession:
-    """Return a session with the settings of the file; logs go to `state`/spark.log.
+def start_session(pipeline: Pipeline, state: Path) -> SparkSession:
+    """Start a session with the settings of the file; logs go to `state`/spark.log.
 
-    A running session is used again; settings that Spark reads at its start have no effect then.
-    PipelineError if the environment names a server of Spark Connect.
+    A session that runs already is returned, where settings that Spark reads at its start have no
+    effect.
+
+    Raises:
+        PipelineError: the environment names a server of Spark Connect.
     """
     if "SPARK_REMOTE" in os.environ:
-        raise PipelineError(f"SPARK_REMOTE is set: {NO_CONNECT}")
+        raise PipelineError(f"SPARK_REMOTE is set: {CONNECT_REFUSAL}")
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
-    for name in TRACES:
+    for name in NOISY_LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     state.mkdir(parents=True, exist_ok=True)
-    python = pipeline.session.conf.get("spark.pyspark.python", sys.executable)
+    python = pipeline.spark.conf.get("spark.pyspark.python", sys.executable)
     os.environ.setdefault("PYSPARK_PYTHON", str(python))
-    if pipeline.session.master.startswith("local"):
+    if pipeline.spark.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         quick_start.use()
-    package = str(Path(headrace.__file__).parent.parent)
+    source_folder = str(Path(headrace.__file__).parent.parent)
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if package not in paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join([package, *filter(None, paths)])
+    if source_folder not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([source_folder, *filter(None, paths)])
     builder = SparkSession.builder.appName(f"headrace {pipeline.head.name}")
-    builder = builder.master(pipeline.session.master)
-    conf = {**DEFAULTS, **_jars(pipeline)}
+    builder = builder.master(pipeline.spark.master)
+    conf = {**DEFAULT_SETTINGS, **_jar_setting(pipeline)}
     options = f"-Dlog4j2.configurationFile={_log_config(state)}"
     conf["spark.driver.extraJavaOptions"] = options
-    for key, value in pipeline.session.conf.items():
+    for key, value in pipeline.spark.conf.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        both = key == "spark.driver.extraJavaOptions"
-        conf[key] = f"{options} {text}" if both else text
-    if pipeline.session.master.startswith("local"):
+        is_appended = key == "spark.driver.extraJavaOptions"
+        conf[key] = f"{options} {text}" if is_appended else text
+    if pipeline.spark.master.startswith("local"):
         conf.setdefault("spark.driver.host", "127.0.0.1")
-    for key, value in {**conf, **FIXED}.items():
+    for key, value in {**conf, **FIXED_SETTINGS}.items():
         builder = builder.config(key, value)
-    made = builder.getOrCreate()
-    made.sparkContext.setLogLevel("WARN")
-    return made
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("WARN")
+    return spark
 
 
 def is_slow_start(error: object) -> bool:
-    """Return True for the error that a Python worker did not start in time.
+    """Return True if a Python worker did not start within Spark's limit.
 
-    Spark waits for ten seconds, whatever its settings; a machine under load may take longer.
+    The limit is ten seconds, and no setting changes it. A loaded machine may need longer.
     """
     return "Python worker failed to connect back" in str(error)
 
 
 def retry_slow_start(make: Callable[[], T]) -> T:
-    """Return the result of `make`; call it again if Spark did not wait for a worker's start."""
+    """Return the result of `make`; retry when a Python worker started too slowly."""
     for _ in range(STARTS_MAX - 1):
         try:
             return make()
@@ -100,7 +103,7 @@ def retry_slow_start(make: Callable[[], T]) -> T:
     return make()
 
 
-def _jars(pipeline: Pipeline) -> dict[str, str]:
+def _jar_setting(pipeline: Pipeline) -> dict[str, str]:
     """Return the setting for the database drivers that tables and sinks name."""
     tables = [*pipeline.tables.values(), *pipeline.sinks.values()]
     jars = sorted(

@@ -3,13 +3,13 @@
 
 ::
 
-    STATE/lock                 held by the process that runs the pipeline
-    STATE/status.json          how it stands; replaced as a whole
-    STATE/graph.json           its sources, views, rules and sinks, for drawings
-    STATE/rules/QUERY.json     the counts of its rules
-    STATE/stop                 asks the run with the id in it to stop
-    STATE/checkpoints/QUERY/   Spark's own, and headrace.json: what it was made for
-    STATE/backups/MOMENT/      what `reset` took away
+    STATE/lock                 locked by the process that runs the pipeline
+    STATE/status.json          the status of the last run; replaced as a whole
+    STATE/graph.json           sources, views, rules and sinks, for drawings
+    STATE/rules/QUERY.json     the counts of the query's rules
+    STATE/stop                 the id of a run that is to stop
+    STATE/checkpoints/QUERY/   Spark's checkpoint, and headrace.json: its sources and sinks
+    STATE/backups/MOMENT/      checkpoints that `reset` replaced
     STATE/spark.log
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class QueryStatus:
-    """The status of one query. Rows and seconds since the start of this run; lag in records."""
+    """The status of one query. Rows count from the start of the run; the lag is in records."""
 
     name: str
     sinks: list[str]
@@ -46,13 +46,13 @@ class QueryStatus:
     processed_per_s: float = 0.0
     lag: int | None = None
     batch_s: float = 0.0
-    waiting: int = 0  # Rows of open windows, which are not written yet.
-    holds_back: bool = False  # Whether windows are written once they are over: mode append.
+    waiting: int = 0  # Rows of open windows.
+    holds_back: bool = False  # True in mode append: open windows wait.
     error: str = ""
-    rejected: dict[str, int] = field(default_factory=dict)  # Rows, by the rule that refused them.
-    # By rule, for the life of the checkpoint and its last batch: rows checked and failed.
+    rejected: dict[str, int] = field(default_factory=dict)  # Rejected rows by rule.
+    # Rows checked and failed by rule, since the checkpoint began and in its last batch.
     rules: dict[str, JsonObject] = field(default_factory=dict)
-    uncounted: int = 0  # Batches that are not in `rules`: a run was killed before it saw them.
+    uncounted: int = 0  # Batches missing from `rules`, because a run was killed.
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Status:
     queries: list[QueryStatus] = field(default_factory=list)
 
 
-def now() -> str:
+def utc_timestamp() -> str:
     """Return the time in UTC, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -84,19 +84,23 @@ class State:
         self.backups = home / "backups"
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Take the lock of the pipeline; PipelineError if another process holds it."""
+    def lock(self) -> Iterator[None]:
+        """Hold the lock of the pipeline.
+
+        Raises:
+            PipelineError: another process holds the lock.
+        """
         self.home.mkdir(parents=True, exist_ok=True)
         with (self.home / "lock").open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                status = self.status()
-                who = f" by process {status.pid}" if status is not None else ""
-                raise PipelineError(f"the pipeline is running{who}") from None
+                last_status = self.read_status()
+                owner = f" by process {last_status.pid}" if last_status is not None else ""
+                raise PipelineError(f"the pipeline is running{owner}") from None
             yield
 
-    def is_held(self) -> bool:
+    def is_locked(self) -> bool:
         """Return True if a process runs or changes the pipeline."""
         try:
             with (self.home / "lock").open("r") as file:
@@ -107,23 +111,23 @@ class State:
             return True
         return False
 
-    def begin(self, pipeline: str, file: str) -> Status:
-        """Return the status of a new run; only the holder of the lock may call this."""
+    def begin_run(self, pipeline: str, file: str) -> Status:
+        """Write and return the status of a new run. The caller holds the lock."""
         (self.home / "stop").unlink(missing_ok=True)
-        status = Status(pipeline, file, uuid.uuid4().hex, os.getpid(), now())
-        self.write(status)
+        status = Status(pipeline, file, uuid.uuid4().hex, os.getpid(), utc_timestamp())
+        self.write_status(status)
         return status
 
-    def write(self, status: Status) -> None:
+    def write_status(self, status: Status) -> None:
         """Write the pipeline's status for other processes."""
-        status.updated = now()
+        status.updated = utc_timestamp()
         write_whole(self.home / "status.json", json.dumps(asdict(status), indent=2) + "\n")
 
-    def draw(self, graph: JsonObject) -> None:
-        """Write the pipeline's parts for other processes."""
+    def write_graph(self, graph: JsonObject) -> None:
+        """Write the graph of the pipeline for other processes."""
         write_whole(self.home / "graph.json", json.dumps(graph, indent=2) + "\n")
 
-    def status(self) -> Status | None:
+    def read_status(self) -> Status | None:
         """Return the status of the pipeline, or that of its last run; None before the first.
 
         A run that ended without a final status, such as a killed one, is reported as `killed`.
@@ -135,43 +139,46 @@ class State:
         values["queries"] = [QueryStatus(**query) for query in values["queries"]]
         return Status(**values)
 
-    def ask_to_stop(self, run: str) -> None:
-        """Ask a run to stop after the batches that it is in."""
+    def request_stop(self, run: str) -> None:
+        """Request that a run stops after its running batches."""
         write_whole(self.home / "stop", run)
 
-    def is_asked_to_stop(self, run: str) -> bool:
-        """Return True if the run was asked to stop."""
+    def is_stop_requested(self, run: str) -> bool:
+        """Return True if a stop of the run was requested."""
         try:
             return (self.home / "stop").read_text("utf-8") == run
         except FileNotFoundError:
             return False
 
 
-MADE_FOR: Final = "headrace.json"  # The file of a checkpoint with its sources and sinks.
+ENDPOINTS_FILE: Final = "headrace.json"  # The file of a checkpoint with its sources and sinks.
 
 
-def made_for(checkpoint: Path) -> JsonObject:
+def read_endpoints(checkpoint: Path) -> JsonObject:
     """Return the sources and sinks of a checkpoint; empty if it does not record them."""
     try:
-        noted: JsonObject = json.loads((checkpoint / MADE_FOR).read_text("utf-8"))
+        endpoints: JsonObject = json.loads((checkpoint / ENDPOINTS_FILE).read_text("utf-8"))
     except FileNotFoundError:
         return {}
     except ValueError:
-        raise PipelineError(f"{checkpoint / MADE_FOR} is damaged") from None
-    return noted
+        raise PipelineError(f"{checkpoint / ENDPOINTS_FILE} is damaged") from None
+    return endpoints
 
 
-def state_at(directory: Path, home: Path) -> State:
-    """The state that a directory is, or of the pipeline in ``home`` that writes to it.
+def find_state(directory: Path, home: Path) -> State:
+    """Return the state of a pipeline by its state directory or by the directory of a sink.
 
-    PipelineError when it is neither.
+    For a sink's directory, the states in `home/.headrace` are searched.
+
+    Raises:
+        PipelineError: the directory is neither.
     """
     if (directory / "lock").exists() or (directory / "status.json").exists():
         return State(directory)
     target = directory.resolve()
     for state in sorted((home / ".headrace").glob("*")):
         for checkpoint in sorted((state / "checkpoints").glob("*")):
-            for sink in made_for(checkpoint).get("sinks", {}).values():
+            for sink in read_endpoints(checkpoint).get("sinks", {}).values():
                 if "path" in sink and (home / sink["path"]).resolve() == target:
                     return State(state)
     raise PipelineError(
@@ -181,7 +188,7 @@ def state_at(directory: Path, home: Path) -> State:
 
 
 def is_pending(checkpoint: Path) -> bool:
-    """Return True if a checkpoint has a batch that was planned and not done."""
+    """Return True if a checkpoint has a planned batch that is not finished."""
 
     def newest(folder: str) -> int:
         names = [path.name for path in (checkpoint / folder).glob("[0-9]*")]
@@ -191,7 +198,7 @@ def is_pending(checkpoint: Path) -> bool:
 
 
 def checkpoint_id(checkpoint: Path) -> str | None:
-    """Return the id of a query in its checkpoint; None before Spark has made it."""
+    """Return the id of a query from its checkpoint; None before Spark has written it."""
     try:
         text = (checkpoint / "metadata").read_text("utf-8")
     except FileNotFoundError:

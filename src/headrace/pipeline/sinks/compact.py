@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compaction of the small Parquet files of a partition, while others read and write.
 
-A new directory gets the large files, and hard links to files that are large enough already. Then
-the kernel exchanges it with the partition in one step: a reader that lists the partition finds
-either the old files or the new ones. A reader keeps the old files that it has open. A reader that
-opens an old file after the exchange gets an error, not wrong rows. The next compaction deletes
-files that a crash left.
+The large files are written to a new directory, with hard links to files that are large already.
+Then the kernel exchanges this directory with the partition in one step: a reader that lists the
+partition finds either the old files or the new ones. A reader keeps the old files that it has open.
+A reader that opens an old file after the exchange gets an error, not wrong rows. The next
+compaction deletes files left by a crash.
 """
 
 from __future__ import annotations
@@ -35,55 +35,57 @@ _ROW_GROUP_ROWS: Final = 128 * 1024
 
 
 @dataclass(slots=True)
-class Compacted:
-    """The outcome of a compaction: partitions changed, their files before and after."""
+class CompactionResult:
+    """The result of a compaction: changed partitions, and their files before and after."""
 
     partitions: int = 0
     files_before: int = 0
     files_after: int = 0
 
 
-def compact(root: Path, target_bytes: int, files_min: int, *, dry_run: bool = False) -> Compacted:
+def compact(
+    root: Path, target_bytes: int, files_min: int, *, dry_run: bool = False
+) -> CompactionResult:
     """Compact each partition with at least `files_min` files below half of `target_bytes`."""
     if not root.is_dir():
         raise PipelineError(f"{root} is not a directory")
     ledger = Ledger(root)
-    done = Compacted()
+    result = CompactionResult()
     for folder in _partitions(root):
         with ledger.lock():
             shutil.rmtree(ledger.home / "compacting", ignore_errors=True)
-            files = _data(folder)
+            files = _data_files(folder)
             small = [path for path in files if path.stat().st_size < target_bytes // 2]
-            for group in _alike(small):
+            for group in _group_by_schema(small):
                 if len(group) < files_min:
                     continue
-                done.partitions += 1
-                done.files_before += len(files)
+                result.partitions += 1
+                result.files_before += len(files)
                 if not dry_run:
-                    _replace(ledger, folder, group, target_bytes)
-                    done.files_after += len(_data(folder))
+                    _replace_partition(ledger, folder, group, target_bytes)
+                    result.files_after += len(_data_files(folder))
                 else:
-                    done.files_after += len(files) - len(group) + 1
-    return done
+                    result.files_after += len(files) - len(group) + 1
+    return result
 
 
-def _data(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if _is_data(path))
+def _data_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if _is_data_file(path))
 
 
 def _partitions(root: Path) -> Iterator[Path]:
-    """Yield the directories with files below the root, which cannot be exchanged itself."""
+    """Yield the directories below the root that have files. The root itself cannot be exchanged."""
     for folder, inner, names in os.walk(root):
         inner[:] = sorted(name for name in inner if not name.startswith(("_", ".")))
-        if Path(folder) != root and any(_is_data(Path(folder) / name) for name in names):
+        if Path(folder) != root and any(_is_data_file(Path(folder) / name) for name in names):
             yield Path(folder)
 
 
-def _is_data(path: Path) -> bool:
+def _is_data_file(path: Path) -> bool:
     return path.suffix == ".parquet" and not path.name.startswith(("_", "."))
 
 
-def _alike(files: list[Path]) -> list[list[Path]]:
+def _group_by_schema(files: list[Path]) -> list[list[Path]]:
     """Group files by their columns: only files with equal columns are joined."""
     import pyarrow.parquet as pq
 
@@ -99,31 +101,34 @@ def _alike(files: list[Path]) -> list[list[Path]]:
     return [group for _, group in groups]
 
 
-def _replace(ledger: Ledger, folder: Path, small: list[Path], target_bytes: int) -> None:
-    made = ledger.home / "compacting" / uuid.uuid4().hex
-    made.mkdir(parents=True)
+def _replace_partition(ledger: Ledger, folder: Path, small: list[Path], target_bytes: int) -> None:
+    new_folder = ledger.home / "compacting" / uuid.uuid4().hex
+    new_folder.mkdir(parents=True)
     for path in folder.iterdir():
         if path not in small and path.is_file():
-            os.link(path, made / path.name)
-    _merge(small, made, target_bytes)
-    for path in made.iterdir():
+            os.link(path, new_folder / path.name)
+    _merge_files(small, new_folder, target_bytes)
+    for path in new_folder.iterdir():
         atomic_files.sync_file(path)
-    atomic_files.sync_folder(made)
-    exchange(made, folder)
+    atomic_files.sync_folder(new_folder)
+    exchange_folders(new_folder, folder)
     atomic_files.sync_folder(folder.parent)
-    atomic_files.sync_folder(made.parent)
-    shutil.rmtree(made)  # The old files.
+    atomic_files.sync_folder(new_folder.parent)
+    shutil.rmtree(new_folder)  # The old files.
 
 
-def _merge(small: list[Path], made: Path, target_bytes: int) -> None:
-    """The rows of small files, in the order of the files' names, into as few files as needed."""
+def _merge_files(small: list[Path], new_folder: Path, target_bytes: int) -> None:
+    """Write the rows of small files, ordered by file name, to files of about `target_bytes`."""
     import pyarrow.parquet as pq
 
     writer: pq.ParquetWriter | None = None
-    path = made
+    path = new_folder
     for batch in _row_groups(small):
         if writer is None:
-            path = made / f"{small[0].name.split('-')[0]}-compacted-{uuid.uuid4().hex[:12]}.parquet"
+            path = (
+                new_folder
+                / f"{small[0].name.split('-')[0]}-compacted-{uuid.uuid4().hex[:12]}.parquet"
+            )
             writer = pq.ParquetWriter(path, batch.schema, compression="zstd")
         writer.write_table(batch)
         if path.stat().st_size >= target_bytes:
@@ -134,39 +139,40 @@ def _merge(small: list[Path], made: Path, target_bytes: int) -> None:
 
 
 def _row_groups(files: list[Path]) -> Iterator[pa.Table]:
-    """The rows of files in pieces of one row group, which small files share."""
+    """Yield the rows of files in tables of the size of a row group."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    waiting: list[pa.Table] = []
-    count = 0
+    buffered: list[pa.Table] = []
+    row_count = 0
     for path in files:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(_ROW_GROUP_ROWS):
-                waiting.append(pa.Table.from_batches([batch]))
-                count += batch.num_rows
-                if count >= _ROW_GROUP_ROWS:
-                    yield pa.concat_tables(waiting).combine_chunks()
-                    waiting, count = [], 0
-    if waiting:
-        yield pa.concat_tables(waiting).combine_chunks()
+                buffered.append(pa.Table.from_batches([batch]))
+                row_count += batch.num_rows
+                if row_count >= _ROW_GROUP_ROWS:
+                    yield pa.concat_tables(buffered).combine_chunks()
+                    buffered, row_count = [], 0
+    if buffered:
+        yield pa.concat_tables(buffered).combine_chunks()
 
 
-def exchange(one: Path, other: Path) -> None:
+def exchange_folders(first: Path, second: Path) -> None:
     """Exchange two directories in one step.
 
-    PipelineError if the system or the file system does not support this.
+    Raises:
+        PipelineError: the system or the file system does not support this.
     """
     try:
         call = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError):
         raise PipelineError("this system cannot exchange directories: use Delta") from None
     call.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
-    left, right = os.fsencode(one), os.fsencode(other)
-    if call(_AT_FDCWD, left, _AT_FDCWD, right, _RENAME_EXCHANGE) != 0:
+    first_path, second_path = os.fsencode(first), os.fsencode(second)
+    if call(_AT_FDCWD, first_path, _AT_FDCWD, second_path, _RENAME_EXCHANGE) != 0:
         number = ctypes.get_errno()
         if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
             raise PipelineError(
-                f"the file system of {other} cannot exchange directories: use Delta"
+                f"the file system of {second} cannot exchange directories: use Delta"
             )
-        raise OSError(number, os.strerror(number), str(other))
+        raise OSError(number, os.strerror(number), str(second))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delta tables through the package `deltalake`, without a JVM library for them.
+"""Delta tables through the package `deltalake`, without a Java library.
 
-Spark's tasks write Parquet files; one commit of the table's log then names all files of a batch,
-and the batch itself as a transaction of the application. A batch that is run again finds its number
-in the log and adds nothing.
+Spark's tasks write Parquet files. Then one commit of the table's log adds all files of a batch,
+with the batch's number as an application transaction. A batch that is run again finds its number in
+the log and adds nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 from headrace import extras
 from headrace.columns.runtime import atomic_files
 from headrace.pipeline.config.errors import PipelineError
-from headrace.pipeline.sinks.ledger import HIDDEN
-from headrace.pipeline.sinks.staged import Staged, partition_values
+from headrace.pipeline.sinks.ledger import HIDDEN_FOLDER
+from headrace.pipeline.sinks.staged import StagedFile, partition_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 STATISTICS_COLUMNS_MAX: Final = 32
 
 
-def table_at(path: str) -> DeltaTable | None:
-    """Return the Delta table of a directory; None if it has none."""
+def open_table(path: str) -> DeltaTable | None:
+    """Return the Delta table in a directory; None if there is no table."""
     try:
         from deltalake import DeltaTable
     except ModuleNotFoundError as error:
@@ -36,16 +36,16 @@ def table_at(path: str) -> DeltaTable | None:
     return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
 
 
-def files_of(table: DeltaTable) -> tuple[pa.Schema, list[str]]:
-    """Columns and files of a table as it is now."""
+def current_files(table: DeltaTable) -> tuple[pa.Schema, list[str]]:
+    """Return the columns and the files of the current version of a table."""
     import pyarrow as pa
 
     return pa.schema(table.schema().to_arrow()), [str(uri) for uri in table.file_uris()]
 
 
-def state_of(path: str, writer: str) -> tuple[str | None, int | None]:
+def read_table_state(path: str, writer: str) -> tuple[str | None, int | None]:
     """Return the table's id, None without a table, and the last batch of a writer in it."""
-    table = table_at(path)
+    table = open_table(path)
     if table is None:
         return None, None
     return str(table.metadata().id), table.transaction_version(writer)
@@ -53,16 +53,20 @@ def state_of(path: str, writer: str) -> tuple[str | None, int | None]:
 
 def commit(
     path: str, schema: pa.Schema, partition_by: list[str], writer: str, batch: int,
-    staged: list[Staged],
+    staged: list[StagedFile],
 ) -> str:  # fmt: skip
-    """Put the files of a batch into the table, in one commit; makes the table at first.
+    """Add the files of a batch to the table in one commit; create the table if it does not exist.
 
-    Returns the table's own id. PipelineError when the table has other columns, or other partitions.
+    Returns:
+        The id of the table.
+
+    Raises:
+        PipelineError: the table has other columns or other partitions.
     """
     from deltalake import CommitProperties, DeltaTable, Transaction
     from deltalake.transaction import AddAction, RemoveAction
 
-    table = table_at(path)
+    table = open_table(path)
     if table is None:
         table = DeltaTable.create(path, schema, mode="ignore", partition_by=partition_by or None)
     partitions = list(table.metadata().partition_columns)
@@ -91,42 +95,42 @@ def commit(
         partition_by or None,
         commit_properties=CommitProperties(app_transactions=[Transaction(writer, batch)]),
     )
-    shutil.rmtree(root / HIDDEN / "staging" / writer, ignore_errors=True)
+    shutil.rmtree(root / HIDDEN_FOLDER / "staging" / writer, ignore_errors=True)
     return str(table.metadata().id)
 
 
 def merge(
     path: str, rows: pa.Table, partition_by: list[str], keys: list[str], writer: str, batch: int
 ) -> str:
-    """Replace rows with the keys of a batch, add the others, in one commit; return the table's id.
+    """Update rows by key and insert new ones, in one commit; return the table's id.
 
-    The rows are in this process's memory: batches of windows are small.
+    The rows of the batch are held in memory, because batches of windows are small.
     """
     from deltalake import CommitProperties, DeltaTable, Transaction
 
-    table = table_at(path)
+    table = open_table(path)
     if table is None:
         table = DeltaTable.create(
             path, rows.schema, mode="ignore", partition_by=partition_by or None
         )
-    same = " AND ".join(f'(old."{key}" IS NOT DISTINCT FROM new."{key}")' for key in keys)
-    merging = table.merge(
+    condition = " AND ".join(f'(old."{key}" IS NOT DISTINCT FROM new."{key}")' for key in keys)
+    merger = table.merge(
         rows,
-        same,
+        condition,
         source_alias="new",
         target_alias="old",
         commit_properties=CommitProperties(app_transactions=[Transaction(writer, batch)]),
     )
-    merging.when_matched_update_all().when_not_matched_insert_all().execute()
+    merger.when_matched_update_all().when_not_matched_insert_all().execute()
     return str(table.metadata().id)
 
 
 def compact(path: str, target_bytes: int, keep_hours: int | None) -> dict[str, object]:
-    """Make large files of small ones, in one commit; readers of the table before are not disturbed.
+    """Merge small files into large ones in one commit, without disturbing readers.
 
-    Files that no version of the last `keep_hours` needs are deleted; None deletes nothing.
+    Files that no version of the last `keep_hours` needs are deleted. None deletes nothing.
     """
-    table = table_at(path)
+    table = open_table(path)
     if table is None:
         raise PipelineError(f"{path} is not a Delta table")
     outcome: dict[str, object] = table.optimize.compact(target_size=target_bytes)
@@ -137,36 +141,43 @@ def compact(path: str, target_bytes: int, keep_hours: int | None) -> dict[str, o
 
 
 def _statistics(path: Path) -> str:
-    """Rows, smallest and largest values of a file, as Delta wants them: readers may skip."""
+    """Return the statistics of a file as Delta's JSON, by which readers skip files."""
     import pyarrow.parquet as pq
 
     metadata = pq.read_metadata(path)
-    least: dict[str, object] = {}
-    most: dict[str, object] = {}
-    nulls: dict[str, int] = {}
+    minima: dict[str, object] = {}
+    maxima: dict[str, object] = {}
+    null_counts: dict[str, int] = {}
     for column in range(min(metadata.num_columns, STATISTICS_COLUMNS_MAX)):
-        parts = [
+        chunks = [
             metadata.row_group(group).column(column) for group in range(metadata.num_row_groups)
         ]
-        name = parts[0].path_in_schema if parts else ""
-        kinds = {part.physical_type for part in parts}
-        statistics = [part.statistics for part in parts]
+        name = chunks[0].path_in_schema if chunks else ""
+        physical_types = {chunk.physical_type for chunk in chunks}
+        statistics = [chunk.statistics for chunk in chunks]
         if (
             "." in name
-            or kinds - {"INT32", "INT64"}
+            or physical_types - {"INT32", "INT64"}
             or not all(
-                part_statistics is not None and part_statistics.has_min_max
-                for part_statistics in statistics
+                chunk_statistics is not None and chunk_statistics.has_min_max
+                for chunk_statistics in statistics
             )
         ):
             continue
         low, high = (
-            f(getattr(part_statistics, end) for part_statistics in statistics)
-            for f, end in ((min, "min"), (max, "max"))
+            f(getattr(chunk_statistics, bound) for chunk_statistics in statistics)
+            for f, bound in ((min, "min"), (max, "max"))
         )
         if isinstance(low, int):
-            least[name], most[name] = low, high
-            nulls[name] = sum(part_statistics.null_count or 0 for part_statistics in statistics)
+            minima[name], maxima[name] = low, high
+            null_counts[name] = sum(
+                chunk_statistics.null_count or 0 for chunk_statistics in statistics
+            )
     return json.dumps(
-        {"numRecords": metadata.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
+        {
+            "numRecords": metadata.num_rows,
+            "minValues": minima,
+            "maxValues": maxima,
+            "nullCount": null_counts,
+        }
     )

@@ -9,6 +9,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def pass_over(frame: DataFrame) -> None:
-    """Compute rows without a reader: a query's state between batches needs each of them."""
+def compute_rows(frame: DataFrame) -> None:
+    """Compute all rows and discard them: the state of the query depends on every row."""
     frame.write.format("noop").mode("overwrite").save()

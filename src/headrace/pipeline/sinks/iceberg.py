@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 from headrace.pipeline.config.check import spark_options
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.iceberg import upkeep
-from headrace.pipeline.iceberg.catalogs import about
-from headrace.pipeline.iceberg.files import describe_offsets, layout_of, written
-from headrace.pipeline.iceberg.layout import columns_of
+from headrace.pipeline.iceberg.catalogs import error_context
+from headrace.pipeline.iceberg.files import describe_offsets, make_layout, write_files
+from headrace.pipeline.iceberg.layout import arrow_columns
 from headrace.pipeline.iceberg.table import (
-    Change,
-    Changed,
     IcebergTable,
+    TableChange,
+    TableChanged,
     last_batch,
 )
-from headrace.pipeline.sinks.frames import pass_over
+from headrace.pipeline.sinks.frames import compute_rows
 from headrace.pipeline.sinks.table_marker import table_marker
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.config.settings import IcebergSink, Pipeline
 
 WRITES_MAX: Final = 4
-OFFSETS_CHARS_MAX: Final = 32 << 10  # Each snapshot of the table's metadata has them.
+OFFSETS_CHARS_MAX: Final = 32 << 10  # Every snapshot in the metadata has the offsets.
 
 
 class IcebergOutput:
@@ -36,7 +36,7 @@ class IcebergOutput:
     def __init__(self, pipeline: Pipeline, sink: IcebergSink, name: str, checkpoint: Path) -> None:
         self.sink = sink
         self.table = IcebergTable(pipeline, sink.catalog, sink.table)
-        self.marker = table_marker(checkpoint, name, self.table.what)
+        self.marker = table_marker(checkpoint, name, self.table.label)
         self.checkpoint = checkpoint
 
     def write(self, frame: DataFrame, writer: str, batch: int) -> None:
@@ -45,36 +45,36 @@ class IcebergOutput:
             last = None if table is None else last_batch(table, writer)
             self.marker.check(None if table is None else str(table.metadata.table_uuid), last)
             if last is not None and last >= batch:
-                pass_over(frame)
+                compute_rows(frame)
                 return
             try:
                 self._write(frame, writer, batch)
                 return
-            except Changed:
+            except TableChanged:
                 continue
         raise PipelineError(
-            f"{self.table.what}: others changed its columns or partitions {WRITES_MAX} times "
+            f"{self.table.label}: others changed its columns or partitions {WRITES_MAX} times "
             "while a batch was written to it; the batch is kept and can be run again"
         )
 
     def _write(self, frame: DataFrame, writer: str, batch: int) -> None:
-        what, sink = self.table.what, self.sink
-        columns = columns_of(frame.schema, what)
+        label, sink = self.table.label, self.sink
+        columns = arrow_columns(frame.schema, label)
         options = spark_options(sink.options)
         table = self.table.ensure(columns, sink.partition_by, sink.sort_by, options)
         if sink.files is not None:
             frame = frame.coalesce(sink.files)
-        layout = layout_of(table, f"{batch:08d}-{writer.replace('-', '')[:16]}")
-        with about(what, self.table.properties):
-            files = written(frame, layout, sink.sort_by)
+        layout = make_layout(table, f"{batch:08d}-{writer.replace('-', '')[:16]}")
+        with error_context(label, self.table.properties):
+            files = write_files(frame, layout, sink.sort_by)
         if not files:
             return
-        change = Change(files, summary=self._summary(writer, batch))
+        change = TableChange(files, summary=self._summary(writer, batch))
         self.table.commit(writer, batch, table, change)
-        self._after(batch)
+        self._record_and_compact(batch)
 
-    def _after(self, batch: int) -> None:
-        """Note the batch, if it made the table; compact it when its time has come."""
+    def _record_and_compact(self, batch: int) -> None:
+        """Record the batch in the table's marker; compact the table every so many batches."""
         table = self.table.load()
         if table is None:
             return
@@ -84,11 +84,11 @@ class IcebergOutput:
             upkeep.compact(self.table, limits.target_bytes, limits.files_min)
 
     def _summary(self, writer: str, batch: int) -> dict[str, str]:
-        """The words of a snapshot: which batch of which sink, and the offsets that it ends with."""
-        words = {"headrace-sink": writer, "headrace-batch": str(batch)}
+        """Return the summary of a snapshot: sink, batch, and end offsets."""
+        summary = {"headrace-sink": writer, "headrace-batch": str(batch)}
         try:
             text = (self.checkpoint / "offsets" / str(batch)).read_text("utf-8")
         except FileNotFoundError:  # Only static tables feed the sink.
-            return words
-        words["headrace-offsets"] = describe_offsets(text.splitlines()[2:], OFFSETS_CHARS_MAX)
-        return words
+            return summary
+        summary["headrace-offsets"] = describe_offsets(text.splitlines()[2:], OFFSETS_CHARS_MAX)
+        return summary

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows into a table of a database, each batch in one transaction, once.
 
-Spark writes the batch into a table of its own, `TABLE_headrace_batch`, in parallel. Then one
-transaction moves it into the table and notes the batch in `headrace_batches`. A batch that is run
-again finds itself noted.
+Spark writes the batch in parallel to a staging table, `TABLE_headrace_batch`. Then one transaction
+copies its rows into the table and records the batch's number in `headrace_batches`. A batch that is
+run again finds its number there.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from headrace.pipeline.config.settings import JdbcSink
     from headrace.untyped import Java
 
-NOTES = "headrace_batches"
+BATCHES_TABLE = "headrace_batches"
 
 
-class Database:
-    """One table of a database, reached with the driver that Spark has loaded."""
+class DatabaseTable:
+    """One table of a database, through the JDBC driver that Spark has loaded."""
 
     def __init__(self, spark: SparkSession, sink: JdbcSink, options: dict[str, str]) -> None:
         self.spark = spark
@@ -40,48 +40,55 @@ class Database:
         """Add the rows of a batch; False when the table has them already."""
         writer = re.sub(r"[^A-Za-z0-9_-]", "", writer)[:64]
         with self._connect() as connection:
-            self._prepare(connection)
-            last = self._number(connection, f"SELECT batch FROM {NOTES} WHERE writer = '{writer}'")
+            self._create_batches_table(connection)
+            last = self._query_number(
+                connection, f"SELECT batch FROM {BATCHES_TABLE} WHERE writer = '{writer}'"
+            )
             if last is not None and last >= batch:
                 return False
             self._load(frame)
-            self._make_table(connection, frame)
+            self._create_table(connection, frame)
             columns = ", ".join(self._quote(connection, name) for name in frame.columns)
             statements = [
                 f"INSERT INTO {self.sink.table} ({columns}) SELECT {columns} FROM {self.staging}",
-                f"INSERT INTO {NOTES} (writer, batch) VALUES ('{writer}', {batch})"
+                f"INSERT INTO {BATCHES_TABLE} (writer, batch) VALUES ('{writer}', {batch})"
                 if last is None
-                else f"UPDATE {NOTES} SET batch = {batch} WHERE writer = '{writer}'",
+                else f"UPDATE {BATCHES_TABLE} SET batch = {batch} WHERE writer = '{writer}'",
             ]
-            self._in_one(connection, statements)
+            self._execute_in_transaction(connection, statements)
         return True
 
     def _load(self, frame: DataFrame) -> None:
-        """Load the batch into a staging table, by all workers."""
+        """Write the batch to the staging table, on all workers."""
         options = {**self.options, "dbtable": self.staging}
         frame.write.format("jdbc").mode("overwrite").options(**options).save()
 
-    def _make_table(self, connection: Java, frame: DataFrame) -> None:
-        if not self._has(connection, self.sink.table):
+    def _create_table(self, connection: Java, frame: DataFrame) -> None:
+        if not self._table_exists(connection, self.sink.table):
             options = {**self.options, "dbtable": self.sink.table}
             frame.limit(0).write.format("jdbc").mode("ignore").options(**options).save()
 
-    def _prepare(self, connection: Java) -> None:
-        if not self._has(connection, NOTES):
-            self._in_one(
+    def _create_batches_table(self, connection: Java) -> None:
+        if not self._table_exists(connection, BATCHES_TABLE):
+            self._execute_in_transaction(
                 connection,
-                [f"CREATE TABLE {NOTES} (writer VARCHAR(64) NOT NULL PRIMARY KEY, batch BIGINT)"],
+                [
+                    (
+                        f"CREATE TABLE {BATCHES_TABLE} "
+                        "(writer VARCHAR(64) NOT NULL PRIMARY KEY, batch BIGINT)"
+                    )
+                ],
             )
 
-    def _has(self, connection: Java, table: str) -> bool:
+    def _table_exists(self, connection: Java, table: str) -> bool:
         try:
-            self._number(connection, f"SELECT COUNT(*) FROM {table} WHERE 1 = 0")
+            self._query_number(connection, f"SELECT COUNT(*) FROM {table} WHERE 1 = 0")
         except _database_error():
             connection.rollback()
             return False
         return True
 
-    def _number(self, connection: Java, query: str) -> int | None:
+    def _query_number(self, connection: Java, query: str) -> int | None:
         statement = connection.createStatement()
         try:
             rows = statement.executeQuery(query)
@@ -90,12 +97,12 @@ class Database:
             statement.close()
 
     def _quote(self, connection: Java, name: str) -> str:
-        mark = str(connection.getMetaData().getIdentifierQuoteString()).strip()
-        if mark and mark in name:
+        quote = str(connection.getMetaData().getIdentifierQuoteString()).strip()
+        if quote and quote in name:
             raise PipelineError(f"column {name!r} cannot be quoted for this database")
-        return f"{mark}{name}{mark}"
+        return f"{quote}{name}{quote}"
 
-    def _in_one(self, connection: Java, statements: list[str]) -> None:
+    def _execute_in_transaction(self, connection: Java, statements: list[str]) -> None:
         statement = connection.createStatement()
         try:
             for text in statements:
@@ -112,7 +119,7 @@ class Database:
         """Open a connection in the driver's JVM, with transactions."""
         try:
             jvm: Java = self.spark._jvm
-        except Exception:  # noqa: BLE001  # Spark Connect says so in its own ways.
+        except Exception:  # noqa: BLE001  # Spark Connect raises errors of several types.
             jvm = None
         if jvm is None:
             raise PipelineError("a sink of type 'jdbc' does not work over Spark Connect")

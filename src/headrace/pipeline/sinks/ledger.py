@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that a batch adds to a directory: all of them exactly once, also after a crash.
+"""The ledger of a directory: batches add their files exactly once, also after a crash.
 
 Spark writes the files of a batch into a hidden directory. Then a record lists the target of each
 file (`moving`), the files are renamed to their targets, and the record is set to `done`. A batch
-that is run again finds its record: for `done` nothing is left to do, for `moving` renaming
-continues. A reader sees only complete files, each once. Other tools need no knowledge of this,
-because Spark, Arrow and others do not read names that begin with `_` as data.
+that is run again reads its record: `done` ends the batch, and with `moving` the renaming continues.
+A reader sees only complete files, each once. Other tools need no changes, because Spark, Arrow and
+others do not read names that begin with `_` as data.
 
 ::
 
@@ -32,23 +32,23 @@ from headrace.pipeline.config.errors import PipelineError
 if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
-HIDDEN: Final = "_headrace"
+HIDDEN_FOLDER: Final = "_headrace"
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A file in staging and its place, both relative to the directory."""
+    """A staged file and its target, both relative to the directory."""
 
     source: str
     target: str
 
 
 class Ledger:
-    """The hidden part of a directory that batches add files to."""
+    """The hidden folder of a directory to which batches add files."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.home = root / HIDDEN
+        self.home = root / HIDDEN_FOLDER
 
     def staging(self, writer: str) -> Path:
         """Return the directory into which Spark writes the files of one batch."""
@@ -62,33 +62,33 @@ class Ledger:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def last(self, writer: str) -> int | None:
+    def last_batch(self, writer: str) -> int | None:
         """Return the last batch of a writer whose files are all moved."""
-        record = self._record(writer)
+        record = self._read_record(writer)
         if record is None:
             return None
         batch = int(record["batch"])
         return batch if record["state"] == "done" else batch - 1 if batch else None
 
-    def finish(self, writer: str) -> None:
-        """Finish the moves of a recorded batch that a crash interrupted."""
+    def finish_moves(self, writer: str) -> None:
+        """Finish the moves of the recorded batch, if a crash interrupted them."""
         with self.lock():
-            record = self._record(writer)
+            record = self._read_record(writer)
             if record is not None and record["state"] == "moving":
                 moves = [Move(*pair) for pair in record["files"]]
-                self._move(writer, int(record["batch"]), moves)
+                self._move_files(writer, int(record["batch"]), moves)
 
-    def add(self, writer: str, batch: int, moves: list[Move]) -> None:
-        """Move the staged files of a batch into their places, whatever happens in between."""
+    def add_batch(self, writer: str, batch: int, moves: list[Move]) -> None:
+        """Record the staged files of a batch, and move them to their targets."""
         for move in moves:
             atomic_files.sync_file(self.root / move.source)
         with self.lock():
             pairs = [[move.source, move.target] for move in moves]
-            self._write(writer, {"batch": batch, "state": "moving", "files": pairs})
-            self._move(writer, batch, moves)
+            self._write_record(writer, {"batch": batch, "state": "moving", "files": pairs})
+            self._move_files(writer, batch, moves)
         shutil.rmtree(self.staging(writer), ignore_errors=True)
 
-    def _move(self, writer: str, batch: int, moves: list[Move]) -> None:
+    def _move_files(self, writer: str, batch: int, moves: list[Move]) -> None:
         folders = set()
         for move in moves:
             source, target = self.root / move.source, self.root / move.target
@@ -100,9 +100,9 @@ class Ledger:
                 raise PipelineError(f"{source} of batch {batch} is missing: it was removed")
         for folder in folders:
             atomic_files.sync_folders(folder, self.root)
-        self._write(writer, {"batch": batch, "state": "done", "files": len(moves)})
+        self._write_record(writer, {"batch": batch, "state": "done", "files": len(moves)})
 
-    def _record(self, writer: str) -> JsonObject | None:
+    def _read_record(self, writer: str) -> JsonObject | None:
         try:
             text = (self.home / "writers" / f"{writer}.json").read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -110,7 +110,7 @@ class Ledger:
         record: JsonObject = json.loads(text)
         return record
 
-    def _write(self, writer: str, record: JsonObject) -> None:
+    def _write_record(self, writer: str, record: JsonObject) -> None:
         folder = self.home / "writers"
         folder.mkdir(parents=True, exist_ok=True)
         atomic_files.write_whole(folder / f"{writer}.json", json.dumps(record))

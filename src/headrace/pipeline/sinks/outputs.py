@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sinks of micro-batches: each takes all rows of a batch, once.
+"""Outputs of micro-batches: each output writes the rows of a batch once.
 
-`write` may be called again with a batch that was written, or half written, before: after a crash
-Spark runs the last batch again, with the same rows. The name of a writer is the id that Spark gave
-to the query's checkpoint, with the sink's; a new checkpoint is a new writer.
+After a crash Spark runs the last batch again with the same rows, so `write` may get a batch that is
+written already, completely or partly. The name of a writer consists of the id of the query's
+checkpoint and the name of the sink; a new checkpoint is a new writer.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from headrace.pipeline.config.settings import (
     Pipeline,
 )
 from headrace.pipeline.sinks import compact, delta
-from headrace.pipeline.sinks.frames import pass_over
+from headrace.pipeline.sinks.frames import compute_rows
 from headrace.pipeline.sinks.iceberg import IcebergOutput
-from headrace.pipeline.sinks.jdbc import Database
+from headrace.pipeline.sinks.jdbc import DatabaseTable
 from headrace.pipeline.sinks.ledger import Ledger, Move
 from headrace.pipeline.sinks.staged import write_staged
 from headrace.pipeline.sinks.table_marker import table_marker
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 
 class Output(Protocol):
-    """A sink that takes batches."""
+    """The output of one sink."""
 
     def write(self, frame: DataFrame, writer: str, batch: int) -> None:
-        """Keep the rows of a batch, unless they are kept already."""
+        """Write the rows of a batch, unless the writer has written this batch before."""
 
 
 class FileOutput:
@@ -53,10 +53,10 @@ class FileOutput:
 
     def write(self, frame: DataFrame, writer: str, batch: int) -> None:
         ledger = self.ledger
-        ledger.finish(writer)
-        last = ledger.last(writer)
+        ledger.finish_moves(writer)
+        last = ledger.last_batch(writer)
         if last is not None and last >= batch:
-            pass_over(frame)
+            compute_rows(frame)
             return
         options = spark_options(self.sink.options)
         staged = write_staged(frame, self.sink, ledger.staging(writer), options)
@@ -66,7 +66,7 @@ class FileOutput:
             name = f"{batch:08d}-{writer.replace('-', '')[:16]}-{index:05d}{suffix}"
             target = f"{file.folder}/{name}" if file.folder else name
             moves.append(Move(file.path.relative_to(self.root).as_posix(), target))
-        ledger.add(writer, batch, moves)
+        ledger.add_batch(writer, batch, moves)
         limits = self.sink.compact
         if limits is not None and (batch + 1) % limits.every == 0:
             compact.compact(self.root, limits.target_bytes, limits.files_min)
@@ -83,17 +83,17 @@ class DeltaOutput:
     def write(self, frame: DataFrame, writer: str, batch: int) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        identity, last = delta.state_of(self.path, writer)
-        self.marker.check(identity, last)
+        table_id, last = delta.read_table_state(self.path, writer)
+        self.marker.check(table_id, last)
         if last is not None and last >= batch:
-            pass_over(frame)
+            compute_rows(frame)
             return
         keys = self.sink.merge_by
         if keys:
             rows = frame.toArrow()
             if rows.num_rows:
-                made = delta.merge(self.path, rows, self.sink.partition_by, keys, writer, batch)
-                self.marker.write(made, batch)
+                table_id = delta.merge(self.path, rows, self.sink.partition_by, keys, writer, batch)
+                self.marker.write(table_id, batch)
             return
         folder = Ledger(Path(self.path)).staging(writer)
         staged = write_staged(frame, self.sink, folder, spark_options(self.sink.options))
@@ -101,8 +101,8 @@ class DeltaOutput:
             shutil.rmtree(folder, ignore_errors=True)
             return
         schema = to_arrow_schema(frame.schema, timezone="UTC")
-        made = delta.commit(self.path, schema, self.sink.partition_by, writer, batch, staged)
-        self.marker.write(made, batch)
+        table_id = delta.commit(self.path, schema, self.sink.partition_by, writer, batch, staged)
+        self.marker.write(table_id, batch)
         limits = self.sink.compact
         if limits is not None and (batch + 1) % limits.every == 0:
             delta.compact(self.path, limits.target_bytes, None)
@@ -116,54 +116,54 @@ class JdbcOutput:
 
     def write(self, frame: DataFrame, writer: str, batch: int) -> None:
         options = spark_options(self.sink.options)
-        if not Database(frame.sparkSession, self.sink, options).write(frame, writer, batch):
-            pass_over(frame)
+        if not DatabaseTable(frame.sparkSession, self.sink, options).write(frame, writer, batch):
+            compute_rows(frame)
 
 
 class AmqpOutput:
-    """An exchange or a stream, where several sinks share the batches of one query."""
+    """An exchange or a stream whose query is not written by Spark's sink for messages."""
 
     def __init__(self, pipeline: Pipeline, sink: AmqpSink) -> None:
         self.options = amqp_sink_options(pipeline, sink)
-        given = {name.lower(): value for name, value in self.options.items()}
-        self.exactly_once = given.get("deliveryguarantee", "").lower() != "at-least-once"
-        self.has_id = "sinkid" in given
+        names = {name.lower(): value for name, value in self.options.items()}
+        self.exactly_once = names.get("deliveryguarantee", "").lower() != "at-least-once"
+        self.has_id = "sinkid" in names
 
     def write(self, frame: DataFrame, writer: str, batch: int) -> None:
         options = dict(self.options)
         if self.exactly_once:
             options["batchId"] = str(batch)
             if not self.has_id:
-                options["sinkId"] = sink_id(writer)
+                options["sinkId"] = make_sink_id(writer)
         frame.write.format("amqp").mode("append").options(**options).save()
 
 
 class ConsoleOutput:
-    """The terminal."""
+    """Rows printed to standard output."""
 
     def __init__(self, pipeline: Pipeline, sink: ConsoleSink) -> None:
         self.sink = sink
 
     def write(self, frame: DataFrame, writer: str, batch: int) -> None:
         print(f"batch {batch}")
-        frame.persist()  # Computing it twice would read, and count, its sources twice.
+        frame.persist()  # A second computation would read and count the sources again.
         try:
-            pass_over(frame)
+            compute_rows(frame)
             frame.show(int(str(self.sink.options.get("numRows", 20))), truncate=False)
         finally:
             frame.unpersist()
 
 
-def sink_id(writer: str) -> str:
-    """The name that a broker knows a writer by, of which it has room for 64 bytes."""
+def make_sink_id(writer: str) -> str:
+    """Return the writer's name for the broker, shortened to the 64 bytes that it accepts."""
     if len(writer.encode()) <= SINK_ID_BYTES_MAX:
         return writer
     digest = hashlib.sha256(writer.encode()).hexdigest()[:24]
     return f"{writer.encode()[:36].decode(errors='ignore')}-{digest}"
 
 
-def output_of(pipeline: Pipeline, name: str, checkpoint: Path) -> Output:
-    """Return the output that takes the batches of a sink, whose query has this checkpoint."""
+def make_output(pipeline: Pipeline, name: str, checkpoint: Path) -> Output:
+    """Return the output of a sink. `checkpoint` is the directory of its query."""
     sink = pipeline.sinks[name]
     if isinstance(sink, FileSink):
         return FileOutput(pipeline, sink)

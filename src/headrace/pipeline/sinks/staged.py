@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a batch before readers may see them: a hidden directory."""
+"""The staged files of a batch, in a hidden directory that readers ignore."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from headrace.untyped import Arrow
 
 SUFFIXES: Final = {"parquet": ".parquet", "json": ".json", "csv": ".csv", "orc": ".orc"}
-NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
-    """A written file: its path, and its rows (None if the format does not count them)."""
+class StagedFile:
+    """A staged file. `rows` is None if the format has no row count."""
 
     path: Path
-    folder: str  # Its partition, relative to the table: `date=2026-01-31/hour=7`, or empty.
+    folder: str  # Its partition, such as `date=2026-01-31/hour=7`, or empty.
     rows: int | None
 
 
 def write_staged(
     frame: DataFrame, sink: FileSink | DeltaSink, folder: Path, options: dict[str, str]
-) -> list[Staged]:
+) -> list[StagedFile]:
     """Write the rows into `folder` with Spark; return the files that have rows."""
     shutil.rmtree(folder, ignore_errors=True)
     kind = "parquet" if sink.type == "delta" else sink.type
@@ -47,24 +47,24 @@ def write_staged(
         relative = path.relative_to(folder)
         if any(part.startswith((".", "_")) for part in relative.parts):
             continue
-        rows = _rows(path, kind)
+        rows = _count_rows(path, kind)
         if rows == 0 or path.stat().st_size == 0:
             continue
         parent = relative.parent.as_posix()
-        staged.append(Staged(path, "" if parent == "." else parent, rows))
+        staged.append(StagedFile(path, "" if parent == "." else parent, rows))
     return staged
 
 
 def partition_values(folder: str) -> dict[str, str | None]:
-    """The values that the name of a partition's directory stands for."""
+    """Return the partition's values by column, from the name of its directory."""
     values: dict[str, str | None] = {}
     for part in filter(None, folder.split("/")):
         name, _, value = part.partition("=")
-        values[unquote(name)] = None if value == NULL else unquote(value)
+        values[unquote(name)] = None if value == NULL_PARTITION else unquote(value)
     return values
 
 
-def _rows(path: Path, kind: str) -> int | None:
+def _count_rows(path: Path, kind: str) -> int | None:
     if kind == "parquet":
         import pyarrow.parquet as pq
 

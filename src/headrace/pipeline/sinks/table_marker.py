@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The marker that a checkpoint keeps of the table of its sink.
+"""The marker of a sink's table in the checkpoint of its query.
 
-A table that others deleted, recreated or rolled back would look like one that has never had the
-sink's batches: rows would be missing silently. The marker has the id of the table and the
+A table that another program deleted, recreated or rolled back would look like a table without
+batches of the sink, and rows would be missing silently. The marker has the id of the table and the
 number of the last batch that was written to it.
 """
 
@@ -18,30 +18,34 @@ from headrace.pipeline.config.errors import PipelineError
 
 @dataclass(frozen=True, slots=True)
 class TableMarker:
-    """The marker of the table of one sink, a file in the checkpoint's directory."""
+    """The marker of the table of one sink: a file in the checkpoint's directory."""
 
     path: Path
-    what: str  # The name of the table in errors.
+    label: str  # The name of the table in errors.
 
-    def check(self, table: str | None, last: int | None) -> None:
-        """PipelineError unless this is the table of the last batches, or there were none.
+    def check(self, table: str | None, last_batch: int | None) -> None:
+        """Check that the table has the last batch that the marker records.
 
-        `table` is the table's own id, None when it is gone; `last` the last batch that it has.
+        `table` is the id of the table, None if it is missing. `last_batch` is the sink's last batch
+        in the table.
+
+        Raises:
+            PipelineError: the table is missing, was recreated, or lacks batches.
         """
         try:
             saved = json.loads(self.path.read_text("utf-8"))
         except FileNotFoundError:
             return
         if table is None:
-            wrong = "is gone"
+            fault = "is missing"
         elif saved["table"] != table:
-            wrong = "was made anew by others"
-        elif (-1 if last is None else last) < saved["batch"]:
-            wrong = f"was set back by others: it had batch {saved['batch']} of this sink"
+            fault = "was recreated by others"
+        elif (-1 if last_batch is None else last_batch) < saved["batch"]:
+            fault = f"was rolled back by others: it had batch {saved['batch']} of this sink"
         else:
             return
         raise PipelineError(
-            f"{self.what} {wrong}, so rows of earlier batches are missing: restore it, or delete "
+            f"{self.label} {fault}, so rows of earlier batches are missing: restore it, or delete "
             f"{self.path} to go on without them"
         )
 
@@ -50,6 +54,6 @@ class TableMarker:
         write_whole(self.path, json.dumps({"table": table, "batch": batch}))
 
 
-def table_marker(checkpoint: Path, sink: str, what: str) -> TableMarker:
-    """Return the marker that a checkpoint keeps of the table of a sink."""
-    return TableMarker(checkpoint / f"table-{sink}.json", what)
+def table_marker(checkpoint: Path, sink: str, label: str) -> TableMarker:
+    """Return the marker of a sink's table in a checkpoint."""
+    return TableMarker(checkpoint / f"table-{sink}.json", label)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pipelines are tried on samples: their rows beside the expected ones."""
+"""Trial runs of pipelines on samples, and comparison of their rows with expected rows."""

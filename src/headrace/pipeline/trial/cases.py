@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of a trial: sample messages of each source, and the rows that views and sinks expect.
+"""The file of a trial: sample messages of sources, and expected rows of views and sinks.
 
 ::
 
-    [samples.orders]                      # a source: one of `bodies`, `messages`, `file`, `queue`
+    [samples.orders]                      # a source; one of `bodies`, `messages`, `file`, `queue`
     bodies = ['{"id": 1, "amount": 5}']
 
     [expected.large]                      # a view or a sink; only these columns are compared
     rows = [{ id = 1 }]
 
-    [tables.customers]                    # rows instead of those of a static table
+    [tables.customers]                    # replaces the rows of a static table
     rows = [{ id = 1, customer = "Ada" }]
 """
 
@@ -24,20 +24,20 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 from pydantic import Field, ValidationError, model_validator
 
 from headrace.pipeline.config.errors import ConfigError, PipelineError, Problem
-from headrace.pipeline.config.lines import Lines, shown
+from headrace.pipeline.config.lines import Lines, format_path
 from headrace.pipeline.config.settings import Table, Text
 
 if TYPE_CHECKING:
     from headrace.pipeline.config.settings import Pipeline
     from headrace.untyped import Json
 
-SAMPLES_MAX: Final = 10_000  # Messages of a source.
-SIZE_MAX: Final = 16 << 20  # Bytes of a file of bodies.
+MESSAGES_MAX: Final = 10_000  # The maximum number of messages of a source.
+FILE_BYTES_MAX: Final = 16 << 20  # The maximum size of a file of bodies.
 T = TypeVar("T", bound=Table)
 
 
 class SampleMessage(Table):
-    """A message of a sample."""
+    """A sample message with properties and headers."""
 
     body: str
     routing_key: str = ""
@@ -48,16 +48,16 @@ class SampleMessage(Table):
 
 
 class Sample(Table):
-    """`[samples.NAME]`: the messages of a source; of a source of files, lines of JSON."""
+    """`[samples.NAME]`: the messages of a source, or JSON rows of a source of files."""
 
     bodies: list[str] | None = None
     messages: list[SampleMessage] | None = None
     file: Text | None = None
     queue: Text | None = None
-    limit: Annotated[int, Field(ge=1, le=SAMPLES_MAX)] = 100
+    limit: Annotated[int, Field(ge=1, le=MESSAGES_MAX)] = 100
 
     @model_validator(mode="after")
-    def _one_origin(self) -> Sample:
+    def _check_origin(self) -> Sample:
         origins = (self.bodies, self.messages, self.file, self.queue)
         if sum(origin is not None for origin in origins) != 1:
             raise ValueError("a sample needs one of 'bodies', 'messages', 'file' and 'queue'")
@@ -65,59 +65,64 @@ class Sample(Table):
 
 
 class TableSample(Table):
-    """`[tables.NAME]`: rows instead of those of a static table."""
+    """`[tables.NAME]`: rows that replace those of a static table."""
 
     rows: list[dict[str, object]]
     ddl: Text | None = None
 
 
-class Expected(Table):
-    """`[expected.NAME]`: the rows of a view or sink in any order, or their number."""
+class ExpectedRows(Table):
+    """`[expected.NAME]`: the rows of a view or sink, in any order, or their number."""
 
     rows: list[dict[str, object]] | None = None
     count: Annotated[int, Field(ge=0)] | None = None
 
     @model_validator(mode="after")
-    def _something(self) -> Expected:
+    def _check_expectation(self) -> ExpectedRows:
         if (self.rows is None) == (self.count is None):
             raise ValueError("give either 'rows' or 'count'")
         return self
 
 
-SECTIONS: Final[dict[str, type[Table]]] = {
+CASE_TABLES: Final[dict[str, type[Table]]] = {
     "samples": Sample,
     "tables": TableSample,
-    "expected": Expected,
+    "expected": ExpectedRows,
 }
 
 
 @dataclass(frozen=True)
 class Cases:
-    """A file of samples and expectations; `line` gives the lines of its keys."""
+    """The samples and expectations of a file. `lines` has the lines of its keys."""
 
     file: str
     home: Path
     samples: Mapping[str, Sample]
     tables: Mapping[str, TableSample]
-    expected: Mapping[str, Expected]
+    expected: Mapping[str, ExpectedRows]
     lines: Lines
 
     def bodies_of(self, sample: Sample) -> list[bytes]:
-        """Return the bodies of a sample, or of its file, one per line."""
+        """Return the bodies of a sample, from `bodies` or from the lines of its file."""
         if sample.file is None:
             return [body.encode() for body in sample.bodies or ()]
         path = self.home / sample.file
         try:
-            if path.stat().st_size > SIZE_MAX:
-                raise PipelineError(f"{path}: larger than {SIZE_MAX} bytes")
+            if path.stat().st_size > FILE_BYTES_MAX:
+                raise PipelineError(f"{path}: larger than {FILE_BYTES_MAX} bytes")
             lines = path.read_bytes().splitlines()
         except OSError as error:
             raise PipelineError(f"{path}: {error.strerror}") from None
-        return [line for line in lines if line.strip()][:SAMPLES_MAX]
+        return [line for line in lines if line.strip()][:MESSAGES_MAX]
 
 
 def load_cases(path: Path, pipeline: Pipeline) -> Cases:
-    """Read a file of cases for a pipeline; ConfigError names every problem and its line."""
+    """Read the file of a trial of a pipeline.
+
+    Raises:
+        ConfigError: the file has problems; each has its line.
+        PipelineError: the file cannot be read.
+    """
     try:
         text = path.read_text("utf-8")
         document = tomllib.loads(text)
@@ -136,22 +141,22 @@ def load_cases(path: Path, pipeline: Pipeline) -> Cases:
             *pipeline.sinks,
         ],
     }
-    parsed: dict[str, dict[str, Table]] = {name: {} for name in SECTIONS}
+    parsed: dict[str, dict[str, Table]] = {name: {} for name in CASE_TABLES}
     for section, tables in document.items():
-        if section not in SECTIONS or not isinstance(tables, dict):
-            kinds = ", ".join(f"[{kind}.NAME]" for kind in SECTIONS)
+        if section not in CASE_TABLES or not isinstance(tables, dict):
+            kinds = ", ".join(f"[{kind}.NAME]" for kind in CASE_TABLES)
             text = f"unknown key; the tables here are {kinds}"
-            problems.append(Problem(lines.of((section,)), section, text))
+            problems.append(Problem(lines.find((section,)), section, text))
             continue
         for name, values in tables.items():
-            path_of: tuple[str, str] = (section, name)
+            key_path: tuple[str, str] = (section, name)
             if name not in allowed[section]:
-                what = f"the pipeline has no such name; it has {', '.join(allowed[section])}"
-                problems.append(Problem(lines.of(path_of), shown(path_of), what))
+                fault = f"the pipeline has no such name; it has {', '.join(allowed[section])}"
+                problems.append(Problem(lines.find(key_path), format_path(key_path), fault))
             else:
-                made = _table(SECTIONS[section], values, path_of, lines, problems)
-                if made is not None:
-                    parsed[section][name] = made
+                table = _parse_table(CASE_TABLES[section], values, key_path, lines, problems)
+                if table is not None:
+                    parsed[section][name] = table
     if problems:
         raise ConfigError(str(path), problems)
     return Cases(
@@ -168,20 +173,22 @@ def load_cases(path: Path, pipeline: Pipeline) -> Cases:
         expected={
             name: expected
             for name, expected in parsed["expected"].items()
-            if isinstance(expected, Expected)
+            if isinstance(expected, ExpectedRows)
         },
         lines=lines,
     )
 
 
-def _table(
+def _parse_table(
     kind: type[T], values: Json, path: tuple[str, str], lines: Lines, problems: list[Problem]
 ) -> T | None:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
         for fault in error.errors():
-            place = (*path, *fault["loc"])
+            key_path = (*path, *fault["loc"])
             text = str(fault["msg"]).removeprefix("Value error, ")
-            problems.append(Problem(lines.of(place), shown(place), text[:1].lower() + text[1:]))
+            problems.append(
+                Problem(lines.find(key_path), format_path(key_path), text[:1].lower() + text[1:])
+            )
     return None

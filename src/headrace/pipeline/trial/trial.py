@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trial runs of a pipeline on samples: one batch, from a broker of its own, shown or compared.
+"""A trial run of a pipeline: one batch of samples, and comparison with expected rows.
 
-Samples are published to that broker, so that the data source reads and decodes them as it will. The
-batch is the first: there is no state, and open windows are reported, too.
+The samples are published to a broker for the trial, so that the data source reads and decodes them
+as in production. The batch has no state of earlier batches, and its rows include those of open
+windows.
 """
 
 from __future__ import annotations
@@ -28,85 +29,90 @@ from headrace.pipeline.run.session import retry_slow_start
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.pipeline.run.counts import Count
-    from headrace.pipeline.trial.cases import Cases, Expected, Sample
+    from headrace.pipeline.run.counts import RuleCount
+    from headrace.pipeline.trial.cases import Cases, ExpectedRows, Sample
     from headrace.untyped import Json
 
-# Options of a streaming read that a batch does not have; the sample decides where it begins.
-STREAMING: Final = frozenset(
+# Options of streaming reads, which a read of one batch does not accept.
+STREAMING_OPTIONS: Final = frozenset(
     (
         *("startingoffsets", "startingtimestamp", "maxrecordspertrigger", "maxbytespertrigger"),
         *("minrecordspertrigger", "mintriggerdelay", "group", "schemalocation"),
     )
 )
-SHOWN_MAX: Final = 20  # Rows of a view, and differences of one expectation.
+DIFFERENCES_MAX: Final = 20  # The maximum number of unexpected rows reported per view.
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The rows of each view and sink as JSON objects, and the counts of rules."""
+class TrialResult:
+    """The rows of views and sinks as JSON objects by name, and the counts of rules."""
 
     rows: Mapping[str, list[Json]]
-    counts: Mapping[str, Count]
+    counts: Mapping[str, RuleCount]
 
 
-def run_trial(spark: SparkSession, pipeline: Pipeline, cases: Cases, url: str) -> Outcome:
-    """Run the pipeline on samples through an empty broker; a source without sample has no rows."""
+def run_trial(spark: SparkSession, pipeline: Pipeline, cases: Cases, url: str) -> TrialResult:
+    """Run the pipeline on samples through the empty broker at `url`.
+
+    A source without a sample has no rows.
+    """
     pipeline = _with_tables(pipeline, cases)
     sources = {}
     for name, source in pipeline.sources.items():
         sample = cases.samples.get(name)
         if isinstance(source, AmqpSource):
             _publish(url, name, source, _messages(cases, sample, pipeline.uri(source.uri)))
-            sources[name] = retry_slow_start(partial(_of_broker, spark, pipeline, name, url))
+            sources[name] = retry_slow_start(partial(_read_from_broker, spark, pipeline, name, url))
         else:
-            sources[name] = _of_file(spark, source.ddl, cases, sample)
+            sources[name] = _read_sample_file(spark, source.ddl, cases, sample)
     tables = graph.static_frames(spark, pipeline)
-    frames = graph.build(spark, pipeline, sources, tables)
+    frames = graph.build_views(spark, pipeline, sources, tables)
     views = [*pipeline.sources, *(step.name for step in pipeline.steps)]
-    rows = {name: _rows(frames.views[name]) for name in views}
+    rows = {name: _collect_rows(frames.views[name]) for name in views}
     for name in pipeline.sinks:
-        rows[name] = _rows(graph.of_sink(pipeline, frames, name))
-    counts = apply_rules(pipeline, frames.asked.counts, frames.views, list(pipeline.sinks))
-    return Outcome(rows, counts)
+        rows[name] = _collect_rows(graph.sink_rows(pipeline, frames, name))
+    counts = apply_rules(pipeline, frames.rule_results.counts, frames.views, list(pipeline.sinks))
+    return TrialResult(rows, counts)
 
 
-def differences(cases: Cases, outcome: Outcome) -> list[Problem]:
-    """Return the differences from the expected rows, each with the line of the file."""
+def find_differences(cases: Cases, result: TrialResult) -> list[Problem]:
+    """Return the differences from the expected rows, each with its line in the file."""
     return [
         problem
         for name, expected in cases.expected.items()
-        for problem in _differ(cases, name, expected, outcome.rows[name])
+        for problem in _compare(cases, name, expected, result.rows[name])
     ]
 
 
-def _differ(cases: Cases, name: str, expected: Expected, rows: list[Json]) -> Iterator[Problem]:
+def _compare(
+    cases: Cases, name: str, expected: ExpectedRows, rows: list[Json]
+) -> Iterator[Problem]:
     path = ("expected", name)
     if expected.count is not None:
         if len(rows) != expected.count:
             text = f"{len(rows)} rows, {expected.count} are expected"
-            yield Problem(cases.lines.of((*path, "count")), f"expected.{name}", text)
+            yield Problem(cases.lines.find((*path, "count")), f"expected.{name}", text)
         return
     expected_rows = [
-        {key: plain(value) for key, value in row.items()} for row in expected.rows or ()
+        {key: to_spark_json(value) for key, value in row.items()} for row in expected.rows or ()
     ]
     columns = list(dict.fromkeys(key for row in expected_rows for key in row))
-    left = Counter(
-        _text({key: row.get(key) for key in columns} if columns else row) for row in rows
+    unmatched = Counter(
+        _row_text({key: row.get(key) for key in columns} if columns else row) for row in rows
     )
-    for at, row in enumerate(expected_rows):
-        text = _text({key: row.get(key) for key in columns})
-        if left[text]:
-            left[text] -= 1
+    for index, row in enumerate(expected_rows):
+        text = _row_text({key: row.get(key) for key in columns})
+        if unmatched[text]:
+            unmatched[text] -= 1
         else:
-            line = cases.lines.of((*path, "rows", at))
-            yield Problem(line, f"expected.{name}.rows[{at + 1}]", f"there is no row {text}")
-    for text in list(left.elements())[:SHOWN_MAX]:
-        line = cases.lines.of((*path, "rows"))
+            line = cases.lines.find((*path, "rows", index))
+            yield Problem(line, f"expected.{name}.rows[{index + 1}]", f"there is no row {text}")
+    for text in list(unmatched.elements())[:DIFFERENCES_MAX]:
+        line = cases.lines.find((*path, "rows"))
         yield Problem(line, f"expected.{name}.rows", f"the row {text} is not expected")
 
 
-def _text(row: Mapping[str, Json]) -> str:
+def _row_text(row: Mapping[str, Json]) -> str:
     return json.dumps({key: _number(value) for key, value in row.items()}, ensure_ascii=False)
 
 
@@ -115,22 +121,22 @@ def _number(value: Json) -> Json:
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def plain(value: object) -> Json:
-    """Return a value of TOML as Spark writes it in JSON."""
+def to_spark_json(value: object) -> Json:
+    """Return a TOML value in the form in which Spark writes it as JSON."""
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03}Z"
     return value.isoformat() if isinstance(value, date) else value
 
 
-def _rows(frame: DataFrame) -> list[Json]:
-    """Return the rows as JSON objects; bytes of UTF-8 are texts."""
+def _collect_rows(frame: DataFrame) -> list[Json]:
+    """Return the rows as JSON objects, with bytes as UTF-8 text."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import BinaryType, StringType
 
     columns = []
     for column in frame.schema:
-        kind = StringType() if isinstance(column.dataType, BinaryType) else column.dataType
-        columns.append(f.col(f"`{column.name}`").cast(kind).alias(column.name))
+        spark_type = StringType() if isinstance(column.dataType, BinaryType) else column.dataType
+        columns.append(f.col(f"`{column.name}`").cast(spark_type).alias(column.name))
     rows = frame.select(f.to_json(f.struct(*columns), {"ignoreNullFields": "false"})).collect()
     return [json.loads(row[0]) for row in rows]
 
@@ -140,7 +146,7 @@ def _with_tables(pipeline: Pipeline, cases: Cases) -> Pipeline:
     for name, sample in cases.tables.items():
         ddl = sample.ddl or getattr(tables[name], "ddl", None)
         if ddl is None:
-            line = cases.lines.of(("tables", name))
+            line = cases.lines.find(("tables", name))
             raise PipelineError(f"{cases.file}:{line}: tables.{name}: 'ddl' is missing")
         tables[name] = StaticRows(type="rows", ddl=ddl, rows=sample.rows)
     return replace(pipeline, tables=tables)
@@ -151,13 +157,15 @@ def _messages(cases: Cases, sample: Sample | None, uri: str) -> Iterator[tuple[M
     if sample is None:
         return
     if sample.queue is not None:
-        for letter in browse(uri, sample.queue, sample.limit):
-            kept = {field.name: getattr(letter, field.name) for field in fields(Message)}
-            yield Message(**kept), letter.routing_key
+        for dead_letter in browse(uri, sample.queue, sample.limit):
+            fields_of_letter = {
+                field.name: getattr(dead_letter, field.name) for field in fields(Message)
+            }
+            yield Message(**fields_of_letter), dead_letter.routing_key
     elif sample.messages is not None:
         for message in sample.messages:
-            given = message.model_dump(exclude={"routing_key", "body"}, exclude_none=True)
-            yield Message(message.body.encode(), **given), message.routing_key
+            properties = message.model_dump(exclude={"routing_key", "body"}, exclude_none=True)
+            yield Message(message.body.encode(), **properties), message.routing_key
     else:
         for body in cases.bodies_of(sample):
             yield Message(body), ""
@@ -175,30 +183,30 @@ def _publish(
             channel.publish_many((message for message, _ in group), routing_key, f"to {name}")
 
 
-def _of_broker(spark: SparkSession, pipeline: Pipeline, name: str, url: str) -> DataFrame:
+def _read_from_broker(spark: SparkSession, pipeline: Pipeline, name: str, url: str) -> DataFrame:
     source = pipeline.sources[name]
     assert isinstance(source, AmqpSource)
     all_options = amqp_source_options(pipeline, source)
-    own = ("uri", "stream", "streams", "superstream", "streampattern", "queue")
+    address_options = ("uri", "stream", "streams", "superstream", "streampattern", "queue")
     options = {
         key: value
         for key, value in all_options.items()
-        if key.lower() not in STREAMING
-        and key.lower() not in own
+        if key.lower() not in STREAMING_OPTIONS
+        and key.lower() not in address_options
         and not key.lower().startswith("uri")
     }
     options["uri"] = url
     options["queue" if source.type == "queue" else "stream"] = name
     reader = spark.read.format("amqp").options(**options)
     if source.columns is not None:
-        reader = reader.schema(graph.columns_of(source.columns))
+        reader = reader.schema(graph.message_schema(source.columns))
     return reader.load()
 
 
-def _of_file(
+def _read_sample_file(
     spark: SparkSession, ddl: str | None, cases: Cases, sample: Sample | None
 ) -> DataFrame:
-    """Return the rows of a sample in place of files."""
+    """Return the rows of a sample for a source of files."""
     from pyspark.sql import functions as f
 
     if ddl is None:

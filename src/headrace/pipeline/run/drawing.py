@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a pipeline and what leads where, for drawings. No address and no secret is in it."""
+"""The graph of a pipeline for drawings, without addresses of brokers and without secrets."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from headrace.pipeline.config.settings import Pipeline
     from headrace.untyped import JsonObject
 
-TOLD = ("type", "name", "names", "pattern", "path", "table", "group", "action")
+SHOWN_KEYS = ("type", "name", "names", "pattern", "path", "table", "group", "action")
 
 
 def graph_of(pipeline: Pipeline) -> JsonObject:
-    """Return nodes and edges; a rule with dead letters is the label of an edge to its sink."""
+    """Return nodes, edges and rules. A rule with dead letters labels the edge to their sink."""
     nodes: list[JsonObject] = []
     edges: list[JsonObject] = []
     for kind, tables in (("source", pipeline.sources), ("table", pipeline.tables)):
-        nodes += [node(kind, name, table) for name, table in tables.items()]
+        nodes += [make_node(kind, name, table) for name, table in tables.items()]
     ids = {entry["name"].lower(): entry["id"] for entry in nodes}
     for step in pipeline.steps:
         nodes.append({"id": f"step:{step.name}", "kind": "step", "name": step.name})
@@ -27,26 +27,31 @@ def graph_of(pipeline: Pipeline) -> JsonObject:
         edges += [{"from": view, "to": f"step:{step.name}", "rule": ""} for view in views]
         ids[step.name.lower()] = f"step:{step.name}"
     for name, sink in pipeline.sinks.items():
-        nodes.append(node("sink", name, sink))
+        nodes.append(make_node("sink", name, sink))
         if sink.source is not None:
             edges.append({"from": ids[sink.source.lower()], "to": f"sink:{name}", "rule": ""})
     for rule in pipeline.rules:
         if rule.to is not None:
             source = ids[rule.view.lower()]
             edges.append({"from": source, "to": f"sink:{rule.to}", "rule": rule.name})
-    rules = [{**rule.model_dump(), "check": rule.asked} for rule in pipeline.rules]
+    rules = [{**rule.model_dump(), "check": rule.condition} for rule in pipeline.rules]
     return {"nodes": nodes, "edges": edges, "rules": rules}
 
 
-def node(kind: str, name: str, table: Table) -> JsonObject:
-    """Return a source, a table or a sink; ``where`` is its queue, stream, exchange or path."""
-    shown = {key: value for key, value in table.model_dump().items() if key in TOLD and value}
-    where = next((shown[key] for key in TOLD[1:6] if key in shown), "")
+def make_node(kind: str, name: str, table: Table) -> JsonObject:
+    """Return the node of a source, table or sink.
+
+    The key `where` has its queue, stream, exchange or path.
+    """
+    values = {
+        key: value for key, value in table.model_dump().items() if key in SHOWN_KEYS and value
+    }
+    address = next((values[key] for key in SHOWN_KEYS[1:6] if key in values), "")
     return {
         "id": f"{kind}:{name}",
         "kind": kind,
         "name": name,
-        "type": shown["type"],
-        "where": ", ".join(where) if isinstance(where, list) else where,
+        "type": values["type"],
+        "where": ", ".join(address) if isinstance(address, list) else address,
         "group": table.group or "" if isinstance(table, AmqpSource) else "",
     }
