@@ -61,7 +61,7 @@ class Compactor:
         return bool(used > 2 * needed + SEGMENTS_MIN * journal.segment_size)
 
     def step(self) -> bool:
-        """Copy some messages, if the log is is_wasteful; return True if a segment is empty then."""
+        """Copy some messages, if the log is wasteful; return True if a segment is empty then."""
         if self.segment is None or self.segment.moved:
             self.segment = None
             if self.pause:
