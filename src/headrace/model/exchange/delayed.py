@@ -81,5 +81,5 @@ class DelayedExchange(Exchange):
     def _add_to_index(self, binding: Binding) -> None:
         self._inner.bind(binding)
 
-    def _remove_from_add_to_index(self, binding: Binding) -> None:
+    def _remove_from_index(self, binding: Binding) -> None:
         self._inner.unbind(binding)

@@ -37,7 +37,7 @@ class DirectExchange(Exchange):
     def _add_to_index(self, binding: Binding) -> None:
         add_binding(self._keys, binding.routing_key, binding)
 
-    def _remove_from_add_to_index(self, binding: Binding) -> None:
+    def _remove_from_index(self, binding: Binding) -> None:
         remove_binding(self._keys, binding.routing_key, binding)
 
 
@@ -61,5 +61,5 @@ class DefaultExchange(Exchange):
     def _add_to_index(self, binding: Binding) -> None:
         raise AssertionError("the default exchange has no bindings of its own")
 
-    def _remove_from_add_to_index(self, binding: Binding) -> None:
+    def _remove_from_index(self, binding: Binding) -> None:
         raise AssertionError("the default exchange has no bindings of its own")

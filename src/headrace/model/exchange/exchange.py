@@ -236,11 +236,11 @@ class Exchange:
         """Remove a binding from the index, after its removal from ``bindings``."""
         binding_filter = self._filter_of(binding)
         if binding_filter is None or self.filtered is None:
-            self._remove_from_add_to_index(binding)
+            self._remove_from_index(binding)
             return
         subset = self.filtered[binding_filter.key][1]
         del subset.bindings[binding]
-        subset._remove_from_add_to_index(binding)
+        subset._remove_from_index(binding)
         if not subset.bindings:
             del self.filtered[binding_filter.key]
             self.filtered = self.filtered or None
@@ -300,5 +300,5 @@ class Exchange:
     def _add_to_index(self, binding: Binding) -> None:
         raise NotImplementedError
 
-    def _remove_from_add_to_index(self, binding: Binding) -> None:
+    def _remove_from_index(self, binding: Binding) -> None:
         raise NotImplementedError

@@ -42,7 +42,7 @@ class FanoutExchange(Exchange):
     def _add_to_index(self, binding: Binding) -> None:
         self._all[binding] = None
 
-    def _remove_from_add_to_index(self, binding: Binding) -> None:
+    def _remove_from_index(self, binding: Binding) -> None:
         del self._all[binding]
 
 

@@ -56,7 +56,7 @@ class HashExchange(Exchange):
     def _add_to_index(self, binding: Binding) -> None:
         self._order = None
 
-    def _remove_from_add_to_index(self, binding: Binding) -> None:
+    def _remove_from_index(self, binding: Binding) -> None:
         self._order = None
 
 
@@ -169,8 +169,8 @@ class ConsistentHashExchange(HashExchange):
         self._weights += int(binding.routing_key)
         self._points, self._owners = [], []
 
-    def _remove_from_add_to_index(self, binding: Binding) -> None:
-        super()._remove_from_add_to_index(binding)
+    def _remove_from_index(self, binding: Binding) -> None:
+        super()._remove_from_index(binding)
         self._weights -= int(binding.routing_key)
         self._points, self._owners = [], []
 

@@ -201,7 +201,7 @@ class HeadersExchange(Exchange):
         elif match_all:
             self._unconditional[binding] = None
 
-    def _remove_from_add_to_index(self, binding: Binding) -> None:
+    def _remove_from_index(self, binding: Binding) -> None:
         match_all, criteria = conditions(binding)
         if criteria:
             self.conditions.remove(binding, match_all, criteria)

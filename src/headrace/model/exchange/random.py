@@ -39,7 +39,7 @@ class RandomExchange(Exchange):
     def _add_to_index(self, binding: Binding) -> None:
         self._list = None
 
-    def _remove_from_add_to_index(self, binding: Binding) -> None:
+    def _remove_from_index(self, binding: Binding) -> None:
         self._list = None
 
 

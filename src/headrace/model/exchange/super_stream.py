@@ -75,7 +75,7 @@ class SuperStreamExchange(Exchange):
         add_binding(self._keys, binding.routing_key, binding)
         self._sort()
 
-    def _remove_from_add_to_index(self, binding: Binding) -> None:
+    def _remove_from_index(self, binding: Binding) -> None:
         remove_binding(self._keys, binding.routing_key, binding)
         self._sort()
 

@@ -153,5 +153,5 @@ class TopicExchange(Exchange):
     def _add_to_index(self, binding: Binding) -> None:
         self._trie.add(binding.routing_key, binding)
 
-    def _remove_from_add_to_index(self, binding: Binding) -> None:
+    def _remove_from_index(self, binding: Binding) -> None:
         self._trie.remove(binding.routing_key, binding)
