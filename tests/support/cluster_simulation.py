@@ -142,7 +142,6 @@ class Broker:
         self.state = RUNNING
         self.lease_s = self.leased_s * (1 - self.simulation.margin)
         # of copies,
-        self.behind: dict[str, int] = {}
         self.broken: dict[str, Exception] = {}
         # and of virtual hosts.
         self.vhosts: dict[str, Host] = {}
@@ -189,8 +188,12 @@ class Broker:
         if row.taken == taken:
             self.simulation.engine.ledgers[name] = row._replace(owner="")
 
-    def follow(self, rows: object) -> None:
-        """Copies are of no matter here."""
+    def follow(self, rows: object, existing: object) -> None:
+        """Follow no copies: they do not matter here."""
+
+    def lags(self) -> dict[str, int]:
+        """Return no lags, since there are no copies."""
+        return {}
 
     def take(self, name: str, rival: str, silent: SilentBroker | None) -> Any:
         self.check_way()
