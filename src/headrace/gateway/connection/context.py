@@ -65,7 +65,8 @@ def is_durable_change(method: object) -> bool:
 class Options(TypedDict, total=False):
     """The options of :class:`Context`; sizes are in bytes.
 
-    ``authenticate(connection, mechanism, response)`` checks one step of a login. It calls, perhaps
+    ``authenticate(connection, mechanism, response)``, `LoginService.authenticate` of
+    `headrace.server.login.login`, checks one step of a login. It calls, perhaps
     after it has returned, ``connection.accept_login(user)``, ``connection.refuse_login()`` or
     ``connection.challenge(data)``. ``offered(peer)`` returns the mechanisms that a peer may use;
     without it, peers may use all ``mechanisms``. ``renew(connection, secret)`` checks new

@@ -4,7 +4,7 @@
 - `values`: the arguments of queues: names, checks, equivalence of two declarations
 - `exchange`: checks of exchange arguments
 - `consumer`, `no_local`: the filters, priority and replay of consumers and bindings; no-local
-- `queue_lifetime`, `expiration`, `backoff`: lifetime policies; TTLs of messages; retry delays
+- `lifetime_policies`, `expiration`, `backoff`: lifetime policies; TTLs of messages; retry delays
 - `aliases`, `canonical`: names of other brokers; forms of values that compare
 - `memory_estimate`: the memory of definitions
 """

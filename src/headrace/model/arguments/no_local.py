@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from headrace.model.arguments.queue_lifetime import connection_of, key_of
+from headrace.model.arguments.lifetime_policies import connection_of, key_of
 
 if TYPE_CHECKING:
     from headrace.model.queue.destination import Consumer

@@ -140,7 +140,8 @@ class Exchange:
         ]
         alternate = alternates[0] if alternates else None
         self.own_alternate = alternate if isinstance(alternate, str) else None
-        self.alternate = self.own_alternate  # A policy may set another.
+        # A policy may set another. `VirtualHost.follow` routes to it.
+        self.alternate = self.own_alternate
         self.bindings: dict[Binding, None] = {}  # Bindings of this source, in order of binding.
         self.filtered: dict[tuple[str, bool], tuple[BindingFilter, Exchange]] | None = None
         self.deleted = False

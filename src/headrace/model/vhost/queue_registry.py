@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from headrace.model.arguments import queue_lifetime
+from headrace.model.arguments import lifetime_policies
 from headrace.model.arguments.memory_estimate import queue_memory
 from headrace.model.arguments.no_local import is_on
 from headrace.model.arguments.values import (
@@ -80,7 +80,7 @@ class QueueRegistry(Topology):
         self.traced = False  # True while every delivery is passed to ``before_delivery``.
         self.declared_by: dict[Queue, str] = {}  # The users.
         self.queues_of: dict[str, int] = {}  # Number of queues that each user declared.
-        self.lifetimes = queue_lifetime.QueueLifetimes(self)
+        self.lifetimes = lifetime_policies.QueueLifetimes(self)
         #: Called with a queue when its consumer timeout has changed.
         self.retime: Callable[[Queue], None] | None = None
         self._owned: dict[object, dict[Queue, None]] = {}  # Exclusive queues by connection.
@@ -123,7 +123,11 @@ class QueueRegistry(Topology):
         if queue.is_hidden and not queue.is_stream:
             raise AccessRefused(f"{self._queue_subject(name)} is the broker's own")
         holder = queue.exclusive_owner
-        if holder is not None and holder is not owner and not queue_lifetime.admits(holder, owner):
+        if (
+            holder is not None
+            and holder is not owner
+            and not lifetime_policies.admits(holder, owner)
+        ):
             raise self._locked_error(name)
         return queue
 
@@ -172,7 +176,7 @@ class QueueRegistry(Topology):
             self._check_name("queue", name)
         else:
             name = fresh_name or self._fresh_name()
-        plan = queue_lifetime.LifetimePlan(
+        plan = lifetime_policies.LifetimePlan(
             arguments, exclusive, auto_delete, self._queue_subject(name)
         )
         arguments = self._check_type(name, arguments, plan, durable)
@@ -231,7 +235,7 @@ class QueueRegistry(Topology):
         self,
         name: str,
         arguments: Mapping[str, object],
-        plan: queue_lifetime.LifetimePlan,
+        plan: lifetime_policies.LifetimePlan,
         durable: bool,
     ) -> Mapping[str, object]:
         """Refuse arguments that contradict each other or the queue's type.
@@ -265,7 +269,7 @@ class QueueRegistry(Topology):
     def _add_owned(
         self,
         queue: Queue,
-        plan: queue_lifetime.LifetimePlan,
+        plan: lifetime_policies.LifetimePlan,
         owner: object,
         *,
         durable: bool,
@@ -275,7 +279,7 @@ class QueueRegistry(Topology):
         if plan.life.scope and durable:
             self._durable_exclusive.add(queue)
         if plan.owner_bound:
-            holder = queue_lifetime.key_of(queue.exclusive_owner)
+            holder = lifetime_policies.key_of(queue.exclusive_owner)
             self._owned.setdefault(holder, {})[queue] = None
             self._outliving.add(queue)
         elif plan.exclusive:
@@ -390,7 +394,7 @@ class QueueRegistry(Topology):
             ResourceLocked: another connection owns it or consumes from it.
         """
         holder = queue.exclusive_owner
-        if holder is owner or (holder is not None and queue_lifetime.admits(holder, owner)):
+        if holder is owner or (holder is not None and lifetime_policies.admits(holder, owner)):
             return
         if queue.exclusive_owner is not None or queue.consumer_count():
             raise self._locked_error(queue.name)
@@ -542,7 +546,7 @@ class QueueRegistry(Topology):
     ) -> None:
         """Refuse a declaration whose properties differ from the existing queue's."""
         subject = self._queue_subject(queue.name)
-        plan = queue_lifetime.LifetimePlan(arguments, exclusive, auto_delete, subject)
+        plan = lifetime_policies.LifetimePlan(arguments, exclusive, auto_delete, subject)
         if not plan.is_same_owner(queue.exclusive_owner, owner):
             raise self._locked_error(queue.name)
         auto_delete = plan.auto_delete
@@ -662,7 +666,7 @@ class QueueRegistry(Topology):
             self.queues_in_order.remove(queue, queue.chunk)
             queue.chunk = None
         self.definition_memory -= queue_memory(queue.name, queue.arguments)
-        holder = queue_lifetime.key_of(queue.exclusive_owner)
+        holder = lifetime_policies.key_of(queue.exclusive_owner)
         owned = self._owned.get(holder)
         if owned is not None:
             owned.pop(queue, None)

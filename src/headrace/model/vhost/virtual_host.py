@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from headrace.model.arguments import queue_lifetime
+from headrace.model.arguments import lifetime_policies
 from headrace.model.arguments.memory_estimate import LIMIT, consumer_memory
 from headrace.model.arguments.no_local import is_local
 from headrace.model.arguments.values import check_reader_arguments, keeps_all, queue_type
@@ -148,7 +148,7 @@ class VirtualHost(QueueRegistry):
                 durable=True,
                 auto_delete=record.auto_delete,
                 arguments=dict(record.arguments) or NO_ARGUMENTS,
-                exclusive_owner=queue_lifetime.recovered_owner(record.arguments),
+                exclusive_owner=lifetime_policies.recovered_owner(record.arguments),
             )
             if record.name.startswith(ENDING_PREFIX):
                 self.count_alternate(queue.alternate_exchange, 1)

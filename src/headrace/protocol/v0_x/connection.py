@@ -147,7 +147,7 @@ class Connection(Endpoint):
         self.answers = Answers(self)
         self.set_owner(EventCollector(version, self.is_server))
         self.channel_max = channel_max
-        self.heartbeat_s = 0
+        self.heartbeat_s = 0  # `server.net.transport` sends and misses heartbeats.
         self.state_number = STATE_AWAITING_HEADER
         self.last: Channel | None = None
         self.rest = b""

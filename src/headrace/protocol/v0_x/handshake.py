@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opening and closing a connection: the methods of each peer by state (AMQP 0-8, 0-9 and 0-9-1).
 
-The states are those of 0-10 too, whose table is in :mod:`headrace.protocol.v0_10.opening`.
+The states are those of 0-10 too, whose table is in :mod:`headrace.protocol.v0_10.opening`. The
+steps of a SASL mechanism are in :mod:`headrace.gateway.sasl`.
 """
 
 from enum import Enum

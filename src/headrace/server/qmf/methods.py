@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.requests import messages
 from headrace.gateway.v0_10.host import plain
-from headrace.model.arguments.queue_lifetime import LifetimePlan
+from headrace.model.arguments.lifetime_policies import LifetimePlan
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.operations.move import Job
 from headrace.server.management.resources import connections
