@@ -15,7 +15,7 @@ from headrace.console.auth import broker_login
 from headrace.console.auth.oauth import (
     ATTEMPT_S,
     AuthorizationError,
-    LoginAttempts,
+    PendingLogins,
     challenge_of,
 )
 from headrace.console.listening import ConsoleError
@@ -200,7 +200,7 @@ def test_a_server_that_is_gone_is_told(tmp_path: Path) -> None:
 
 def test_an_attempt_ends() -> None:
     now_s = [1000.0]
-    marks = LoginAttempts(lambda: now_s[0])
+    marks = PendingLogins(lambda: now_s[0])
     mark = marks.begin("/queues")
     assert marks.next_path(mark, marks.state(mark)) == "/queues"
     now_s[0] += ATTEMPT_S + 1

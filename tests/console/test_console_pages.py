@@ -50,6 +50,9 @@ LISTS = [page for resource in RESOURCES for page in resource.lists]
 ACTIONS = [action for resource in RESOURCES for action in resource.actions]
 PAGE_READS = [one for one in ROUTES if one.method in SAFE and one.tag != NOBODY]
 PAGE_WRITES = [one for one in ROUTES if one.method not in SAFE and one.tag != NOBODY]
+#: Pages of objects with a form below: those who may not send it get the page without the form.
+VIEWED = ("/groups/{vhost}/{stream}/{group}", "/leases/{vhost}/{queue}/{group}")
+FORM_PATHS = {one.path for one in PAGE_WRITES} - {*VIEWED}
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +206,8 @@ def test_every_column_has_a_key_that_the_api_sends(
 def test_every_page_by_every_tag(sessions: Mapping[str, Browser], route: Route, tag: str) -> None:
     path = re.sub(r"\{\w+\}", "none", route.path)
     answer = sessions[tag].get(path)
-    allowed = tag in ALLOWED[route.tag] and not (route.shows_payloads and tag == VIEWER)
+    withheld = route.shows_payloads or route.path in FORM_PATHS
+    allowed = tag in ALLOWED[route.tag] and not (withheld and tag == VIEWER)
     assert (answer.status != 401) is allowed, answer.body[-500:]
 
 
@@ -230,6 +234,44 @@ def test_a_viewer_is_offered_no_action(sessions: Mapping[str, Browser]) -> None:
     html = sessions[VIEWER].text("/queues/%2F/many.01")
     assert "/purge" not in html
     assert "/purge" in sessions["management"].text("/queues/%2F/many.01")
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_no_page_offers_what_its_user_may_not_open(
+    sessions: Mapping[str, Browser], tag: str
+) -> None:
+    """Buttons, rows and cells lead only to pages and forms that the user's tag opens."""
+    answers = dict(sessions[tag].walk(3))
+    assert "/policies" in answers
+    assert not [address for address, answer in answers.items() if answer.status == 401]
+
+
+@pytest.mark.parametrize("path", ["/queues/%2F/many.01/purge", "/queues/new", "/queues/%2F/q/job"])
+def test_a_form_is_refused_as_its_sending_is(sessions: Mapping[str, Browser], path: str) -> None:
+    viewer = sessions[VIEWER]
+    form = viewer.get(path)
+    sent = viewer.console.ask("POST", path, b"", user=None, headers=viewer.headers | FORM | OWN)
+    assert (form.status, sent.status) == (401, 401)
+    assert b"You may view, not change" in form.body
+    assert form.body == sent.body
+
+
+@pytest.mark.parametrize(
+    ("path", "title"),
+    [
+        ("/groups/%2F/events/seen", "Group seen"),
+        ("/leases/%2F/many.01/seen", "Lease of seen on many.01"),
+    ],
+)
+def test_a_viewer_gets_the_page_of_an_object_without_its_form(
+    sessions: Mapping[str, Browser], path: str, title: str
+) -> None:
+    html = sessions[VIEWER].text(path)
+    assert f"<h1><bdi>{title}</bdi></h1>" in html
+    assert 'class="card"' not in html
+    assert "/delete" not in html
+    assert "data-copy" not in html
+    assert 'class="card"' in sessions["management"].text(path)
 
 
 def test_a_user_without_a_virtual_host_has_a_first_page(console: LocalConsole) -> None:
@@ -493,16 +535,25 @@ def test_definitions_are_imported_by_a_page(browser: Browser) -> None:
     assert browser.get("/vhosts/more").status == 200
 
 
-def test_a_connection_is_closed(browser: Browser) -> None:
+@pytest.mark.parametrize(
+    "reason", ["", "maintenance of the disk", "x" * 200], ids=["none", "text", "longest"]
+)
+def test_a_connection_is_closed(browser: Browser, reason: str) -> None:
     pika = pytest.importorskip("pika")
     client = pika.BlockingConnection(pika.URLParameters(browser.console.broker.url))
     port = client._impl._transport._sock.getsockname()[1]
     rows = browser.console.get("/api/connections")
     (name,) = [row["name"] for row in rows if row["peer_port"] == port]
     path = f"/connections/{quote(name, safe='')}/close"
-    assert browser.send(path).status == 303
-    with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
+    refused = browser.send(path, reason="x" * 201)
+    assert refused.status == 400
+    assert b"&#39;reason&#39; has more than 200 bytes" in refused.body
+    assert f'value="{"x" * 201}"'.encode() in refused.body
+    told = reason or "Closed via management plugin"
+    assert browser.send(path, reason=reason).status == 303
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
         client.channel()
+    assert closed.value.reply_text == f"CONNECTION_FORCED - {told}"
 
 
 def test_every_dangerous_action_is_confirmed_by_typing() -> None:

@@ -17,6 +17,7 @@ import pytest
 from headrace.console.api import jobs
 from headrace.console.pages.messages.payload_forms import in_hex, render_payload
 from support.console_browser import Browser
+from support.console_objects import SECRET
 
 if TYPE_CHECKING:
     from support.console import LocalConsole
@@ -201,6 +202,21 @@ def test_a_job_that_failed_says_why(browser: Browser, monkeypatch: pytest.Monkey
     html = browser.text("/jobs/%2F/some")
     assert ": 1 message<" in html
     assert re.search(r"<dt>Error</dt><dd><bdi>queue &#39;others&#39; was deleted meanwhile<", html)
+
+
+@pytest.mark.parametrize(("tag", "is_offered"), [("management", True), ("viewer", False)])
+def test_only_who_may_cancel_a_job_is_offered_to(
+    console: LocalConsole, monkeypatch, tag, is_offered
+) -> None:
+    async def running(call: object, vhost: str, id: str) -> dict[str, object]:  # noqa: A002 - as there.
+        return {"vhost": vhost, "id": id, "state": "moving", "done": 1}
+
+    link: Any = console.console.link  # type: ignore[union-attr]
+    console.run(link.ask("put user", name=tag, password=SECRET, tags=[tag]))
+    monkeypatch.setattr(jobs, "show_job", running)
+    html = Browser(console, tag, SECRET).text("/jobs/%2F/some")
+    assert ('href="/jobs/%2F/some/cancel"' in html) is is_offered
+    assert "1 message" in html
 
 
 def test_bookmarks_of_jobs_of_earlier_versions_work(browser: Browser) -> None:

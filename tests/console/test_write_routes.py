@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 from decimal import Decimal
 from itertools import islice
@@ -632,6 +633,21 @@ def test_a_connection_is_closed_with_the_reason(console: LocalConsole, headers, 
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match=told):
         client.channel()
     assert refused(console, "DELETE", path)[0] == 404
+
+
+@pytest.mark.parametrize("of_user", [False, True])
+@pytest.mark.parametrize("size", [201, 255, 256])
+def test_a_reason_above_the_limit_of_the_broker_closes_nothing(
+    console: LocalConsole, size: int, of_user: bool
+) -> None:
+    parameters = pika.URLParameters(console.broker.url)
+    with contextlib.closing(pika.BlockingConnection(parameters)) as client:
+        (row,) = console.get("/api/connections")
+        path = "username/guest" if of_user else quote(row["name"], safe="")
+        headers = {"X-Reason": "x" * size}
+        answer = console.ask("DELETE", f"/api/connections/{path}", headers=headers)
+        assert (answer.status, answer.json["reason"]) == (400, "'reason' has more than 200 bytes")
+        client.channel()
 
 
 def test_connections_of_a_user_are_closed(console: LocalConsole) -> None:

@@ -37,7 +37,7 @@ BINDING_ORDER = ("vhost", "source", "destination", "routing_key", "properties_ke
 DESTINATIONS = {"q": "queue", "e": "exchange"}
 SHOW: dict[str, OperationName] = {"queue": "show queue", "exchange": "show exchange"}
 #: Columns of a queue's binding to the default exchange, with the fields of the queue.
-OF_DEFAULT = {"vhost": "vhost", "destination": "name", "routing_key": "name"}
+DEFAULT_BINDING_FIELDS = {"vhost": "vhost", "destination": "name", "routing_key": "name"}
 Binding = Union[int, "JsonObject"]  # A slot stands for its queue's binding to the default exchange.
 BINDINGS = "/api/bindings/{vhost}/e/{source}/{kind}/{destination}"
 BINDS = "write on the destination, read on the source"
@@ -243,7 +243,7 @@ class BindingRows(LazyList[Binding]):
 
     def sort_key(self, column: str) -> Callable[[Binding], object]:
         text, path = self.table.text, column.split(".")
-        field = OF_DEFAULT.get(column)
+        field = DEFAULT_BINDING_FIELDS.get(column)
         if field is not None:
             return lambda item: text(field, item) if isinstance(item, int) else item[column]
         if column == "properties_key":

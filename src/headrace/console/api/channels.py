@@ -11,7 +11,7 @@ from headrace.console.api.common.schemas import FLAG, OBJECT, TEXT, UINT32, list
 from headrace.console.api.connections import (
     CONNECTION,
     OWN,
-    Names,
+    ConnectionFields,
     connection_names,
     details_of,
     find_connection,
@@ -117,12 +117,14 @@ async def channel_rows(call: HttpCall, vhost: str | None = None) -> list[JsonObj
     ]
 
 
-def channel_name(row: JsonObject, names: Names) -> str:
+def channel_name(row: JsonObject, names: ConnectionFields) -> str:
     """Return the name of a session, or the name of the connection with the channel's number."""
     return row["name"] or f"{details_of(row['connection'], names)['name']} ({row['number']})"
 
 
-def channel_of(channel: SampledObject, names: Names, query: Mapping[str, str]) -> JsonObject:
+def channel_of(
+    channel: SampledObject, names: ConnectionFields, query: Mapping[str, str]
+) -> JsonObject:
     """Return a channel, or session, as RabbitMQ describes it."""
     row = channel.row
     connection = details_of(row["connection"], names)

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 
 OWN = "the user's own; all with monitoring"
 #: Fields of connections that channels and consumers show, by the connection's id.
-Names = dict[int, "JsonObject"]
+ConnectionFields = dict[int, "JsonObject"]
 REASON = "Closed via management plugin"  # RabbitMQ's words.
-REASON_MAX = 255  # Bytes of a reply text.
 CONNECTION = "/api/connections/{name}"
 CONNECTION_SCHEMA = record(
     name=TEXT,
@@ -112,7 +111,16 @@ async def list_sessions_of_connection(call: HttpCall, name: str) -> None:
 )
 async def close_connection(call: HttpCall, name: str) -> None:
     """Close a connection; the header ``X-Reason`` has the text for its client."""
-    reason = reason_of(call)
+    await close_with_reason(call, name, reason_in_header(call))
+
+
+async def close_with_reason(call: HttpCall, name: str, reason: str) -> None:
+    """Close a connection; its client gets the reason.
+
+    Raises:
+        HttpError: the connection does not exist, or the user does not see it.
+        OperationRefused: the reason is too long for the broker, or cannot be printed.
+    """
     connection = await find_connection(call, name)
     await call.ask("close connection", id=connection.row["number"], reason=reason)
 
@@ -124,22 +132,15 @@ async def close_connection(call: HttpCall, name: str) -> None:
 )
 async def close_connections_of_user(call: HttpCall, username: str) -> None:
     """Close all connections of a user; only an administrator may close another user's."""
-    reason = reason_of(call)
+    reason = reason_in_header(call)
     for connection in await call.state.connections.all():
         if connection.row["user"] == username and call.identity.sees_user(username):
             await call.ask("close connection", id=connection.row["number"], reason=reason)
 
 
-def reason_of(call: HttpCall) -> str:
-    """Return the text for the client.
-
-    Raises:
-        HttpError: the text is too long.
-    """
-    reason = call.request.headers.get("X-Reason") or REASON
-    if len(reason.encode(errors="replace")) > REASON_MAX:
-        raise bad_request(f"X-Reason has more than {REASON_MAX} bytes")
-    return reason
+def reason_in_header(call: HttpCall) -> str:
+    """Return the text for clients, whose size the broker limits."""
+    return call.request.headers.get("X-Reason") or REASON
 
 
 async def find_connection(call: HttpCall, name: str) -> SampledObject:
@@ -213,7 +214,7 @@ def connection_of(
     }
 
 
-async def connection_names(call: HttpCall) -> Names:
+async def connection_names(call: HttpCall) -> ConnectionFields:
     """Return the fields of connections that channels and consumers show, by id."""
     listens = await listens_of(call)
     names = {}
@@ -227,6 +228,6 @@ async def connection_names(call: HttpCall) -> Names:
     return names
 
 
-def details_of(connection: int, names: Names) -> JsonObject:
+def details_of(connection: int, names: ConnectionFields) -> JsonObject:
     """Return the fields of a channel's connection; empty ones for a detached session."""
     return names.get(connection) or {"name": "", "peer_host": "", "peer_port": 0}

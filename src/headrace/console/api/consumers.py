@@ -15,7 +15,7 @@ from headrace.console.api.common.schemas import (
     list_or_page_of,
     record,
 )
-from headrace.console.api.connections import Names, connection_names, details_of
+from headrace.console.api.connections import ConnectionFields, connection_names, details_of
 from headrace.console.broker.lists import CONSUMERS
 from headrace.console.http.answers import RowList
 from headrace.console.http.routes import ACCESS, Routes
@@ -58,7 +58,7 @@ async def list_consumers(call: HttpCall, vhost: str | None = None) -> RowList:
     return RowList([consumer_of(row, names) for row in rows], ("queue.vhost", "queue.name"))
 
 
-def consumer_of(row: ConsumerRow, names: Names) -> JsonObject:
+def consumer_of(row: ConsumerRow, names: ConnectionFields) -> JsonObject:
     """Return a consumer as RabbitMQ describes it."""
     connection = details_of(row["connection"], names)
     arguments = row["arguments"] or {}

@@ -40,7 +40,7 @@ IMPORT_QUERY = (
     Parameter(LENIENT, "Skip elements without an equivalent here, such as shovels.", "boolean"),
     Parameter(DRY_RUN, "Change nothing; return the changes that would be made.", "boolean"),
 )
-DEFINITIONS, OF_ONE = "/api/definitions", "/api/definitions/{vhost}"
+DEFINITIONS, VHOST_DEFINITIONS = "/api/definitions", "/api/definitions/{vhost}"
 FORMER = ("/api/all-configuration",)
 ROUTES = Routes()
 
@@ -62,7 +62,7 @@ class ImportReport(TypedDict):
     aliases=FORMER,
 )
 @ROUTES.get(
-    {OF_ONE: "The definitions of one virtual host."},
+    {VHOST_DEFINITIONS: "The definitions of one virtual host."},
     tag=ADMINISTRATOR,
     query=EXPORT_QUERY,
 )
@@ -100,7 +100,7 @@ async def get_definitions(call: HttpCall, vhost: str | None = None) -> Answer | 
     aliases=FORMER,
 )
 @ROUTES.post(
-    {OF_ONE: "Import definitions of one virtual host."},
+    {VHOST_DEFINITIONS: "Import definitions of one virtual host."},
     tag=ADMINISTRATOR,
     query=IMPORT_QUERY,
     body={"type": "object"},

@@ -45,7 +45,7 @@ CHOSEN_ROWS: JsonObject = {
 }
 BYTES: JsonObject = {"type": "string"}
 NAME: JsonObject = {"type": "string", "minLength": 1}  # An empty segment does not count.
-OF_LISTS = (
+LIST_PARAMETERS = (
     Parameter("page", "The number of a page, from 1; without it the whole list.", "integer"),
     Parameter("page_size", "Rows of a page, 100 by default, 500 at most.", "integer"),
     Parameter("name", "Only rows whose name contains this text, or matches it; case is ignored."),
@@ -53,7 +53,7 @@ OF_LISTS = (
     Parameter("sort", "The column to sort by; a dot separates a column from its field."),
     Parameter("sort_reverse", "In descending order.", "boolean"),
 )
-OF_ALL = (
+COMMON_PARAMETERS = (
     Parameter(
         "columns",
         "Only these columns, separated by commas; a dot separates a column from its field.",
@@ -136,7 +136,7 @@ def answer_of(route: Route) -> JsonObject:
         return {"description": "The answer.", "content": {route.media: {"schema": BYTES}}}
     if schema is None and route.method != "GET":
         return {"description": "Done."}
-    if schema and OF_ALL[0] in parameters(route):
+    if schema and COMMON_PARAMETERS[0] in parameters(route):
         schema = {"anyOf": [schema, {"$ref": f"#/components/schemas/{chosen_of(schema)}"}]}
     return {"description": "The answer.", "content": {JSON: {"schema": schema or {}}}}
 
@@ -155,8 +155,8 @@ def identifier(method: str, path: str) -> str:
 
 def parameters(route: Route) -> tuple[Parameter, ...]:
     """Return the parameters of a route's query."""
-    common = OF_ALL if route.method == "GET" and route.tag != NOBODY else ()
-    return (*route.query, *(OF_LISTS if route.paged else ()), *common)
+    common = COMMON_PARAMETERS if route.method == "GET" and route.tag != NOBODY else ()
+    return (*route.query, *(LIST_PARAMETERS if route.paged else ()), *common)
 
 
 def rights(route: Route) -> str:

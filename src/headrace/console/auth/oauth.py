@@ -4,7 +4,7 @@
 The console is a public client without a secret. A cookie of the browser holds the attempt to log
 in: a random text, its time, and the page to continue with. State, nonce and code verifier are
 hashes of the attempt under a key of this process, so abandoned attempts take no memory.
-:mod:`headrace.console.pages.oauth_login` has the pages.
+:mod:`headrace.console.pages.logins.oauth` has the pages.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class AuthorizationError(Exception):
     """The login failed; the text gives the reason, without text of the authorization server."""
 
 
-class LoginAttempts:
-    """Attempts to log in at the authorization server, which browsers keep as a cookie."""
+class PendingLogins:
+    """Logins at the authorization server that have begun; browsers keep each as a cookie."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._key = secrets.token_bytes(32)
@@ -101,16 +101,16 @@ def challenge_of(verifier: str) -> str:
     return encode_base64url(hashlib.sha256(verifier.encode()).digest())
 
 
-def address_of(client: OAuthClient, attempts: LoginAttempts, attempt: str, redirect: str) -> str:
+def address_of(client: OAuthClient, pending: PendingLogins, attempt: str, redirect: str) -> str:
     """Return the address at the authorization server that begins an attempt."""
     query = {
         "response_type": "code",
         "client_id": client.client_id,
         "redirect_uri": redirect,
         "scope": client.scopes,
-        "state": attempts.state(attempt),
-        "nonce": attempts.nonce(attempt),
-        "code_challenge": challenge_of(attempts.verifier(attempt)),
+        "state": pending.state(attempt),
+        "nonce": pending.nonce(attempt),
+        "code_challenge": challenge_of(pending.verifier(attempt)),
         "code_challenge_method": "S256",
     }
     between = "&" if urlsplit(client.authorization_endpoint).query else "?"
@@ -135,7 +135,7 @@ def code_of(client: OAuthClient, query: Mapping[str, str]) -> str:
 
 
 async def token_of(
-    client: OAuthClient, attempts: LoginAttempts, attempt: str, code: str, redirect: str
+    client: OAuthClient, pending: PendingLogins, attempt: str, code: str, redirect: str
 ) -> str:
     """Return the access token for a code.
 
@@ -147,14 +147,14 @@ async def token_of(
         "code": code,
         "redirect_uri": redirect,
         "client_id": client.client_id,
-        "code_verifier": attempts.verifier(attempt),
+        "code_verifier": pending.verifier(attempt),
     }
     answer = await post(client, form)
     token, kind = answer.get("access_token"), answer.get("token_type")
     if not isinstance(token, str) or not isinstance(kind, str) or kind.lower() != "bearer":
         raise AuthorizationError(f"{REFUSED}: it sent no bearer token")
     identity = answer.get("id_token")
-    if identity is not None and nonce_of(identity) != attempts.nonce(attempt):
+    if identity is not None and nonce_of(identity) != pending.nonce(attempt):
         raise AuthorizationError("the identity token is of another login")
     return token
 

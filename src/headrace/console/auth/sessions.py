@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.console.auth.broker_login import LoggedIn
-from headrace.console.auth.oauth import LoginAttempts
+from headrace.console.auth.oauth import PendingLogins
 from headrace.operator_logins import LoginCache, is_over
 
 if TYPE_CHECKING:
@@ -49,12 +49,16 @@ class Session(LoggedIn):
 
 
 class Sessions:
-    """The sessions of a console. A session ends with its ticket, or when the console stops."""
+    """The sessions of a console.
+
+    A session ends with its ticket, after ``IDLE_S`` without a request or ``LIFE_S`` in all (see
+    :mod:`headrace.operator_logins`), above a limit of their number, or when the console stops.
+    """
 
     def __init__(self, link: BrokerLink, clock: Callable[[], float] = time.monotonic) -> None:
         self._link = link
         self._clock = clock
-        self.attempts = LoginAttempts()
+        self.pending_logins = PendingLogins()
         self._sessions: LoginCache[Session] = LoginCache()
 
     def __len__(self) -> int:

@@ -4,7 +4,8 @@
 After failed logins the broker delays the next ones of an address, and each of them occupies a
 connection to the broker meanwhile. The throttle leaves connections for other addresses. A user who
 has logged in from an address before has a queue of their own there, so that guesses of other names
-do not delay them. The delay itself is the broker's (``server.login``).
+do not delay them. The delay itself is the broker's: ``throttle`` and ``access`` of
+``headrace.gateway.security``.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from headrace.console.http.query import Query
 
-LONG = 1000  # Rows; a longer list is sent in chunks.
-ROWS = 50  # Rows of one chunk.
+LONG_LIST_ROWS = 1000  # A list of more rows is sent in chunks.
+CHUNK_ROWS = 50  # Rows of one chunk.
 SAMPLES = ("_age", "_incr")  # Endings of parameters that ask for samples.
 COMPRESSED_MIN = 4096  # Bytes of a body that is compressed.
 
@@ -66,8 +66,8 @@ async def respond(value: object, request: BaseRequest) -> StreamResponse:
 def is_long(listed: LazyList[Item], query: Query) -> bool:
     """Return True for an answer that takes long: a long list, or samples of many rows."""
     if any(name.endswith(SAMPLES) for name in query):
-        return len(listed.items) > ROWS
-    return len(listed.items) > LONG and "page" not in query
+        return len(listed.items) > CHUNK_ROWS
+    return len(listed.items) > LONG_LIST_ROWS and "page" not in query
 
 
 async def send_long(listed: LazyList[Item], request: BaseRequest) -> StreamResponse:
@@ -90,8 +90,8 @@ async def send_long(listed: LazyList[Item], request: BaseRequest) -> StreamRespo
     begin, end = (b"[", b"]") if facts is None else (encode_json(facts)[:-1] + b',"items":[', b"]}")
     await response.write(begin)
     between = b""
-    for start in range(0, len(items), ROWS):
-        chunk = slice(start, start + ROWS)
+    for start in range(0, len(items), CHUNK_ROWS):
+        chunk = slice(start, start + CHUNK_ROWS)
         present = present_items(listed, items[chunk], versions[chunk])
         rows = [select_columns(listed.row(item), columns) for item in present]
         if rows:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     Handler = Callable[[HttpCall], Awaitable[object]]
 
-Names = ParamSpec("Names")
+PathParameters = ParamSpec("PathParameters")
 Returned = TypeVar("Returned")
 Summaries = Mapping[str, str]  # The summary of each path.
 NOBODY = ""  # The tag of a route without login.
@@ -91,6 +91,7 @@ class Route:
     paged: bool = False  # The answer is a list with filter, order and pages.
     aliases: tuple[str, ...] = ()  # Other paths with the same handler.
     shows_payloads: bool = False  # Viewers may not see them.
+    is_form: bool = False  # A form that changes something: viewers cannot send it.
     page: bool = False  # HTML for a browser, which has a session instead of a password.
     is_free: bool = False  # Cheap, such as a health check: no limit counts its requests.
 
@@ -104,6 +105,11 @@ class Route:
         """The fields that the request's body must contain, in the order of their checks."""
         return () if self.body is None else tuple(self.body.get("required", ()))
 
+    @property
+    def changes(self) -> bool:
+        """True if it changes something, or is the form for it."""
+        return self.method not in SAFE or self.is_form
+
     def allows(self, tags: Iterable[str]) -> bool:
         """Return True if a user with these tags may request it.
 
@@ -111,14 +117,19 @@ class Route:
         """
         if self.tag == NOBODY:
             return True
-        effective_tags = set(tags)
-        if self.method not in SAFE or self.shows_payloads:
-            effective_tags.discard(VIEWER)
-        return not ALLOWED[self.tag].isdisjoint(effective_tags)
+        return suffices(tags, self.tag, without_viewers=self.changes or self.shows_payloads)
+
+
+def suffices(tags: Iterable[str], tag: str, *, without_viewers: bool) -> bool:
+    """Return True if one of a user's tags satisfies ``tag``; ``VIEWER`` may not count."""
+    effective_tags = set(tags)
+    if without_viewers:
+        effective_tags.discard(VIEWER)
+    return not ALLOWED[tag].isdisjoint(effective_tags)
 
 
 def by_path(
-    function: Callable[Concatenate[HttpCall, Names], Awaitable[Returned]],
+    function: Callable[Concatenate[HttpCall, PathParameters], Awaitable[Returned]],
 ) -> Callable[[HttpCall], Awaitable[Returned]]:
     """Return a handler that calls a function with the parameters of the path, by their names.
 
@@ -146,6 +157,7 @@ class Options(TypedDict, total=False):
     paged: bool
     aliases: tuple[str, ...]
     shows_payloads: bool
+    is_form: bool
     page: bool
     is_free: bool
 
@@ -154,8 +166,8 @@ class Decorator(Protocol):
     """Adds a handler to the routes of a module, and returns it unchanged."""
 
     def __call__(
-        self, function: Callable[Concatenate[HttpCall, Names], Awaitable[Returned]], /
-    ) -> Callable[Concatenate[HttpCall, Names], Awaitable[Returned]]:
+        self, function: Callable[Concatenate[HttpCall, PathParameters], Awaitable[Returned]], /
+    ) -> Callable[Concatenate[HttpCall, PathParameters], Awaitable[Returned]]:
         """Return the handler."""
         ...
 
@@ -175,26 +187,27 @@ class Routes:
 
     def get(self, paths: Summaries, *, tag: str, **options: Unpack[Options]) -> Decorator:
         """Return a decorator: the function handles GET."""
-        return self._decorator("GET", paths, tag, options)
+        return self.decorator_for("GET", paths, tag, options)
 
     def put(self, paths: Summaries, *, tag: str, **options: Unpack[Options]) -> Decorator:
         """Return a decorator: the function handles PUT."""
-        return self._decorator("PUT", paths, tag, options)
+        return self.decorator_for("PUT", paths, tag, options)
 
     def post(self, paths: Summaries, *, tag: str, **options: Unpack[Options]) -> Decorator:
         """Return a decorator: the function handles POST."""
-        return self._decorator("POST", paths, tag, options)
+        return self.decorator_for("POST", paths, tag, options)
 
     def delete(self, paths: Summaries, *, tag: str, **options: Unpack[Options]) -> Decorator:
         """Return a decorator: the function handles DELETE."""
-        return self._decorator("DELETE", paths, tag, options)
+        return self.decorator_for("DELETE", paths, tag, options)
 
-    def _decorator(self, method: str, paths: Summaries, tag: str, options: Options) -> Decorator:
+    def decorator_for(self, method: str, paths: Summaries, tag: str, options: Options) -> Decorator:
+        """Return a decorator for a method; subclasses may add options."""
         index = len(self._routes)  # Decorators of one function are evaluated from the top.
 
         def decorate(
-            function: Callable[Concatenate[HttpCall, Names], Awaitable[Returned]], /
-        ) -> Callable[Concatenate[HttpCall, Names], Awaitable[Returned]]:
+            function: Callable[Concatenate[HttpCall, PathParameters], Awaitable[Returned]], /
+        ) -> Callable[Concatenate[HttpCall, PathParameters], Awaitable[Returned]]:
             handler = by_path(function)
             self._routes[index:index] = [
                 Route(

@@ -247,7 +247,7 @@ async def run_handler(call: HttpCall, route: Route) -> object:
 def missing_tag_reason(route: Route, tags: Iterable[str]) -> str:
     """Return the reason for refusing a route to a user with these tags."""
     if route.tag in (MANAGEMENT, MONITORING) and VIEWER in tags:
-        return VIEWERS_PAYLOADS if route.method in SAFE else VIEWERS_CHANGE
+        return VIEWERS_CHANGE if route.changes else VIEWERS_PAYLOADS
     return LACKS[route.tag]
 
 

@@ -17,8 +17,9 @@ from headrace.console.api.common.body import Body
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer, Text
 from headrace.console.http.limits import BODY_BYTES_MAX
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import Route, suffices
 from headrace.console.http_errors import HttpError, bad_request, of_refusal
+from headrace.console.pages.links import links_for
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import plain, segment
 from headrace.exact_json import read_json
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.console.http.forms import Form
     from headrace.console.pages.details import Charts
-    from headrace.console.pages.listings import Link
+    from headrace.console.pages.links import Link
     from headrace.untyped import PathFunction
 
 NOT_FOUND, CONFLICT = 404, 409
@@ -103,14 +104,17 @@ class Report:
 class Action:
     """A page that changes something.
 
-    ``title``, ``back``, ``notice`` and ``confirm`` are templates: names in braces stand for the
-    parameters of the path and for the fields of the form. The functions take the parameters of the
-    path by their names, after the arguments in the annotations of :meth:`.ResourcePages.action`. A
-    test compares these names with those of the path.
+    ``title``, ``view_title``, ``back``, ``notice`` and ``confirm`` are templates: names in braces
+    stand for the parameters of the path and for the fields of the form. The functions take the
+    parameters of the path by their names, after the arguments in the annotations of
+    :meth:`.ResourcePages.action`. A test compares these names with those of the path.
     """
 
     path: str
     title: str
+    #: The title for those who may see the object and not change it: the page of a group shows it
+    #: to a viewer without the form. Empty: the page is refused as its form is.
+    view_title: str = ""
     run: PathFunction[Awaitable[object]]  # Takes the values of the form.
     back: str  # The path of the page after the action.
     notice: str  # The text on that page.
@@ -137,6 +141,7 @@ class Action:
                 handler=self.show,
                 summary=summary,
                 tag=self.tag,
+                is_form=not self.view_title,
                 page=True,
             ),
             Route(
@@ -165,19 +170,22 @@ class Action:
         status: int = 200,
         report: Report | None = None,
     ) -> Text:
+        is_sendable = suffices(call.identity.tags, self.tag, without_viewers=True)
+        title = self.title if is_sendable else self.view_title
         return page(
             call,
             "action.html",
-            self.title.format_map(call.path),
+            title.format_map(call.path),
             status=status,
             action=self,
+            is_sendable=is_sendable,
             texts=texts,
             problem=problem,
             report=report,
             confirm=self._confirmation(call),
             impact="" if self.impact is None else await self.impact(call, **call.path),
             command=self.command(texts, **call.path),
-            actions=[] if self.links is None else self.links(**call.path),
+            actions=[] if self.links is None else links_for(call, self.links(**call.path)),
             charts=() if self.charts is None else await self.charts(call, **call.path),
             address=call.request.rel_url.raw_path,
         )
@@ -220,6 +228,7 @@ def fill_template(
 class Options(TypedDict, total=False):
     """Optional fields of an action that do not depend on its path; see :class:`Action`."""
 
+    view_title: str
     fields: tuple[Field, ...]
     confirm: str
     parent: tuple[str, str]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from headrace.console.pages.rendering import NUMERIC
 from headrace.console.pages.texts import ack_mode
 
 if TYPE_CHECKING:
-    from headrace.untyped import JsonObject
+    from headrace.console.pages.links import RowAddress
 
 EMPTY: tuple[object, ...] = (None, "", {}, [])
 #: Values that phones do not show, by the kind of a column; a count of 0 is shown.
@@ -30,7 +30,7 @@ class Column:
     path: str  # The keys of the value in a row, separated by dots.
     kind: str = "text"  # A key of rendering.CELLS.
     sorts: bool = True
-    link: Callable[[JsonObject], str] | None = None  # Address of the value's page; "" for none.
+    link: RowAddress | None = None  # The address of the value's page.
 
     @property
     def is_numeric(self) -> bool:

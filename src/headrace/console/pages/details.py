@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.http.routes import Route
 from headrace.console.pages.inner_tables import QUERY, InnerTable, file_of_table, tables_of
+from headrace.console.pages.links import links_for
 from headrace.console.pages.rendering import page
 from headrace.user_tags import MANAGEMENT
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.console.http.answers import Text
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.columns import Column
-    from headrace.console.pages.listings import Link
+    from headrace.console.pages.links import Link
     from headrace.untyped import JsonObject
 
 Charts = tuple[tuple[str, str], ...]  # The address of each chart's numbers, and its title.
@@ -68,7 +69,7 @@ class DetailPage:
             facts=[(fact, fact.value(row)) for fact in self.facts],
             tables=await tables_of(call, self.tables, row),
             path=call.request.rel_url.raw_path,
-            actions=[link for link in links if link.is_for(call.identity.tags)],
+            actions=links_for(call, links),
             charts=() if self.charts is None else self.charts(row),
             command="" if self.command is None else self.command(row),
         )

@@ -19,6 +19,7 @@ from headrace.console.pages.texts import compact
 if TYPE_CHECKING:
     from headrace.console.http.answers import RowList, Text
     from headrace.console.http.call import HttpCall
+    from headrace.console.pages.links import RowAddress
     from headrace.untyped import JsonObject
 
 ROWS_MAX = 200  # Rows of a table within a page; its files have all rows.
@@ -39,7 +40,7 @@ class InnerTable:
     columns: tuple[Column, ...]
     rows: Callable[[HttpCall], Awaitable[RowList]] | None = None  # None: the field has them.
     field: str = ""  # The field of the object that has the rows.
-    link: Callable[[JsonObject], str] | None = None  # The address of a row's page.
+    link: RowAddress | None = None  # The address of a row's page.
     empty: str = ""  # The text of an empty table; empty for "No" and the title.
 
 
@@ -120,7 +121,7 @@ def table_view(call: HttpCall, table: InnerTable, number: int, rows: list[JsonOb
         table=table,
         number=number,
         heads=[(column, *head_of(call, column, f"_{number}")) for column in table.columns],
-        rows=[row_of(row, table.columns, table.link) for row in rows[:ROWS_MAX]],
+        rows=[row_of(call, row, table.columns, table.link) for row in rows[:ROWS_MAX]],
         count=len(rows),
         empty=empty,
         has=call.query.get(has, ""),

@@ -18,15 +18,17 @@ from headrace.console.http.answers import AnyList, Item, LazyList, RowList, Text
 from headrace.console.http.name_filter import apply_search
 from headrace.console.http.paging import rows_in
 from headrace.console.http.query import is_true
-from headrace.console.http.routes import ALLOWED, Parameter, Route
+from headrace.console.http.routes import Parameter, Route
 from headrace.console.http_errors import HttpError
 from headrace.console.pages.exports import file_of
+from headrace.console.pages.links import address_for, links_for
 from headrace.console.pages.rendering import page
-from headrace.user_tags import MANAGEMENT, VIEWER
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.columns import Column
+    from headrace.console.pages.links import Link, RowAddress
     from headrace.untyped import JsonObject, JsonRow
 
 #: Returns the rows of a virtual host; without one those of all that the user sees.
@@ -48,22 +50,6 @@ QUERY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """A link to an action or a related page, for users with a tag."""
-
-    title: str
-    address: str
-    tag: str = MANAGEMENT
-    danger: bool = False
-    changes: bool = True
-
-    def is_for(self, tags: tuple[str, ...]) -> bool:
-        """Return True if a user with these tags may follow it; viewers change nothing."""
-        effective = set(tags) - ({VIEWER} if self.changes else set())
-        return not ALLOWED[self.tag].isdisjoint(effective)
-
-
-@dataclass(frozen=True, slots=True)
 class Row:
     """A row for a template."""
 
@@ -79,7 +65,7 @@ class ListPage:
     title: str
     rows: Rows
     columns: tuple[Column, ...]
-    link: Callable[[JsonObject], str] | None = None  # The address of a row's page.
+    link: RowAddress | None = None  # The address of a row's page.
     actions: tuple[Link, ...] = ()
     tag: str = MANAGEMENT
     about: str = ""
@@ -151,12 +137,12 @@ async def table_page(call: HttpCall, listing: ListPage, listed: RowList | LazyLi
         status=400 if problem else 200,
         listing=listing,
         facts=facts,
-        rows=[row_of(row, listing.columns, listing.link) for row in rows],
+        rows=[row_of(call, row, listing.columns, listing.link) for row in rows],
         heads=[(column, *head_of(call, column)) for column in listing.columns],
         empty=NO_MATCH if has_rows else listing.empty or no_rows(listing.title),
         query=call.query,
         problem=problem,
-        actions=[link for link in listing.actions if link.is_for(call.identity.tags)],
+        actions=links_for(call, listing.actions),
         to=lambda **changed: address(call, **changed),
         path=call.request.rel_url.raw_path,
     )
@@ -168,18 +154,15 @@ def no_rows(title: str) -> str:
 
 
 def row_of(
-    row: JsonObject, columns: tuple[Column, ...], link: Callable[[JsonObject], str] | None
+    call: HttpCall, row: JsonObject, columns: tuple[Column, ...], link: RowAddress | None
 ) -> Row:
     """Return a row for a template; its identifier is the object's and not the position's."""
     own_page = "" if link is None else link(row)
     key = own_page or json.dumps([column.value(row) for column in columns[:4]], sort_keys=True)
     digest = hashlib.sha256(key.encode(errors="backslashreplace")).hexdigest()[:ID_DIGITS]
-    cells = [
-        (column, column.value(row), "" if column.link is None else column.link(row))
-        for column in columns
-    ]
-    if own_page and columns[0].link is None:
-        cells[0] = (*cells[0][:2], own_page)
+    cells = [(column, column.value(row), address_for(call, column.link, row)) for column in columns]
+    if columns[0].link is None:
+        cells[0] = (*cells[0][:2], address_for(call, link, row))
     return Row(f"row-{digest}", cells)
 
 

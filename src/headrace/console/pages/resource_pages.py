@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from headrace.console.http.routes import Options as RouteOptions
     from headrace.console.pages.actions import Options, Values
     from headrace.console.pages.details import Charts, DetailPage
-    from headrace.console.pages.listings import Link
+    from headrace.console.pages.links import Link
 
-Names = ParamSpec("Names")  # The parameters of a path.
+PathParameters = ParamSpec("PathParameters")  # The parameters of a path.
 Result = TypeVar("Result")
-Run = Callable[Concatenate["HttpCall", Body, Names], Awaitable[Result]]
+Run = Callable[Concatenate["HttpCall", Body, PathParameters], Awaitable[Result]]
 
 
 class ResourcePages(Routes):
@@ -45,10 +45,11 @@ class ResourcePages(Routes):
         for action in self.actions:
             yield from action.routes()
 
-    def _decorator(
+    def decorator_for(
         self, method: str, paths: Summaries, tag: str, options: RouteOptions
     ) -> Decorator:
-        return super()._decorator(method, paths, tag, {**options, "page": True})
+        """Return a decorator for a method, which makes the route a page."""
+        return super().decorator_for(method, paths, tag, {**options, "page": True})
 
     def add(self, *pages: ListPage | DetailPage) -> None:
         """Add lists and pages of one object."""
@@ -65,16 +66,17 @@ class ResourcePages(Routes):
         *,
         back: str,
         notice: str,
-        command: Callable[Concatenate[Values, Names], str],
-        impact: Callable[Concatenate[HttpCall, Names], Awaitable[str]] | None = None,
-        values: Callable[Concatenate[HttpCall, Names], Awaitable[Mapping[str, str]]] | None = None,
-        links: Callable[Names, list[Link]] | None = None,
-        charts: Callable[Concatenate[HttpCall, Names], Awaitable[Charts]] | None = None,
+        command: Callable[Concatenate[Values, PathParameters], str],
+        impact: Callable[Concatenate[HttpCall, PathParameters], Awaitable[str]] | None = None,
+        values: Callable[Concatenate[HttpCall, PathParameters], Awaitable[Mapping[str, str]]]
+        | None = None,
+        links: Callable[PathParameters, list[Link]] | None = None,
+        charts: Callable[Concatenate[HttpCall, PathParameters], Awaitable[Charts]] | None = None,
         **options: Unpack[Options],
-    ) -> Callable[[Run[Names, Result]], Run[Names, Result]]:
+    ) -> Callable[[Run[PathParameters, Result]], Run[PathParameters, Result]]:
         """Return a decorator: the function runs the action of a page."""
 
-        def decorate(run: Run[Names, Result]) -> Run[Names, Result]:
+        def decorate(run: Run[PathParameters, Result]) -> Run[PathParameters, Result]:
             action = Action(
                 path=path,
                 title=title,

@@ -2,8 +2,9 @@
 """All pages of the console, from the modules that declare them."""
 
 from headrace.console.http.routes import Route
-from headrace.console.pages import assets, login, oauth_login
+from headrace.console.pages import assets
 from headrace.console.pages.charts import numbers
+from headrace.console.pages.logins import oauth, password
 from headrace.console.pages.messages import browse, dead_letters, jobs
 from headrace.console.pages.objects import (
     bindings,
@@ -31,8 +32,8 @@ from headrace.console.pages.objects import (
 )
 
 RESOURCES = (
-    login.PAGES,
-    oauth_login.PAGES,
+    password.PAGES,
+    oauth.PAGES,
     overview.PAGES,
     queues.PAGES,
     streams.PAGES,

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FEW = 2000  # Up to so many objects are sampled for each request; more every five seconds.
+#: Up to so many objects are sampled for each request; more every five seconds.
+FRESH_OBJECTS_MAX = 2000
 LATE_S = 3.0 * SAMPLE_S  # Age from which requests do not use a sample.
 STATUS_S = 1.0  # Age of a status that is read again.
 CLUSTER_NAME, CLUSTER_TAGS = "cluster_name", "cluster_tags"  # Global parameters.
@@ -210,7 +211,7 @@ class BrokerMirror:
         """
         needed = self._needed
         objects = sum(len(table) for table in self.snapshot.tables.values())
-        if objects <= FEW or time.monotonic() - self._read_s > LATE_S:
+        if objects <= FRESH_OBJECTS_MAX or time.monotonic() - self._read_s > LATE_S:
             needed = self._begun + 1
         await self._read(needed)
 

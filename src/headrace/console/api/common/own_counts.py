@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 KEY = "headrace"
 DEAD, OLDEST, AGE = "dead_lettered", "oldest_ready_ms", "oldest_ready_age_ms"
 AGE_PATH = f"{KEY}.{AGE}"  # The sort column that finds the queue with the oldest message.
-OF_REASONS: Mapping[str, Columns] = {reason: (f"dead_{reason}",) for reason in REASONS}
+REASON_COLUMNS: Mapping[str, Columns] = {reason: (f"dead_{reason}",) for reason in REASONS}
 #: The columns of queues by which lists are sorted, by the path of the number.
 PATHS: Mapping[str, Columns] = {
     f"{KEY}.{OLDEST}": ("oldest_ms",),
-    **{f"{KEY}.{DEAD}.{reason}": columns for reason, columns in OF_REASONS.items()},
+    **{f"{KEY}.{DEAD}.{reason}": columns for reason, columns in REASON_COLUMNS.items()},
 }
 DEAD_LETTERED_SCHEMA = record(expired=WHOLE, rejected=WHOLE, maxlen=WHOLE, delivery_limit=WHOLE)
 
@@ -33,7 +33,7 @@ class OwnCounts:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._dead = CountWriter(table, OF_REASONS)
+        self._dead = CountWriter(table, REASON_COLUMNS)
 
     def of(self, queue: SampledObject) -> JsonObject:
         """Return arrival and age of the oldest ready message, and the dead letters by reason."""
@@ -60,7 +60,7 @@ def dead_letters(objects: list[SampledObject]) -> JsonObject:
     """Return the dead letters of virtual hosts, or of the broker, by reason."""
     return {
         reason: sum(sums.number(*columns) for sums in objects)
-        for reason, columns in OF_REASONS.items()
+        for reason, columns in REASON_COLUMNS.items()
     }
 
 

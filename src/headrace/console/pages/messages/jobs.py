@@ -16,6 +16,7 @@ from headrace.console.http_errors import HttpError, bad_request, of_refusal
 from headrace.console.pages.actions import CONFIRMATION
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import in_vhost, line
+from headrace.console.pages.links import Link, links_for
 from headrace.console.pages.listings import ListPage
 from headrace.console.pages.objects.queues import named_queue_address
 from headrace.console.pages.rendering import page
@@ -55,7 +56,7 @@ FACTS = (  # Facts of a running job, and of the result of an ended one.
 )
 
 
-@PAGES.get({PATH: "A job on a queue."}, tag=MANAGEMENT)
+@PAGES.get({PATH: "A job on a queue."}, tag=MANAGEMENT, is_form=True)
 async def show(call: HttpCall, vhost: str, queue: str) -> Text:
     """Return the form; the query may set its fields."""
     return form(call, vhost, queue, {name: call.query.get(name, "") for name in FIELDS})
@@ -128,6 +129,7 @@ async def show_job(call: HttpCall, vhost: str, id: str) -> Text:  # noqa: A002 -
     """Return the progress of a job, or its result."""
     job = await jobs.show_job(call, vhost, id)
     running = job.get("state") in jobs.RUNNING
+    cancel = Link("Cancel", f"{call.request.rel_url.raw_path}/cancel", danger=True)
     return page(
         call,
         "job_state.html",
@@ -135,7 +137,7 @@ async def show_job(call: HttpCall, vhost: str, id: str) -> Text:  # noqa: A002 -
         job=job,
         running=running,
         facts=[(fact, job[fact.path]) for fact in FACTS if job.get(fact.path) not in (None, "")],
-        cancel=f"{call.request.rel_url.raw_path}/cancel",
+        actions=links_for(call, [cancel] if running else []),
     )
 
 

@@ -12,7 +12,8 @@ from headrace.console.http.answers import RowList
 from headrace.console.pages.actions import Field
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import assignments, in_vhost, line, table
-from headrace.console.pages.listings import Link, ListPage
+from headrace.console.pages.links import FormAddress, Link
+from headrace.console.pages.listings import ListPage
 from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import plain, segment
 
@@ -54,7 +55,7 @@ def destination_address(row: JsonObject) -> str:
 
 BINDING_COLUMNS = (
     Column("Source", "source", "exchange", link=source_address),
-    Column("Routing key", "routing_key", link=removal_address),
+    Column("Routing key", "routing_key", link=FormAddress(removal_address)),
     Column("Destination", "destination", link=destination_address),
     Column("Kind", "destination_type"),
     Column("Virtual host", "vhost"),
@@ -89,7 +90,7 @@ PAGES.add(
         title="Bindings",
         rows=searchable_bindings,
         columns=BINDING_COLUMNS,
-        link=binding_address,
+        link=FormAddress(binding_address),
         actions=(Link("Bind", "/bindings/new"),),
         command=line("list", "bindings"),
     ),

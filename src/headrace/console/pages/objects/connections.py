@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api import channels, connections
 from headrace.console.http.routes import by_path
+from headrace.console.pages.actions import Field
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
-from headrace.console.pages.listings import Link, ListPage
+from headrace.console.pages.links import Link
+from headrace.console.pages.listings import ListPage
 from headrace.console.pages.objects.channels import CHANNELS, channel_address
 from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import count_of, plain, segment
@@ -63,7 +65,8 @@ async def close_values(call: HttpCall, name: str) -> Mapping[str, str]:
 
 def close_command(values: Values, name: str) -> str:
     """Return the command line that closes a connection."""
-    return line("close", "connection", values.get("number", "ID"))
+    reason = values.get("reason") or None
+    return line("close", "connection", values.get("number", "ID"), reason=reason)
 
 
 @PAGES.action(
@@ -72,6 +75,7 @@ def close_command(values: Values, name: str) -> str:
     back="/connections",
     notice="The connection is closed.",
     command=close_command,
+    fields=(Field("reason", "Reason", help="The client gets this text."),),
     values=close_values,
     impact=close_impact,
     parent=PARENT,
@@ -80,7 +84,8 @@ def close_command(values: Values, name: str) -> str:
 )
 async def close(call: HttpCall, form: Body, name: str) -> None:
     """Close the connection of a page."""
-    await connections.close_connection(call, name)
+    reason = form.text("reason") or connections.REASON
+    await connections.close_with_reason(call, name, reason)
 
 
 PAGES.add(

@@ -15,7 +15,8 @@ from headrace.console.http_errors import not_found
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.details import DetailPage
-from headrace.console.pages.listings import Link, ListPage
+from headrace.console.pages.links import Link
+from headrace.console.pages.listings import ListPage
 from headrace.console.pages.objects.channels import channel_address, channel_charts
 from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import segment

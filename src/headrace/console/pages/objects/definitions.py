@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.console.api import definitions
 from headrace.console.pages.actions import Field, Report
 from headrace.console.pages.command_lines import is_on, line
-from headrace.console.pages.listings import Link
+from headrace.console.pages.links import Link
 from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import number
 from headrace.user_tags import ADMINISTRATOR

@@ -19,7 +19,8 @@ from headrace.console.pages.command_lines import (
 )
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
-from headrace.console.pages.listings import Link, ListPage
+from headrace.console.pages.links import FormAddress, Link
+from headrace.console.pages.listings import ListPage
 from headrace.console.pages.objects.bindings import BINDING_COLUMNS, binding_address, bindings_from
 from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import segment
@@ -113,14 +114,14 @@ PAGES.add(
                 "Bindings from this exchange",
                 BINDING_COLUMNS[1:],
                 by_path(bindings_from),
-                link=binding_address,
+                link=FormAddress(binding_address),
                 empty="No bindings. The default exchange routes to each queue by its name.",
             ),
             InnerTable(
                 "Bindings to this exchange",
                 BINDING_COLUMNS[:2],
                 by_path(bindings.list_bindings_of_destination),
-                link=binding_address,
+                link=FormAddress(binding_address),
             ),
         ),
         links=exchange_links,

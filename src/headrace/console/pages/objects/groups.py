@@ -12,7 +12,8 @@ from headrace.console.pages.actions import Field
 from headrace.console.pages.charts.addresses import group_charts
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import in_vhost, line
-from headrace.console.pages.listings import Link, ListPage
+from headrace.console.pages.links import Link
+from headrace.console.pages.listings import ListPage
 from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import count_of, segment
 
@@ -91,6 +92,7 @@ def set_command(values: Values, vhost: str, stream: str, group: str) -> str:
 @PAGES.action(
     GROUP,
     "Set the position of group {group}",
+    view_title="Group {group}",
     back="/groups",
     notice="Group {group} is at {position}.",
     command=set_command,

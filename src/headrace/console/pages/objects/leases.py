@@ -12,7 +12,8 @@ from headrace.console.pages.actions import Field
 from headrace.console.pages.charts.addresses import lease_charts
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import in_vhost, line
-from headrace.console.pages.listings import Link, ListPage
+from headrace.console.pages.links import Link
+from headrace.console.pages.listings import ListPage
 from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import count_of, plain, segment
 
@@ -84,6 +85,7 @@ def release_command(values: Values, vhost: str, queue: str, group: str) -> str:
 @PAGES.action(
     "/leases/{vhost}/{queue}/{group}",
     "Release the lease of {group} on {queue}",
+    view_title="Lease of {group} on {queue}",
     back="/leases",
     notice="The lease of {group} is released.",
     command=release_command,

@@ -10,7 +10,8 @@ from headrace.console.http.answers import RowList
 from headrace.console.pages.actions import Field
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
-from headrace.console.pages.listings import GlobalRows, Link, ListPage
+from headrace.console.pages.links import FormAddress, Link
+from headrace.console.pages.listings import GlobalRows, ListPage
 from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import segment
 from headrace.user_tags import ADMINISTRATOR
@@ -93,7 +94,7 @@ def list_of(kind: LimitKind) -> ListPage:
             Column("Limit", "name"),
             Column("Value", "value", "number"),
         ),
-        link=kind.address,
+        link=FormAddress(kind.address, ADMINISTRATOR),
         actions=(Link("Set a limit", f"{kind.path}/new", ADMINISTRATOR),),
         command=line("limits", "list"),
     )

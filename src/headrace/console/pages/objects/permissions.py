@@ -10,7 +10,8 @@ from headrace.console.api import permissions
 from headrace.console.pages.actions import Field, refuse_existing
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
-from headrace.console.pages.listings import GlobalRows, Link, ListPage
+from headrace.console.pages.links import FormAddress, Link
+from headrace.console.pages.listings import GlobalRows, ListPage
 from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import segment
 from headrace.user_tags import ADMINISTRATOR
@@ -72,7 +73,7 @@ PAGES.add(
         title="Permissions",
         rows=GlobalRows(permissions.list_permissions),
         columns=PERMISSION_COLUMNS,
-        link=permission_form,
+        link=FormAddress(permission_form, ADMINISTRATOR),
         actions=(Link("Set permissions", "/permissions/new", ADMINISTRATOR),),
         tag=ADMINISTRATOR,
         command=line("permission", "list"),
@@ -83,7 +84,7 @@ PAGES.add(
         title="Topic permissions",
         rows=GlobalRows(permissions.list_topic_permissions),
         columns=TOPIC_COLUMNS,
-        link=topic_form,
+        link=FormAddress(topic_form, ADMINISTRATOR),
         actions=(Link("Restrict routing keys", "/topic-permissions/new", ADMINISTRATOR),),
         tag=ADMINISTRATOR,
         about="Topic permissions restrict the routing keys of a user at a topic exchange.",

@@ -11,7 +11,8 @@ from headrace.console.http.answers import RowList
 from headrace.console.pages.actions import Field, refuse_existing
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
-from headrace.console.pages.listings import Link, ListPage
+from headrace.console.pages.links import FormAddress, Link
+from headrace.console.pages.listings import ListPage
 from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import segment
 from headrace.user_tags import ADMINISTRATOR, POLICYMAKER
@@ -130,7 +131,7 @@ def list_of(kind: PolicyKind) -> ListPage:
         title=kind.title,
         rows=rows,
         columns=COLUMNS,
-        link=kind.address,
+        link=FormAddress(kind.address, kind.tag),
         actions=(Link("Set a policy", f"{kind.path}/new", kind.tag),),
         about=kind.about,
         command=line(kind.command, "list"),

@@ -25,7 +25,8 @@ from headrace.console.pages.command_lines import (
 )
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
-from headrace.console.pages.listings import Link, ListPage
+from headrace.console.pages.links import FormAddress, Link
+from headrace.console.pages.listings import ListPage
 from headrace.console.pages.objects.bindings import BINDING_COLUMNS, binding_address
 from headrace.console.pages.objects.consumers import CONSUMERS_OF_QUEUE
 from headrace.console.pages.objects.leases import LEASE_COLUMNS, lease_address
@@ -159,7 +160,10 @@ PAGES.add(
         tables=(
             InnerTable("Consumers", CONSUMERS_OF_QUEUE, field="consumer_details"),
             InnerTable(
-                "Bindings", BINDINGS, by_path(bindings.list_bindings_of_queue), link=binding_address
+                "Bindings",
+                BINDINGS,
+                by_path(bindings.list_bindings_of_queue),
+                link=FormAddress(binding_address),
             ),
             InnerTable("Leases", LEASES, by_path(leases_of), link=lease_address),
         ),

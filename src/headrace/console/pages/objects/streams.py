@@ -11,7 +11,8 @@ from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
-from headrace.console.pages.listings import Link, ListPage
+from headrace.console.pages.links import FormAddress, Link
+from headrace.console.pages.listings import ListPage
 from headrace.console.pages.objects.bindings import binding_address
 from headrace.console.pages.objects.consumers import CONSUMERS_OF_QUEUE
 from headrace.console.pages.objects.groups import GROUP_COLUMNS, group_address
@@ -106,7 +107,9 @@ PAGES.add(
         tables=(
             InnerTable("Groups", GROUPS, field="groups", link=group_address),
             InnerTable("Consumers", CONSUMERS_OF_QUEUE, field="consumer_details"),
-            InnerTable("Bindings", BINDINGS, by_path(bindings_of), link=binding_address),
+            InnerTable(
+                "Bindings", BINDINGS, by_path(bindings_of), link=FormAddress(binding_address)
+            ),
             InnerTable("Segments", SEGMENTS, field="segments"),
         ),
         links=queue_links,

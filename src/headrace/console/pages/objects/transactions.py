@@ -11,6 +11,7 @@ from headrace.console.broker.lists import TRANSACTIONS
 from headrace.console.pages.actions import Field
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import in_vhost, line
+from headrace.console.pages.links import FormAddress
 from headrace.console.pages.listings import ListPage
 from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import count_of, segment
@@ -44,7 +45,7 @@ PAGES.add(
             Column("Settles", "settles", "number"),
             Column("Sessions", "sessions", "number"),
         ),
-        link=transaction_address,
+        link=FormAddress(transaction_address),
         about="Branches of distributed transactions. A prepared one is in doubt: its messages wait "
         "for the coordinator, or for an operator's decision.",
         command=line("list", "transactions"),

@@ -12,7 +12,8 @@ from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line, split_words
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
-from headrace.console.pages.listings import GlobalRows, Link, ListPage
+from headrace.console.pages.links import FormAddress, Link
+from headrace.console.pages.listings import GlobalRows, ListPage
 from headrace.console.pages.objects.permissions import (
     PERMISSION_COLUMNS,
     TOPIC_COLUMNS,
@@ -89,13 +90,13 @@ PAGES.add(
                 "Permissions",
                 PERMISSION_COLUMNS[1:],
                 by_path(permissions.list_permissions_of_user),
-                link=permission_form,
+                link=FormAddress(permission_form, ADMINISTRATOR),
             ),
             InnerTable(
                 "Topic permissions",
                 TOPIC_COLUMNS[1:],
                 by_path(permissions.list_topic_permissions_of_user),
-                link=topic_form,
+                link=FormAddress(topic_form, ADMINISTRATOR),
             ),
         ),
         links=user_links,

@@ -12,7 +12,8 @@ from headrace.console.pages.charts.addresses import depths_and_rates
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import is_on, line, split_words
 from headrace.console.pages.details import DetailPage
-from headrace.console.pages.listings import GlobalRows, Link, ListPage
+from headrace.console.pages.links import Link
+from headrace.console.pages.listings import GlobalRows, ListPage
 from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import count_of, plain, segment
 from headrace.user_tags import ADMINISTRATOR

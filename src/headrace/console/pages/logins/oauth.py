@@ -23,7 +23,7 @@ from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer, Text
 from headrace.console.http.routes import NOBODY, Parameter
 from headrace.console.http_errors import HttpError, not_found
-from headrace.console.pages.login import form, refused_form
+from headrace.console.pages.logins.password import form, refused_form
 from headrace.console.pages.rendering import bare_page
 from headrace.console.pages.resource_pages import ResourcePages
 
@@ -68,13 +68,13 @@ def redirect_of(request: BaseRequest) -> str:
 async def start(call: HttpCall) -> Answer:
     """Begin an attempt to log in, and redirect to the authorization server."""
     client, request = client_of(call), call.request
-    attempts = call.sessions.attempts
-    attempt = attempts.begin(local_path(call.query.get("next", "/")))
+    pending = call.sessions.pending_logins
+    attempt = pending.begin(local_path(call.query.get("next", "/")))
     # Lax: the browser returns from another site, and sends no Strict cookie then.
     secure = "; Secure" if is_encrypted(request) else ""
     attributes = f"; Max-Age={ATTEMPT_S:.0f}; Path=/; HttpOnly; SameSite=Lax{secure}"
     headers = {
-        "Location": address_of(client, attempts, attempt, redirect_of(request)),
+        "Location": address_of(client, pending, attempt, redirect_of(request)),
         "Set-Cookie": f"{cookie_name(request)}={attempt}{attributes}",
     }
     return Answer(303, headers=headers)
@@ -84,12 +84,12 @@ async def start(call: HttpCall) -> Answer:
 async def finish(call: HttpCall) -> Text:
     """Begin a session of the user whose token the authorization server gives."""
     client, request = client_of(call), call.request
-    attempts = call.sessions.attempts
+    pending = call.sessions.pending_logins
     attempt = request.cookies.get(cookie_name(request), "")[:ATTEMPT_MAX]
     try:
-        next_path = local_path(attempts.next_path(attempt, call.query.get("state", "")))
+        next_path = local_path(pending.next_path(attempt, call.query.get("state", "")))
         code = code_of(client, call.query)
-        token = await token_of(client, attempts, attempt, code, redirect_of(request))
+        token = await token_of(client, pending, attempt, code, redirect_of(request))
         session_id = await begin_session(call, token=token)
     except AuthorizationError as error:
         return form(call, "/", problem=f"{error}.", status=401)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages that log users in and out, with a password; :mod:`.oauth_login` has the other way."""
+"""The pages that log users in and out, with a password; :mod:`.oauth` has the other way."""
 
 from __future__ import annotations
 
