@@ -12,7 +12,8 @@ module's ``ROUTES`` with path, summary and rights; :mod:`.api.routes` joins the 
 function returns
 
 - an object or a list of JSON, for status 200; None for status 204;
-- a :class:`~headrace.console.http.answers.Listed`: the query filters, orders and pages it;
+- a :class:`~headrace.console.http.answers.RowList` or a
+  :class:`~headrace.console.http.answers.LazyList`: the query filters, orders and pages it;
 - an :class:`~headrace.console.http.answers.Answer` for another status, with headers.
 
 A handler that reads a body passes its fields to a function with typed parameters. Pages call that

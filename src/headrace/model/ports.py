@@ -73,7 +73,7 @@ class Store:
         body_size: int,
         queue_ids: bytes,
     ) -> int:
-        """Append ``data[lo:hi]`` for the queues (big-endian u32 each); return its position."""
+        """Append ``data[start:end]`` for the queues (big-endian u32 each); return its position."""
         return 0
 
     def publish_message(self, message: Message, arrived_ms: int, queue_ids: bytes) -> int:

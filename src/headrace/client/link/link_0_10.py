@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One connection to a broker in AMQP 0-10.
 
-Its owner uses it like any other link: a :class:`~headrace.client.link.channel_over_0_10.Bridge` for
-each channel translates the methods of 0-9-1 to the commands of a session. Programs that use the
-commands have a :class:`~headrace.client.session.session.Session` on the same link.
+Its owner uses it like any other link: a
+:class:`~headrace.client.link.channel_over_0_10.ChannelBridge` for each channel translates the
+methods of 0-9-1 to the commands of a session. Programs that use the commands have a
+:class:`~headrace.client.session.session.Session` on the same link.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def page_of_list(
 ) -> object:
     """Return the rows that a query selects, with the facts of the page if it names one.
 
-    ``fits`` is the test that :func:`.name_filter.searched` returns.
+    ``fits`` is the test that :func:`.name_filter.name_test` returns.
 
     Raises:
         HttpError: a parameter is wrong.

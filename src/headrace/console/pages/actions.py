@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages that change something: a form, the equivalent command line, and a typed confirmation.
 
-A function that changes something becomes a page by the decorator :meth:`.ResourcePages.action`. It
-calls the function that the API's handler calls, with the rights of the user. Its page shows the
-form for GET; for POST it checks the confirmation and the fields, runs the function, and redirects.
-The functions of a page take the parameters of its path by their names.
+A function that changes something becomes a page by the decorator
+:meth:`.resource_pages.ResourcePages.action`. It calls the function that the API's handler calls,
+with the rights of the user. Its page shows the form for GET; for POST it checks the confirmation
+and the fields, runs the function, and redirects. The functions of a page take the parameters of its
+path by their names.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class Action:
     ``title``, ``view_title``, ``back``, ``notice`` and ``confirm`` are templates: names in braces
     stand for the parameters of the path and for the fields of the form. The functions take the
     parameters of the path by their names, after the arguments in the annotations of
-    :meth:`.ResourcePages.action`. A test compares these names with those of the path.
+    :meth:`.resource_pages.ResourcePages.action`. A test compares these names with those of the path.
     """
 
     path: str

@@ -140,7 +140,7 @@ class Table:
                 values[slot] = value or None if isinstance(value, dict) else value
             key = self.keys[slot] = key_of([self.fields[name][slot] for name in self._key])
             self.by_key[key] = slot
-        self._forget_derive()
+        self._forget_derived()
         return new_slots
 
     def _slot(self, number: int) -> int:
@@ -169,9 +169,9 @@ class Table:
             if self.by_key.get(self.keys[slot]) == slot:
                 del self.by_key[self.keys[slot]]
             self._ended.append(slot)
-            self._forget_derive()
+            self._forget_derived()
 
-    def _forget_derive(self) -> None:
+    def _forget_derived(self) -> None:
         self._ordered = None
         self._totals.clear()
         self._rates.clear()

@@ -58,7 +58,7 @@ class FilePort(ContentClassPort):
         return None
 
     def transactional(self) -> bool:
-        """Return True if publishes and outcomes wait for :meth:`commit`."""
+        """Return True if publishes and outcomes wait for :meth:`.file.FileClass.commit`."""
         return False
 
     def defer_publish(self, message: Message, queues: list[Queue]) -> None:

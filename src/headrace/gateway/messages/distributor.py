@@ -224,7 +224,7 @@ class Distributor:
             self.make_message(publish, data),
             queues,
             publish.persistent,
-            number=publishing_id,
+            publishing_id=publishing_id,
             source=source,
             in_transaction=in_transaction,
         )

@@ -5,7 +5,7 @@ Most messages take a cached route straight to their queues. Where an exchange ob
 (:mod:`headrace.model.interceptor.exchange_observer`), the broker stamps them
 (:mod:`headrace.model.interceptor.stamps`) or the virtual host is traced
 (:mod:`headrace.model.interceptor.tracer`), a route is made for each message and has an
-interception; the message is published by :meth:`Interception.take`.
+interception; the message is published by :meth:`Interception.publish`.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Interception:
         queues: Sequence[Queue],
         persistent: bool,
         *,
-        number: PublishingId | None = None,
+        publishing_id: PublishingId | None = None,
         source: Source = NO_SOURCE,
         in_transaction: bool = False,
     ) -> int:
@@ -125,7 +125,9 @@ class Interception:
         """
         vhost = self.vhost
         publishers = vhost.publishing_ids
-        if self.is_duplicate() or (number is not None and publishers.is_duplicate(number)):
+        if self.is_duplicate() or (
+            publishing_id is not None and publishers.is_duplicate(publishing_id)
+        ):
             return 0
         targets = [*queues, *self.history_queues()]
         persistent = persistent or any(keeps_all(queue.arguments) for queue in queues)
@@ -133,14 +135,14 @@ class Interception:
         refused = 0
         if not in_transaction:
             if is_stored and vhost.store.full:
-                return self._refuse(number)
+                return self._refuse(publishing_id)
             refusing = [queue for queue in queues if queue.would_reject(message.body_size)]
             refused = len(refusing)
-            if refusing and (number is not None or self.remembers()):
+            if refusing and (publishing_id is not None or self.remembers()):
                 vhost.deliver(copy_message(message), refusing, False)
-                return self._refuse(number)
-        if number is not None:
-            publishers.check(number[0])
+                return self._refuse(publishing_id)
+        if publishing_id is not None:
+            publishers.check(publishing_id[0])
         for observer in self.observers:
             observer.check(is_stored)
         own_transaction = is_stored and not in_transaction
@@ -152,8 +154,8 @@ class Interception:
                 vhost.tracer.trace_publish(message, queues, source)
             if targets:
                 refused = max(refused, vhost.deliver(message, targets, persistent))
-            if number is not None:
-                publishers.note(number, is_stored)
+            if publishing_id is not None:
+                publishers.note(publishing_id, is_stored)
             if self.observers and targets:
                 headers = self.headers()
                 for observer in self.observers:
@@ -205,7 +207,7 @@ class Interception:
             return message
         return contents.stamp(message, stamps, None)
 
-    def _refuse(self, number: PublishingId | None) -> int:
-        if number is not None:
-            self.vhost.publishing_ids.refuse(number)
+    def _refuse(self, publishing_id: PublishingId | None) -> int:
+        if publishing_id is not None:
+            self.vhost.publishing_ids.refuse(publishing_id)
         return 1

@@ -283,7 +283,7 @@ def position_since(source: Queue, since_ms: int) -> int:
     """Return the position of the first ready message that arrived at or after a time.
 
     Times in the journal are exact; others are those of
-    :class:`~headrace.model.arrival_times.Arrivals`.
+    :class:`~headrace.model.arrival_times.ArrivalTimes`.
     """
     search = PositionSearch(source)
     low, high = search.first, search.end

@@ -10,7 +10,7 @@ claim is live while its connection is open and for ``owner_ms`` after that; then
 another owner may claim the group. The same owner may claim it again at any time.
 
 A group may *pin* the stream: retention keeps the records that the group has not read, as long as
-the stream exceeds its own limit by no more than ``pin_bytes_max`` (:class:`StreamLog`).
+the stream exceeds its own limit by no more than ``pin_bytes_max`` (:class:`.log.StreamLog`).
 """
 
 from __future__ import annotations

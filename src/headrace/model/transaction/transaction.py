@@ -113,7 +113,7 @@ class Transaction:
             self.flaw, self.flaw_at = flaw, self.seen
         self.seen += 1
 
-    def number(self, number: PublishingId) -> None:
+    def number(self, publishing_id: PublishingId) -> None:
         """Give the next publish a publishing id: a duplicate is dropped at the commit.
 
         Raises:
@@ -124,8 +124,8 @@ class Transaction:
             raise IllegalState(
                 "a message with a publishing id cannot be part of a distributed transaction"
             )
-        self.vhost.publishing_ids.check(number[0])
-        self.numbers[len(self.publishes)] = number
+        self.vhost.publishing_ids.check(publishing_id[0])
+        self.numbers[len(self.publishes)] = publishing_id
 
     def intercept(self, interception: Interception, source: Source) -> None:
         """Publish the next message through observers and traces at the commit."""
@@ -197,8 +197,10 @@ class Transaction:
         store.begin()
         try:
             for index, (message, queues, persistent) in enumerate(publishes):
-                number = numbers.get(index) if numbers else None
-                if number is not None and self.vhost.publishing_ids.is_duplicate(number):
+                publishing_id = numbers.get(index) if numbers else None
+                if publishing_id is not None and self.vhost.publishing_ids.is_duplicate(
+                    publishing_id
+                ):
                     continue
                 alive = [queue for queue in queues if not queue.deleted]
                 intercepted = interceptions.get(index) if interceptions else None
@@ -207,14 +209,14 @@ class Transaction:
                         message,
                         alive,
                         persistent,
-                        number=number,
+                        publishing_id=publishing_id,
                         source=intercepted[1],
                         in_transaction=True,
                     )
                 elif alive:
                     refused += self.vhost.deliver(message, alive, persistent, promised=self.owns)
-                    if number is not None:
-                        self.vhost.publishing_ids.note(number, True)
+                    if publishing_id is not None:
+                        self.vhost.publishing_ids.note(publishing_id, True)
             # Interceptions count their own.
             self.vhost.counters.published += len(publishes) - len(interceptions)
             settle_all(settles)

@@ -61,35 +61,35 @@ class PublisherState:
                 value += low.to_bytes(8, "big") + min(high, self.highest - 1).to_bytes(8, "big")
         return value
 
-    def has_accepted(self, number_id: int) -> bool:
+    def has_accepted(self, number: int) -> bool:
         """Return True if an id was accepted before."""
-        if number_id > self.highest:
+        if number > self.highest:
             return False
-        return not any(low <= number_id <= high for low, high in self.refused)
+        return not any(low <= number <= high for low, high in self.refused)
 
-    def accept(self, number_id: int) -> None:
+    def accept(self, number: int) -> None:
         """Record that an id is accepted."""
-        self.highest = max(self.highest, number_id)
+        self.highest = max(self.highest, number)
         if self.refused:
             remaining = []
             for low, high in self.refused:
-                if low <= number_id <= high:
+                if low <= number <= high:
                     remaining += [
-                        r for r in ((low, number_id - 1), (number_id + 1, high)) if r[0] <= r[1]
+                        r for r in ((low, number - 1), (number + 1, high)) if r[0] <= r[1]
                     ]
                 else:
                     remaining.append((low, high))
             self.refused = remaining[-REFUSED_MAX:]
 
-    def refuse(self, number_id: int) -> None:
+    def refuse(self, number: int) -> None:
         """Record that the message with this id was refused."""
         refused = self.refused
-        if any(low <= number_id <= high for low, high in refused):
+        if any(low <= number <= high for low, high in refused):
             return
-        if refused and refused[-1][1] + 1 == number_id:
-            refused[-1] = (refused[-1][0], number_id)
+        if refused and refused[-1][1] + 1 == number:
+            refused[-1] = (refused[-1][0], number)
             return
-        refused.append((number_id, number_id))
+        refused.append((number, number))
         refused.sort()
         del refused[:-REFUSED_MAX]
 
@@ -107,10 +107,10 @@ class PublishingIds:
         state = self._load().get(name)
         return -1 if state is None else state.highest
 
-    def is_duplicate(self, number: PublishingId) -> bool:
+    def is_duplicate(self, publishing_id: PublishingId) -> bool:
         """Return True if a message is a duplicate."""
-        state = self._load().get(number[0])
-        return state is not None and state.has_accepted(number[1])
+        state = self._load().get(publishing_id[0])
+        return state is not None and state.has_accepted(publishing_id[1])
 
     def check(self, name: bytes) -> None:
         """Make room for a new publisher.
@@ -128,19 +128,19 @@ class PublishingIds:
             )
         self.forget(idle)
 
-    def note(self, number: PublishingId, lasting: bool) -> None:
+    def note(self, publishing_id: PublishingId, lasting: bool) -> None:
         """Record an accepted message; if ``lasting``, inside its store transaction."""
-        state = self._state(number[0])
-        state.accept(number[1])
+        state = self._state(publishing_id[0])
+        state.accept(publishing_id[1])
         state.used_ms = self._counters.now_ms
         if lasting:
-            self._facts.change(PREFIX + number[0], state.encode())
+            self._facts.change(PREFIX + publishing_id[0], state.encode())
 
-    def refuse(self, number: PublishingId) -> None:
+    def refuse(self, publishing_id: PublishingId) -> None:
         """Record a refused message, which its publisher may repeat."""
         states = self._load()
-        if number[0] in states or len(states) < PUBLISHERS_MAX:
-            self._state(number[0]).refuse(number[1])
+        if publishing_id[0] in states or len(states) < PUBLISHERS_MAX:
+            self._state(publishing_id[0]).refuse(publishing_id[1])
 
     def forget(self, name: bytes) -> bool:
         """Forget a publisher; return False if there is none of that name."""
@@ -172,7 +172,7 @@ class PublishingIds:
         return self._states
 
 
-def parse_publishing_id(name: object, number_id: object) -> PublishingId:
+def parse_publishing_id(name: object, number: object) -> PublishingId:
     """Return the publishing id in the headers x-publisher-name and x-publishing-id.
 
     Raises:
@@ -184,8 +184,8 @@ def parse_publishing_id(name: object, number_id: object) -> PublishingId:
         raise PreconditionFailed(
             f"invalid message: x-publishing-id needs an x-publisher-name of 1 to {NAME_MAX} bytes"
         )
-    if not isinstance(number_id, int) or isinstance(number_id, bool):
+    if not isinstance(number, int) or isinstance(number, bool):
         raise PreconditionFailed("invalid message: x-publishing-id is not a whole number")
-    if not 0 <= number_id <= ID_MAX:
-        raise PreconditionFailed(f"invalid message: x-publishing-id {number_id} is out of range")
-    return name, int(number_id)
+    if not 0 <= number <= ID_MAX:
+        raise PreconditionFailed(f"invalid message: x-publishing-id {number} is out of range")
+    return name, int(number)

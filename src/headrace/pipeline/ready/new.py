@@ -19,11 +19,11 @@ class Answers:
     """The source, the decoding and the sink of a new pipeline."""
 
     name: str
-    source: str  # One of SOURCES.
+    source: str  # One of SOURCE_TYPES.
     reads: str  # The stream or queue.
-    value: str  # One of VALUES.
+    value: str  # One of DECODINGS.
     columns: str  # DDL of a JSON body.
-    sink: str  # One of SINKS.
+    sink: str  # One of SINK_TYPES.
     to: str  # A directory, a stream or an exchange.
     check: str = ""  # A condition; rows that fail it are dead letters.
     trigger: str = "1 second"

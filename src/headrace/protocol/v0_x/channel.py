@@ -93,7 +93,7 @@ class Channel:
         return self.method is not None or self.address is not None
 
     def pause(self, reason: int) -> None:
-        """Keep received frames until :meth:`Connection.resume` removes all reasons."""
+        """Keep received frames until :meth:`.connection.Connection.resume` removes all reasons."""
         if self.state == OPEN or self.state == BUSY:
             self.state = BUSY
             self.busy |= reason

@@ -58,7 +58,7 @@ def translate(
 ) -> tuple[Mapping[str, object], str]:
     """Return the translated arguments of a queue, and the reason for a missing equivalent, or "".
 
-    ``what`` names the queue in texts, ``queue`` is its own name.
+    ``named_queue`` names the queue in texts, ``queue`` is its own name.
 
     Raises:
         InvalidArgument: an argument is wrong.

@@ -110,7 +110,10 @@ class Running:
         return vhost
 
     def snapshot(self) -> Snapshot:
-        """Users, permissions and parameters as of the last :meth:`AccountChanges.poll`."""
+        """Users, permissions and parameters.
+
+        They are as of the last :meth:`~headrace.server.login.account_changes.AccountChanges.poll`.
+        """
         return self._access.snapshot
 
     def commit(self) -> None:

@@ -42,11 +42,11 @@ class DiskLeaseLog(DiskStreamLog):
         return render_records(DiskStreamLog.read(self, offset, bytes_max), self.render)
 
     def read_raw(self, offset: int, bytes_max: int) -> list[tuple[int, bytes, int, int, int]]:
-        """See :class:`LeaseLog`."""
+        """See :class:`~headrace.model.lease.log.LeaseLog`."""
         return DiskStreamLog.read(self, offset, bytes_max)
 
     def forget_below(self, offset: int, position: int) -> None:
-        """See :class:`LeaseLog`."""
+        """See :class:`~headrace.model.lease.log.LeaseLog`."""
         if offset > self.first_offset:
             self.first_offset = offset
             self.pending_floors.append((position, offset))

@@ -52,7 +52,10 @@ class StreamReader:
     def read(
         self, offset: int, committed: int, bytes_max: int
     ) -> list[tuple[int, bytes, int, int, int]]:
-        """See :class:`StreamLog`; ``offset`` exists, and is below ``committed``."""
+        """See :class:`~headrace.model.stream.log.StreamLog`.
+
+        ``offset`` exists, and is below ``committed``.
+        """
         for first, earlier_max, earlier in self.recent:
             if first == offset and earlier_max == bytes_max:
                 return list(earlier)
@@ -75,10 +78,11 @@ class StreamReader:
         return list(records)
 
     def deliver_records(self, offset: int, end: int, tail: int, consumer: Consumer) -> int:
-        """See :class:`StreamLog`; writes records straight to the consumer's output.
+        """See :class:`~headrace.model.stream.log.StreamLog`.
 
-        The last ``tail`` bytes of each record are omitted. If the method returns ``offset``, the
-        next record is large, damaged, or needs conversion.
+        Records are written straight to the consumer's output. The last ``tail`` bytes of each
+        record are omitted. If the method returns ``offset``, the next record is large, damaged, or
+        needs conversion.
         """
         first_offset = offset
         segment, file_offset = self.find(offset)

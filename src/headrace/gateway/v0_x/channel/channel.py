@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The broker's channel of a 0-8, 0-9 or 0-9-1 client: settlements and confirms.
 
-A channel is built of three classes. :class:`ContentWriter` writes contents. :class:`Deliveries`
-derives from it and holds the delivery tags and unsettled messages; a :class:`BasicConsumer` uses
-its channel as this class. :class:`Channel` adds settlements, confirms and transactions.
+A channel is built of three classes. :class:`.content_writer.ContentWriter` writes contents.
+:class:`Deliveries` derives from it and holds the delivery tags and unsettled messages; a
+:class:`BasicConsumer` uses its channel as this class. :class:`Channel` adds settlements, confirms
+and transactions.
 """
 
 from typing import TYPE_CHECKING

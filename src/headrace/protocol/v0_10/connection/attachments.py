@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """session.attach and session.detach: the sessions of a connection of AMQP 0-10, by channel.
 
-A server finds the session that its client asks for in its :class:`Sessions`; a client brings its
-own. One that leaves its channel goes on without a connection, or ends, as was agreed on.
+A server finds the session that its client asks for in its
+:class:`~headrace.protocol.v0_10.session.registry.Sessions`; a client brings its own. One that
+leaves its channel goes on without a connection, or ends, as was agreed on.
 """
 
 import cython

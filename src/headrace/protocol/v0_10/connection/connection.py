@@ -87,8 +87,8 @@ class Connection(SessionConnection):
         sessions: Any = None,
     ) -> None:
         """Limits: ``max_frame_size`` (4096 to 65535 bytes of a whole frame),
-        ``channel_max`` (channels, numbered from 0), ``body_max`` (octets). ``sessions`` is the
-        :class:`Sessions` that a server finds sessions in.
+        ``channel_max`` (channels, numbered from 0), ``body_max`` (bytes). ``sessions`` is the
+        :class:`~headrace.protocol.v0_10.session.registry.Sessions` that a server finds sessions in.
         """
         SessionConnection.__init__(
             self, BufferPool() if pool is None else pool, channel_max, sessions, role is SERVER

@@ -133,7 +133,7 @@ class FrameReader:
         )
 
     def handle(self, buffer: bytes | bytearray, length: int) -> int:
-        """Handle what is complete; whatever is wrong ends in :meth:`fail`."""
+        """Handle what is complete; whatever is wrong ends in :meth:`SessionConnection.fail`."""
         connection = self.connection
         pos = 0
         connection.begin_turn()

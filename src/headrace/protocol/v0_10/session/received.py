@@ -6,8 +6,9 @@ before are duplicates of a replay and are dropped. Commands that complete in ord
 comparison each; :class:`CompletedIds` records ranges only for those out of order.
 
 The owner of the connection executes the commands: it gets them by the upcalls of
-:class:`SessionConnection`, and calls :meth:`ReceivedCommands.complete` once a command is executed,
-at once or later. The connection sends session.completed once for each read.
+:class:`~headrace.protocol.v0_10.session_connection.SessionConnection`, and calls
+:meth:`ReceivedCommands.complete` once a command is executed, at once or later. The connection sends
+session.completed once for each read.
 """
 
 from typing import Any

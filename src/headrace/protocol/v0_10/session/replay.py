@@ -30,7 +30,7 @@ class AttachedSession(Protocol):
     has_unreported: bool
 
     def announce_later(self) -> None:
-        """Have the connection call :meth:`send_completed` at the end of the turn."""
+        """Have :meth:`.port.SessionPort.send_completed` called at the end of the turn."""
 
 
 # Keeps 0-10/s042, 0-10/s043.

@@ -13,8 +13,9 @@ Its connection uses it as a :class:`SessionPort` (:mod:`headrace.protocol.v0_10.
 A session that is attached again requests the commands that the peer expects, and sends them again,
 or a gap for those that were not kept (:mod:`headrace.protocol.v0_10.session.replay`).
 
-An error of the peer is raised where the rule is broken: a :class:`DetachError` ends the attachment,
-an :class:`ExecutionError` the session, a :class:`CloseError` the connection.
+An error of the peer is raised where the rule is broken: a
+:class:`~headrace.protocol.errors_0_10.DetachError` ends the attachment, an :class:`ExecutionError`
+the session, a :class:`CloseError` the connection.
 """
 
 from typing import Any
