@@ -108,7 +108,8 @@ class Action:
     ``title``, ``view_title``, ``back``, ``notice`` and ``confirm`` are templates: names in braces
     stand for the parameters of the path and for the fields of the form. The functions take the
     parameters of the path by their names, after the arguments in the annotations of
-    :meth:`.resource_pages.ResourcePages.action`. A test compares these names with those of the path.
+    :meth:`.resource_pages.ResourcePages.action`. A test compares these names with those of the
+    path.
     """
 
     path: str
