@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON that comes from outside, read in one way wherever it comes in.
+"""JSON from outside, read by one strict reader for all entry points.
 
-RFC 8259 leaves open what an object with a repeated name means, and readers differ: such an object
-is refused, and so are Infinity and NaN, which are not JSON, and numbers that would become them.
+RFC 8259 leaves open what an object with a repeated name means, and readers differ: an object with
+a repeated name is refused. Infinity and NaN are refused because they are not JSON, and so is a
+number that a double can only hold as Infinity.
 """
 
 from __future__ import annotations
@@ -15,31 +16,31 @@ if TYPE_CHECKING:
     from headrace.untyped import Json
 
 NAME_SHOWN_MAX = 64  # Characters of a name in an error.
-NUMBER_SHOWN_MAX = 24  # And of a number.
+NUMBER_SHOWN_MAX = 24  # Characters of a number in an error.
 
 
 class UnfitValue(ValueError):
-    """It is JSON by its grammar, but readers would differ."""
+    """A text is JSON by the grammar, but readers would give it different values."""
 
 
 class RepeatedName(UnfitValue):
-    """An object has a name twice."""
+    """An object has a repeated name."""
 
 
 def read_json(text: str | bytes) -> Json:
     """Return the value of a text.
 
     Raises:
-        RepeatedName: an object has a name twice.
+        RepeatedName: an object has a repeated name.
         UnfitValue: a number is larger than a double can be.
-        ValueError: it is not JSON, or is nested too deeply.
+        ValueError: the text is not JSON, or is nested too deeply.
     """
     try:
         return json.loads(
             text,
             object_pairs_hook=build_object,
             parse_constant=refuse_constant,
-            parse_float=finite,
+            parse_float=parse_float,
         )
     except RecursionError:
         raise ValueError("lists and objects are nested too deeply") from None
@@ -54,12 +55,12 @@ def build_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     members = dict(pairs)
     if len(members) < len(pairs):
         name = repeated_name(pairs)
-        raise RepeatedName(f"the name {json.dumps(name[:NAME_SHOWN_MAX])} is there twice")
+        raise RepeatedName(f"the name {json.dumps(name[:NAME_SHOWN_MAX])} occurs twice")
     return members
 
 
 def repeated_name(pairs: list[tuple[str, object]]) -> str:
-    """Return the first repeated name; "" without one."""
+    """Return the first repeated name; empty if no name is repeated."""
     seen: set[str] = set()
     for name, _ in pairs:
         if name in seen:
@@ -68,11 +69,11 @@ def repeated_name(pairs: list[tuple[str, object]]) -> str:
     return ""
 
 
-def finite(text: str) -> float:
+def parse_float(text: str) -> float:
     """Return a number with a fraction or an exponent.
 
     Raises:
-        UnfitValue: it is larger than a double can be.
+        UnfitValue: the number is larger than a double can be.
     """
     value = float(text)
     if math.isinf(value):

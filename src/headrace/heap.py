@@ -9,7 +9,7 @@ import sys
 
 log = logging.getLogger(__name__)
 
-M_MMAP_THRESHOLD = -3  # Of malloc.h.
+M_MMAP_THRESHOLD = -3  # The constant of malloc.h.
 LARGE_BLOCK = 1 << 20  # Bytes.
 
 

@@ -42,7 +42,7 @@ class BindingRow(TypedDict):
 
     source: str
     vhost: str
-    kind: str  # Of the destination: queue or exchange.
+    kind: str  # The kind of the destination: queue or exchange.
     destination: str
     routing_key: str
     arguments: Json
@@ -82,8 +82,8 @@ class ChannelRow(TypedDict):
     vhost: str
     consumers: int
     unacked: int
-    prefetch: int  # Of the whole channel; 0 is no limit.
-    consumer_prefetch: int  # Of each consumer that will be added.
+    prefetch: int  # The limit of the whole channel; 0 is no limit.
+    consumer_prefetch: int  # The limit of each consumer that will be added.
     confirms: bool
     transactional: bool
     flow: bool
@@ -230,7 +230,7 @@ class AlarmRow(TypedDict):
     source: str  # memory, disk, operator or cluster.
     vhost: str  # The virtual host whose publishers are blocked; empty: all of them.
     reason: str  # The text that clients get; an operator chooses it.
-    since: str  # When it was raised, in ISO 8601.
+    since: str  # The time at which it was raised, in ISO 8601.
 
 
 class CertificateRow(TypedDict):
@@ -262,7 +262,7 @@ class BackupRow(TypedDict):
     bytes: int | None
     files: int | None
     vhosts: int | None
-    identity: str | None  # Of the broker.
+    identity: str | None  # The identity of the broker.
     error: str
 
 

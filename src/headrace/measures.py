@@ -18,7 +18,7 @@ COUNTER, GAUGE = "counter", "gauge"
 MESSAGES, RECORDS, BYTES, TIMES, OBJECTS = "messages", "records", "bytes", "times", "objects"
 MS, PER_MILLE, YES_NO, OFFSET = "ms", "per mille", "yes or no", "offset"
 UNITS = frozenset((MESSAGES, RECORDS, BYTES, TIMES, OBJECTS, MS, PER_MILLE, YES_NO, OFFSET))
-#: What metrics of some units are multiplied by: Prometheus has seconds and shares.
+#: Factors of metrics by unit: Prometheus has seconds and shares.
 SCALES: Mapping[str, float] = {MS: 0.001, PER_MILLE: 0.001}
 
 # Kinds of objects.
@@ -26,8 +26,8 @@ TOTALS, PROTOCOL, LOGINS = "totals", "protocol", "logins"
 VHOST, QUEUE = "vhost", "queue"
 EXCHANGE, CONNECTION, CHANNEL = "exchange", "connection", "channel"
 GROUP, LEASE = "group", "lease"
-USER = "user"  # What the console adds up of connections.
-NODE = "node"  # What the system knows of the broker's process, which the console asks itself.
+USER = "user"  # Sums over a user's connections, made by the console.
+NODE = "node"  # Facts of the broker's process, which the console reads from the system.
 
 # How messages die: why, and what becomes of them.
 REASONS = ("expired", "rejected", "maxlen", "delivery_limit")
@@ -47,7 +47,7 @@ class Measure(NamedTuple):
     metric: str = ""  # Its name; empty without one.
     family: str = ""  # RabbitMQ's family of metrics of objects that has it.
     api: str = ""  # Its key in ``message_stats`` or ``churn_rates`` of RabbitMQ's API.
-    total: str = ""  # Of counters of queues: the column of virtual hosts and totals that has it.
+    total: str = ""  # For a counter of queues: the column of virtual hosts and totals with its sum.
 
 
 def columns(measures: Iterable[Measure]) -> tuple[str, ...]:
@@ -250,7 +250,7 @@ OF_ALL_QUEUES = {
     "unacked_bytes": ("rabbitmq_queue_messages_unacked_bytes", "Bytes of messages not settled"),
     "consumers": ("rabbitmq_consumers", "Consumers"),
 }
-#: What came and went.
+#: Numbers of objects that were created and removed since the start.
 CHURN = (
     Measure("connections_opened", COUNTER, OBJECTS, "Connections opened",
             "rabbitmq_connections_opened_total", "", "connection_created"),

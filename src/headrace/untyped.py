@@ -12,14 +12,14 @@ from typing import Any, TypeAlias, TypeVar
 
 Returned = TypeVar("Returned")
 
-Json: TypeAlias = Any  # What decoding JSON or TOML returns: the document says what is in it.
+Json: TypeAlias = Any  # A decoded value of JSON or TOML, whose type the document decides.
 JsonObject: TypeAlias = dict[str, Any]  # A decoded object or table.
 JsonRow: TypeAlias = Mapping[str, Any]  # One to read: a JsonObject, or a TypedDict of one.
 Fields: TypeAlias = dict[str, Any]  # Keyword arguments, each of the type of the field of its name.
 Java: TypeAlias = Any  # An object of the Java machine: py4j has no types for it.
 Arrow: TypeAlias = Any  # An array, scalar or file of pyarrow, which has no types.
-Result: TypeAlias = Any  # Of a command of 0-10: the command says which struct.
-Properties: TypeAlias = Any  # Of a content: the class of its method says which.
+Result: TypeAlias = Any  # The result of a command of 0-10, a struct that the command decides.
+Properties: TypeAlias = Any  # The properties of a content, by the class of its method.
 Cell: TypeAlias = Any  # A value of a row: its column says of which type.
 Parsed: TypeAlias = Any  # The value of an option: its row in the table of options says the type.
 PathFunction: TypeAlias = Callable[..., Returned]  # Its arguments: the path of the page says which.

@@ -150,7 +150,7 @@ def test_columns_that_are_not_selected_are_not_made(
     # A row that is dropped is dropped whatever is selected.
     dropping = stream(broker.url, name, value="json", value_schema="a INT", mode="DROPMALFORMED")
     assert offsets(dropping.select("offset")) == [1]
-    with pytest.raises(KeyError, match="no column 'price'; there are value"):
+    with pytest.raises(KeyError, match="no column 'price'; the columns are value"):
         records.select("price")
 
 

@@ -129,7 +129,7 @@ def test_dead_letters_go_back_to_where_they_died(
     assert given[:3] == ["3 messages would be given back", f"2 to {orders}", f"1 to {parcels}"]
     out = run(messages, "requeue", dead)
     assert "3 messages given back" in out
-    assert "1 stay: it is not a dead letter" in out
+    assert "1 stay: no x-death header names a queue" in out
     assert left(channel, dead) == [99]
     assert left(channel, parcels) == [11, 10]
     again = [channel.get(orders) for _ in range(4)]

@@ -597,7 +597,7 @@ def test_a_browser_looks_back_for_a_while(
 def test_what_takes_does_not_look_back(
     channel: blocking.Channel, other: blocking.Channel, queue: str
 ) -> None:
-    with pytest.raises(ClientError, match="it is for consumers that browse"):
+    with pytest.raises(ClientError, match="only consumers that browse may have it"):
         shown(channel, queue, **{REPLAY: 1})
     assert other.declare_queue(queue, passive=True).consumer_count == 0
 

@@ -127,7 +127,7 @@ def test_a_promoted_standby_that_lacks_confirmed_messages(make: Make, database: 
     assert drained(broker) == list(range(10))
     (aside,) = (broker.home / "data").glob("**/aside-1")
     assert (aside / "applied").exists()
-    refused = "there is no loss that could be accepted here"
+    refused = "this broker has found no loss that could be accepted"
     with operator(broker) as client, pytest.raises(OperationRefused, match=refused):
         client.ask("accept loss", vhost="/")
 

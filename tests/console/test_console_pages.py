@@ -375,7 +375,7 @@ def test_a_refusal_is_told_and_the_form_is_kept(browser: Browser) -> None:
     assert "[1</textarea>" in html
     answer = browser.send("/queues/new", vhost="/", name="q", arguments='{"a": 1, "a": 2}')
     assert answer.status == 400
-    said = "Arguments is not valid JSON: the name &#34;a&#34; is there twice"
+    said = "Arguments is not valid JSON: the name &#34;a&#34; occurs twice"
     assert said in answer.body.decode()
 
 

@@ -117,7 +117,7 @@ def test_a_route_is_tried_by_an_address(console: LocalConsole, cookie: dict[str,
     assert "the headers are not valid JSON" in html
     twice = quote('{"a": 1, "a": 2}')
     html = html_of(console, f"{at}?routing_key=us&headers={twice}", cookie, status=400)
-    assert "is there twice" in html
+    assert "occurs twice" in html
     html = html_of(console, f"{at}?routing_key=us&headers={{%22CC%22:1}}", cookie, status=400)
     assert "is not a list of routing keys" in html
     html_of(console, "/exchanges/%2F/none/topology", cookie, status=404)

@@ -96,7 +96,7 @@ def test_bodies_are_as_loosely_typed_as_clients_send_them(
         (b"{", "the body is not valid JSON"),
         (
             b'{"durable": true, "durable": false}',
-            'the body is not valid JSON: the name "durable" is there twice',
+            'the body is not valid JSON: the name "durable" occurs twice',
         ),
         (
             b'{"arguments": {"x-max-length": 1e400}}',
@@ -535,9 +535,9 @@ def test_definitions_are_imported(console: LocalConsole, as_form) -> None:
         ({"queues": [{"name": 5, "vhost": "/"}]}, "nothing was changed"),
         (
             b'{"vhosts": [{"name": "a"}], "vhosts": [{"name": "b"}]}',
-            'the name "vhosts" is there twice',
+            'the name "vhosts" occurs twice',
         ),
-        (b'{"queues": [{"name": "q", "name": "r"}]}', 'the name "name" is there twice'),
+        (b'{"queues": [{"name": "q", "name": "r"}]}', 'the name "name" occurs twice'),
         (b'{"queues": [{"name": NaN}]}', "the body is not valid JSON"),
     ],
 )

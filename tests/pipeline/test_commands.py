@@ -129,7 +129,7 @@ def test_what_stands_needs_no_parameters_of_the_rest(tmp_path: Path) -> None:
     killed_state(tmp_path)
     shown = call("status", str(file))
     assert (shown.exit_code, "killed" in shown.output) == (3, True)
-    assert call("stop", str(file)).output == "Error: it is not running\n"
+    assert call("stop", str(file)).output == "Error: the pipeline is not running\n"
     assert "lake: 1 batches, 0 is the last finished one" in call("reset", str(file)).output
     assert "forget 1 batches" in call("reset", str(file), "--all", "--yes").output
     assert "${NAME} is neither a parameter" in call("check", str(file)).output
@@ -147,7 +147,7 @@ def test_an_archive_is_enough_to_find_its_pipeline(
     (tmp_path / "lake" / "orders").mkdir(parents=True)
     for directory in ("lake/orders", str(tmp_path / "lake" / "orders"), str(state.home)):
         assert "killed" in call("status", directory).output
-        assert call("stop", directory).output == "Error: it is not running\n"
+        assert call("stop", directory).output == "Error: the pipeline is not running\n"
         assert "lake: 1 batches," in call("reset", directory).output
     other = call("status", "lake")
     assert other.exit_code == 1

@@ -131,7 +131,7 @@ def test_unrouted_dead_letters_return(dead_queue: DeadLetterQueue, uri: str) -> 
     delivery.reject()
     dead_queue.channel.unbind_queue(dead_queue.queue, exchange, "k")
     rule = DeadLetterRule(name="back", action="route-back", by="exchange", exchange=exchange)
-    with pytest.raises(PipelineError, match=r"NO_ROUTE.*it is in '.*dead' again"):
+    with pytest.raises(PipelineError, match=r"NO_ROUTE.*the message is in '.*dead' again"):
         settle(uri, dead_queue.dead, [rule], 100)
     assert dead_queue.depth(dead_queue.dead) == 5
     dead_queue.channel.delete_exchange(exchange)

@@ -640,7 +640,7 @@ def test_a_pipeline_that_is_stopped_goes_on(
     assert (stopped.exit_code, stopped.output) == (0, "stopped\n")
     assert [(query.state, query.error) for query in ended[0].queries] == [("stopped", "")]
     assert command("status").exit_code == 3
-    assert command("stop").output == "Error: it is not running\n"
+    assert command("stop").output == "Error: the pipeline is not running\n"
     run(archive_pipeline(tmp_path, uri, name))
     assert read_offsets(tmp_path / "lake") == list(range(200))
 

@@ -126,7 +126,7 @@ def test_rows_that_differ_are_told_with_their_lines(run_cases: RunCases) -> None
     """Differences from expected rows are reported with their lines."""
     wrong = CASES.replace("{ amount = 5 }", "{ amount = 6 }").replace("count = 1", "count = 2")
     assert difference_lines(*run_cases(wrong)) == [
-        '13: expected.lake.rows[1]: there is no row {"amount": 6.0}',
+        '13: expected.lake.rows[1]: the view has no row {"amount": 6.0}',
         '12: expected.lake.rows: the row {"amount": 5.0} is not expected',
         "21: expected.bad: 1 rows, 2 are expected",
     ]

@@ -16,9 +16,9 @@ def test_a_broker_that_stands_still_is_a_member_behind_those_that_live() -> None
     census = Census(lease_s=2.0, beat_s=1.0)
     for beat in range(4):
         census.update([row("a", 1), row("b", beat), row("c", beat), row("d", 1, LEFT)], beat)
-    assert [one.name for one in census.living()] == ["b", "c"]
+    assert [one.name for one in census.alive()] == ["b", "c"]
     assert [one.name for one in census.members()] == ["b", "c", "a"]
-    assert census.takers() == ["b", "c"]
+    assert census.available_brokers() == ["b", "c"]
 
 
 def test_brokers_of_one_address_are_told_apart_by_nobody() -> None:
@@ -39,7 +39,7 @@ def test_a_broker_lives_by_the_lease_that_it_wrote() -> None:
     lived = []
     for beat in range(6):
         census.update([*rows, row("old", 1)], beat)  # Of a version that writes no lease.
-        lived.append([name for name in ("a", "b", "old") if census.lives(name)])
+        lived.append([name for name in ("a", "b", "old") if census.is_alive(name)])
     assert lived == [["a", "b", "old"], ["a", "old"], ["a"], ["a"], [], []]
 
 

@@ -73,7 +73,9 @@ class Records:
         """
         for name in columns:
             if name not in self._columns.names:
-                raise KeyError(f"no column {name!r}; there are {', '.join(self._columns.names)}")
+                raise KeyError(
+                    f"no column {name!r}; the columns are {', '.join(self._columns.names)}"
+                )
         if not columns:
             raise KeyError("at least one column is needed")
         query_columns = QueryColumns(columns, self._columns.value if "value" in columns else None)

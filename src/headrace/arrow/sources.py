@@ -104,11 +104,11 @@ def stream(
         moment = datetime.now(UTC) - since if isinstance(since, timedelta) else since
         first = _moment("since", moment)
     if first is not None:
-        given |= _bound("first", "starting", first, names)
+        given |= _position_option("first", "starting", first, names)
         if "startingTimestamp" in given:  # A start after the last record means no rows.
             given["startingOffsetsByTimestampStrategy"] = "latest"
     if last is not None:
-        given |= _bound("last", "ending", last, names)
+        given |= _position_option("last", "ending", last, names)
     return _records(given, partial(stream_ranges, plain=True), columns, batch_rows)
 
 
@@ -174,8 +174,7 @@ def _given(
                 f"; did you mean {match!r}?" for match in get_close_matches(key, _OPTIONS)
             )
             raise OptionError(
-                f"{what}() has no argument {key!r}{close}; those of its options are "
-                f"{', '.join(_OPTIONS)}"
+                f"{what}() has no argument {key!r}{close}; its options are {', '.join(_OPTIONS)}"
             )
         given[name] = str(argument).lower() if isinstance(argument, bool) else str(argument)
     if given.get("mode", "").upper() == "DEADLETTER":
@@ -183,17 +182,22 @@ def _given(
     return given
 
 
-def _bound(argument: str, which: str, at: Bound, names: Sequence[str]) -> dict[str, str]:
-    """Return the option for the beginning or the end of a read."""
-    if isinstance(at, bool):
-        raise OptionError(f"argument {argument!r} must be an offset or a moment; got {at!r}")
-    if isinstance(at, int):
-        if at < 0:
-            raise OptionError(f"argument {argument!r} must be 0 or more; got {at}")
-        return {f"{which}Offsets": json.dumps(dict.fromkeys(names, at))}
-    if at in _EDGES:
-        return {f"{which}Offsets": str(at)}
-    return {f"{which}Timestamp": _moment(argument, at)}
+def _position_option(
+    argument: str, prefix: str, position: Bound, names: Sequence[str]
+) -> dict[str, str]:
+    """Return the option for a position: ``prefix`` is "starting" or "ending".
+
+    An offset applies to each of the streams ``names``.
+    """
+    if isinstance(position, bool):
+        raise OptionError(f"argument {argument!r} must be an offset or a moment; got {position!r}")
+    if isinstance(position, int):
+        if position < 0:
+            raise OptionError(f"argument {argument!r} must be 0 or more; got {position}")
+        return {f"{prefix}Offsets": json.dumps(dict.fromkeys(names, position))}
+    if position in _EDGES:
+        return {f"{prefix}Offsets": str(position)}
+    return {f"{prefix}Timestamp": _moment(argument, position)}
 
 
 def _moment(argument: str, at: datetime | str) -> str:

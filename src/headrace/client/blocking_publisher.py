@@ -83,5 +83,5 @@ class Publisher(BlockingWrapper, Closing):
         )
 
     def close(self) -> None:
-        """Close the channel."""
+        """Close the channel; publishes without a confirm fail."""
         self._run(self._source.close(), must_finish=True)

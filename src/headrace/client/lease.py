@@ -30,7 +30,7 @@ RELEASE = "release"
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:
-    """The state of a lease."""
+    """A lease, as the broker returned it with the last answer."""
 
     broker: str  # The broker's UUID.
     queue: str
@@ -62,10 +62,10 @@ class LeaseRange(NamedTuple):
 
 
 class LeaseSettled(NamedTuple):
-    """The outcome of a `settle`."""
+    """The positions of a lease after a `settle`."""
 
-    settled: int
-    next: int
+    settled: int  # The lowest number that is not settled.
+    next: int  # The number that the next leased message gets.
     rejected: int  # The number of messages that became dead letters.
 
 

@@ -58,7 +58,7 @@ class Publisher(AsyncClosing):
         return self
 
     async def close(self) -> None:
-        """Close the channel."""
+        """Close the channel; publishes without a confirm fail."""
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()

@@ -180,7 +180,7 @@ class _AnswerConsumer:
         return correlation_id, future
 
     def forget(self, correlation_id: str) -> None:
-        """Ignore the answer to a request, should it arrive."""
+        """Ignore the answer to a request if it arrives later."""
         self._pending.pop(correlation_id, None)
 
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:

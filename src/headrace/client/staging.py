@@ -67,7 +67,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class SinkState:
-    """The state of a sink."""
+    """A sink, as the broker returned it: its owner, and its last committed batch."""
 
     sink: str
     owner: str

@@ -68,6 +68,6 @@ class ArchivedBroker:
             raise OffsetError(
                 f"archive {self._archive.location} has offset {end - 1} of stream {stream!r}, "
                 "which "
-                f"ends at {next_offset}: it is of a stream that was deleted and made again, or of "
+                f"ends at {next_offset}: the stream was deleted and created again, or belongs to "
                 "another broker"
             )

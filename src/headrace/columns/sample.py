@@ -59,7 +59,7 @@ def infer_schema(options: ReadOptions, decoding: DecodeOptions) -> StructType:
     bodies = list(sample(options, decoding))
     try:
         if not bodies:
-            raise infer.InferenceError("there are no records")
+            raise infer.InferenceError("the stream has no records")
         schema = (
             csv_schema(bodies, decoding)
             if decoding.format == "csv"

@@ -215,7 +215,7 @@ def a_channel_twice(site: Site) -> None:
     "0-9/channel.flow#throttling",
 )
 def flow_of_a_channel(site: Site) -> None:
-    """A channel starts active; once it is paused, nothing is delivered until it goes on."""
+    """A channel starts active; a paused channel gets no deliveries until it continues."""
     peer, other = site.peer(), site.peer()
     queue = site.queue()
     other.declare(queue)

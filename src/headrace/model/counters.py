@@ -59,7 +59,7 @@ class Counters:
         self.published_bytes = 0  # Bytes of the bodies of published messages.
         self.sizes = SizeHistogram()  # The body sizes of published messages.
         self.queues_ended = QueueTally()  # The queues of deleted virtual hosts.
-        self.channels_ended: dict[str, ChannelTally] = {}  # By version, such as "0-9-1".
+        self.channels_ended: dict[str, ChannelTally] = {}  # Sums by version, such as "0-9-1".
         self.deaths = dict.fromkeys(columns(DEATHS), 0)  # Deaths by reason and strategy.
         self.sampled_gone: list[object] | None = None  # States of samplers for deleted queues.
         self.letters_ms = 0  # The millisecond of ``letters_left``.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of the model; a gateway translates them to those of its protocol."""
+"""Errors of the model; a gateway translates them to errors of its protocol."""
 
 
 class ModelError(Exception):

@@ -35,7 +35,7 @@ SERVICES = "amq.headrace."  # Prefix of the broker's own queues, which have no e
 
 
 class Event(NamedTuple):
-    """An event."""
+    """A change in the broker that operators can subscribe to and that the audit log records."""
 
     kind: str  # Such as ``queue.created``.
     at_ms: int  # Wall clock in milliseconds.

@@ -65,7 +65,7 @@ class RoutingHost(Host, Protocol):
         """Return the queues that a message reaches.
 
         Raises:
-            NotFound: there is no such exchange.
+            NotFound: the exchange does not exist.
         """
 
     def follow(

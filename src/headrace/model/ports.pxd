@@ -9,9 +9,9 @@ cdef class Store:
     cdef public unsigned long long synced
     cdef public unsigned long long last_seq
     cdef public int wake_fd
-    cdef public unsigned long long defined
+    cdef public unsigned long long defined_position
     cdef public unsigned long long turn
-    cdef public unsigned long long bound
+    cdef public unsigned long long bound_position
     cdef public bint durable
     cdef public bint full
     cdef public object notify

@@ -48,9 +48,9 @@ class Store:
         self.last_seq = 0  # The highest known seq; set by :meth:`recover`.
         self.wake_fd = -1  # When it becomes readable, call :meth:`woken`.
         self.full = False  # True while nothing may be published: disk full or failing.
-        self.defined = 0  # Log position of the last change of definitions, or purge.
+        self.defined_position = 0  # Log position of the last change of definitions, or purge.
         self.turn = 0  # Number of this turn of the event loop; grows with :meth:`start_write`.
-        self.bound = 0  # Log position of the last :meth:`bind`.
+        self.bound_position = 0  # Log position of the last :meth:`bind`.
         # Called when ``synced`` or ``full`` has changed.
         self.notify: Callable[[], None] | None = None
         self.prepared_branches: list[PreparedBranch] = []  # Found by :meth:`recover`.
@@ -107,7 +107,7 @@ class Store:
         it expired, or a transaction took it. A crash may undo that reason, and must not take the
         message with it.
         """
-        self.bound = self.appended
+        self.bound_position = self.appended
 
     def span(self) -> Span | None:
         """Return the span of this turn's messages; None if an answer to them waits for the disk."""

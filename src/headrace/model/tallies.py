@@ -2,8 +2,8 @@
 """Counts of queues, exchanges and channels; every count only grows.
 
 Each object has a tally of its own, so that a count is one addition without a call. When the object
-ends, its tally is added to that of ended objects, so that no count is lost. The counts are listed
-in ``headrace.measures``, with the names of RabbitMQ's ``message_stats``.
+ends, its tally is added to the tally of ended objects, so that no count is lost. The counts are
+listed in ``headrace.measures``, with the names of RabbitMQ's ``message_stats``.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class Endpoint(Output):
         return n
 
     def begin_turn(self) -> None:
-        """Start a turn: the frames that one step of the loop handles."""
+        """Restore the allowance of work of a turn, once for each step of the loop."""
         if self.turn_step != self.pool.step:
             self.turn_step = self.pool.step
             self.work_left = WORK_PER_LOOK

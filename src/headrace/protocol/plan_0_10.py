@@ -536,9 +536,9 @@ class Codec:
         return U32.pack(len(encoded) + 2) + bytes(code) + encoded
 
     def decode_headers(self, payload: bytes) -> list[Struct]:
-        """Return the structs of a header segment; ExecutionError when it is none.
+        """Return the structs of a header segment; ExecutionError when they are malformed.
 
-        A struct may stand there once: of two, some readers would use the first, some the second.
+        A type may occur once: of two structs, some readers would use the first, some the second.
         """
         structs: list[Struct] = []
         seen: set[type[Struct]] = set()
@@ -550,7 +550,7 @@ class Codec:
                 if len(structs) == HEADER_STRUCTS_MAX:
                     raise MalformedError(f"more than {HEADER_STRUCTS_MAX} structs")
                 if kind in seen and kind is not UnknownStruct:
-                    raise MalformedError(f"{kind.__name__} stands there twice")
+                    raise MalformedError(f"{kind.__name__} occurs twice")
                 seen.add(kind)
                 structs.append(value)
         except MalformedError as error:

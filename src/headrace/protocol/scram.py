@@ -24,7 +24,7 @@ import stringprep
 import unicodedata
 from dataclasses import dataclass
 
-ITERATIONS = 65536  # Of new keys: some 20 ms for a client, and for each guess of a thief.
+ITERATIONS = 65536  # For new keys: some 20 ms for a client, and for each guess of a thief.
 ITERATIONS_MIN = 4096  # RFC 7677.
 ITERATIONS_MAX = 4_000_000  # The most that a client computes for a server: some seconds.
 SALT_SIZE = 16
@@ -72,7 +72,7 @@ def prepare(text: str) -> str:
 
 
 def salt_password(password: str, salt: bytes, iterations: int) -> bytes:
-    """Return SaltedPassword of RFC 5802."""
+    """Return SaltedPassword of RFC 5802, by PBKDF2: the time grows with ``iterations``."""
     return hashlib.pbkdf2_hmac("sha256", prepare(password).encode(), salt, iterations)
 
 
@@ -119,7 +119,7 @@ def unbase64(text: str) -> bytes:
 
 
 def nonce() -> str:
-    """Return a fresh nonce."""
+    """Return a new random nonce, in base64."""
     return base64.b64encode(secrets.token_bytes(NONCE_SIZE)).decode()
 
 

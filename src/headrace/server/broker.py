@@ -347,7 +347,7 @@ class Broker:
         self.reactor.turn()
 
     def build_managed(self) -> ManagedBroker:
-        """Make the objects that all connections share, and those that operators manage."""
+        """Make the objects that all connections share, and return the view of operators on them."""
         settings, storage, login = self.settings, self.storage, self.login
         assert storage is not None
         assert login is not None

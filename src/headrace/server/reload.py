@@ -52,7 +52,7 @@ class SettingChange(TypedDict, total=False):
 
 
 class ReloadResult(TypedDict):
-    """Result of a reload."""
+    """The outcome of reading the settings again."""
 
     changed: list[SettingChange]
     restart: dict[str, str]  # Settings that wait for a restart, and why.

@@ -41,7 +41,7 @@ class Agent(Protocol):
 
 
 class VirtualHosts:
-    """Starts and stops virtual hosts; ``vhosts`` has those that run."""
+    """Starts and stops virtual hosts; ``vhosts`` has the running ones, by name."""
 
     def __init__(
         self,

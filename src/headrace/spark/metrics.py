@@ -33,7 +33,7 @@ class QueryMetrics(Collector):
         """Return the gauges; a query that has ended has none."""
         lag = GaugeMetricFamily(
             "headrace_spark_lag_records",
-            "Records that are there and not read",
+            "Records of the stream that the query has not read",
             labels=("query", "stream"),
         )
         lost = GaugeMetricFamily(

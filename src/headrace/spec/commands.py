@@ -3,7 +3,7 @@
 
 Fields come in wire order as "name:type". A type with a dot is a domain with choices (`DOMAINS`); an
 `!` marks a field that the standard requires; `=1` is the default of a bit. A struct with a code is
-sent with a size of 32 bits, its class and its code. The xid struct is that of the corrections to
+sent with a size of 32 bits, its class and its code. The xid struct is the one in the corrections to
 the standard (a coded struct with a size of 32 bits); the standard's own form is accepted as well.
 """
 

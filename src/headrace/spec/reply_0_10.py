@@ -44,7 +44,7 @@ class ExecutionCode(IntEnum):
 
 
 class SegmentType(IntEnum):
-    """The contents of a segment."""
+    """The type of a segment, in the head of each of its frames."""
 
     CONTROL = 0
     COMMAND = 1
@@ -53,7 +53,7 @@ class SegmentType(IntEnum):
 
 
 class Track(IntEnum):
-    """The track of a frame."""
+    """The track of a frame: controls have one, all other segments the other."""
 
     CONTROL = 0
     COMMAND = 1
@@ -104,7 +104,7 @@ class DeliveryPriority(IntEnum):
 
 
 class FlowMode(IntEnum):
-    """How credit is renewed (message.flow-mode)."""
+    """The renewal of a subscription's credit (message.flow-mode)."""
 
     CREDIT = 0
     WINDOW = 1

@@ -10,7 +10,7 @@ MethodId = tuple[int, int]
 
 
 class Version(Enum):
-    """A version of AMQP."""
+    """A version of AMQP; the value is its protocol header."""
 
     V0_8 = b"AMQP\x01\x01\x08\x00"
     V0_9 = b"AMQP\x01\x01\x00\x09"

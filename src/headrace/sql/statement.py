@@ -42,7 +42,7 @@ class Statement:
     """A query in which generated names replace the table references."""
 
     sql: str = ""
-    references: dict[str, TableReference] = field(default_factory=dict)  # By generated name.
+    references: dict[str, TableReference] = field(default_factory=dict)  # Keys: generated names.
 
 
 def parse_statement(connection: duckdb.DuckDBPyConnection, text: str) -> Statement:
@@ -55,7 +55,7 @@ def parse_statement(connection: duckdb.DuckDBPyConnection, text: str) -> Stateme
         raise QueryError(f"the query has more than {SQL_LENGTH_MAX} characters")
     tree = _parse_tree(connection, text)
     if len(tree["statements"]) != 1:
-        raise QueryError(f"one query at a time; there are {len(tree['statements'])}")
+        raise QueryError(f"expected one query, not {len(tree['statements'])}")
     statement = Statement()
     names: dict[TableReference, str] = {}
     for node, ctes in _find_tables(tree["statements"][0]["node"], frozenset()):

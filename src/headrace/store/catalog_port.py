@@ -32,7 +32,7 @@ class CatalogEngine(Protocol):
 
         Raises:
             CatalogChangedError: the value has another version.
-            OSError: it is in doubt.
+            OSError: the value may or may not have been replaced.
         """
 
     def close(self) -> None:

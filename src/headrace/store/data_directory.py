@@ -196,7 +196,7 @@ class DataDirectory:
         """Write the versions of the other files into the mark, if they changed.
 
         Raises:
-            OSError: it cannot be written; an older copy of the file may go unnoticed then.
+            OSError: the mark cannot be written; an older copy of the file may go unnoticed then.
         """
         homes = self.path.glob("vhosts/*/")
         numbers = tuple(sorted(int(home.name) for home in homes if home.name.isdigit()))

@@ -31,7 +31,7 @@ class Change(NamedTuple):
 
 
 class Disk:
-    """The real disk."""
+    """The disk of this machine; tests replace it. Calls block and raise OSError."""
 
     #: True if :meth:`replicate` must have the changes of a group before they are written.
     replicates = False
@@ -180,7 +180,7 @@ class Disk:
         os.fsync(handle)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file."""
+        """Rename a file, replacing an existing one; durable after :meth:`sync_directory`."""
         os.rename(old, new)
 
     def remove(self, path: str) -> None:

@@ -51,7 +51,7 @@ def read_mark(disk: Disk, path: Path) -> DirectoryMark | None:
     """Return the mark of a data directory; None if it has none.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     data = _read(disk, path, NAME)
     if not data:
@@ -74,7 +74,7 @@ def write_mark(disk: Disk, path: Path, mark: DirectoryMark) -> None:
     """Write the mark of a data directory durably.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     write_whole(disk, str(path / NAME), json.dumps(asdict(mark)).encode() + b"\n")
 
@@ -83,7 +83,7 @@ def read_owner(disk: Disk, directory: Path) -> DirectoryOwner | None:
     """Return the virtual host of a directory of data; None if unknown.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     text = _read(disk, directory, OWNER).decode("utf-8", "replace").strip("\n")
     if not text:
@@ -96,7 +96,7 @@ def write_owner(disk: Disk, directory: Path, owner: DirectoryOwner) -> None:
     """Write the virtual host of a directory of data durably.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     write_whole(disk, str(directory / OWNER), f"{owner.vhost}\n{owner.catalog}\n".encode())
 

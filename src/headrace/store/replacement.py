@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replacing a file that the disk failed to write.
 
-After a failed write or sync the contents of the device are unknown. The page cache keeps showing
-what was written and marks its pages clean. Writing the same places again does not help: on ext4
+After a failed write or sync the contents of the device are unknown. The page cache keeps the
+written bytes and marks its pages clean. Writing the same places again does not help: on ext4
 (kernel 6.18) the next sync succeeds, and the places read as zeros after the file system is mounted
 again. The failed page may have held older records, too.
 
-So such a file is never written again. Its contents, and what was to be written, go into a new file,
-which is synced, read back from the device and compared before it takes the name. What the page
-cache has of the old file is used for that: it is correct, only not durable.
+So such a file is never written again. Its contents, and the bytes to be written, go into a new
+file, which is synced, read back from the device and compared before it takes the name. What the
+page cache has of the old file is used for that: it is correct, only not durable.
 
 A process that crashes before leaves such a file behind. After an unclean stop a start therefore
 compares the last file as it was read with what the device holds.
@@ -46,7 +46,7 @@ def write_anew(
     for ``size``.
 
     Raises:
-        OSError: it could not be done; the name is the old file's, or the new one's.
+        OSError: the file was not replaced for certain: the name is that of the old or the new file.
     """
     handle, end, lost = make_file(disk, path, old, kept_size, data, size)
     log.error(
@@ -63,7 +63,7 @@ def write_whole(disk: Disk, path: str, data: bytes) -> None:
     """Write a small file completely or not at all.
 
     Raises:
-        OSError: it could not be done.
+        OSError: the file could not be written.
     """
     disk.close(make_file(disk, path, -1, 0, [data], 0)[0])
 

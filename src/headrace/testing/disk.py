@@ -73,23 +73,18 @@ class FaultyDisk(Disk):
         self.name_changes.append((path, file))
 
     def is_directory(self, path: str) -> bool:
-        """See :class:`Disk`."""
         return path == "/" or path in self.directories
 
     def make_one_directory(self, path: str) -> None:
-        """See :class:`Disk`."""
         self.directories[path] = False
 
     def open_directory(self, path: str) -> int:
-        """See :class:`Disk`."""
         return self.open(f"{path}/.", create=True)
 
     def names(self, path: str) -> list[str]:
-        """See :class:`Disk`."""
         return [os.path.basename(name) for name in self.names_now if os.path.dirname(name) == path]
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """See :class:`Disk`."""
         file = self.names_now.get(path)
         if file is None:
             if not create:
@@ -101,17 +96,14 @@ class FaultyDisk(Disk):
         return self.next_handle
 
     def open_unnamed(self, directory: str) -> int:
-        """See :class:`Disk`."""
         self.next_handle += 1
         self.handles[self.next_handle] = StoredFile()
         return self.next_handle
 
     def close(self, handle: int) -> None:
-        """See :class:`Disk`."""
         self.handles.pop(handle).locked = False
 
     def rename(self, old: str, new: str) -> None:
-        """See :class:`Disk`."""
         file = self.names_now.get(old)
         if file is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
@@ -119,21 +111,17 @@ class FaultyDisk(Disk):
         self._change_name(old, None)
 
     def remove(self, path: str) -> None:
-        """See :class:`Disk`."""
         if path in self.names_now:
             self._change_name(path, None)
 
     def is_shared(self, path: str) -> bool:
-        """See :class:`Disk`."""
         return False
 
     def remove_directory(self, path: str) -> None:
-        """See :class:`Disk`."""
         for name in [name for name in self.names_now if os.path.dirname(name) == path]:
             self._change_name(name, None)
 
     def sync_directory(self, path: str) -> None:
-        """See :class:`Disk`."""
         self._maybe_fail()
         other_changes = []
         for name, file in self.name_changes:
@@ -170,7 +158,6 @@ class FaultyDisk(Disk):
             file.cache.extend(bytes(growth))
 
     def write_some(self, handle: int, pieces: Sequence[memoryview], at: int) -> int:
-        """See :class:`Disk`."""
         file = self.handles[handle]
         data = b"".join(pieces)
         self._maybe_fail()
@@ -189,17 +176,14 @@ class FaultyDisk(Disk):
         return len(data)
 
     def read(self, handle: int, size: int, at: int) -> bytes:
-        """See :class:`Disk`."""
         return bytes(self.handles[handle].cache[at : at + size])
 
     def read_into(self, handle: int, buffer: bytearray, size: int, at: int = 0) -> int:
-        """See :class:`Disk`."""
         data = self.handles[handle].cache[at : at + size]
         buffer[: len(data)] = data
         return len(data)
 
     def sync(self, handle: int) -> None:
-        """See :class:`Disk`."""
         self.syncs += 1
         file = self.handles[handle]
         try:
@@ -245,23 +229,19 @@ class FaultyDisk(Disk):
         file.unsynced = []
 
     def drop_cache(self, handle: int) -> None:
-        """See :class:`Disk`."""
         self.sync(handle)
         file = self.handles[handle]
         file.cache[:] = file.platter
         file.lost.clear()
 
     def allocate(self, handle: int, size: int) -> None:
-        """See :class:`Disk`."""
         self._maybe_fail()
         self._grow(self.handles[handle], size)
 
     def size(self, handle: int) -> int:
-        """See :class:`Disk`."""
         return len(self.handles[handle].cache)
 
     def truncate(self, handle: int, size: int) -> None:
-        """See :class:`Disk`."""
         file = self.handles[handle]
         self.sync(handle)
         del file.cache[size:]
@@ -269,11 +249,9 @@ class FaultyDisk(Disk):
         file.lost = {block for block in file.lost if block * BLOCK < size}
 
     def free(self, path: str) -> int:
-        """See :class:`Disk`."""
         return max(0, self.capacity - self.used())
 
     def lock(self, handle: int) -> bool:
-        """See :class:`Disk`."""
         file = self.handles[handle]
         was_free = not file.locked
         file.locked = True

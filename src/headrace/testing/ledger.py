@@ -88,7 +88,6 @@ class MemoryLedger:
         self.epoch = 0
 
     def open(self) -> Position:
-        """See :class:`~headrace.store.ledger.port.Ledger`."""
         engine = self.engine
         engine.fail_before()
         engine.epoch += 1
@@ -97,12 +96,10 @@ class MemoryLedger:
         return Position(engine.epoch, engine.last, engine.front)
 
     def read_position(self) -> Position:
-        """See :class:`~headrace.store.ledger.port.Ledger`."""
         self.engine.fail_before()
         return Position(self.engine.epoch, self.engine.last, self.engine.front)
 
     def append(self, number: int, entry: Sequence[BytesLike]) -> None:
-        """See :class:`~headrace.store.ledger.port.Ledger`."""
         engine = self.engine
         engine.fail_before()
         if engine.epoch != self.epoch and not engine.controls & {NO_EPOCH, UNCONDITIONAL}:
@@ -115,7 +112,6 @@ class MemoryLedger:
         engine.commit()
 
     def read(self, after: int) -> Iterator[tuple[int, bytes]]:
-        """See :class:`~headrace.store.ledger.port.Ledger`."""
         engine = self.engine
         for number in range(max(after + 1, engine.front), engine.last + 1):
             engine.fail_before()
@@ -124,7 +120,6 @@ class MemoryLedger:
             yield number, engine.entries[number][1]
 
     def trim(self, before: int) -> None:
-        """See :class:`~headrace.store.ledger.port.Ledger`."""
         engine = self.engine
         engine.fail_before()
         if engine.epoch != self.epoch:
@@ -134,11 +129,9 @@ class MemoryLedger:
         engine.front = max(engine.front, min(before, engine.last + 1))
 
     def objects(self) -> "MemoryObjects":
-        """See :class:`~headrace.store.ledger.port.Ledger`."""
         return MemoryObjects(self)
 
     def beside(self) -> "MemoryLedger":
-        """See :class:`~headrace.store.ledger.port.Ledger`."""
         other = MemoryLedger(self.engine)
         other.epoch = self.epoch
         return other
@@ -155,35 +148,29 @@ class MemoryObjects:
         self.engine = ledger.engine
 
     def sizes(self) -> dict[str, int]:
-        """See :class:`~headrace.store.ledger.port.Objects`."""
         self.engine.fail_before()
         return dict(self.engine.sizes)
 
     def part(self, name: str, number: int) -> bytes | None:
-        """See :class:`~headrace.store.ledger.port.Objects`."""
         self.engine.fail_before()
         return self.engine.parts.get((name, number))
 
     def put(self, name: str, number: int, octets: BytesLike) -> None:
-        """See :class:`~headrace.store.ledger.port.Objects`."""
         self.check_owner()
         self.engine.parts[name, number] = bytes(octets)
         self.engine.commit()
 
     def complete(self, name: str, size: int) -> None:
-        """See :class:`~headrace.store.ledger.port.Objects`."""
         self.check_owner()
         self.engine.sizes[name] = size
         self.engine.commit()
 
     def remove(self, name: str) -> None:
-        """See :class:`~headrace.store.ledger.port.Objects`."""
         self.check_owner()
         self.engine.sizes.pop(name, None)
         self.drop_parts()
 
     def sweep(self) -> None:
-        """See :class:`~headrace.store.ledger.port.Objects`."""
         self.check_owner()
         self.drop_parts()
 

@@ -33,24 +33,24 @@ def _read_sized(d: bytes, start: int, size: int) -> tuple[bytes, int]:
 
 
 def read_uint8(d: bytes, at: int) -> tuple[int, int]:
-    """Read 1 byte."""
+    """Return the uint8 at an index, and the index behind it."""
     return d[at], at + 1
 
 
 def read_uint16(d: bytes, at: int) -> tuple[int, int]:
-    """Read 2 bytes."""
+    """Return the big-endian uint16 at an index, and the index behind it."""
     value: int = U16.unpack_from(d, at)[0]
     return value, at + 2
 
 
 def read_uint32(d: bytes, at: int) -> tuple[int, int]:
-    """Read 4 bytes."""
+    """Return the big-endian uint32 at an index, and the index behind it."""
     value: int = U32.unpack_from(d, at)[0]
     return value, at + 4
 
 
 def read_uint64(d: bytes, at: int) -> tuple[int, int]:
-    """Read 8 bytes."""
+    """Return the big-endian uint64 at an index, and the index behind it."""
     value: int = U64.unpack_from(d, at)[0]
     return value, at + 8
 
@@ -88,13 +88,13 @@ def read_datetime(d: bytes, at: int) -> tuple[datetime | int, int]:
 
 
 def read_uuid(d: bytes, at: int) -> tuple[UUID, int]:
-    """Read 16 bytes."""
+    """Return the UUID in the 16 bytes at an index, and the index behind it."""
     raw, at = _read_sized(d, at, 16)
     return UUID(bytes=raw), at
 
 
 def pack_uint8(value: int) -> bytes:
-    """Return 1 byte."""
+    """Return a value of 0 to 255 as one byte."""
     return U8.pack(value)
 
 

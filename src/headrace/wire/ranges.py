@@ -170,7 +170,7 @@ class SequenceSet:
         return self.difference(self.difference(other))
 
     def copy(self) -> "SequenceSet":
-        """Return a copy of the set."""
+        """Return an independent set with the same ranges."""
         made = SequenceSet()
         made._lo = self._lo[:]
         made._hi = self._hi[:]

@@ -2,8 +2,8 @@
 """Field tables and arrays: the values that AMQP 0-8, 0-9 and 0-9-1 carry beside their methods.
 
 A table is four octets of size, then pairs of a short string and a tagged value; an array is four
-octets of size, then tagged values. The tags are those that the field uses, which differ from the
-letter of the standard (there `s` is a short string and `l` unsigned)::
+octets of size, then tagged values. The tags are the ones that brokers and clients use, which differ
+from the letter of the standard (there `s` is a short string and `l` unsigned)::
 
     t  boolean, u8           i  unsigned 32          d  double           F  table
     b  signed 8              I  signed 32            D  decimal: u8, i32 A  array

@@ -12,7 +12,7 @@ Python values are plain ones where the type is what a plain value becomes: `str`
 a vbin32, `float` a double, `list` a list, `dict` a map, `datetime` a datetime, `UUID` a uuid,
 `bool` a boolean, `None` void, `int` the first of int32, int64 and uint64 that holds it, `Decimal`
 the first of dec32 and dec64. Values of every other type are of a class of their own, which is a
-subclass of the plain one: `UInt8(5) == 5`. So what was decoded encodes to the same type again.
+subclass of the plain one: `UInt8(5) == 5`. So a decoded value encodes to the same type again.
 
 What `check_map` accepts, `decode_map` decodes, and the other way round.
 """
@@ -530,7 +530,7 @@ def decode_value(data: bytes, code: int, at: int = 0) -> tuple[Value, int]:
     """Return the value of type `code` at `at` and the position after it.
 
     Raises:
-        MalformedError: it is malformed.
+        MalformedError: the value is malformed.
     """
     end = check_value(data, code, at, len(data))
     if end < 0:

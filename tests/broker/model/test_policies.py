@@ -478,7 +478,7 @@ AT_LEAST_ONCE = '{"dead-letter-strategy": "at-least-once", "overflow": "drop-hea
         (("policy", "set", "p", "x", '{"expires": 1e999}'), "larger than a double can be"),
         (("policy", "set", "p", "x", '{"expires": NaN}'), "NaN is not a JSON number"),
         (("policy", "set", "p", "x", "{"), "the definition is not valid JSON"),
-        (("policy", "set", "p", "x", '{"expires": 1, "expires": 2}'), '"expires" is there twice'),
+        (("policy", "set", "p", "x", '{"expires": 1, "expires": 2}'), '"expires" occurs twice'),
         (("policy", "set", "p", "x", "[1]"), "has no definition"),
         (("policy", "set", "p" * 256, "x", '{"expires": 1}'), "255 bytes at most"),
         (("policy", "set", "p", "x", '{"expires": 1}', "--vhost", "no"), "no virtual host 'no'"),

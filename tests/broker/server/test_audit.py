@@ -450,7 +450,7 @@ def test_what_is_no_file_is_written_and_never_renamed(
         file.rotate(3)
         written.close()
     assert [each.name for each in tmp_path.iterdir()] == ["pipe"]
-    assert caplog.text.count("cannot be renamed: it is not a regular file") == 1
+    assert caplog.text.count("cannot be renamed: not a regular file") == 1
 
 
 def test_no_secret_is_ever_in_the_audit_log(tmp_path: Path) -> None:

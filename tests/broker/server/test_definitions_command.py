@@ -859,7 +859,7 @@ WRONG: list[tuple[Any, str]] = [
     ({"queues": {}}, "$.queues: a list is needed, not an object"),
     ({"queues": [7]}, "$.queues[0]: an object is needed, not a number"),
     (altered("queues", name=7), "$.queues[0].name: a string is needed, not a number"),
-    (altered("queues", name=None), "$.queues[0].name: it is missing"),
+    (altered("queues", name=None), "$.queues[0].name: the field is missing"),
     (altered("queues", name=""), "$.queues[0].name: a queue has a name"),
     (
         altered("queues", name="q" * 256),
@@ -902,7 +902,7 @@ WRONG: list[tuple[Any, str]] = [
         "$.queues[3].name: another queue of that name is at $.queues[0]",
     ),
     (altered("users", name="a\nb"), "$.users[0].name: the name of a user may not contain control"),
-    (altered("users", password_hash="!!"), "$.users[0].password_hash: this is not valid base64"),
+    (altered("users", password_hash="!!"), "$.users[0].password_hash: not valid base64"),
     (altered("users", password_hash="AAAA"), "has 36 bytes with its salt, not 3"),
     (altered("users", tags=["a b"]), "$.users[0].tags[0]: a tag must be one word"),
     (altered("users", limits={"max-x": 1}), "$.users[0]: unknown limit 'max-x'"),
@@ -929,7 +929,7 @@ WRONG: list[tuple[Any, str]] = [
     (altered("bindings", source=""), "$.bindings[0].source: nothing can be bound to the default"),
     (
         altered("bindings", destination_type="thing"),
-        "$.bindings[0].destination_type: it is queue or exchange, not 'thing'",
+        "$.bindings[0].destination_type: expected queue or exchange, not 'thing'",
     ),
     (
         altered("parameters", component="vhost-limits", name="limits", value={"max-queues": 1}),
@@ -940,10 +940,10 @@ TEXTS: list[tuple[bytes, str]] = [
     (b"", "$: this is not valid JSON"),
     (b"\xff\xfe", "$: byte 0 is not valid UTF-8"),
     (b'{"queues": [', "$: this is not valid JSON: Expecting value at line 1, column 13"),
-    (b'{"queues": [], "queues": []}', '$: the name "queues" is there twice'),
+    (b'{"queues": [], "queues": []}', '$: the name "queues" occurs twice'),
     (
         b'{"queues": [{"name": "q", "name": "r"}]}',
-        '$.queues[0]: the name "name" is there twice',
+        '$.queues[0]: the name "name" occurs twice',
     ),
     (b'{"queues": [{"name": NaN}]}', "$: this is not valid JSON: NaN is not a JSON number"),
     (
@@ -997,7 +997,7 @@ TWO_LINES = (
 LINES: list[tuple[bytes, str]] = [
     (
         b'{"section": "queues", "first": 0, "values": [], "first": 1}',
-        'each line must be a JSON object: the name "first" is there twice',
+        'each line must be a JSON object: the name "first" occurs twice',
     ),
     (
         b'{"section": "queues", "first": 1e400, "values": []}',

@@ -184,10 +184,10 @@ def test_damage_is_found(backup: Path, tmp_path: Path) -> None:
     octets[200] ^= 1
     segment.write_bytes(octets)
     said = run("verify-data", backup).stderr
-    assert f"{segment} is not what was written there" in said
+    assert f"{segment} differs from the checksum in the manifest" in said
     assert "a start would find" in said
     target = tmp_path / "target"
-    assert f"{segment} is not what was written there" in refused(
+    assert f"{segment} differs from the checksum in the manifest" in refused(
         "restore", backup, "--data", target
     )
     assert list(target.iterdir()) == []

@@ -148,7 +148,10 @@ def test_a_selector_sees_all_properties_in_every_version(
         ({SELECTOR: "colour = 'red' AND"}, "it ends too early at position 19"),
         ({SELECTOR: "colour ~ 'red'"}, "unexpected '~' at position 8"),
         ({SELECTOR: 7}, "expected a string"),
-        ({SELECTOR: "a = 1", "x-apache-selector": "a = 2"}, "there is another selector"),
+        (
+            {SELECTOR: "a = 1", "x-apache-selector": "a = 2"},
+            "another argument has a different selector",
+        ),
         ({SELECTOR: "a = " + "1" * 5000}, "5004 characters are more than 4096"),
         ({"x-filter-auto-close": "maybe"}, "expected a boolean"),
     ],

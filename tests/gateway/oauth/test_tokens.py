@@ -330,7 +330,7 @@ def test_prefixes_and_audiences_are_as_they_are_set(issuer: Issuer) -> None:
     assert user.grants is not None
     assert user.grants.allowed("/", "read", "d")
     assert not user.grants.allowed("/", "read", "p")
-    with pytest.raises(LoginRefused, match="several of us"):
+    with pytest.raises(LoginRefused, match=r"aud names several resource servers .* prod, dev"):
         check(both, make(issuer, aud=["dev", "prod"]))
     with pytest.raises(LoginRefused):
         check(both, make(issuer, aud=["devprod"]))
@@ -389,7 +389,7 @@ def test_another_broker_makes_the_same_scopes_of_what_was_found(sub: str) -> Non
         ({"oauth_scope_aliases": " ".join(f"a{n}=read:*/*" for n in range(2000))}, "aliases"),
         ({"oauth_algorithms": "RS256 none"}, "must be signed"),
         ({"oauth_algorithms": ""}, "must be signed"),
-        ({"oauth_algorithms": "RS255"}, "there is no RS255"),
+        ({"oauth_algorithms": "RS255"}, "unknown algorithms RS255"),
         ({"oauth_resource_server_id": ""}, "needs oauth_resource_server_id"),
         ({"oauth_verify_audience": False}, "oauth_issuer must be set"),
         ({"oauth_jwks": "", "oauth_issuer": "http://a"}, "setting oauth_issuer "),

@@ -298,7 +298,7 @@ def test_arguments() -> None:
     assert (choice.selector.text, choice.auto_close) == ("a = 1", True)
     for arguments, why in (
         ({"x-filter-jms-selector": 5}, "'x-filter-jms-selector' for queue 'q': expected a string"),
-        ({"x-filter-jms-selector": "a =", "x-apache-selector": "b = 1"}, "another selector"),
+        ({"x-filter-jms-selector": "a =", "x-apache-selector": "b = 1"}, "a different selector"),
         ({"x-apache-selector": "a ="}, "too early at position 4"),
         ({"x-filter-no-consume": "perhaps"}, "'x-filter-no-consume' for queue 'q': expected a b"),
     ):

@@ -160,7 +160,7 @@ def test_no_file_is_dropped_for_want_of_room(vhost: VirtualHost, overflow: str) 
     woken: list[int] = []
 
     class Publisher:
-        def unpace(self) -> None:
+        def resume_publishing(self) -> None:
             woken.append(lane.ready_count)
 
     lane.add_waiter(Publisher())

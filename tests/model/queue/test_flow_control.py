@@ -18,7 +18,7 @@ class Publisher:
 
     waits = True
 
-    def unpace(self) -> None:
+    def resume_publishing(self) -> None:
         self.waits = False
 
 

@@ -401,7 +401,7 @@ def test_a_publisher_that_waits_again_is_remembered_once_and_not_when_it_is_gone
     class Publisher:
         released = 0
 
-        def unpace(self) -> None:
+        def resume_publishing(self) -> None:
             self.released += 1
             queue.drop_waiter(self)
 

@@ -12,7 +12,7 @@ from headrace.model.counters import Counters
 from headrace.model.message import Message, new_message
 from headrace.model.ports import Store
 from headrace.model.queue.destination import Consumer
-from headrace.model.stream.log import StreamLog
+from headrace.model.stream.log import StreamLog, StreamRecord
 from headrace.model.stream.reader_options import BLOCK, BLOCKS_MAX, VALUES_MAX, FilterBlocks
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.virtual_host import VirtualHost
@@ -60,7 +60,7 @@ class Counting(StreamLog):
         StreamLog.__init__(self, **limits)
         self.reads: list[int] = []
 
-    def read(self, offset: int, bytes_max: int) -> list[tuple[int, bytes, int, int, int]]:
+    def read(self, offset: int, bytes_max: int) -> list[StreamRecord]:
         self.reads.append(offset)
         return StreamLog.read(self, offset, bytes_max)
 

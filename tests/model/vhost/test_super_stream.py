@@ -121,8 +121,8 @@ def test_it_is_declared_again_only_as_it_is(vhost: VirtualHost) -> None:
         ({"x_partitions": 0}, "0 is not a number from 1 to 1000"),
         ({"x_partitions": 1001}, "1001 is not a number"),
         ({"x_partitions": True}, "true is not a number"),
-        ({"x_partition_by": "size"}, "it is hash or key, not size"),
-        ({"x_max_length": 3}, "it is not understood"),
+        ({"x_partition_by": "size"}, "expected hash or key, not size"),
+        ({"x_max_length": 3}, "super streams have no such argument"),
         ({"x_partitions": 2, "x_max_age": "soon"}, "x-max-age"),
     ],
 )

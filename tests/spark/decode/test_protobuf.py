@@ -279,8 +279,8 @@ def test_messages_with_the_mark_of_a_registry(file: str) -> None:
     decoded = make_codec(decoding, None).decode([body, *bad])
     assert decoded.values.to_pylist() == [plain(message), *[None] * 6]
     assert [decoded.faults[at].removeprefix("no message shop.Order: ") for at in range(1, 7)] == [
-        "it is message [0] of its file, not [1]",
-        "it is message [1, 0] of its file, not [1]",
+        "the body is message [0] of the schema, not [1]",
+        "the body is message [1, 0] of the schema, not [1]",
         "the mark of a schema registry is missing",
         "the mark of a schema registry is missing",
         "the mark of a schema registry is damaged",

@@ -299,7 +299,7 @@ def test_a_sample_is_taken_from_both_ends(headrace_broker: LocalBroker, kind: st
         assert list(schema.types) == expected
         if kind == "queue":
             assert channel.declare_queue("q", passive=True).message_count == 9
-    with pytest.raises(OptionError, match="no schema can be inferred: there are no records"):
+    with pytest.raises(OptionError, match="no schema can be inferred: the stream has no records"):
         read_schema({**options, "schemaSample": "1", kind: empty(headrace_broker, kind)})
 
 

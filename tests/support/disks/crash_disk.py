@@ -21,6 +21,7 @@ from support.brokers.in_memory_broker import Rig
 if TYPE_CHECKING:
     from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
+    from headrace.model.stream.log import StreamRecord
 
 FOREVER = 1 << 60
 
@@ -208,9 +209,9 @@ def journal_on(disk: FaultyDisk, segment_size: int = 8 << 10) -> Journal:
     return Journal("/journal", disk=disk, segment_size=segment_size, free_min=0, threaded=False)
 
 
-def records_of(stream: Stream) -> list[tuple[int, bytes, int, int, int]]:
+def records_of(stream: Stream) -> list[StreamRecord]:
     """Return all readable records of a stream, in order."""
-    records: list[tuple[int, bytes, int, int, int]] = []
+    records: list[StreamRecord] = []
     offset = stream.log.first_offset
     while batch := stream.log.read(offset, 1 << 20):
         assert [record[0] for record in batch] == list(range(offset, offset + len(batch)))

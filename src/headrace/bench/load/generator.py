@@ -71,7 +71,7 @@ class BoardField(IntEnum):
 
 @dataclass(slots=True)
 class PublishReport:
-    """The results of the publishers."""
+    """Sums over the publishers of one run."""
 
     nacked: int = 0
     confirm_times: list[int] = field(default_factory=list)  # Counts of a `Histogram`.
@@ -80,7 +80,7 @@ class PublishReport:
 
 @dataclass(slots=True)
 class ConsumeReport:
-    """The results of the consumers."""
+    """Sums over the consumers of one run, and the faults that they found."""
 
     repeated: int = 0
     out_of_order: int = 0

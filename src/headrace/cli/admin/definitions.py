@@ -65,7 +65,7 @@ def export_to(
         write_file(file, elements, rabbitmq)
         return
     if not has_definitions(data):
-        raise click.ClickException(f"{data} has no data of a broker: there is nothing to export")
+        raise click.ClickException(f"{data} has no data of a broker: check --data")
     with open_offline(data) as target:
         if vhost is not None and vhost not in target.vhosts:
             raise click.ClickException(f"there is no virtual host '{vhost}'")

@@ -137,7 +137,7 @@ def timestamp(text: str) -> Value:
     """Return a time of ISO 8601, UTC by default, or of Unix in seconds.
 
     Raises:
-        ValueError: it is neither, or beyond 64 bits.
+        ValueError: the text is in neither form, or beyond 64 bits.
     """
     from headrace.wire.table import decode_timestamp, encode_timestamp
 

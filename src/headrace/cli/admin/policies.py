@@ -108,7 +108,9 @@ def group_for(component: str, title: str, words: str) -> click.Group:
             parameters = directory.parameters.all()
             others = sum(key[:2] == (vhost, component) and key.name != name for key in parameters)
             if others >= POLICIES_MAX:
-                raise AccountError(f"there are {others} of these already, which is the limit")
+                raise AccountError(
+                    f"the virtual host has {others} of these already, which is the limit"
+                )
             directory.parameters.set(vhost, component, name, value)
 
     def clear_one(directory: UserDirectory, vhost: str, name: str) -> None:

@@ -31,7 +31,7 @@ def run_job(url: str, request: str, name: str | None, **fields: object) -> Answe
     """Run a job, and return its result.
 
     Raises:
-        ClickException: it failed, or its result is unknown.
+        ClickException: the job failed, or its result is unknown.
     """
     from headrace.client import ClientError
     from headrace.client.requests import RequestRefused

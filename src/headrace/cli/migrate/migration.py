@@ -320,7 +320,7 @@ async def queue_state(channel: Channel, queue: str) -> QueueState:
     """Return the state of a queue of the new broker.
 
     Raises:
-        NotFound: it does not exist: its definitions were not imported.
+        NotFound: the queue does not exist: its definition was not imported.
     """
     try:
         return await channel.declare_queue(queue, passive=True)
@@ -342,7 +342,9 @@ def check(moved: QueueResult, consumers: int) -> None:
         moved.note = f"{moved.source_first - moved.moved} messages of the old queue went elsewhere"
     elif moved.target_last != moved.target_first + moved.moved and not consumers:
         expected = moved.target_first + moved.moved
-        moved.note = (
-            f"the new queue has {moved.target_last} messages, not {expected}: "
-            "lengths and times to live of queues count while they are moved"
+        moved.note = f"the new queue has {moved.target_last} messages, not {expected}: " + (
+            "other publishers used it during the move"
+            if moved.target_last > expected
+            else "its length limit or time to live removed the others; compare its arguments "
+            "and policies with those of the old queue, and look in its dead letter queue"
         )

@@ -56,7 +56,7 @@ class State:
         """Open the file, made if missing.
 
         Raises:
-            StateError: it cannot be used.
+            StateError: the file cannot be used.
         """
         self._path = path
         try:

@@ -161,7 +161,7 @@ def stop(file: str, parameters: tuple[str, ...], timeout_s: float) -> None:
         state = _state(file, parameters)
         last_run = state.read_status()
         if last_run is None or not state.is_locked():
-            raise click.ClickException("it is not running")
+            raise click.ClickException("the pipeline is not running")
         state.request_stop(last_run.run)
         deadline = time.monotonic() + timeout_s
         while state.is_locked():
@@ -223,7 +223,7 @@ def reset(
             for plan in plans:
                 click.echo(plan.text)
             if not plans:
-                raise click.ClickException("there is no checkpoint")
+                raise click.ClickException("the pipeline has no checkpoint")
             if not yes:
                 click.confirm("Do this?", abort=True)
             for plan in plans:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The unconfirmed publishes of a blocking channel, and the queue of what it could not send at once.
+"""The unconfirmed publishes of a blocking channel, and the queue of publishes not yet sent.
 
 A publishing thread encodes the message and appends it to a list (`loop_thread.Handover`). The
 loop's thread wakes once for all messages of the list and sends them. It notifies the waiting

@@ -60,7 +60,7 @@ class BulkConsumer:
 
     async def ready(self) -> int:
         """Return the number of messages to take: ready in the queue, or received and not taken."""
-        assert self._channel is not None, "it is not started"
+        assert self._channel is not None, "start() was not called"
         state = await self._channel.declare_queue(self._queue, passive=True)
         return state.message_count + len(self._messages)
 

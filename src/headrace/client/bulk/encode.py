@@ -112,7 +112,7 @@ class Octets:
         """Return the column of an Arrow array without nulls, of type (large) binary or string.
 
         Raises:
-            ValueError: it has nulls.
+            ValueError: the column has nulls.
         """
         if column.null_count:
             raise ValueError("a column with nulls has no bytes for every row")
@@ -152,7 +152,7 @@ def properties_of(message: Message) -> bytes:
     """Return the encoded properties of a message, which follow the body size in a header.
 
     Raises:
-        ValueError: one of them cannot be sent.
+        ValueError: a property cannot be sent.
     """
     return encode_header(message)[12:]
 

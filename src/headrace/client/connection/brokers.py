@@ -43,7 +43,7 @@ class BrokerList:
         self.ssl_context = ssl_context
 
     def replace_password(self, secret: str) -> None:
-        """Replace the password."""
+        """Replace the password of all brokers, for later logins."""
         self.configured = [replace(broker, password=Secret(secret)) for broker in self.configured]
         self.advertised = [replace(broker, password=Secret(secret)) for broker in self.advertised]
         self.current = replace(self.current, password=Secret(secret))
@@ -67,8 +67,8 @@ class BrokerList:
         """Connect for the first time: try the brokers in turn, `connection_attempts` times.
 
         Raises:
-            ConnectFailed: none of them accepts the connection.
-            AuthenticationFailed: one of them refuses the login.
+            ConnectFailed: no broker accepts the connection.
+            AuthenticationFailed: a broker refuses the login.
         """
         settings = self.configured[0]
         for attempts_left in reversed(range(settings.connection_attempts)):
@@ -127,8 +127,8 @@ class BrokerSearch:
         """Return the link of the broker that accepts the connection first.
 
         Raises:
-            ConnectFailed: none of them accepted it in all attempts.
-            AuthenticationFailed: one of them refused the login, which ends the search.
+            ConnectFailed: no broker accepted the connection in all attempts.
+            AuthenticationFailed: a broker refused the login, which ends the search.
         """
         return await _first_to_open(
             [broker_attempts.open() for broker_attempts in self._broker_attempts]

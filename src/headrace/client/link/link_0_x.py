@@ -456,7 +456,10 @@ class Link(asyncio.Protocol):
 
     # Keeps 0-10/s029.
     def connection_lost(self, error: Exception | None) -> None:
-        """The socket is closed."""
+        """Wake all waiters and report the end to the connection, once for each socket.
+
+        ``error`` is None if the broker closed the socket, or this side did.
+        """
         if self.machine.state is State.CLOSING:
             log.warning("%s hung up without connection.close-ok", self.settings.address)
         if self._heartbeat is not None:

@@ -79,7 +79,7 @@ class Login:
         """Check, at the end of the login, that the broker has proved that it has the password.
 
         Raises:
-            AuthenticationFailed: it has not.
+            AuthenticationFailed: the broker has not proved it.
         """
         if self._scram is not None and not self._scram.done:
             raise AuthenticationFailed(f"{self.mechanism}: the broker did not prove who it is")

@@ -21,7 +21,7 @@ class Dialect:
         """Return the texts of one record; ValueError or csv.Error if the body is not one record."""
         text = body.decode()
         if not text.strip("\r\n"):
-            raise ValueError("it is empty")
+            raise ValueError("the body is empty")
         records = list(
             csv.reader(
                 io.StringIO(text, newline=""),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decompression of bodies by the property `content_encoding`, within limits.
 
-The names are those of HTTP (RFC 9110). Many clients write other names, such as `utf-8` or `binary`,
-which are not compressions.
+The names are the content codings of HTTP (RFC 9110). Many clients write other names, such as
+`utf-8` or `binary`, which are not compressions.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ def parse_compressions(encoding: str) -> tuple[str, ...]:
 def inflate(body: bytes, compressions: tuple[str, ...], size_max: int) -> bytes:
     """Undo the compressions; InflateError if that cannot be done within `size_max` bytes."""
     if len(compressions) > LAYERS_MAX:
-        raise InflateError(f"it is compressed {len(compressions)} times; {LAYERS_MAX} are allowed")
+        raise InflateError(
+            f"the body is compressed {len(compressions)} times; {LAYERS_MAX} are allowed"
+        )
     for name in compressions:
         try:
             body = _inflate_layer(body, name, size_max)
         except (zlib.error, OSError) as error:
-            raise InflateError(f"it is not compressed by {name}: {error}") from None
+            raise InflateError(f"the body is not compressed by {name}: {error}") from None
     return body
 
 
@@ -59,7 +61,7 @@ def _inflate_gzip(body: bytes, size_max: int) -> bytes | None:
     if len(inflated) > size_max:
         raise _too_large_error(size_max)
     if not decompressor.eof:
-        raise OSError("it is cut off")
+        raise OSError("the end is missing")
     return None if decompressor.unused_data else inflated
 
 
@@ -69,7 +71,7 @@ def _inflate_zlib(body: bytes, window_bits: int, size_max: int) -> bytes:
     if len(inflated) > size_max:
         raise _too_large_error(size_max)
     if not decompressor.eof or decompressor.unused_data:
-        raise OSError("it goes on behind its end" if decompressor.eof else "it is cut off")
+        raise OSError("bytes follow the end" if decompressor.eof else "the end is missing")
     return inflated
 
 
@@ -88,4 +90,4 @@ def _inflate_with_arrow(body: bytes, codec: str, size_max: int) -> bytes:
 
 
 def _too_large_error(size_max: int) -> InflateError:
-    return InflateError(f"it is larger than {size_max} bytes when it is decompressed")
+    return InflateError(f"the decompressed body is larger than {size_max} bytes")

@@ -166,7 +166,9 @@ class ProtobufCodec:
             raise ValueError("the mark of a schema registry is missing")
         indexes, index = _read_indexes(body, REGISTRY_FRAMING_BYTES)
         if indexes != self._framing_indexes:
-            raise ValueError(f"it is message {indexes} of its file, not {self._framing_indexes}")
+            raise ValueError(
+                f"the body is message {indexes} of the schema, not {self._framing_indexes}"
+            )
         return body[index:]
 
     def _build_alone(self, message: Message | None, index: int, faults: dict[int, str]) -> pa.Array:

@@ -122,7 +122,7 @@ def _read_file(option: str, path: str) -> str:
         with Path(path).open(encoding="utf-8") as file:
             text = file.read(SECRET_LENGTH_MAX + 1)
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not valid UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "the file is not valid UTF-8"
         raise OptionError(f"option {option!r}: {path!r} cannot be read: {reason}") from None
     if len(text) > SECRET_LENGTH_MAX:
         raise OptionError(f"option {option!r}: {path!r} has more than {SECRET_LENGTH_MAX} letters")

@@ -183,15 +183,16 @@ class Decoding:
         text = self._describe(batch, {decoded.first_new: rows[decoded.first_new]})
         if evolution is Evolution.FAIL_NEW:
             raise SchemaChangedError(
-                f"{text}: there are new columns; option 'schemaEvolutionMode' is 'failOnNewColumns'"
+                f"{text}: the records have new columns; option 'schemaEvolutionMode' is "
+                "'failOnNewColumns'"
             )
         grown = decoded.grown
         assert grown is not None
         versions = SchemaLog(self.options.location)
         versions.put(self.options.format, lambda newest: _merge(newest, grown))
         raise SchemaChangedError(
-            f"{text}: there are new columns, and {self.options.location} has a new version of the "
-            "schema; start the query again to read them"
+            f"{text}: new columns, and {self.options.location} has a new version of "
+            "the schema; start the query again to read them"
         )
 
     def _describe(self, batch: pa.RecordBatch, rows: dict[int, str]) -> str:

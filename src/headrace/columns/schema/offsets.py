@@ -168,8 +168,8 @@ def ranges_between(start: Mapping[str, int], end: Mapping[str, int]) -> list[Ran
         first = start[stream]
         if end[stream] < first:
             raise OffsetError(
-                f"stream {stream!r} ends at offset {end[stream]}, before {first} where this query "
-                "stands: it was deleted and made again; start with a new checkpoint"
+                f"stream {stream!r} ends at offset {end[stream]}, before {first}, the position of "
+                "this query: the stream was deleted and created again; start with a new checkpoint"
             )
         if end[stream] > first:
             stream_ranges.append(Range(stream, first, end[stream]))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """The type of a value."""
+    """A type of a column or of its parts, equal to a type of Spark."""
 
     name: ClassVar[str]  # The name in Spark's JSON.
     sql: ClassVar[str]  # The name in a schema as text.
@@ -101,7 +101,7 @@ class DateType(DataType):
 
 @dataclass(frozen=True, slots=True)
 class TimestampType(DataType):
-    """A moment."""
+    """A moment in UTC, to the microsecond."""
 
     name = "timestamp"
     sql = "timestamp"

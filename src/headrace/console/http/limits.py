@@ -27,10 +27,10 @@ BODY_S = 30.0  # Time to send a body.
 WAIT_S = 30.0  # A connection without a whole request's headers is closed after this.
 WRITE_S = 60.0  # An answer of which a client takes less than 48 KiB in this time is given up.
 CONNECTIONS_MAX = 1024  # A new one replaces the one that waits longest for its client.
-REQUESTS_OF_USER_MAX = 64  # At the same time,
-REQUESTS_OF_STRANGERS_MAX = 64  # without a login, of one address,
-REQUESTS_OF_PEER_MAX = 128  # and in all of one address.
-NETWORK_BITS = 64  # The network's part of an IPv6 address; one client has all of the rest.
+REQUESTS_OF_USER_MAX = 64  # Requests of one user in service at the same time.
+REQUESTS_OF_STRANGERS_MAX = 64  # Requests without a login from one address at the same time.
+REQUESTS_OF_PEER_MAX = 128  # All requests from one address at the same time.
+NETWORK_BITS = 64  # The length of the prefix by which IPv6 clients are told apart: a /64 each.
 
 
 class RunningRequests(Generic[Holder]):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes of many objects over time, in columns.
 
-A frame has the objects that changed between two moments, and by how much; values of the past are
-those of now less the changes since. Objects that do not change take no memory, nor do columns.
+A frame holds the objects that changed between two samples, and the differences of their numbers.
+The value of a number at an earlier time is its present value less the differences since then.
+Objects and columns that do not change take no memory in a frame.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-SAMPLE_S = 5  # Between two samples.
+SAMPLE_S = 5  # Seconds between two samples.
 MS = 1000
-EARLY_MS = 500  # A sample may come so much before its interval ends.
+EARLY_MS = 500  # A sample may arrive this long before its interval ends.
 WIDTHS = ("b", "h", "i")  # Types of columns of small numbers; "q" for the others.
 
 NUMBER_BYTES = 8
 
 WorkResult = TypeVar("WorkResult")
-Steps = Generator[None, None, WorkResult]  # Work in steps of milliseconds.
+Steps = Generator[None, None, WorkResult]  # Work in steps of a few milliseconds each.
 
 
 class Tier(NamedTuple):

@@ -92,7 +92,8 @@ class Table:
     def add(self, part: Part, now_ms: int, *, more: bool = False) -> Changes:
         """Add a part of a sample; return the changes of its numbers, by column.
 
-        Within a sample an object is in one part, and may be in one that has ``more`` of it.
+        A sample has each object in one part. A further part, with ``more`` set, may hold more
+        columns of the same objects.
         """
         new = self._add_new(part, now_ms) if part.new else set()
         slots = [self.slots.get(number, -1) for number in part.ids]

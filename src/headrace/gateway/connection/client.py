@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Client(ClientConnection, Protocol):
-    """A connection."""
+    """A client connection of any version, as the broker's services use it."""
 
     user: Any  # The type is as in headrace.protocol.endpoint; None before the login.
     vhost: Any  # None before connection.open.
@@ -39,7 +39,7 @@ class RelayableClient(Client, Protocol):
 
     @property
     def version(self) -> Version:
-        """The version of AMQP."""
+        """The version of AMQP that the client speaks."""
 
     @property
     def channel_max(self) -> int:

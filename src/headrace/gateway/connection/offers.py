@@ -77,4 +77,4 @@ class Offers:
     redirect: Mapping[str, str] = field(default_factory=dict)  # Hosts for connection.redirect.
     realms: Mapping[str, Pattern] = field(default_factory=lambda: parse_realms(REALMS))
     proxies: Mapping[str, str] = field(default_factory=dict)  # Queues, for blocks in tunnels.
-    resume_ms: int = int(RESUME_S * 1000)  # How long the channels of a lost connection are kept.
+    resume_ms: int = int(RESUME_S * 1000)  # Channels of a lost connection are kept so long.

@@ -83,7 +83,7 @@ class Staging(Protocol):
         """Call ``again`` once there may be room; return False if too many wait."""
 
     def forget(self, who: Uploader) -> None:
-        """Remove an upload from those that wait for room."""
+        """Remove an upload from the queue of uploads that wait for disk space."""
 
     def leave(self, part: StagedBody) -> None:
         """Interrupt the staging of a body; it is kept for a while."""

@@ -26,7 +26,7 @@ class FilePort(ContentClassPort):
         self.number = number
 
     def send_open_ok(self, staged: int) -> None:
-        """Send file.open-ok."""
+        """Send file.open-ok; ``staged`` is the number of bytes of the file that the broker has."""
         self.reply(self.codec.FileOpenOk(staged_size=staged))
 
     def send_flow(self, active: bool) -> None:

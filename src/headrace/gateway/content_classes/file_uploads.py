@@ -314,7 +314,7 @@ class FileUploads:
             for lane in full:
                 lane.add_waiter(self)
 
-    def unpace(self) -> None:
+    def resume_publishing(self) -> None:
         """Let the client publish again: a queue has room."""
         self.start("queue")
 

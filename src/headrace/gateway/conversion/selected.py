@@ -47,12 +47,12 @@ class SelectorValues:
         return self.header(name) if read_property is None else read_property(self)
 
     def header(self, name: str) -> object:
-        """Return a header."""
+        """Return the value of an application header; None if the message does not have it."""
         return self.headers.get(name)
 
     @property
     def headers(self) -> Mapping[str, object]:
-        """All headers."""
+        """The application headers, decoded at the first use; empty if they are malformed."""
         headers = self._headers
         if headers is None:
             headers = self._headers = self._read_headers()

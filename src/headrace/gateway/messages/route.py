@@ -3,7 +3,7 @@
 
 A route is cached until bindings or permissions change, so permissions are not checked for each
 message. :mod:`headrace.gateway.v0_x.connection.routing` makes the routes of 0-8 to 0-9-1,
-:mod:`headrace.gateway.v0_10.session.transfer` those of 0-10.
+:mod:`headrace.gateway.v0_10.session.transfer` the routes of 0-10.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ distance from ``base``. Settling out of order leaves an empty slot, over which t
 moves on. A delivery that stays unsettled while many later ones are settled is moved out of the ring
 into a dict, ``spilled``, so that it does not cost a slot for each number after it.
 
-Numbers wrap around at ``mask``: those of 0-10 have 32 bits. Of two numbers the earlier is the one
-from which the other is less than half the way around.
+Numbers wrap around at ``mask``: delivery ids of 0-10 have 32 bits. Of two numbers the earlier is
+the one from which the other is less than half the way around.
 """
 
 import cython
@@ -53,7 +53,7 @@ class Unsettled:
             self.spill(slot_count - RING_SLACK - 4 * self.count)
 
     def leave_gap(self, number: int) -> None:
-        """Leave empty slots for the deliveries before this one that need no settlement."""
+        """Leave empty slots for the deliveries before ``number`` that need no settlement."""
         ring = self.ring
         assert ring is not None
         gap = (number - self.base - ring.count) & self.mask

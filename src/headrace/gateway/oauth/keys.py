@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 KEYS_MAX = 64  # The maximum keys of one set.
 RETRY_S = 30.0  # Minimum time between reads for an unknown key, or after a failure.
-STALE_S_MAX = 86400.0  # How long keys stay valid when they cannot be read again.
+STALE_S_MAX = 86400.0  # The time for which keys stay valid when they cannot be read again.
 
 
 class NoKey(Exception):
@@ -27,7 +27,7 @@ class NoKey(Exception):
 
 
 class Key(NamedTuple):
-    """One key."""
+    """A public key of an issuer that verifies the signatures of its tokens."""
 
     kid: str
     algorithm: str  # The only one that it may be used for; empty: any of its kind.

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scopes of tokens as permissions: ``read:vhost/name/routing-key``, ``tag:administrator``.
 
-The form is that of RabbitMQ's: a prefix that names the broker, the permission, and patterns in
-which ``*`` is any text and everything else is percent-encoded. Without a routing key there is no
-restriction of topics. ``{vhost}`` stands for the virtual host of the request, ``{sub}`` for that
-claim of the token; both are literal text. An alias is a scope, or a role,
-that an operator has mapped to scopes.
+The form is RabbitMQ's: a prefix that names the broker, the permission, and patterns in which ``*``
+is any text and everything else is percent-encoded. Without a routing key there is no restriction of
+topics. ``{vhost}`` stands for the virtual host of the request, ``{sub}`` for that claim of the
+token; both are literal text. An alias is a scope, or a role, that an operator has mapped to scopes.
 """
 
 from __future__ import annotations
@@ -171,7 +170,7 @@ def wildcard(pattern: str) -> Matcher:
     """Compile a pattern with ``*`` and the virtual host, which matches whole texts.
 
     Raises:
-        PatternError, UnicodeDecodeError: it is not a pattern.
+        PatternError, UnicodeDecodeError: the text is not a pattern.
     """
     if f"{{{VHOST}}}" not in pattern:
         search = compile_wildcard(pattern)
@@ -192,7 +191,7 @@ def compile_wildcard(text: str) -> Search:
     """Compile a pattern with ``*``, which matches whole texts.
 
     Raises:
-        PatternError, UnicodeDecodeError: it is not a pattern.
+        PatternError, UnicodeDecodeError: the text is not a pattern.
     """
     literals = [escape(unquote(literal, errors="strict")) for literal in text.split("*")]
     return compile_search("(?s)^" + ".*".join(literals) + r"\z")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bearer tokens: JWTs (RFC 7519) with a trusted signature, our audience, and valid times."""
+"""Bearer tokens: JWTs (RFC 7519) of a trusted key, for this broker, and within their times."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Trust(NamedTuple):
 
 
 class Tokens:
-    """Checks tokens."""
+    """Verifies bearer tokens by the keys and rules of their issuers, and returns their users."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Tokens:
         self.trust(trusts)
 
     def trust(self, trusts: Iterable[Trust]) -> None:
-        """Trust these issuers from now on; no two are the same issuer."""
+        """Replace the trusted issuers; each issuer occurs once in ``trusts``."""
         self._trusts = {trust.rules.issuer: trust for trust in trusts}
 
     @property
@@ -123,7 +123,7 @@ class Tokens:
         trust = self._trusts.get(issuer) if isinstance(issuer, str) else None
         trust = trust or self._trusts.get("")
         if trust is None:
-            raise LoginRefused("bearer token: its issuer is not trusted")
+            raise LoginRefused("bearer token: the issuer is not trusted")
         return trust
 
     def _scopes(self, claims: Claims, rules: TokenRules) -> Scopes:
@@ -131,7 +131,10 @@ class Tokens:
         audiences = audience_claim if isinstance(audience_claim, list) else [audience_claim]
         own_ids = [own_id for own_id in rules.resource_server_ids if own_id in audiences]
         if len(own_ids) > 1:
-            raise LoginRefused(f"bearer token: it is for several of us: {', '.join(own_ids)}")
+            raise LoginRefused(
+                f"bearer token: aud names several resource servers of this broker, "
+                f"{', '.join(own_ids)}: request a token for one of them"
+            )
         audience = own_ids[0] if own_ids else rules.resource_server_ids[0]
         prefix = f"{audience}." if rules.scope_prefix is None else rules.scope_prefix
         granted = read_scopes(claims, rules.scope_claims, audience)
@@ -142,12 +145,12 @@ class Tokens:
         header = jwt.get_unverified_header(token)
         algorithm, kid = header.get("alg"), header.get("kid")
         if algorithm not in rules.algorithms or "crit" in header:
-            raise LoginRefused("bearer token: its algorithm is not allowed")
+            raise LoginRefused("bearer token: the algorithm is not allowed")
         if kid is not None and not isinstance(kid, str):
-            raise LoginRefused("bearer token: its key has no name")
+            raise LoginRefused("bearer token: kid is not a string")
         key = await trust.keys.find(kid)
         if key.algorithm and key.algorithm != algorithm:
-            raise LoginRefused("bearer token: its key is for another algorithm")
+            raise LoginRefused("bearer token: the key is for another algorithm")
         options: Options = {
             "require": [
                 "exp",
@@ -156,7 +159,7 @@ class Tokens:
             ],
             "verify_aud": rules.verify_audience,
             "verify_iat": False,
-            "verify_exp": False,  # Below, and of whole numbers alone.
+            "verify_exp": False,  # _check_time does it, and requires integers.
             "verify_nbf": False,
         }
         claims: Claims = jwt.decode(
@@ -177,9 +180,9 @@ class Tokens:
             if type(value) is not int or not 0 <= value <= NUMERIC_DATE_MAX:
                 raise LoginRefused(f"bearer token: {name} is not a whole number of seconds")
         if claims["exp"] + leeway_s <= now:
-            raise LoginRefused("bearer token: it has expired")
+            raise LoginRefused("bearer token: the token has expired")
         if claims.get("nbf", 0) - leeway_s > now:
-            raise LoginRefused("bearer token: it is not valid yet")
+            raise LoginRefused("bearer token: the token is not valid yet")
 
     def _name(self, claims: Claims, rules: TokenRules) -> str:
         for claim in rules.username_claims:
@@ -188,4 +191,4 @@ class Tokens:
                 if not name.isprintable() or len(name.encode()) > 255:
                     raise LoginRefused(f"bearer token: {claim} is not a user's name")
                 return name
-        raise LoginRefused("bearer token: it names no user")
+        raise LoginRefused("bearer token: no claim names a user")

@@ -78,7 +78,7 @@ def take(call: RequestCall) -> Steps:
 
 
 def settle(call: RequestCall) -> Steps:
-    """Settle all numbers below ``upto``; those of ``rejects`` are rejected."""
+    """Settle all numbers below ``upto``; the numbers in ``rejects`` become dead letters."""
     lease = owned_lease(call)
     upto, rejects = call.number("upto"), numbers(call, "rejects")
     result = yield from call.vhost.leases.settle(lease, upto, rejects)

@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class Login:
-    """A login in progress."""
+    """A login that has begun: its mechanism, and the number of responses so far."""
 
     __slots__ = ("mechanism", "step_count", "steps")
 
@@ -109,7 +109,9 @@ class Logins:
                 login = Login(mechanism, self.mechanisms[mechanism].begin(peer))
             login.step_count += 1
             if len(response) > RESPONSE_BYTES_MAX or login.step_count > STEPS_MAX:
-                raise LoginRefused("a SASL response is too long, or there are too many")
+                raise LoginRefused(
+                    "a SASL response is too long, or the exchange has too many steps"
+                )
             result = await run_step(login.steps.step(response))
         except LoginRefused as error:
             self._audit_login(None, peer, mechanism, str(error))

@@ -29,7 +29,7 @@ STEPS_MAX = 8  # The maximum steps of one login.
 
 @dataclass(frozen=True, slots=True)
 class MechanismServices:
-    """Services for mechanisms."""
+    """The users, tokens and settings that mechanisms check credentials with."""
 
     access: Access
     tokens: Tokens | None = None  # Checks bearer tokens; None: not configured.
@@ -64,7 +64,7 @@ class Mechanism(Protocol):
         """Return True if this connection can use it."""
 
     def begin(self, peer: RemotePeer) -> Steps:
-        """Begin a login."""
+        """Return the steps of a new login from ``peer``."""
 
 
 def decode_name(raw: bytes, field: str, bytes_max: int = 255) -> str:

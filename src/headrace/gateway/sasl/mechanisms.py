@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The available mechanisms: built-in ones, and those of entry points."""
+"""The available mechanisms: the built-in ones, and the ones of entry points."""
 
 from __future__ import annotations
 

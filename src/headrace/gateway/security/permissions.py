@@ -41,7 +41,7 @@ class Rights:
         return True
 
     def account_user(self, name: str) -> User | None:
-        """Return the user of an account who has not logged in; None when there is no account."""
+        """Return the user of an account, without a login; None if the account does not exist."""
         return None
 
     def vhost_exists(self, name: str) -> bool:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of 0-8 and 0-9 that differ from those of 0-9-1.
+"""Rules of 0-8 and 0-9 that differ from 0-9-1.
 
 0-9-1 made many errors milder and some declarations stricter; a client relies on the rules of its
-own version. The rules cited are those of 0-9; 0-8 has them too, in other words.
+own version. The cited rules are 0-9's; 0-8 has them too, in other words.
 """
 
 from __future__ import annotations

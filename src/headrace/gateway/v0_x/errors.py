@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translation of the model's errors to those of 0-8 to 0-9-1."""
+"""Translation of the model's errors to errors of 0-8 to 0-9-1."""
 
 from __future__ import annotations
 

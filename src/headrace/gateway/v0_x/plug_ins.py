@@ -32,7 +32,7 @@ def register_methods(context: V0xContext) -> None:
         context.methods.handlers.update(methods.HANDLERS)
 
 
-#: In this order: tickets guard the methods of all classes.
+#: The order counts: tickets guard the methods of all classes.
 SERVED: tuple[Callable[[V0xContext], None], ...] = (
     register_methods,
     content_classes.register,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PRODUCT = "qpid"  # Contained in the product's name, in any case.
-PREFIX = "qpid."  # Of property names of such a client, if it does not name its product.
+PREFIX = "qpid."  # Begins the property names of a Qpid client that does not name its product.
 
 
 class ClientQuirks(NamedTuple):

@@ -27,7 +27,7 @@ NO_LOCAL = "x-qpid-no-local"
 NO_CONSUME = "x-filter-no-consume"
 AUTO_CLOSE = "x-filter-auto-close"
 PRIORITY = "x-priority"
-REPLAY = "x-qpid-replay-period"  # How far back a browser starts, in seconds; 0: new messages.
+REPLAY = "x-qpid-replay-period"  # The age of a browser's first messages, in seconds; 0: new ones.
 REPLAY_MAX_S = 999_999_999  # About 30 years.
 
 _WORDS = {"true": True, "false": False}
@@ -51,7 +51,9 @@ def selector_of(arguments: Mapping[str, object], subject: str) -> Selector | Non
         if not isinstance(text, str):
             raise InvalidArgument(f"invalid arg '{name}' for {subject}: expected a string")
         if selector_text is not None and text != selector_text:
-            raise InvalidArgument(f"invalid arg '{name}' for {subject}: there is another selector")
+            raise InvalidArgument(
+                f"invalid arg '{name}' for {subject}: another argument has a different selector"
+            )
         selector_text = text
     if selector_text is None or not selector_text.strip():
         return None
@@ -164,7 +166,7 @@ class ConsumerFilter:
         """
         if self.replays and not consumer.browses and not consumer.queue.is_stream:
             raise InvalidArgument(
-                f"invalid arg '{REPLAY}' for {self.subject}: it is for consumers that browse"
+                f"invalid arg '{REPLAY}' for {self.subject}: only consumers that browse may have it"
             )
         consumer.priority = self.priority
         consumer.selector = self.selector

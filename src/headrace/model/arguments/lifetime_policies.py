@@ -73,7 +73,7 @@ _OWNERS = {
 
 
 class QueueOwner:
-    """An owner that admits several sessions: those of a user, or of a connection."""
+    """An owner that admits several sessions: all sessions of a user, or of a connection."""
 
     def __init__(self, connection: object, user: str) -> None:
         """``connection`` admits its sessions; None admits every connection of the user."""

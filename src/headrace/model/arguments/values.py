@@ -27,7 +27,7 @@ Check = Callable[[object, Mapping[str, object]], str | None]
 
 def type_name(value: object) -> str:
     """Return the wire type of a table value as error texts name it."""
-    wire_type: str | None = getattr(value, "WIRE_TYPE", None)  # Of numbers with an uncommon width.
+    wire_type: str | None = getattr(value, "WIRE_TYPE", None)  # None but for unusual widths.
     if wire_type is not None:
         return wire_type
     if isinstance(value, bool):

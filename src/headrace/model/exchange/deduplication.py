@@ -102,7 +102,7 @@ class IdCache:
         return entry is not None and (not entry[1] or entry[1] > self._counters.now_ms)
 
     def check(self, persistent: bool) -> None:
-        """Check that one more id can be stored.
+        """Check that another id can be stored.
 
         Raises:
             ResourceError: the virtual host has no room for another fact.

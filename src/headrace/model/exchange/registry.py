@@ -51,7 +51,7 @@ def exchange_type(type_: str) -> type[Exchange]:
     """Return the class of an exchange type.
 
     Raises:
-        CommandInvalid: there is no such type.
+        CommandInvalid: the type does not exist.
     """
     kind = TYPES.get(type_)
     if kind is None:
@@ -63,7 +63,7 @@ def new_exchange(type_: str, name: str, **properties: Unpack[ExchangeProperties]
     """Return a new exchange.
 
     Raises:
-        CommandInvalid: there is no such type.
+        CommandInvalid: the type does not exist.
     """
     return exchange_type(type_)(name, **properties)
 

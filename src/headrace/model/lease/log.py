@@ -23,6 +23,8 @@ if not cython.compiled:
     from headrace.model.queue.destination import Consumer
     from headrace.model.stream.log import StreamLog
 
+from headrace.model.stream.log import StreamRecord
+
 TAIL = 24  # Bytes.
 DELIVERY_READ_SIZE = 256 << 10  # Bytes read at once for one reader.
 
@@ -31,7 +33,6 @@ if not cython.compiled:
 
 _TAIL = Struct(">QqBBB5x")
 
-Entry = tuple[int, bytes, int, int, int]  # Offset, data, address_len, body_size, arrived_ms.
 Render = Callable[[Message], bytes]
 
 
@@ -56,9 +57,9 @@ def unpack_record(raw: bytes, address_len: int, body_size: int) -> Message:
     return message
 
 
-def render_records(entries: list[Entry], render: Render) -> list[Entry]:
+def render_records(entries: list[StreamRecord], render: Render) -> list[StreamRecord]:
     """Return records as readers see them."""
-    rendered: list[Entry] = []
+    rendered: list[StreamRecord] = []
     for offset, raw, address_len, body_size, arrived_ms in entries:
         tail_offset = len(raw) - C_TAIL
         if raw[tail_offset + 16] & (C_KIND_MASK | C_REDELIVERED):
@@ -75,13 +76,13 @@ def render_unchanged(message: Message) -> bytes:
 
 
 class LeaseLog(StreamLog):
-    """The log of a lease, in memory."""
+    """The log of a lease that a virtual host without a disk keeps in memory."""
 
     def __init__(self) -> None:
         StreamLog.__init__(self)
         self.render: Render = render_unchanged
 
-    def read(self, offset: int, bytes_max: int) -> list[Entry]:
+    def read(self, offset: int, bytes_max: int) -> list[StreamRecord]:
         return render_records(StreamLog.read(self, offset, bytes_max), self.render)
 
     def deliver_records(self, offset: int, end: int, consumer: Consumer) -> int:
@@ -93,7 +94,7 @@ class LeaseLog(StreamLog):
             offset = seq + 1
         return offset
 
-    def read_raw(self, offset: int, bytes_max: int) -> list[Entry]:
+    def read_raw(self, offset: int, bytes_max: int) -> list[StreamRecord]:
         """Return records with their tails; see :func:`unpack_record`."""
         return StreamLog.read(self, offset, bytes_max)
 

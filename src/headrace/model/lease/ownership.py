@@ -36,7 +36,7 @@ _NO_CONNECTION: tuple[int, ...] = ()
 
 @dataclass
 class LeaseOwnership:
-    """The owner of a lease and its terms."""
+    """The owner of a lease, empty if it has none, and the terms of its last claim."""
 
     owner: str = ""
     timeout_s: int = TIMEOUT_S

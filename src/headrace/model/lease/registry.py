@@ -72,10 +72,10 @@ class TakeResult(NamedTuple):
 
 
 class SettleResult(NamedTuple):
-    """The result of a settle."""
+    """The positions of a lease after a settle."""
 
-    settled: int
-    next: int
+    settled: int  # The lowest number that is not settled.
+    next: int  # The number that the next leased message gets.
     rejected: int  # Messages dead-lettered by this call.
 
 

@@ -36,7 +36,7 @@ KEPT_MAX = 1000  # Remembered results.
 FAILED_MAX = 100  # Failed jobs that are remembered until the broker stops.
 RUNNING_MAX = 16  # Jobs at once.
 
-OPERATOR = 0  # In place of a connection's number: the job runs until it is cancelled.
+OPERATOR = 0  # Stands for a connection's number: the job runs until it is cancelled.
 DRY = "dry"  # State of a job that was a dry run.
 FAILED = "failed"
 
@@ -50,7 +50,7 @@ def request_digest(request: JobRequest) -> str:
 
 
 class JobRun:
-    """A running or finished job."""
+    """A job that runs or has finished, kept by name so that its request can be repeated."""
 
     def __init__(self, name: str, request: JobRequest, job: Job, dry: bool) -> None:
         self.name = name

@@ -36,6 +36,7 @@ from headrace.model.stream.stream import Stream
 if TYPE_CHECKING:
     from headrace.model.host import Host
     from headrace.model.selector import Selector
+    from headrace.model.stream.log import StreamRecord
 
 MESSAGES_MAX = 1_000_000  # Default limit of one job.
 BATCH_MAX = 256  # Messages of one batch.
@@ -58,7 +59,7 @@ Facts = Mapping[bytes, bytes | None]
 
 
 class MoveResult(NamedTuple):
-    """The result of a job."""
+    """The counts of a job so far; final once the job has ended."""
 
     looked: int  # Messages scanned.
     selected: int  # Messages that the selector accepts.
@@ -432,7 +433,7 @@ def seq_of(message: Message) -> int:
     return message.seq
 
 
-def record(entry: tuple[int, bytes, int, int, int]) -> Message:
+def record(entry: StreamRecord) -> Message:
     """Return a stream's record as a message."""
     message = new_message(entry[1], entry[2], entry[3])
     message.seq = entry[0]
@@ -450,10 +451,10 @@ def to_origin(vhost: Host, may: Callable[[str], bool]) -> Target:
         last = deaths[0] if isinstance(deaths, list) and deaths else None
         name = last.get("queue") if isinstance(last, dict) else None
         if not isinstance(name, str):
-            return "it is not a dead letter"
+            return "no x-death header names a queue"
         queue = vhost.queues.get(name)
         if queue is None or queue.is_hidden or queue.exclusive_owner is not None:
-            return f"there is no queue '{name}' any more"
+            return f"queue '{name}' no longer exists"
         if not may(name):
             return f"write access to queue '{name}' refused"
         return queue

@@ -264,7 +264,7 @@ class PositionSearch:
 
 
 def last_position(source: Queue) -> int:
-    """Return the position of the last ready message; without any, that of the next message."""
+    """Return the position of the last ready message; without any, the next message's position."""
     search = PositionSearch(source)
     last = high = search.end
     low = search.first

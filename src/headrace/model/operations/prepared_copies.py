@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Of a copy: store position, publisher, deadline, body size, address_len, flags, priority.
+#: A copy: store position, publisher, deadline, body size, address_len, flags, priority.
 ITEM = Struct(">QQqIHBB")
 ITEM_WEIGHT = 64  # Bytes of memory counted for a prepared copy.
 SLICE = 512  # Messages enqueued or returned at a time.

@@ -7,8 +7,9 @@ clients send it, reads the queue's messages in order, and later arrivals.
 A message's position is its seq in the virtual host, which never changes and is never reused. A
 reader names a range of positions and gets the ready messages there, each once, in order of
 position, whatever their priority; then the broker ends it. Any number of readers read any ranges;
-nothing is marked, locked or moved. A message that a consumer acquires first is not shown, nor is
-one that is requeued behind a reader. A reader with a selector gets the messages that it matches.
+nothing is marked, locked or moved. A message that a consumer acquires first is not shown, nor is a
+message that is requeued behind a reader. A reader with a selector gets the messages that it
+matches.
 """
 
 from typing import Any
@@ -29,13 +30,12 @@ from headrace.model.contents import UnreadableError
 from headrace.model.errors import PreconditionFailed
 from headrace.model.operations.peek import read_position, start_position
 from headrace.model.queue_kinds.multi_queue import MultiQueue
+from headrace.model.stream.log import StreamRecord
 
 ARGUMENT = "x-browse"  # The argument of a consumer that browses instead of consuming.
 READ_SIZE = 262144  # Bytes prepared for a reader at a time.
 SELECT_SIZE = 1 << 20  # Bytes that a selector scans in one turn without a match.
 SELECT_READ = 65536  # Bytes that a selector scans in one read.
-
-Entry = tuple[int, bytes, int, int, int]
 
 
 class QueueView(Stream):
@@ -137,14 +137,14 @@ class QueueView(Stream):
                 return
             self.hand_out(consumer, batch)
 
-    def prepare(self, consumer: Consumer) -> list[Entry]:
+    def prepare(self, consumer: Consumer) -> list[StreamRecord]:
         """Return the next messages for a reader, as records of a stream.
 
         If there are none, the reader is ``scanning`` or has read its range.
         """
         source = self.source
         last = self.ends[consumer]
-        entries: list[Entry] = []
+        entries: list[StreamRecord] = []
         read_size = READ_SIZE if consumer.selector is None else SELECT_READ
         left = SELECT_SIZE
         consumer.scanning = False
@@ -165,7 +165,7 @@ class QueueView(Stream):
                     entries.append(entry)
         return entries
 
-    def matches(self, consumer: Consumer, message: Message, entry: Entry) -> bool:
+    def matches(self, consumer: Consumer, message: Message, entry: StreamRecord) -> bool:
         """Return True if a message passes a reader's no-local and selector."""
         if consumer.no_local and consumer.publisher == message.publisher:
             return False
@@ -180,7 +180,7 @@ class QueueView(Stream):
         assert contents is not None
         return bool(consumer.selector.matches(contents.values(seen)))
 
-    def entry(self, message: Message) -> Entry | None:
+    def entry(self, message: Message) -> StreamRecord | None:
         """Return a message as the record of a stream; None when it cannot be shown."""
         if message.deadline_ms and message.deadline_ms <= self.counters.now_ms:
             return None

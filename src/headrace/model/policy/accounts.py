@@ -24,7 +24,7 @@ class ScramKeys:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A user."""
+    """A user who may log in, with the hash of the password and the tags."""
 
     name: str
     password_hash: str = field(repr=False)

@@ -46,7 +46,7 @@ class NamePattern:
         """Compile a pattern.
 
         Raises:
-            InvalidArgument: it is malformed, or too large.
+            InvalidArgument: the pattern is malformed, or too large.
         """
         if len(text) > CHARACTERS_MAX:
             raise InvalidArgument(f"a pattern may not be longer than {CHARACTERS_MAX} characters")

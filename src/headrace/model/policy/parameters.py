@@ -14,7 +14,7 @@ EVERYWHERE = ""  # The virtual host of broker-wide parameters.
 
 
 class Key(NamedTuple):
-    """The key of a parameter."""
+    """The three names under which a parameter is stored."""
 
     vhost: str
     component: str

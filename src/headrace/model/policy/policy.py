@@ -148,7 +148,7 @@ def read_policy(name: str, value: object) -> Policy:
     """Read a policy from JSON.
 
     Raises:
-        InvalidArgument: it is malformed, or contradicts itself.
+        InvalidArgument: the policy is malformed, or contradicts itself.
     """
     if len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX or not name.isprintable():
         raise InvalidArgument(f"the name of a policy has {NAME_BYTES_MAX} bytes at most")
@@ -285,7 +285,7 @@ class Policies:
         operator: Mapping[str, Json] | None = None,
     ) -> None:
         """Read JSON values by name; malformed ones are logged and left out."""
-        #: As they were given.
+        #: The policies and operator policies by name, as users wrote them.
         self.values = (dict(policies or {}), dict(operator or {}))
         self.policies = _sorted_policies(policies or {}, "policy")
         self.operator = _sorted_policies(operator or {}, "operator policy")
@@ -330,7 +330,12 @@ def _sorted_policies(values: Mapping[str, object], kind: str) -> tuple[Policy, .
         except InvalidArgument as error:
             log.error("%s", error.text)
     if len(values) > POLICIES_MAX:
-        log.error("there are more than %d of %s; the rest is left out", POLICIES_MAX, kind)
+        log.error(
+            "%d of %s are more than %d: the rest is ignored",
+            len(values),
+            kind,
+            POLICIES_MAX,
+        )
     return tuple(sorted(policies, key=lambda policy: (-policy.priority, policy.name)))
 
 

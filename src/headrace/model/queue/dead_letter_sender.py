@@ -3,7 +3,7 @@
 
 A dead letter and the settlement of its original are one store transaction; otherwise a crash
 between the two would leave the message in both places. `headrace.model.vhost.dead_lettering` routes
-dead letters and drops those of cycles.
+dead letters and drops dead letters in cycles.
 """
 
 from typing import TYPE_CHECKING

@@ -40,7 +40,7 @@ PRIORITY = operator.attrgetter("priority")
 class PacedPublisher(Protocol):
     """A connection that does not read its socket until a queue is shorter."""
 
-    def unpace(self) -> None:
+    def resume_publishing(self) -> None:
         """Resume reading."""
 
 

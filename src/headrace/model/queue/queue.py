@@ -105,7 +105,7 @@ class Queue(Destination):
         self.delivery_limit = -1  # The number of requeues that a message may have; -1 is no limit.
         self.dead_letter_exchange: str | None = None
         self.dead_letter_routing_key: str | None = None
-        self.alternate_exchange: str | None = None  # For rejected and orphaned messages.
+        self.alternate_exchange: str | None = None  # Gets rejected and orphaned messages.
         self.dead_letter_at_least_once = False  # Keep a message until its targets have it.
         self.pending_count = 0  # Prepared messages for this queue, and undelivered dead letters.
         self.on_deadline: Callable[[Queue, int], None] | None = None  # Schedules :meth:`expire`.
@@ -739,7 +739,7 @@ class Queue(Destination):
             waiters = self.waiters
             self.waiters = None
             for publisher in waiters:
-                publisher.unpace()
+                publisher.resume_publishing()
 
     # --- The whole queue --------------------------------------------------------------------------
 

@@ -45,7 +45,10 @@ def restore(queue: Queue, message: Message, arrived_ms: int) -> None:
 
 
 class DelayedRetries(Consumer):
-    """The messages of one queue whose next try is delayed; their consumer meanwhile."""
+    """The messages of one queue that wait for their next delivery.
+
+    Until then this consumer holds them, as if they were delivered to it.
+    """
 
     def __init__(self, queue: Queue, scheduler: Scheduler) -> None:
         super().__init__(queue, "", False)
@@ -53,7 +56,7 @@ class DelayedRetries(Consumer):
         self._scheduler = scheduler
 
     def add(self, message: Message, due_ms: int) -> None:
-        """Delay a message until a time."""
+        """Hold a message back until ``due_ms``."""
         self._messages.add(due_ms, message)
         self._scheduler.put(self, due_ms, self.requeue_due)  # An earlier time stays.
 

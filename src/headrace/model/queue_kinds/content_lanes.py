@@ -90,7 +90,7 @@ class FileOverflow(Overflow):
 
 # Keeps 0-9/file#02, 0-9/file#03, 0-10/s203, 0-10/s205, 0-10/s206.
 class FileQueue(ContentClassQueue):
-    """The files of one queue."""
+    """The lane of a queue for content of class file."""
 
     def __init__(self, queue: Queue) -> None:
         ContentClassQueue.__init__(self, queue, queue.durable)
@@ -172,7 +172,7 @@ class FileQueue(ContentClassQueue):
             waiters = self.waiters
             self.waiters = None
             for publisher in waiters:
-                publisher.unpace()
+                publisher.resume_publishing()
 
 
 class PacketOverflow(Overflow):

@@ -114,7 +114,7 @@ class DeduplicatingQueue(InspectingQueue):
         return count
 
     def cache(self) -> IdCache | None:
-        """Return the remembered ids; None if the queue has only those of its messages."""
+        """Return the ids of earlier messages; None if only present messages are compared."""
         if self._cache is None and self._remembers and self.vhost is not None:
             self._cache = IdCache(
                 self.arguments,

@@ -4,7 +4,7 @@
 Groups stand in heaps by the position of their first message: the free ones in one, those of each
 consumer in another. So a blocked group costs nothing and delays no other, and a message costs the
 logarithm of the number of groups. An exclusive group that is empty is remembered, ``IDLE_MAX`` of
-them in a queue; then the one that was idle longest is forgotten, and free. See
+them in a queue; then the group that was idle longest loses its owner. See
 :mod:`headrace.model.queue_kinds.grouped`.
 """
 
@@ -200,7 +200,7 @@ class GroupList(OrderedList):
             self.end_group(group)
 
     def end_group(self, group: Group) -> None:
-        """Forget a group that is empty and has no owner; remember one that has."""
+        """Drop an empty group without an owner; keep an empty group with an owner as idle."""
         if group.ready or group.unacked:
             return
         if group.owner is None:

@@ -39,7 +39,8 @@ class LastValueQueue(InspectingQueue):
         InspectingQueue.__init__(self, name, **options)
         self.inspects = True
         self.key = ""  # The name of the header.
-        self.alike: dict[object, dict[int, Message]] = {}  # By value and seq; the newest is last.
+        # Messages by value and seq; the newest is last.
+        self.alike: dict[object, dict[int, Message]] = {}
         self.keys: dict[int, object] = {}  # The value, by seq, of each message that has one.
 
     def shape(self, arguments: dict[str, object]) -> None:
@@ -80,7 +81,7 @@ class LastValueQueue(InspectingQueue):
         return InspectingQueue.restore_unacked(self, message)
 
     def has_room(self, message: Message) -> bool:
-        """Return True if the limits admit a message, less the one that it replaces."""
+        """Return True if the limits admit a message once the message that it replaces is gone."""
         if not self.would_reject(message.body_size):
             return True
         older = self.newest(self.key_of(message))

@@ -31,7 +31,7 @@ def names_in(arguments: Mapping[str, object]) -> list[str]:
     """Return the names of the queues that a consumer lists: an array, or a text with commas.
 
     Raises:
-        PreconditionFailed: there are no names or too many, or an item is not a name.
+        PreconditionFailed: the list is empty or too long, or an item is not a name.
     """
     value = as_list(arguments[ARGUMENT])
     if isinstance(value, str):

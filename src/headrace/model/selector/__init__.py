@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Message selectors: the conditional expressions of JMS, a subset of those of SQL-92.
+"""Message selectors: the conditional expressions of JMS, a subset of SQL-92.
 
     >>> compile_selector("colour = 'red' AND weight BETWEEN 2 AND 5").matches({"colour": "red"})
     False
@@ -26,7 +26,7 @@ REMEMBERED = 256  # Selectors cached.
 
 
 class Selector:
-    """A compiled selector."""
+    """A selector that was parsed and compiled once, to be evaluated for each message."""
 
     __slots__ = ("_evaluate", "names", "text")
 

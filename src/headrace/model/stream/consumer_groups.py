@@ -40,7 +40,7 @@ PREFIX = b"group/"
 
 @dataclass(slots=True, eq=False)
 class ConsumerGroup:
-    """A consumer group of a stream."""
+    """A named position in a stream that the readers of the group share, and the claim to it."""
 
     stream: Stream
     name: str
@@ -171,7 +171,7 @@ class ConsumerGroups:
         """Return a group.
 
         Raises:
-            NotFound: there is none of that name.
+            NotFound: the group does not exist.
         """
         group = self._groups.get(stream.id, {}).get(name)
         if group is None:
@@ -243,8 +243,8 @@ class ConsumerGroups:
         """Delete a group.
 
         Raises:
-            NotFound: there is none of that name.
-            IllegalState: it has a live claim, and ``force`` is not set.
+            NotFound: the group does not exist.
+            IllegalState: the group has a live claim, and ``force`` is not set.
         """
         group = self.find(stream, name)
         if not force:

@@ -18,6 +18,9 @@ log = logging.getLogger(__name__)
 
 MARK_STEP = 1024  # Offsets between two marks of a log in memory.
 
+# Offset, data (as Message has it), address_len, body_size, arrived_ms.
+StreamRecord = tuple[int, bytes, int, int, int]
+
 
 class StreamLog:
     """An append-only log with offsets that are never reused. This one lives in memory."""
@@ -128,7 +131,7 @@ class StreamLog:
         left = self.first_offset + count - max(offset, self.first_offset)
         return self.size * left // count if left > 0 else 0
 
-    def read(self, offset: int, bytes_max: int) -> list[tuple[int, bytes, int, int, int]]:
+    def read(self, offset: int, bytes_max: int) -> list[StreamRecord]:
         """Return committed messages from ``offset`` on: (offset, data, address_len, body_size,
         arrived_ms), at least one if there is one, about ``bytes_max`` bytes at most.
         """
@@ -203,7 +206,7 @@ class StreamLog:
         return min(low, last)
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files; a log in memory has none."""
 
     def delete(self) -> None:
         """Remove all records, because the stream is deleted."""

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from headrace.model.contents import Contents
     from headrace.model.selector import Selector
-
-    Entry = tuple[int, bytes, int, int, int]  # A record as StreamLog.read returns it.
+    from headrace.model.stream.log import StreamRecord
 
 BLOCK = 1024  # Offsets of one block; blocks start at its multiples.
 BLOCKS_MAX = 16384  # Blocks of one stream whose values are remembered; the oldest are dropped.
@@ -59,7 +58,9 @@ class StreamReader:
         anything = self.filter_values is None and self.selector is None and self.own is None
         return anything and self.last < 0 and not self.strict
 
-    def sift(self, entries: list[Entry], contents: Contents, blocks: FilterBlocks) -> list[Entry]:
+    def sift(
+        self, entries: list[StreamRecord], contents: Contents, blocks: FilterBlocks
+    ) -> list[StreamRecord]:
         """Return the records that match the filter, noting the filter values of all."""
         if self.last >= 0 and entries[-1][0] >= self.last:
             entries = [entry for entry in entries if entry[0] < self.last]
@@ -78,7 +79,7 @@ class StreamReader:
             self._note(entry[0], value, blocks)
         return self.select(matching, contents)
 
-    def select(self, entries: list[Entry], contents: Contents) -> list[Entry]:
+    def select(self, entries: list[StreamRecord], contents: Contents) -> list[StreamRecord]:
         """Return the records that pass no-local and the selector."""
         own = self.own
         if own is not None:

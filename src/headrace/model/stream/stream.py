@@ -34,6 +34,7 @@ from headrace.model.errors import (
     PreconditionFailed,
     ResourceError,
 )
+from headrace.model.stream.log import StreamRecord
 from headrace.model.stream.offset_tracking import OffsetTracking, forget_readers, is_tracked
 from headrace.model.stream.reader_options import (
     RUNS_MAX,
@@ -71,7 +72,7 @@ class Stream(Queue):
         log.on_arrival = self.records_arrived
         self.is_stream = True
         self.cursors: dict[Consumer, int] = {}
-        self.fetched: dict[Consumer, list[tuple[int, bytes, int, int, int]]] = {}
+        self.fetched: dict[Consumer, list[StreamRecord]] = {}
         self.ahead_size: dict[Consumer, int] = {}  # Their bytes, counted as memory in use.
         # The readers with a filter, range or tracking.
         self.readers: dict[Consumer, StreamReader] = {}
@@ -334,7 +335,7 @@ class Stream(Queue):
                 self.fetch(consumer, batch)
             self.hand_out(consumer, batch)
 
-    def fetch(self, consumer: Consumer, batch: list[tuple[int, bytes, int, int, int]]) -> None:
+    def fetch(self, consumer: Consumer, batch: list[StreamRecord]) -> None:
         """Keep records until a reader has room for them; they count as memory in use."""
         size = 0
         for entry in batch:
@@ -344,7 +345,7 @@ class Stream(Queue):
         self.ahead_size[consumer] = size
         self.counters.memory_used += size
 
-    def hand_out(self, consumer: Consumer, batch: list[tuple[int, bytes, int, int, int]]) -> None:
+    def hand_out(self, consumer: Consumer, batch: list[StreamRecord]) -> None:
         """Deliver the records of a batch, the last one first, as long as the reader has room."""
         while batch and consumer.can_take():
             offset, data, address_len, body_size, arrived_ms = batch.pop()

@@ -68,7 +68,7 @@ class XaStatus(IntEnum):
 
 
 class BranchState(Enum):
-    """The state of a branch."""
+    """The state of a branch; texts name it to operators by the value."""
 
     ACTIVE = "active"
     PREPARED = "prepared"
@@ -84,7 +84,7 @@ class Worker(Protocol):
 
 
 class Branch:
-    """A transaction branch."""
+    """A branch of a distributed transaction, and the sessions or channels that work for it."""
 
     def __init__(self, xid: Xid, vhost: TransactionHost) -> None:
         self.xid = xid

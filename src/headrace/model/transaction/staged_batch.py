@@ -97,7 +97,7 @@ class Stage(NamedTuple):
         """Read ``name:chunks``.
 
         Raises:
-            InvalidArgument: it is malformed.
+            InvalidArgument: the text is malformed.
         """
         name, _, chunks = text.rpartition(":")
         if not name or not chunks.isascii() or not chunks.isdigit() or int(chunks) > CHUNKS_MAX:
@@ -147,7 +147,7 @@ class Sinks:
         """Return a sink.
 
         Raises:
-            NotFound: there is none of that name.
+            NotFound: the sink does not exist.
         """
         raw = self.vhost.facts.get(KEY + name.encode())
         if raw is None:

@@ -72,9 +72,9 @@ class DeadLetters:
     def deliver(
         self, queue_messages: Iterable[tuple[Queue, Message]], *, promised: bool = False
     ) -> int:
-        """Enqueue messages, then the dead letters of those that die on arrival.
+        """Enqueue messages, then the dead letters of the messages that die on arrival.
 
-        Return how many were refused; with ``promised`` no queue refuses one for its length.
+        Return the number of refused messages; with ``promised`` no queue refuses for its length.
         """
         if self._delivering:
             self._new_letters.extend(queue_messages)  # The outer call delivers them.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class ExchangeRecord(NamedTuple):
-    """A durable exchange."""
+    """A durable exchange, as definitions are stored."""
 
     name: str
     type: str
@@ -50,7 +50,7 @@ class SavedDefinitions(NamedTuple):
 class Definitions(Protocol):
     """Keeps the definitions of one virtual host.
 
-    A change is durable once the store's ``synced`` has reached its ``defined``.
+    A change is durable once the store's ``synced`` has reached its ``defined_position``.
     """
 
     def require(self) -> None:
@@ -64,7 +64,7 @@ class Definitions(Protocol):
         """Return all definitions."""
 
     def save_exchange(self, record: ExchangeRecord) -> None:
-        """Keep an exchange."""
+        """Store a durable exchange; an earlier record of the name is replaced."""
 
     def delete_exchange(self, name: str) -> None:
         """Forget an exchange."""
@@ -73,7 +73,7 @@ class Definitions(Protocol):
         """Keep a queue under a fresh id and return the id; the record's own is ignored."""
 
     def keep_queue(self, record: QueueRecord) -> None:
-        """Keep a queue under its own id."""
+        """Store a queue under the id of its record."""
 
     def delete_queue(self, queue_id: int) -> None:
         """Forget a queue."""

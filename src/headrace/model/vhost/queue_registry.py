@@ -114,8 +114,8 @@ class QueueRegistry(Topology):
         """Return the queue of that name, if the connection ``owner`` may use it.
 
         Raises:
-            NotFound: there is no such queue.
-            ResourceLocked: it is exclusive to another connection.
+            NotFound: the queue does not exist.
+            ResourceLocked: the queue is exclusive to another connection.
         """
         queue = self.queues.get(name)
         if queue is None or isinstance(queue, DelayedQueue):
@@ -647,7 +647,7 @@ class QueueRegistry(Topology):
         schedule_retention(self, queue)
 
     def _free_name(self, queue: Queue) -> None:
-        """Remove a queue from those that clients can name, and that limits count."""
+        """Hide a queue: clients cannot name it, and limits do not count it."""
         user = self.declared_by.get(queue, "")
         if user:
             left = self.queues_of.pop(user) - 1

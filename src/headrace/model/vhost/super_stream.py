@@ -86,7 +86,9 @@ def check(vhost: TopologyHost, name: str, durable: bool, arguments: Mapping[str,
         raise PreconditionFailed(f"invalid property 'non-durable' for {subject}")
     for argument in arguments:
         if argument.startswith("x-") and argument not in ARGUMENTS:
-            raise InvalidArgument(f"invalid arg '{argument}' for {subject}: it is not understood")
+            raise InvalidArgument(
+                f"invalid arg '{argument}' for {subject}: super streams have no such argument"
+            )
     count = arguments.get(PARTITIONS, 0)
     if PARTITIONS in arguments and not _is_count(count):
         raise InvalidArgument(
@@ -96,7 +98,7 @@ def check(vhost: TopologyHost, name: str, durable: bool, arguments: Mapping[str,
     partition_by = arguments.get(PARTITION_BY, "hash")
     if partition_by not in ("hash", "key"):
         raise InvalidArgument(
-            f"invalid arg '{PARTITION_BY}' for {subject}: it is hash or key, not "
+            f"invalid arg '{PARTITION_BY}' for {subject}: expected hash or key, not "
             f"{format_value(partition_by)}"
         )
     new: list[str] = []

@@ -72,7 +72,7 @@ class Topology(ABC):
         self.events = events
         self.rules: Rules = NO_RULES
         self.queues: dict[str, Queue] = {}
-        #: In the order of declaration; may be iterated while queues come and go.
+        #: Queues in the order of declaration; may be iterated while queues come and go.
         self.queues_in_order: ChunkedList[Queue] = ChunkedList()
         self.queues_ended = QueueTally()
         self.channels_ended = ChannelTally()
@@ -102,8 +102,8 @@ class Topology(ABC):
         """Return the queue of that name, if the connection ``owner`` may use it.
 
         Raises:
-            NotFound: there is no such queue.
-            ResourceLocked: it is exclusive to another connection.
+            NotFound: the queue does not exist.
+            ResourceLocked: the queue is exclusive to another connection.
         """
 
     @abstractmethod
@@ -131,7 +131,7 @@ class Topology(ABC):
         """Return the exchange of that name.
 
         Raises:
-            NotFound: there is no such exchange.
+            NotFound: the exchange does not exist.
         """
         exchange = self.exchanges.get(name)
         if exchange is None:
@@ -215,7 +215,7 @@ class Topology(ABC):
 
         Raises:
             NotUnderstood: an argument is refused.
-            CommandInvalid: there is no such type.
+            CommandInvalid: the type does not exist.
         """
         if arguments:
             mode = self._mode(strict)
@@ -431,7 +431,7 @@ class Topology(ABC):
             self.definitions.delete_binding(self._record(binding))
 
     def _remove_other_bindings(self, binding: Binding) -> None:
-        """Remove the other bindings of an exchange that have this one's key."""
+        """Remove the other bindings of an exchange with the key of ``binding``."""
         for other in list(binding.source.bindings):
             if other != binding and other.routing_key == binding.routing_key:
                 self._remove_binding(other)
@@ -473,7 +473,7 @@ class Topology(ABC):
         return now_ms + 1 if self._removed_bindings else 0
 
     def drop_unbound(self, exchange: Exchange, matched: dict[BindingDestination, None]) -> None:
-        """Remove the destinations whose bindings are gone from those that an index matched."""
+        """Remove from ``matched`` the destinations that have no binding left."""
         if self._removed_bindings and exchange.name:
             for destination in list(matched):
                 if destination not in self._by_destination:

@@ -73,7 +73,7 @@ ALTERNATES_MAX = 1 << 30  # Unlimited in effect: a route tries each exchange onc
 
 # Keeps 0-9-1/s019, 0-9-1/s020, 0-9/connection.open.virtual-host#separation, 0-10/s022, 0-10/s023.
 class VirtualHost(QueueRegistry):
-    """One virtual host."""
+    """A virtual host with its exchanges, queues and bindings, run on one event loop."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class VirtualHost(QueueRegistry):
         for none.
 
         Raises:
-            NotFound: there is no such exchange.
+            NotFound: the exchange does not exist.
         """
         queues: dict[Queue, None] = {}
         first = self.find_exchange(exchange)
@@ -395,7 +395,7 @@ class VirtualHost(QueueRegistry):
             self._update_traced()
 
     def stop_tracing(self) -> None:
-        """Stop tracing."""
+        """Publish no further copies of messages to the trace exchange, also after a restart."""
         self.tracer = None
         self.facts.put(TRACED, None)
         self._update_traced()

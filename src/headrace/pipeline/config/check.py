@@ -182,9 +182,9 @@ class _Checker:
                 self._problem(path, f"the name {name!r} is taken in line {line}")
             paths[name.lower()] = path
         if not pipeline.sources and not pipeline.tables:
-            self._problem((), "there is nothing to read: no [sources.NAME], no [tables.NAME]")
+            self._problem((), "the pipeline reads nothing: add [sources.NAME] or [tables.NAME]")
         if not pipeline.sinks:
-            self._problem((), "there is nothing to write: no [sinks.NAME]")
+            self._problem((), "the pipeline writes nothing: add [sinks.NAME]")
         rules: dict[str, int] = {}
         for index, rule in enumerate(pipeline.rules):
             if rule.name in rules:
@@ -288,7 +288,7 @@ class _Checker:
             if isinstance(sink, FileSink | DeltaSink | IcebergSink):
                 for column in sink.partition_by:
                     if column in sink.sort_by:
-                        text = "sorts by a column that it is partitioned by"
+                        text = "a partition column cannot be a sort column"
                         self._problem((*path, "sort_by"), text)
             if (
                 isinstance(sink, TableSink)

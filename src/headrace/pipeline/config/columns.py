@@ -15,7 +15,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-Columns = tuple[str, ...] | None  # In lower case, because Spark ignores case; None if unknown.
+Columns = tuple[str, ...] | None  # Names in lower case, as Spark ignores case; None if unknown.
 
 # Names that are not columns of a view: Spark's own columns, and units of time in arguments.
 SPARK_COLUMNS = frozenset(("window", "session_window", "_metadata", "_corrupt_record", "all"))

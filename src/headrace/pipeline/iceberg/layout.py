@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns and partitions of a table, compared with those of a pipeline."""
+"""The columns and partitions of a table, compared with a pipeline's."""
 
 from __future__ import annotations
 

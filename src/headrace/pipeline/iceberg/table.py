@@ -101,7 +101,7 @@ class IcebergTable:
         """Return the table with at least these columns; create it if it does not exist.
 
         Raises:
-            PipelineError: it has other partitions, or a type that cannot be widened.
+            PipelineError: the table has other partitions, or a type that cannot be widened.
         """
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 

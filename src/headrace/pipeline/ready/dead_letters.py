@@ -247,7 +247,7 @@ def _move_chunk(
         with connection.channel() as return_channel:
             for returned in transaction.returned:
                 return_channel.publish(returned.message, queue)
-        raise PipelineError(f"{error}; it is in {queue!r} again") from None
+        raise PipelineError(f"{error}; the message is in {queue!r} again") from None
 
 
 def _target(rule: DeadLetterRule, death: Death) -> tuple[str, str]:

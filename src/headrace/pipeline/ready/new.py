@@ -20,13 +20,13 @@ class Answers:
 
     name: str
     source: str  # One of SOURCE_TYPES.
-    reads: str  # The stream or queue.
+    reads: str  # The name of the stream, super stream or queue.
     value: str  # One of DECODINGS.
-    columns: str  # DDL of a JSON body.
+    columns: str  # The columns of a JSON body, as DDL.
     sink: str  # One of SINK_TYPES.
-    to: str  # A directory, a stream or an exchange.
-    check: str = ""  # A condition; rows that fail it are dead letters.
-    trigger: str = "1 second"
+    to: str  # The directory, stream or exchange of the sink.
+    check: str = ""  # A condition in SQL; rows that fail it become dead letters.
+    trigger: str = "1 second"  # The interval between two batches.
 
 
 def render_pipeline(answers: Answers) -> str:

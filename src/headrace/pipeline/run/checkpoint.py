@@ -88,7 +88,7 @@ def _read_outline(state: State, name: str) -> Checkpoint:
     path = state.checkpoints / name
     if name not in checkpoint_names(state):
         existing = ", ".join(checkpoint_names(state)) or "none"
-        raise PipelineError(f"there is no checkpoint of {name!r}; there are {existing}")
+        raise PipelineError(f"there is no checkpoint of {name!r}; the existing ones are {existing}")
     commits = tuple(number for number, _ in _numbered_files(path / "commits"))
     # File names depend on the state store; queries without state have no file in the directory.
     stateful = any(file.is_file() for file in (path / "state").rglob("*"))

@@ -57,7 +57,7 @@ class QueryStatus:
 
 @dataclass
 class Status:
-    """The status of a pipeline."""
+    """The status that a running pipeline writes to its state directory."""
 
     pipeline: str
     file: str
@@ -71,7 +71,7 @@ class Status:
 
 
 def utc_timestamp() -> str:
-    """Return the time in UTC, to the second."""
+    """Return the present time as ISO 8601 in UTC, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -106,7 +106,7 @@ def _compare(
             unmatched[text] -= 1
         else:
             line = cases.lines.find((*path, "rows", index))
-            yield Problem(line, f"expected.{name}.rows[{index + 1}]", f"there is no row {text}")
+            yield Problem(line, f"expected.{name}.rows[{index + 1}]", f"the view has no row {text}")
     for text in list(unmatched.elements())[:DIFFERENCES_MAX]:
         line = cases.lines.find((*path, "rows"))
         yield Problem(line, f"expected.{name}.rows", f"the row {text} is not expected")

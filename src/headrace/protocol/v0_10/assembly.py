@@ -2,8 +2,9 @@
 """A command that is assembled from frames (AMQP 0-10, assemblies, segments and frames).
 
 An assembly is a command segment, at most one header segment and at most one body segment, in that
-order. Each segment is one or more frames. What a frame's flags say must fit to what came before it,
-or nothing that follows can be trusted.
+order. Each segment is one or more frames. The flags of a frame must continue the assembly that the
+frames before it began. Otherwise the boundaries of later segments are unknown, and the connection
+is closed.
 """
 
 from typing import TYPE_CHECKING, Any

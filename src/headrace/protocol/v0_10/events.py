@@ -10,12 +10,12 @@ from headrace.protocol.errors_0_10 import CloseError, ExecutionError
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Base of the events."""
+    """Base of the events that a protocol machine of 0-10 reports to its owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlReceived(Event):
-    """A control of the connection class (channel 0, or the one that it names), or an answer."""
+    """A control of the connection class, or the answer to a session control, by channel."""
 
     channel: int
     control: Control
@@ -98,7 +98,7 @@ class Resumed(Event):
 
 @dataclass(frozen=True, slots=True)
 class HeaderRejected(Event):
-    """The peer answered our protocol header with that of another version."""
+    """The peer answered our protocol header with the header of another version."""
 
     header: bytes
 

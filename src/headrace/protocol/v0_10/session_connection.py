@@ -273,7 +273,10 @@ class SessionConnection(Endpoint):
         return 0 if session.registry is None else session.registry.grant(requested)
 
     def on_detached(self, session: "Session", channel: int, code: int) -> None:
-        """The session left its channel: 0, or the code of what went wrong. It may have ended."""
+        """The session was detached from ``channel``: ``code`` is 0, or the code of the error.
+
+        The session may have ended with it.
+        """
         self.events.append(Detached(session.name, channel, code))
 
     def on_session_failed(self, session: "Session", error: ExecutionError) -> None:
@@ -281,18 +284,21 @@ class SessionConnection(Endpoint):
         self.events.append(SessionFailed(session.name, error))
 
     def on_resumed(self, session: "Session", kept: bool) -> None:
-        """Attached again; ``kept``: the peer knew the session, and was sent what it missed."""
+        """The session is attached again.
+
+        ``kept`` is True if the peer still had the session: its incomplete commands were resent.
+        """
         self.events.append(Resumed(session.name, kept))
 
     def on_given_up(self, session: "Session", first_id: int, last_id: int) -> None:
         """These commands of ours were not completed, and are not sent again.
 
-        The peer was sent a gap, so ``on_completed`` may follow; should that gap be lost too, this
-        call comes again.
+        The peer was sent a gap for them, so ``on_completed`` may follow. If the gap is lost, this
+        method is called again.
         """
 
     def on_attached(self, session: "Session") -> None:
-        """A session is attached: as the peer asked, or as we asked."""
+        """A session is attached, at the request of the peer or of this side."""
         self.events.append(Attached(session.name, session.channel))
 
     def on_detaching(self, session: "Session") -> None:

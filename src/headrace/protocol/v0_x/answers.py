@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of answers of AMQP 0-8, 0-9 and 0-9-1: that of the requests of a channel.
+"""The order of answers of AMQP 0-8, 0-9 and 0-9-1: the order of a channel's requests.
 
 An answer that has to wait, mostly for the disk, is deferred. Every later answer of the channel,
 ``channel.close`` included, queues behind it, and so do ``connection.close`` and its ``close-ok``.

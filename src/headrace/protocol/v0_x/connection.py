@@ -646,7 +646,7 @@ class Connection(Endpoint):
         )
 
     def send_channel_close(self, channel: Channel, error: AmqpError) -> None:
-        """Send channel.close."""
+        """Write channel.close; it names the method of the error, or else the one in progress."""
         method = error.method if error.method != (0, 0) else divmod(self.current, 65536)
         close = ChannelClose(
             reply_code=error.code.number,

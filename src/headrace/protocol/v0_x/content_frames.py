@@ -284,7 +284,7 @@ class ContentReader:
             )
 
     def body_frame(self, channel: Channel, buffer: bytes | bytearray, start: int, end: int) -> None:
-        """Handle a body frame."""
+        """Add a body frame to the content of its channel; the last frame completes it."""
         if channel.header is None:
             raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content body where none is due")
         if end - start > channel.missing:

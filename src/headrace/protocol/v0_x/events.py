@@ -9,7 +9,7 @@ from headrace.protocol.errors import AmqpError
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Base of the events."""
+    """Base of the events that a protocol machine of 0-8 to 0-9-1 reports to its owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class HeartbeatReceived(Event):
 
 @dataclass(frozen=True, slots=True)
 class HeaderRejected(Event):
-    """The peer answered our protocol header with the one that it would rather speak."""
+    """The peer answered our protocol header with the header of the version that it offers."""
 
     header: bytes
 

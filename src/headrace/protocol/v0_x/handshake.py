@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opening and closing a connection: the methods of each peer by state (AMQP 0-8, 0-9 and 0-9-1).
 
-The states are those of 0-10 too, whose table is in :mod:`headrace.protocol.v0_10.opening`. The
+The states are used by 0-10, too; its table is in :mod:`headrace.protocol.v0_10.opening`. The
 steps of a SASL mechanism are in :mod:`headrace.gateway.sasl`.
 """
 
@@ -12,14 +12,14 @@ from headrace.spec.tables import Receiver
 
 
 class Role(Enum):
-    """The role of a peer."""
+    """The side of a connection that a protocol machine plays."""
 
     SERVER = "server"
     CLIENT = "client"
 
 
 class State(Enum):
-    """The state of a connection."""
+    """The state of a connection, in the order in which a handshake passes through them."""
 
     AWAITING_HEADER = 0  # Server: nothing was received yet.
     GREETED = 1  # The header is sent, or was accepted.

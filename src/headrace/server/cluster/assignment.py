@@ -33,21 +33,21 @@ def assign(
         me: the name of this broker.
         wanted: the names of the ledgers of all virtual hosts.
         ledgers: those that the engine has, by name.
-        census: which brokers live.
+        census: the brokers that are alive.
     """
-    takers = census.takers()
-    serves = dict.fromkeys(takers, 0)
+    available = census.available_brokers()
+    serves = dict.fromkeys(available, 0)
     free: list[tuple[str, LedgerRow | None]] = []
     give = []
     for name in sorted(wanted):
         row = ledgers.get(name)
-        owner = "" if row is None or not census.lives(row.owner) else row.owner
+        owner = "" if row is None or not census.is_alive(row.owner) else row.owner
         if not owner:
             free.append((name, row))
             continue
         if owner in serves:
             serves[owner] += 1
-        if owner == me and row is not None and is_to_go(me, row, takers):
+        if owner == me and row is not None and is_to_go(me, row, available):
             give.append(name)
     take = []
     for name, row in free:
@@ -64,22 +64,22 @@ def removable(
 ) -> list[str]:
     """Return the ledgers that broker ``me`` should remove: their virtual hosts were deleted.
 
-    An owner removes its own. Those of an owner that does not live go to the first broker that does.
+    An owner removes its own ledgers. The first living broker removes those of dead owners.
     """
-    living = census.living()
+    living = census.alive()
     is_first = bool(living) and living[0].name == me
     return [
         name
         for name, row in sorted(ledgers.items())
-        if name not in wanted and (row.owner == me or (is_first and not census.lives(row.owner)))
+        if name not in wanted and (row.owner == me or (is_first and not census.is_alive(row.owner)))
     ]
 
 
-def is_to_go(me: str, row: LedgerRow, takers: Collection[str]) -> bool:
-    """Return True if another broker shall have a ledger of this one, and can take it."""
-    if row.wanted in takers:
+def is_to_go(me: str, row: LedgerRow, available: Collection[str]) -> bool:
+    """Return True if broker ``me`` should give its ledger to one of the available brokers."""
+    if row.wanted in available:
         return row.wanted != me
-    return me not in takers and len(takers) > 0
+    return me not in available and len(available) > 0
 
 
 def taker_of(row: LedgerRow | None, serves: Mapping[str, int]) -> str:

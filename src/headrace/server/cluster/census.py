@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which brokers of a cluster live, judged by one of them.
+"""The brokers of a cluster that are alive, as one broker judges from the rows of the database.
 
-A broker lives until its counter has stood still for the length of its lease, which its row has
-beside the counter: the lease that it serves by itself, whatever those who look have. Only time in
-which the engine answered counts: while it did not, no broker could advance a counter.
+Each broker advances a counter in its row with every heartbeat. A broker counts as dead once its
+counter is unchanged for its lease. The lease is read from the row, because a broker serves by its
+own setting of it. Only time in which the database answered counts: during an outage no broker can
+advance its counter.
 """
 
 from collections.abc import Iterable
@@ -13,63 +14,65 @@ from headrace.store.ledger.members import LEFT, RUNNING, BrokerRow
 
 
 @dataclass(slots=True)
-class Watched:
-    """A broker, and for how long its counter has stood still."""
+class WatchedBroker:
+    """The row of a broker, and the time for which its counter is unchanged."""
 
     row: BrokerRow
-    still_s: float = 0.0
+    unchanged_s: float = 0.0
 
 
 class Census:
-    """See the module. Times are of a clock that never goes back."""
+    """The latest rows of all brokers. Times are seconds of a monotonic clock."""
 
     def __init__(self, lease_s: float, beat_s: float) -> None:
-        self.lease_s = lease_s  # Of brokers whose version writes none.
-        # A longer time between two updates counts as this: the engine was away.
-        self.gap_s = 2 * beat_s
+        self.lease_s = lease_s  # The lease of brokers whose version writes none.
+        # The most time that counts between two updates: in a longer gap the database was away.
+        self.gap_max_s = 2 * beat_s
         self.updated_s: float | None = None
-        self.watched: dict[str, Watched] = {}
+        self.watched: dict[str, WatchedBroker] = {}
 
     def update(self, rows: Iterable[BrokerRow], now_s: float) -> None:
-        """Note the rows that the engine has now."""
-        passed = 0.0 if self.updated_s is None else min(now_s - self.updated_s, self.gap_s)
+        """Replace the rows by those that the database had at ``now_s``."""
+        passed_s = 0.0 if self.updated_s is None else min(now_s - self.updated_s, self.gap_max_s)
         self.updated_s = now_s
         before, self.watched = self.watched, {}
         for row in rows:
             former = before.get(row.name)
             moved = former is None or former.row.seen != row.seen
-            still_s = 0.0 if former is None or moved else former.still_s + passed
-            self.watched[row.name] = Watched(row, still_s)
+            unchanged_s = 0.0 if former is None or moved else former.unchanged_s + passed_s
+            self.watched[row.name] = WatchedBroker(row, unchanged_s)
 
-    def lives(self, name: str) -> bool:
-        """Return True if a broker has not left, and its lease may not have ended."""
+    def is_alive(self, name: str) -> bool:
+        """Return True if a broker has not left the cluster, and its lease may still run."""
         watched = self.watched.get(name)
         if watched is None or watched.row.state == LEFT:
             return False
-        return watched.still_s < self.lease_of(watched.row)
+        return watched.unchanged_s < self.lease_of(watched.row)
 
     def lease_of(self, row: BrokerRow) -> float:
-        """Return the lease of a broker, in seconds."""
+        """Return the lease of a broker (s): that of its row, or else the one of this broker."""
         return row.lease_s or self.lease_s
 
-    def living(self) -> list[BrokerRow]:
-        """Return the brokers that live, by name."""
-        return [watched.row for name, watched in sorted(self.watched.items()) if self.lives(name)]
+    def alive(self) -> list[BrokerRow]:
+        """Return the brokers that are alive, sorted by name."""
+        return [
+            watched.row for name, watched in sorted(self.watched.items()) if self.is_alive(name)
+        ]
 
     def members(self) -> list[BrokerRow]:
-        """Return the brokers that have not left; first those that live, each part by name.
+        """Return the brokers that have not left: first the living, then the dead, each by name.
 
-        One that does not live may be back soon, and a busy machine delays counters.
+        The dead are included because a broker may come back, and a busy machine delays counters.
         """
         rows = [
             watched.row for _, watched in sorted(self.watched.items()) if watched.row.state != LEFT
         ]
-        return sorted(rows, key=lambda row: not self.lives(row.name))
+        return sorted(rows, key=lambda row: not self.is_alive(row.name))
 
     def shared_address(self) -> str:
-        """Return which living brokers have one address, in words; empty if none have."""
+        """Return a warning that living brokers have the same address; empty if none do."""
         names: dict[str, list[str]] = {}
-        for row in self.living():
+        for row in self.alive():
             names.setdefault(f"{row.host}:{row.port}", []).append(f"'{row.name}'")
         for address, sharing in names.items():
             if len(sharing) > 1:
@@ -80,9 +83,9 @@ class Census:
         return ""
 
     def unequal_leases(self) -> str:
-        """Return which living brokers have which leases, in words; empty if all have one."""
+        """Return a warning that living brokers have different leases; empty if all agree."""
         names: dict[float, list[str]] = {}
-        for row in self.living():
+        for row in self.alive():
             names.setdefault(self.lease_of(row), []).append(f"'{row.name}'")
         if len(names) < 2:
             return ""
@@ -93,6 +96,6 @@ class Census:
             "cluster_lease_s"
         )
 
-    def takers(self) -> list[str]:
-        """Return the brokers that may take virtual hosts."""
-        return [row.name for row in self.living() if row.state == RUNNING]
+    def available_brokers(self) -> list[str]:
+        """Return the names of the brokers that may take virtual hosts: alive, and not draining."""
+        return [row.name for row in self.alive() if row.state == RUNNING]

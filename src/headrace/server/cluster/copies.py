@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of virtual hosts: what other brokers serve, kept up to date for a takeover.
+"""Local copies of the virtual hosts that other brokers serve, kept up to date for a takeover.
 
-A copy is files; nothing runs on it. It lacks what its owner wrote in the last second or so, which
-the takeover reads.
+A copy is a directory of files that nothing serves. It lacks about the last second of its owner's
+writes, which the takeover reads from the ledger.
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ FOLLOW_S = 1.0
 
 
 class Copies:
-    """See the module. Methods block; they may be called from any thread."""
+    """The copies that this broker keeps, and the thread that updates them.
+
+    Methods block; they may be called from any thread.
+    """
 
     def __init__(self, cluster: Cluster, owner: str, home_of: Callable[[str], str]) -> None:
         """``home_of`` returns the directory of a ledger's virtual host."""
         self._cluster = cluster
         self._owner = owner
         self._home_of = home_of
-        self._disks: dict[str, ReplicatedDisk] = {}  # By ledger.
+        self._disks: dict[str, ReplicatedDisk] = {}  # Copies by the name of the ledger.
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
         self._followed: dict[str, LedgerRow] = {}
@@ -106,7 +109,7 @@ class Copies:
         Return the directory that has them.
 
         Raises:
-            OSError: they cannot be moved; those that were are in the directory.
+            OSError: a file cannot be moved; the files moved before are in the directory.
         """
         with self._lock_of(ledger):
             self._disks.pop(ledger, None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This broker's heartbeats: they advance its counter and return what the others did.
+"""This broker's heartbeats: they advance its counter and return the rows of the other brokers.
 
 A heartbeat is a commit that a standby has. It extends the lease, counted from when it was sent.
 When the lease ends, the broker stands still until a heartbeat succeeds again: another broker may
@@ -43,7 +43,7 @@ class Heartbeat:
         """``on_rows`` gets what a heartbeat read and when it was sent, ``failed`` its error."""
         self.members = members
         self.lease_s = lease_s * (1 - MARGIN)
-        self.state = RUNNING  # Of this broker; the next heartbeat writes it.
+        self.state = RUNNING  # The state of this broker; the next heartbeat writes it.
         self._on_rows = on_rows
         self._failed = failed
         self._due: SimpleQueue[Work | None] = SimpleQueue()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a broker joins a cluster."""
+"""The steps by which a broker joins a cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.server.config.settings import Settings
 
 EVERY_INTERFACE = ("0.0.0.0", "::")  # noqa: S104 - Compared with, not listened on.
-WATCH_S = 6 * BEAT_S  # How long a broker of the same name is watched at least.
+WATCH_S = 6 * BEAT_S  # The least time for which a broker of the same name is watched.
 
 
 class Joined(NamedTuple):

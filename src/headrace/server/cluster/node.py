@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker of a cluster: takes and gives up virtual hosts, and knows the owners of the others.
+"""A broker of a cluster: takes and gives up virtual hosts, and finds the owners of the others.
 
-Each heartbeat brings the rows of all brokers and ledgers. What follows from them is computed on
-the loop (:mod:`headrace.server.cluster.assignment`); taking a ledger reads from the engine, in a
-thread.
-A virtual host that this broker serves is given up when an operator wants it elsewhere, when its
-journal finds the ledger taken, and when a heartbeat shows another owner.
+Each heartbeat brings the rows of all brokers and ledgers. The loop computes from them which ledgers
+to take and to give up (:mod:`headrace.server.cluster.assignment`). A thread takes a ledger, because
+that reads from the database.
+This broker gives up a virtual host when an operator assigns it to another broker, when its journal
+finds the ledger taken, and when a heartbeat shows another owner.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ log = logging.getLogger(__name__)
 HEARTBEATS_KEPT = 8  # The last ones, with the entry that was durable then.
 TAKERS = 4  # Ledgers that are taken at the same time.
 AGAIN_S = 5.0  # After a virtual host could not be started.
-FIRST_S = 15.0  # How long a start waits for the virtual hosts that this broker takes.
-RELEASE_S = 2.0  # How often ledgers are trimmed while the database is full.
-ROWS_S = 2.0  # How long a move waits for rows that are younger than it.
+FIRST_S = 15.0  # The time that a start waits for the virtual hosts that this broker takes.
+RELEASE_S = 2.0  # The interval between trims of ledgers while the database is full.
+ROWS_S = 2.0  # The time that a move waits for rows read after its begin.
 
 
 LOSS = (
@@ -73,8 +73,8 @@ class Served:
     vhost: str
     disk: ReplicatedDisk
     taken: str  # Names the epoch.
-    since_s: float  # When that was known here.
-    # When some heartbeats were answered, and the last entry that was durable then.
+    since_s: float  # The time at which this broker had taken it.
+    # The times of some heartbeats, and the last entry that was durable then.
     seen: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=HEARTBEATS_KEPT))
 
     def lacks(self, row: LedgerRow, sent_s: float) -> bool:
@@ -87,7 +87,7 @@ class Served:
 
 
 class ClusterNode:
-    """See the module. Used on the loop."""
+    """This broker as a member of its cluster. Methods are called on the loop."""
 
     def __init__(self, joined: Joined, home_of: Callable[[int], str], events: Events) -> None:
         """``home_of`` returns the directory of a virtual host by its number."""
@@ -107,17 +107,18 @@ class ClusterNode:
         self.hosts: VirtualHosts | None = None
         self.wanted: Callable[[], dict[str, int]] = dict  # Virtual hosts and their numbers.
         self.ledgers: dict[str, LedgerRow] = {}
-        self.served: dict[str, Served] = {}  # By ledger.
+        self.served: dict[str, Served] = {}  # Virtual hosts by the name of their ledger.
         self.busy: set[str] = set()  # Ledgers that are being taken or given.
-        self.down: dict[str, str] = {}  # Why a virtual host is not served, by ledger.
-        self.again_s: dict[str, float] = {}  # When to try those once more.
-        self.losses: dict[str, str] = {}  # Virtual hosts of which the database lost entries: why.
+        self.down: dict[str, str] = {}  # Reasons for a virtual host without service, by ledger.
+        self.again_s: dict[str, float] = {}  # The times of the next tries, by ledger.
+        # The causes of losses, by virtual host of which the database lost entries.
+        self.losses: dict[str, str] = {}
         self.lease_until_s = 0.0
         self.frozen = False
-        self.trouble = ""  # Why the last heartbeat failed.
-        self.unfit = ""  # Why the database would lose what it confirms.
+        self.trouble = ""  # The error of the last heartbeat; empty if it succeeded.
+        self.unfit = ""  # Why the database could lose confirmed entries; or empty.
         self.size = 0  # Bytes of the database, if it has a limit.
-        self.release_s = 0.0  # When ledgers of a full database are trimmed next.
+        self.release_s = 0.0  # The time of the next trim of ledgers in a full database.
         self.warnings = ClusterWarnings(events)
         self.answered = asyncio.Event()
         self.ousted = ""  # Why this broker is no longer in the cluster.
@@ -146,7 +147,10 @@ class ClusterNode:
         await self._until(is_settled, FIRST_S)
 
     async def stop(self) -> None:
-        """Let other brokers take what this one served; its journals are closed."""
+        """Release all ledgers, so that other brokers can take them.
+
+        The journals are closed before the call.
+        """
         self.stopping = True
         self.removals.stop()
         for task in list(self.tasks):
@@ -168,7 +172,7 @@ class ClusterNode:
         self.pool.shutdown()
 
     def _close(self, served: Served) -> None:
-        """Note what is durable on this machine, and release the ledger; blocks."""
+        """Write the mark of the durable entries, and release the ledger; blocks."""
         if served.disk.lost is None:
             served.disk.mark()
         served.disk.ledger.close()
@@ -190,7 +194,7 @@ class ClusterNode:
         self.trouble = str(error)
 
     def _end_ousted(self, why: str) -> None:
-        """Serve nothing more: another broker has the name of this one."""
+        """Give up all virtual hosts and end the broker: another broker has its name."""
         if self.stopping or self.ousted:
             return
         self.ousted = why
@@ -199,7 +203,7 @@ class ClusterNode:
         self.fatal(why)
 
     def on_rows(self, rows: ClusterRows, sent_s: float) -> None:
-        """Act on what a heartbeat found."""
+        """Act on the rows that a heartbeat read at ``sent_s``."""
         if self.stopping or self.ousted:
             return
         if self.trouble:
@@ -258,7 +262,7 @@ class ClusterNode:
             del self.losses[vhost]
 
     def _assign(self, names: Mapping[str, tuple[str, int]]) -> None:
-        """Take and give up what is due."""
+        """Start to take and give up ledgers, as the latest rows require."""
         todo = assign(self.name, names, self.ledgers, self.census)
         mine = [
             name
@@ -289,7 +293,10 @@ class ClusterNode:
         return 0 < self.cluster.size_max < self.size
 
     def _release_entries(self) -> None:
-        """Let ledgers forget entries now: who waits writes nothing, after which they would."""
+        """Let ledgers drop entries that are no longer needed, at most every ``RELEASE_S``.
+
+        A write does this as well, but publishers that wait for room write nothing.
+        """
         now_s = boot_s()
         if self.hosts is None or now_s < self.release_s:
             return
@@ -414,7 +421,7 @@ class ClusterNode:
         if vhost not in self.losses and not isinstance(broken, OtherHistory):
             why = self.down.get(name, "") or ("" if broken is None else str(broken))
             raise StoreError(
-                f"vhost '{vhost}': there is no loss that could be accepted here"
+                f"vhost '{vhost}': this broker has found no loss that could be accepted"
                 + (f" ({why})" if why else "")
             )
         if name in self.busy or name in self.served:
@@ -434,7 +441,7 @@ class ClusterNode:
         return aside
 
     async def _give(self, name: str) -> None:
-        """Let another broker serve a virtual host: confirm what was published, close the rest."""
+        """Give a virtual host to another broker: confirm publishes, then close connections."""
         served = self.served[name]
         assert self.hosts is not None
         log.warning("vhost '%s' is given to another broker", served.vhost)
@@ -460,7 +467,7 @@ class ClusterNode:
         """Run something on the heartbeats' thread, once; wait for it.
 
         Raises:
-            OSError: it is in doubt.
+            OSError: the work may or may not have been done.
         """
         done = self.loop.create_future()
 
@@ -540,7 +547,7 @@ class ClusterNode:
         self.lose(name, str(lost))
 
     def _check_lease(self, now_s: float) -> None:
-        """Freeze what is served if the lease has ended."""
+        """Freeze the virtual hosts that this broker serves if the lease has ended."""
         if self.served and not self.frozen and now_s > self.lease_until_s:
             self.frozen = True
             log.error(
@@ -554,7 +561,7 @@ class ClusterNode:
             self._freeze()
 
     def _freeze(self) -> None:
-        """Freeze what is served."""
+        """Freeze the virtual hosts that this broker serves."""
         if self.freezer is None or self.hosts is None:
             return
         for served in self.served.values():
@@ -576,12 +583,12 @@ class ClusterNode:
     # --- Operators --------------------------------------------------------------------------
 
     async def give_all(self, timeout_s: float) -> list[str]:
-        """Give all virtual hosts to other brokers, and take none; return those that stay here."""
+        """Give all virtual hosts to other brokers, and take none; return the remaining ones."""
         self.heartbeat.state = DRAINING
         mine = [served.vhost for served in self.served.values()]
 
         def are_taken() -> bool:
-            others = set(self.census.takers()) - {self.name}
+            others = set(self.census.available_brokers()) - {self.name}
             return not others or all(self.owner_of(vhost) in others for vhost in mine)
 
         await self._until(are_taken, timeout_s)
@@ -604,7 +611,7 @@ class ClusterNode:
         # A broker may have joined since the last heartbeat. One that is sent now extends the lease.
         until_s = boot_s() + self.heartbeat.lease_s
         await self._until(lambda: self.lease_until_s > until_s, min(ROWS_S, timeout_s))
-        if broker not in self.census.takers():
+        if broker not in self.census.available_brokers():
             raise StoreError(f"broker {broker!r} takes no virtual host: {self.state_of(broker)}")
         if name not in self.ledgers:
             raise StoreError(f"vhost '{vhost}' is served by no broker yet")
@@ -633,7 +640,7 @@ class ClusterNode:
         """Return the broker that serves a virtual host; empty if none does."""
         number = self.wanted().get(vhost)
         row = None if number is None else self.ledgers.get(ledger_name(vhost, number))
-        return row.owner if row is not None and self.census.lives(row.owner) else ""
+        return row.owner if row is not None and self.census.is_alive(row.owner) else ""
 
     def serving(self, vhost: str) -> ServingBroker | None:
         """Return the other broker that serves a virtual host; None if there is none."""
@@ -644,7 +651,7 @@ class ClusterNode:
         return ServingBroker(row.name, row.host, row.port)
 
     def brokers(self) -> list[ServingBroker]:
-        """Return all brokers that have not left, first those that live."""
+        """Return all brokers that have not left, the living first."""
         rows = self.census.members()
         return [ServingBroker(row.name, row.host, row.port) for row in rows]
 
@@ -652,5 +659,5 @@ class ClusterNode:
         """Return the state of a broker in words."""
         watched = self.census.watched.get(broker)
         if watched is None:
-            return "there is none of this name"
-        return watched.row.state if self.census.lives(broker) else "down"
+            return "no broker has this name"
+        return watched.row.state if self.census.is_alive(broker) else "down"

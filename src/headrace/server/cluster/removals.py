@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removes the ledgers of virtual hosts that were deleted.
 
-The catalog of the cluster is what says that one was deleted. So any broker can remove its ledger
-later, whoever owned it, and whichever broker deleted the virtual host. A ledger may have many
-segments: they are removed in a thread beside the heartbeats, with a session of its own.
+The catalog of the cluster records the deletion of a virtual host, so any broker can remove its
+ledger later. A ledger may have many segments: a thread with its own session removes them, so that
+heartbeats go on.
 """
 
 from __future__ import annotations
@@ -37,20 +37,23 @@ def ledgers_of(catalog: bytes) -> set[str]:
     """Return the names of the ledgers of a value of the catalog.
 
     Raises:
-        StoreError: it is damaged.
+        StoreError: the value is damaged.
     """
     return {ledger_name(vhost, number) for vhost, number in vhosts_of(catalog).items()}
 
 
 class Removals:
-    """See the module. Used on the loop; one removal runs at a time."""
+    """The removals that this broker runs, one at a time.
+
+    Methods are called on the loop, and do not block.
+    """
 
     def __init__(self, cluster: Cluster, copies: Copies) -> None:
         self._cluster = cluster
         self._copies = copies
         self._stopped = threading.Event()
         self._runs = False
-        self._again_s = 0.0  # When the next one may begin.
+        self._again_s = 0.0  # The earliest time of the next removal.
 
     def are_due(self, now_s: float) -> bool:
         """Return True if a removal may begin."""
@@ -59,7 +62,10 @@ class Removals:
     def remove(
         self, ledgers: list[str], loop: asyncio.AbstractEventLoop, pool: Executor
     ) -> Coroutine[None, None, None]:
-        """Remove those of these ledgers that the catalog lacks, or a part of them."""
+        """Return a coroutine that removes the ``ledgers`` that are missing in the catalog.
+
+        It may end early; the next heartbeat continues.
+        """
         self._runs = True
         return self._remove(ledgers, loop, pool)
 
@@ -86,7 +92,7 @@ class Removals:
             log.info("ledger %s of a deleted vhost is removed", name)
 
     def _remove_now(self, ledgers: list[str]) -> list[str]:
-        """Return the ledgers of which nothing is left; blocks."""
+        """Return the completely removed ledgers; blocks."""
         with contextlib.closing(Removal(self._cluster, ledgers_of)) as removal:
             removed = removal.remove(ledgers, self._stopped)
         for name in removed:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a data directory one of a cluster: with its identity, its secret, its users.
+"""Joins a data directory to a cluster: it gets the cluster's identity, secret and users.
 
-The first broker of a cluster brings its own, and its queues and messages.
+The first broker of a cluster contributes its own, with its queues and messages.
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ log = logging.getLogger(__name__)
 
 
 class SharedCatalog:
-    """See the module. Used once, at the start; calls block."""
+    """The catalog of the cluster that this broker joins, and its local replica.
+
+    It is used once, at the start of the broker; calls block.
+    """
 
     def __init__(self, joined: Joined) -> None:
         assert joined.cluster.id is not None
         self.joined = joined
         self.id = joined.cluster.id
         self.replica = CatalogReplica(PostgresCatalog(joined.cluster))
-        self.is_new = False  # No broker has brought its users yet.
+        self.is_new = False  # True if no broker has contributed its users yet.
 
     def prepare(self, data: DataDirectory) -> None:
         """Give a data directory the identity and the secret of the cluster.
@@ -59,10 +62,10 @@ class SharedCatalog:
         data.become(catalog.identity, catalog.secret)
 
     def share(self, data: DataDirectory, users: UserDirectory) -> None:
-        """Make the users those of the cluster; bring what the first broker has.
+        """Replicate the users with the cluster; the first broker contributes its data.
 
         Raises:
-            StoreError, AccountError: it cannot be done; the cluster is as it was.
+            StoreError, AccountError: the users cannot be replicated; the cluster is unchanged.
         """
         if self.is_new and data.has_journals():
             for name, number in users.snapshot().vhosts.items():
@@ -76,7 +79,7 @@ class SharedCatalog:
         engine = PostgresLedger(self.joined.cluster, name, self.joined.members.name)
         disk = ReplicatedDisk(Disk(), engine, home)
         try:
-            self.joined.members.drop(name)  # Of an earlier try.
+            self.joined.members.drop(name)  # The ledger of an earlier try.
             disk.take()
             disk.mark()
         except (OSError, LedgerLost) as error:

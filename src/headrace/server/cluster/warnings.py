@@ -23,10 +23,10 @@ HARMLESS = (ADDRESS, LEASES)  # The broker serves as it should.
 
 
 class Warned(NamedTuple):
-    """What a warning is about."""
+    """The subject of a warning."""
 
     subject: str  # LEASE, COPY, DATABASE, ADDRESS or LEASES.
-    vhost: str = ""  # Of a copy.
+    vhost: str = ""  # The virtual host of a copy.
 
 
 class ClusterWarnings:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two sides of a relayed connection at the relaying broker, and its beginning at the other.
 
-Both sides are connections of ordinary transports; neither looks at the octets. A side that does not
-read what it is given stops the other one from being read.
+Both sides are connections of ordinary transports; neither looks at the octets. While one side does
+not read its output, the other side is not read.
 """
 
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 WAITING_MAX = 1 << 20  # Octets that one side may have to send before the other is not read.
-HEADER_SIZE = 8  # Of every version of AMQP.
+HEADER_SIZE = 8  # The size of the protocol header in every version of AMQP.
 
 
 class RelayEnd(Endpoint):

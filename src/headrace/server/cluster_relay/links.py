@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 LINKS_MAX = 64  # That this broker serves at the same time.
 LINE_BYTES_MAX = 4 << 20  # Of operators 1 MiB, which may grow threefold as ASCII.
-LINE_S = 60.0  # How long either side waits for a line, or for room to send one.
+LINE_S = 60.0  # The time that either side waits for a line, or for room to send one.
 MAC_DIGITS = 64
 NONCE_BYTES = 16
 ASKED, ANSWERED = b"asked", b"answered"
@@ -105,7 +105,7 @@ class Link:
 
         Raises:
             OSError: the link is lost, or the line was not sent by the other broker.
-            TimeoutError: there is none for too long.
+            TimeoutError: no line came within ``LINE_S``.
         """
         try:
             async with asyncio.timeout(LINE_S):
@@ -122,12 +122,12 @@ class Link:
         return text.decode()
 
     def close(self) -> None:
-        """Close it; what was sent still leaves."""
+        """Close the link; lines in its write buffer are still sent."""
         self._writer.close()
 
 
 class Links:
-    """Opens links to other brokers, and accepts those of others."""
+    """Opens links to other brokers, and accepts links from them."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Links:
         broker: str,
         serve: Callable[[Link, Asker], Awaitable[None]],
     ) -> None:
-        """``broker`` is the name of this one; ``serve`` serves a link of another."""
+        """``broker`` is the name of this broker; ``serve`` answers requests on accepted links."""
         self._relays = relays
         self._context = context
         self._reactor = reactor
@@ -163,8 +163,8 @@ class Links:
         """Return a link to another broker, for an operator as in :class:`Asker`.
 
         Raises:
-            OSError: it cannot be reached, knows no relays, or is this broker.
-            TimeoutError: it does not answer.
+            OSError: the broker cannot be reached, has no relays, or is this broker.
+            TimeoutError: the broker does not answer.
             PreambleError: the facts of the user are too long.
         """
         async with asyncio.timeout(CONNECT_S):
@@ -211,7 +211,7 @@ class Links:
         """Return the end of a link, which is served from now on.
 
         Raises:
-            PreambleError: there are too many, or its user is unknown here.
+            PreambleError: the broker has too many links, or does not have the user.
             ScopeError: the token of the user has too many scopes.
         """
         preamble = unpack(self._key, opening.challenge, text, mac)
@@ -235,7 +235,7 @@ class Links:
         return outer
 
     def _asker(self, preamble: Preamble) -> Asker:
-        """Return who asks.
+        """Return the operator on whose behalf a link asks.
 
         Raises:
             PreambleError, ScopeError: the user cannot be one here.
@@ -256,12 +256,14 @@ class Links:
         try:
             await self._serve(link, asker)
         except (OSError, TimeoutError) as error:
-            log.warning("link of broker '%s': %s", asker.broker, str(error) or "it is silent")
+            log.warning(
+                "link of broker '%s': %s", asker.broker, str(error) or "the broker does not answer"
+            )
         finally:
             link.close()
 
     def _keys(self, challenge: bytes, text: bytes) -> tuple[bytes, bytes]:
-        """Return the keys of what is asked and answered on a link."""
+        """Return the keys that authenticate the requests and the answers on a link."""
         asked, answered = (
             hmac.digest(self._key, purpose + challenge + text, "sha256")
             for purpose in (ASKED, ANSWERED)

@@ -25,7 +25,7 @@ MAC_SIZE = 32
 TEXT_BYTES_MAX = 65536
 PURPOSE = b"relayed connections"
 LINKS = b"links of operators"
-DEPTH_MAX = 8  # Of tables in a client's properties.
+DEPTH_MAX = 8  # The greatest depth of tables in a client's properties.
 
 
 class PreambleError(Exception):
@@ -36,18 +36,18 @@ class PreambleError(Exception):
 class Preamble:
     """A client of another broker."""
 
-    broker: str  # Which has logged the client in.
+    broker: str  # The name of the broker that has logged the client in.
     user: str
     host: str  # The client's address,
     port: int
     loopback: bool  # which is its broker's machine.
     encrypted: bool
-    version: str  # As 0-9-1.
+    version: str  # A version of AMQP, such as 0-9-1.
     mechanism: str
     properties: Mapping[str, object]
-    # Of a bearer token:
+    # These are set for the user of a bearer token.
     scopes: list[str] | None = None  # None: the user has an account, whose rights are looked up.
-    source: str = ""  # Who vouches for the user.
+    source: str = ""  # The issuer that vouches for the user.
     expires_s: float | None = None  # Unix time.
 
 
@@ -81,7 +81,7 @@ def unpack(key: bytes, challenge: bytes, text: bytes, mac: bytes) -> Preamble:
     """Read the answer to a challenge.
 
     Raises:
-        PreambleError: it was not made with the key.
+        PreambleError: the answer was not made with the key.
     """
     if not is_proved(key, challenge, text, mac):
         raise PreambleError("a relayed connection does not know the secret of the cluster")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes relayed connections: at the broker that a client connects to, and at the serving one.
+"""Relayed connections: both ends, at the broker that a client connected to and at the serving one.
 
-The first broker logs the client in, and sends its user and address to the other. The other trusts
-these, and checks every permission itself.
+The first broker logs the client in, and sends its user and address to the serving broker. The
+serving broker trusts these, and checks every permission itself.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CONNECT_S = 5.0  # How long the other broker may take to answer.
-WAIT_S = 12.0  # How long a client waits for a virtual host that no broker serves.
+CONNECT_S = 5.0  # The time that the other broker has to answer.
+WAIT_S = 12.0  # The time that a client waits for a virtual host that no broker serves.
 POLL_S = 0.05
-TICKS_PER_S = 2  # Of the transports' timeouts.
+TICKS_PER_S = 2  # Ticks of the transports' timeouts.
 CHALLENGES = 1000  # The last ones are kept: a broker that gets its own has connected to itself.
 VERSIONS = {version.label: version for version in (V0_8, V0_9, V0_9_1)}
 
@@ -67,7 +67,7 @@ class AcceptsLinks(Protocol):
         """Return the end of a link, which is served from now on.
 
         Raises:
-            PreambleError, ScopeError: it is not accepted.
+            PreambleError, ScopeError: the link is not accepted.
         """
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class AcceptsLinks(Protocol):
 
 
 class Relays:
-    """See the module."""
+    """The relayed connections of a broker, and the links to other brokers that carry them."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Relays:
         serving: Callable[[str], ServingBroker | None],
         brokers: Callable[[], Sequence[ServingBroker]],
     ) -> None:
-        """``broker`` is the name of this one; ``serving`` returns the other broker that serves a
+        """``broker`` is the name of this broker; ``serving`` returns the other broker that serves a
         virtual host, ``brokers`` those that live.
         """
         self._context = context
@@ -119,7 +119,6 @@ class Relays:
     # --- Waiting ----------------------------------------------------------------------------
 
     def wait(self, connection: Client, vhost: str, served: Callable[[], None]) -> None:
-        """See :class:`headrace.gateway.connection.cluster_port.ClusterPort`."""
         loop = self._reactor.loop
         self._begin(loop.create_task(self._wait(connection, vhost, served)))
 
@@ -144,7 +143,6 @@ class Relays:
     # --- The relaying broker ----------------------------------------------------------------
 
     def relay(self, connection: RelayableClient, vhost: str, served: Callable[[], None]) -> None:
-        """See :class:`headrace.gateway.connection.cluster_port.ClusterPort`."""
         loop = self._reactor.loop
         self._begin(loop.create_task(self._relay(connection, vhost, served)))
 
@@ -154,7 +152,7 @@ class Relays:
         transport = cast("Transport", connection.transport)
         transport.hold()
         transport.handshake_ticks += int(WAIT_S * TICKS_PER_S)
-        sock, trouble = None, "it is served by none"
+        sock, trouble = None, "no broker serves it"
         until = self._reactor.loop.time() + WAIT_S
         while sock is None and not connection.ended and not self._context.serves(vhost):
             broker = self.serving(vhost)
@@ -205,7 +203,7 @@ class Relays:
         """Connect to the other broker, and send the preamble.
 
         Raises:
-            OSError: it cannot be reached, does not know relays, or is this broker.
+            OSError: the broker cannot be reached, has no relays, or is this broker.
             PreambleError: the client's properties are too long.
         """
         sock, challenge = await self.reach(broker)
@@ -221,7 +219,7 @@ class Relays:
         """Connect to another broker; return its challenge, too.
 
         Raises:
-            OSError: it cannot be reached, does not know relays, or is this broker.
+            OSError: the broker cannot be reached, has no relays, or is this broker.
         """
         loop = self._reactor.loop
         (resolved, *_) = await loop.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)
@@ -238,7 +236,9 @@ class Relays:
                     raise ConnectionResetError("it knows no relayed connections")
                 challenge += got
             if challenge in self._challenges:
-                raise ConnectionError("that address leads back here: set its cluster_address")
+                raise ConnectionError(
+                    "its address leads back to this broker: set its cluster_address"
+                )
         except BaseException:
             sock.close()
             raise
@@ -317,7 +317,7 @@ class Relays:
         """Return the user that another broker has logged in.
 
         Raises:
-            PreambleError: there is no such account, or its token's issuer is not trusted here.
+            PreambleError: the account does not exist, or the token's issuer is not trusted here.
             ScopeError: the token has too many scopes.
         """
         if preamble.scopes is None and not preamble.source:

@@ -42,5 +42,5 @@ def table_as_json(table: Mapping[str, object]) -> dict[str, Json]:
 
 
 def iso_time(ms: int) -> str:
-    """Return Unix time in ISO 8601."""
+    """Return milliseconds since 1970 as ISO 8601 in UTC, to the second."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")

@@ -179,7 +179,7 @@ def shift(path: Path, keep: int) -> Path:
         OSError: a file cannot be renamed, or is a device or a pipe.
     """
     if not path.is_file():
-        raise OSError(errno.EINVAL, "it is not a regular file")
+        raise OSError(errno.EINVAL, "not a regular file")
     for number in range(KEPT_MAX, 0, -1):  # There may be more than ``keep`` from before.
         older = path.with_name(f"{path.name}.{number}")
         if older.exists() and number >= keep:

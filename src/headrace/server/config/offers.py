@@ -27,7 +27,7 @@ def offers_of(settings: Settings) -> Offers:
     """Return the offers to clients of 0-8 and 0-9.
 
     Raises:
-        StartError: one of the settings cannot be used.
+        StartError: a setting cannot be used.
     """
 
     def read(name: str, text: str, reader: Callable[[str], Value]) -> Value:

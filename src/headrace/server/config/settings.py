@@ -95,7 +95,7 @@ def setting(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of a broker."""
+    """The validated settings of a broker; defaults, file, environment and flags are merged."""
 
     host: str = setting(
         "127.0.0.1",
@@ -783,7 +783,7 @@ def _table() -> tuple[Setting, ...]:
 
 
 SETTINGS: tuple[Setting, ...] = _table()
-BY_NAME = {name: row for row in SETTINGS for name in row.names}  # By former names, too.
+BY_NAME = {name: row for row in SETTINGS for name in row.names}  # Former names are included.
 
 
 def load(
@@ -927,7 +927,7 @@ def check_together(settings: Settings) -> None:
     if settings.cluster and settings.memory:
         raise SettingError("memory", "default", "a cluster stores its data: do not set memory")
     if settings.cluster_address and not re.fullmatch(r".+:\d{1,5}", settings.cluster_address):
-        raise SettingError("cluster_address", "default", "it is not host:port")
+        raise SettingError("cluster_address", "default", "expected host:port")
     if settings.console and settings.console_tls:
         for name in ("tls_cert", "tls_key"):
             if getattr(settings, name) is None:
@@ -957,4 +957,4 @@ def _read_toml(path: Path) -> dict[str, object]:
     except OSError as error:
         raise SettingError("config", str(path), error.strerror or str(error)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError("config", str(path), f"it is not valid TOML: {error}") from None
+        raise SettingError("config", str(path), f"not valid TOML: {error}") from None

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COPIED = ("schema", "identity")  # Beside definitions and the files of virtual hosts.
-SNAPSHOT_S = 60.0  # How long a journal may take to finish its group.
+SNAPSHOT_S = 60.0  # The time that a journal has to finish its group.
 
 Report = Callable[[dict[str, object]], Awaitable[None]]
 
@@ -139,7 +139,7 @@ def copy_all(
     base_manifest: Manifest | None,
     cancelled: threading.Event,
 ) -> None:
-    """Copy the definitions, and the linked files; ``lengths`` has those of growing ones.
+    """Copy the definitions, and the linked files; ``lengths`` has the lengths of growing files.
 
     Raises:
         StoreError: a file cannot be copied, or ``cancelled`` was set meanwhile.

@@ -30,7 +30,7 @@ class JournalSizes(NamedTuple):
 
 
 class JournalSums:
-    """The sums, over the virtual hosts that there are and those that were deleted."""
+    """Sums of counts over the existing and the deleted virtual hosts."""
 
     def __init__(self) -> None:
         self._past = JournalCounts()
@@ -40,7 +40,7 @@ class JournalSums:
         self._past = self.counts([store])
 
     def counts(self, stores: Iterable[Store]) -> JournalCounts:
-        """Return the counts of open stores and of those that have ended."""
+        """Return the sums of the counts of open and of closed stores."""
         open_counts = [
             JournalCounts(
                 store.group_number, store.compactor.copied_bytes, store.paged_out, store.paged_in

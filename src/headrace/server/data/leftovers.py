@@ -51,10 +51,10 @@ def check_catalog_file(data: DataDirectory) -> None:
 
 
 def check_catalog(data: DataDirectory, users: UserDirectory) -> None:
-    """Refuse another ``definitions.db`` than that of these data, and an older copy of it.
+    """Check that ``definitions.db`` belongs to these data and is not an older copy.
 
     Raises:
-        StoreError: it is one.
+        StoreError: the file is another one or an older copy.
     """
     catalog, changes = users.lineage()
     mark = data.mark
@@ -70,9 +70,9 @@ def check_catalog(data: DataDirectory, users: UserDirectory) -> None:
 
 def _refusal(data: DataDirectory, state: str) -> str:
     return (
-        f"{data.path / FILE_NAME} {state}: put back the newest copy. To start with what is there, "
-        f"delete {data.path / MARK_FILE}; users, permissions and policies are then those of that "
-        "file, and virtual hosts that it lacks are set aside"
+        f"{data.path / FILE_NAME} {state}: put back the newest copy. To start with the present "
+        f"file, delete {data.path / MARK_FILE}; users, permissions and policies are then those "
+        "of that file, and virtual hosts that it lacks are set aside"
     )
 
 
@@ -126,7 +126,8 @@ def _settle(
 ) -> None:
     number = int(directory.name)
     owner = read_owner(data.disk, directory)
-    is_accepted = data.mark is None and not is_shared  # By an operator, or of an earlier version.
+    # An operator removed the mark, or an earlier version wrote none.
+    is_accepted = data.mark is None and not is_shared
     if number in names:
         if owner is None or owner.vhost == names[number] or is_shared:
             return
@@ -149,7 +150,7 @@ def set_aside_behind(data: DataDirectory, last_id: int) -> None:
     """Set aside the data of virtual hosts with higher numbers than any recorded one.
 
     Raises:
-        OSError: it cannot be moved.
+        OSError: a directory cannot be moved.
     """
     for directory in _subdirectories(data.path / "vhosts"):
         if directory.name.isdigit() and int(directory.name) > last_id:
@@ -160,7 +161,7 @@ def set_aside(data: DataDirectory, directory: Path) -> None:
     """Move a directory that no record names, so that no other virtual host gets it.
 
     Raises:
-        OSError: it cannot be moved.
+        OSError: a directory cannot be moved.
     """
     owner = read_owner(data.disk, directory)
     home = data.path / ASIDE
@@ -215,7 +216,7 @@ def check_journal(data: DataDirectory, vhost: str, number: int) -> None:
     """Refuse a virtual host that had a journal, and lacks its directory.
 
     Raises:
-        StoreError: it is missing.
+        StoreError: the directory is missing.
     """
     home = data.vhost(number)
     journal = home / "journal"

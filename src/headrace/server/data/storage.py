@@ -100,7 +100,7 @@ class Storage:
         """Lock and open the data directory; ``shared`` is the catalog of a cluster.
 
         Raises:
-            StoreError, AccountError: it cannot be used.
+            StoreError, AccountError: the directory cannot be used.
         """
         self.settings = settings  # The settings in effect; replaced on reload.
         self.counters = counters
@@ -152,7 +152,7 @@ class Storage:
         """Open the object store for segments of streams; ``post`` calls on the loop's thread.
 
         Raises:
-            StoreError: it cannot be used.
+            StoreError: the object store cannot be used.
         """
         settings = self.settings
         if self.data is None:
@@ -414,7 +414,7 @@ class Storage:
         if self.earlier is None or not definitions.take_over():
             return
         store.finish()
-        if store.synced < store.defined:
+        if store.synced < store.defined_position:
             raise StoreError(f"{store.directory} cannot be written")
         self.earlier.delete(vhost)
         log.warning("vhost %r: its definitions are in its journal from now on", vhost)

@@ -52,7 +52,7 @@ class UnsyncedChanges:
     async def wait(self) -> bool:
         """Wait until all changes are durable; return False when the disk has failed for a while."""
         for name, store in list(self._stores.items()):
-            if store.defined > store.synced and not await self.wait_for(name):
+            if store.defined_position > store.synced and not await self.wait_for(name):
                 return False
         return True
 

@@ -225,7 +225,7 @@ class AccountPlan:
         if name != ONLY_NAMES.get(component, name):
             raise element.fail("name", f"a {component} has the name '{ONLY_NAMES[component]}'")
         if "value" not in element.value:
-            raise element.fail("value", "it is missing")
+            raise element.fail("value", "the field is missing")
         key = Key(EVERYWHERE if component == USER_LIMITS else vhost, component, name)
         if isinstance(value, Mapping) and "definition" in value:
             value = {**value, "definition": as_object(value["definition"])}
@@ -237,7 +237,7 @@ class AccountPlan:
         value = as_object(element.value.get("value"))
         self._record_once(element, "name", value, "global parameter", name)
         if "value" not in element.value:
-            raise element.fail("value", "it is missing")
+            raise element.fail("value", "the field is missing")
         key = Key(EVERYWHERE, GLOBAL, name)
         self._check_rule(element, key, value)
         present = {

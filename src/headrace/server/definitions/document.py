@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator
 
 from headrace.definition_file import SECTIONS
-from headrace.exact_json import finite, refuse_constant, repeated_name
+from headrace.exact_json import parse_float, refuse_constant, repeated_name
 
 DOCUMENT_OCTETS_MAX = 256 << 20  # The maximum bytes of a file.
 ELEMENTS_MAX = 2_000_000  # The maximum elements of all sections together.
@@ -78,7 +78,7 @@ def read_document(octets: bytes) -> Document:
     """Read a file.
 
     Raises:
-        DocumentError: it is not JSON, too large, or not a file of definitions.
+        DocumentError: the file is not JSON, too large, or does not hold definitions.
     """
     if len(octets) > DOCUMENT_OCTETS_MAX:
         raise DocumentError("$", f"the file has more than {DOCUMENT_OCTETS_MAX} bytes")
@@ -87,7 +87,7 @@ def read_document(octets: bytes) -> Document:
             octets.decode("utf-8-sig"),
             object_pairs_hook=_object,
             parse_constant=refuse_constant,
-            parse_float=finite,
+            parse_float=parse_float,
         )
     except UnicodeDecodeError as error:
         raise DocumentError("$", f"byte {error.start} is not valid UTF-8") from None
@@ -180,6 +180,4 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _not_repeated(value: dict[str, object], path: str) -> None:
     if isinstance(value, Repeated):
-        raise DocumentError(
-            path, f"the name {json.dumps(value.name[:PATH_NAME_MAX])} is there twice"
-        )
+        raise DocumentError(path, f"the name {json.dumps(value.name[:PATH_NAME_MAX])} occurs twice")

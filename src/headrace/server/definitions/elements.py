@@ -112,7 +112,7 @@ class Element:
         """Return a text field; without a default it is required."""
         value = self.value.get(field, default)
         if value is None:
-            raise self.fail(field, "it is missing")
+            raise self.fail(field, "the field is missing")
         if not isinstance(value, str):
             raise self.fail(field, f"a string is needed, not {json_type(value)}")
         if len(value.encode()) > bytes_max:
@@ -204,7 +204,7 @@ def read_binding(element: Element) -> Binding:
     """Return a binding."""
     kind = element.text("destination_type", QUEUE)
     if kind not in (QUEUE, EXCHANGE):
-        raise element.fail("destination_type", f"it is queue or exchange, not '{kind}'")
+        raise element.fail("destination_type", f"expected queue or exchange, not '{kind}'")
     return Binding(
         element.path,
         element.vhost(),
@@ -217,18 +217,22 @@ def read_binding(element: Element) -> Binding:
 
 
 def read_account(element: Element) -> Account:
-    """Return a user; the hash of the password is as it is kept here."""
-    account, strange = read_account_in_part(element)
-    if strange:
-        raise element.fail("hashing_algorithm", f"there are no {strange} here")
+    """Return a user.
+
+    Raises:
+        DocumentError: the algorithm of the password hash is unknown.
+    """
+    account, hash_problem = read_account_in_part(element)
+    if hash_problem:
+        raise element.fail("hashing_algorithm", hash_problem)
     return account
 
 
 def read_account_in_part(element: Element) -> tuple[Account, str]:
-    """Return a user, and the kind of its hash if that is unknown: it has no password then."""
+    """Return a user, and the problem with its hash, or "": with a problem it has no password."""
     name = element.name("name", "user")
-    password_hash, strange = _hash(element)
-    return Account(name, password_hash, read_tags(element), _scram(element)), strange
+    password_hash, hash_problem = _hash(element)
+    return Account(name, password_hash, read_tags(element), _scram(element)), hash_problem
 
 
 def read_tags(element: Element) -> tuple[str, ...]:
@@ -253,7 +257,7 @@ def read_tags(element: Element) -> tuple[str, ...]:
 
 
 def _hash(element: Element) -> tuple[str, str]:
-    """Return the hash of a user, and the kind of hashes that does not exist here, or "".
+    """Return the hash of a user, and the problem with it, or "".
 
     Passwords were replaced by hashes before.
     """
@@ -265,14 +269,14 @@ def _hash(element: Element) -> tuple[str, str]:
         return NO_PASSWORD, ""
     if algorithm == ARGON2ID:
         if not given.startswith(ARGON2ID_PREFIX) or not given.isprintable():
-            raise element.fail("password_hash", f"this is not a hash of {ARGON2ID}")
+            raise element.fail("password_hash", f"not a hash of {ARGON2ID}")
         return given, ""
     if algorithm and algorithm not in FOREIGN_HASHES:
         return NO_PASSWORD, f"unknown password hash '{algorithm}'"
     try:
         octets = base64.b64decode(given, validate=True)
     except (binascii.Error, ValueError):
-        raise element.fail("password_hash", "this is not valid base64") from None
+        raise element.fail("password_hash", "not valid base64") from None
     if not algorithm and len(octets) == MD5_SIZE:
         return NO_PASSWORD, f"unknown password hash '{MD5}'"
     algorithm = algorithm or SHA256

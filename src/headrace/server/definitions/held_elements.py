@@ -18,17 +18,16 @@ LINE_CHARACTERS = 256 << 10  # The characters of the elements in one line.
 
 
 class HeldElements:
-    """See the module."""
+    """The elements of one import that other brokers have to import, by section and virtual host."""
 
     def __init__(self, default_vhost: str | None) -> None:
-        """``default_vhost`` is that of elements that name none."""
+        """``default_vhost`` is the virtual host of elements that name none."""
         self._default = default_vhost
-        self._elements: dict[
-            str, list[tuple[str, int, object]]
-        ] = {}  # The elements of each section, in order.
+        # The elements of each section, in the order of the file.
+        self._elements: dict[str, list[tuple[str, int, object]]] = {}
 
     def vhost_of(self, section: str, value: object) -> str | None:
-        """Return the virtual host of an element; None if it is of none, or wrong."""
+        """Return the virtual host of an element; None if it has none, or is malformed."""
         if not isinstance(value, dict) or section not in RULES + TOPOLOGY:
             return None
         name = value.get("name") if section == "vhosts" else value.get("vhost", self._default)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 CREATED, UNCHANGED, CHANGED = "made", "there", "changed"
 DIFFERENT, IN_PART, NO_EQUIVALENT = "different", "in part", "no equivalent"
-WORDS = {  # In the order of a report.
+WORDS = {  # The order is that of a report.
     CREATED: "created",
     UNCHANGED: "unchanged",
     CHANGED: "changed",

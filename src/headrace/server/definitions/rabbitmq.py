@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Definitions for RabbitMQ, without elements that have no equivalent there.
 
-RabbitMQ refuses a whole file for one unknown limit, policy key or exchange type. So elements
-that it refuses are left out, and named; those that it accepts and ignores stay, and are named too.
+RabbitMQ refuses a whole file for one unknown limit, policy key or exchange type. So elements that
+it refuses are left out, and named; arguments that it accepts and ignores stay, and are named too.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ EXCHANGE_ARGUMENTS = frozenset(
         *("x-recent-history-length", "x-cache-size", "x-cache-ttl", "x-cache-persistence"),
     }
 )
-BINDING_ARGUMENTS = frozenset({*SELECTORS, EXCLUSIVE})  # Which count here, and not there.
+BINDING_ARGUMENTS = frozenset({*SELECTORS, EXCLUSIVE})  # RabbitMQ ignores them.
 
 
 def adapt(sections: Mapping[str, list[Value]], reader: Reader) -> tuple[Sections, list[str]]:

@@ -52,14 +52,14 @@ class Target(Protocol):
         """Return the virtual host of that name.
 
         Raises:
-            ResourceError: it does not exist; the text is the reason, if known.
+            ResourceError: the virtual host does not exist; the text is the reason, if known.
         """
 
     def snapshot(self) -> Snapshot:
         """Users, permissions and parameters."""
 
     def commit(self) -> None:
-        """Make what was declared so far durable, and send what it caused."""
+        """Make the declarations so far durable, and send the messages that they caused."""
 
 
 class Running:
@@ -132,7 +132,7 @@ class Stopped:
         """Lock the directory, made if missing; ``command`` is noted beside each change.
 
         Raises:
-            StoreError, AccountError: it cannot be used, or a broker uses it.
+            StoreError, AccountError: the directory cannot be used, or a broker uses it.
         """
         self._directory = DataDirectory(data)
         self.vhosts: dict[str, VirtualHost] = {}
@@ -204,15 +204,15 @@ class Stopped:
         """
         self._users.begin()
         for name, journal in self._journals.items():
-            if journal.defined:
+            if journal.defined_position:
                 journal.commit()
                 journal.finish()
-                if journal.synced < journal.defined:
+                if journal.synced < journal.defined_position:
                     raise OSError(f"{journal.directory} cannot be written")
                 self._earlier.delete(name)
 
     def close(self) -> None:
-        """Unlock the directory; what was not finished is discarded."""
+        """Unlock the directory, discarding uncommitted declarations."""
         for journal in self._journals.values():
             journal.abandon()
         self._earlier.close()

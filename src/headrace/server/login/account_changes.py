@@ -85,7 +85,7 @@ def write(
 
 
 class AccountChanges:
-    """Makes changes in the file of users, finds those of other processes, and applies both.
+    """Makes changes in the file of users, finds the changes of other processes, and applies both.
 
     The file is read and written on a thread of its own (``Storage.users_thread``), one call after
     the other. Results are applied to the running broker on the loop, in the same order.

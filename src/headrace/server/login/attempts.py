@@ -22,7 +22,7 @@ class LoginSource(NamedTuple):
 
 
 class LoginCounts:
-    """The counts of a source."""
+    """The logins from one source that succeeded and that failed."""
 
     __slots__ = ("failed", "succeeded")
 

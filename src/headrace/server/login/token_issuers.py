@@ -134,7 +134,7 @@ def settings_by_issuer(settings: Settings) -> list[Settings]:
         for name, value in table.items():
             row = ISSUER_SETTINGS.get(name)
             if row is None:
-                raise TrustError(f"{prefix}: {issuer!r}: there is no {name!r}")
+                raise TrustError(f"{prefix}: {issuer!r} has no setting {name!r}")
             try:
                 changed[row.name] = row.read(value, issuer)
             except SettingError as error:
@@ -197,7 +197,9 @@ def rules_of(settings: Settings) -> TokenRules:
         raise TrustError(f"setting oauth_algorithms{suffix}: tokens must be signed")
     unknown = sorted({*algorithms} - {*ALGORITHMS.split(), *SHARED_KEY_ALGORITHMS})
     if unknown:
-        raise TrustError(f"setting oauth_algorithms{suffix}: there is no {', '.join(unknown)}")
+        raise TrustError(
+            f"setting oauth_algorithms{suffix}: unknown algorithms {', '.join(unknown)}"
+        )
     prefix = settings.oauth_scope_prefix
     try:
         aliases = read_aliases(settings.oauth_scope_aliases)

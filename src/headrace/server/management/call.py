@@ -220,7 +220,7 @@ class Call:
 
         Raises:
             ServedElsewhere: another broker of the cluster serves it.
-            OperationRefused: there is none of this name, or the user does not see it.
+            OperationRefused: the virtual host does not exist, or the user may not see it.
         """
         name = self.text("vhost", self.broker.settings.default_vhost)
         vhost = self.broker.vhosts.get(name)

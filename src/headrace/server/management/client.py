@@ -83,7 +83,7 @@ class Client:
 
         Raises:
             OperationRefused: the line is too long.
-            OSError, TimeoutError: there is none.
+            OSError, TimeoutError: no line came.
         """
 
     @abstractmethod
@@ -99,7 +99,7 @@ class Client:
 
         Raises:
             OperationRefused: the line is too long, or is not an object.
-            OSError, TimeoutError: there is none.
+            OSError, TimeoutError: no line came.
         """
         line = await self.read_line()
         if not line:

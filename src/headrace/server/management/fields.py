@@ -33,7 +33,7 @@ def table_of(value: object, field: str) -> dict[str, object]:
 
 
 def name_of(call: Call, field: str = "name", default: str | None = None) -> str:
-    """Return a name in a request."""
+    """Return a field that holds a name, at most ``NAME_BYTES_MAX`` bytes long."""
     return call.text(field, default, size_max=NAME_BYTES_MAX)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.server.cluster_relay.links import Asker, Link
     from headrace.server.management.managed_broker import ManagedBroker
 
-SERVED_S = 12.0  # How long a virtual host that this broker takes is waited for.
+SERVED_S = 12.0  # The time that a request waits for a virtual host that this broker takes.
 POLL_S = 0.05
 
 

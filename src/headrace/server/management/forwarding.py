@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from headrace.gateway.connection.cluster_port import ServingBroker
     from headrace.server.cluster_relay.links import Link
 
-POLL_S = 0.1  # How often a virtual host without an owner is looked at.
-OWNER_S = 12.0  # How long the owner of a virtual host is waited for: longer than a takeover.
+POLL_S = 0.1  # The interval between looks at a virtual host without an owner.
+OWNER_S = 12.0  # The time to wait for a virtual host's owner: longer than a takeover.
 # Fields that are not passed on: the link has the user, and the owner asks no other broker.
 OMITTED_FIELDS = ("as", "peer", "everywhere")
-BUSY_S = 10.0  # How often a busy line is sent while an owner is waited for.
+BUSY_S = 10.0  # The interval between busy lines during the wait for an owner.
 
 
 class NotReached(Exception):
@@ -46,7 +46,7 @@ def named_vhost(call: Call) -> str | None:
     """Return the virtual host of a request, wherever it is served; None if it names none.
 
     Raises:
-        OperationRefused: there is none of this name, or the user does not see it.
+        OperationRefused: the virtual host does not exist, or the user may not see it.
     """
     if call.request.get("vhost") is None:
         return None
@@ -112,7 +112,7 @@ async def _exchange(call: Call, link: Link, request: Mapping[str, object]) -> Js
 
     Raises:
         OSError, TimeoutError: the other broker is gone.
-        OperationRefused: it refused the request.
+        OperationRefused: the other broker refused the request.
     """
     await link.send(json.dumps(request))
     if request.get("lines") is True:
@@ -173,8 +173,8 @@ async def _read_answer(link: Link, server_text: str) -> ForwardedAnswer:
     """Read an answer to its end.
 
     Raises:
-        OSError, TimeoutError: it has none.
-        OperationRefused: it is an error.
+        OSError, TimeoutError: the answer has no end.
+        OperationRefused: the answer is an error.
     """
     items: list[str] = []
     while text := await link.receive():
@@ -195,7 +195,7 @@ async def _link_to(call: Call, vhost: str, wait_s: float) -> tuple[Link, Serving
     """Open a link to the broker that serves a virtual host; return None if that is this broker.
 
     Raises:
-        NotReached: none could be opened in time.
+        NotReached: no link could be opened in time.
     """
     broker = call.broker
     assert broker.node is not None

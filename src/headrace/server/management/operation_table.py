@@ -50,7 +50,7 @@ class OperationRow(NamedTuple):
     fields: str  # The fields of the request, as the reference page has them.
     note: str  # On permissions that the operation checks or gives by itself.
     takes_lines: bool  # Lines follow each request; else only a request with ``lines``.
-    former_name: str  # In earlier versions; clients may still use it.
+    former_name: str  # The name in earlier versions; clients may still use it.
 
     def check(self, call: Call) -> None:
         """Refuse a call whose user may not run the operation.

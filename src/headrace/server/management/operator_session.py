@@ -93,7 +93,7 @@ class OperatorSession:
         """Publish a message; return True if a queue gets it, and the number of refusals.
 
         Raises:
-            AmqpError: there is no such exchange, or a property or header is refused.
+            AmqpError: the exchange does not exist, or a property or header is refused.
             AccessRefused: the user may not write to the exchange or the topic.
             ValueError, TypeError, MalformedError: the properties have no encoding.
         """

@@ -64,7 +64,7 @@ class TicketFile:
         """Replace the tickets durably.
 
         Raises:
-            OSError: they could not be written.
+            OSError: the tickets could not be written.
         """
         lines = [json.dumps(ticket._asdict(), separators=(",", ":")) + "\n" for ticket in tickets]
         write_whole(Disk(), str(self.path), "".join(lines).encode())

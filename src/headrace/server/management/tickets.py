@@ -82,7 +82,7 @@ class Tickets:
         return len(self._tickets)
 
     def issue(self, user: User) -> str:
-        """Return a new ticket for a user who has just proven a password or token."""
+        """Return a new ticket for a user who has just logged in with a password or token."""
         self._tickets.make_room(lambda ticket: ticket.user.same_as(user), OF_USER_MAX)
         account = None if user.grants is not None else self._access.account(user.name)
         text = secrets.token_urlsafe(TICKET_BYTES)
@@ -111,7 +111,7 @@ class Tickets:
         try:
             return self._access.admit(ticket.user.name, peer or ticket.user.peer)
         except LoginRefused:
-            return None  # As guest from another machine.
+            return None  # A ticket of guest is valid on this machine only.
 
     def is_valid(self, text: str) -> bool:
         """Return True if a ticket has not ended; it does not count as used."""

@@ -39,7 +39,7 @@ Name = tuple[tuple[bytes, str | bytes], ...]
 
 
 class DerError(ValueError):
-    """Malformed DER."""
+    """A file is not valid DER, or has no element of the kind that is read."""
 
 
 class CertificateId(NamedTuple):
@@ -68,7 +68,7 @@ def read_element(data: bytes, offset: int, limit: int) -> Element:
     """Read the head of the element at ``offset``, which ends at ``limit`` or before.
 
     Raises:
-        DerError: it is malformed, or cut off.
+        DerError: the head is malformed, or cut off.
     """
     if offset + 2 > limit:
         raise DerError("an element is cut off")
@@ -114,7 +114,7 @@ def name_of(data: bytes, element: Element) -> Name:
     """Read a distinguished name; names that RFC 5280 takes for the same are equal.
 
     Raises:
-        DerError: it is malformed.
+        DerError: the DER is malformed.
     """
     parts: list[tuple[bytes, str | bytes]] = []
     for group in elements_of(data, element):
@@ -145,7 +145,7 @@ def parse_id(certificate: bytes) -> CertificateId:
     """Read issuer and serial number of a certificate in DER.
 
     Raises:
-        DerError: it is malformed.
+        DerError: the DER is malformed.
     """
     serial, issuer, _, _ = _parts(certificate)
     number = int.from_bytes(certificate[serial.begin : serial.end], "big", signed=True)
@@ -156,7 +156,7 @@ def expiry_of(certificate: bytes) -> datetime:
     """Return the end of the validity of a certificate in DER.
 
     Raises:
-        DerError: it is malformed.
+        DerError: the DER is malformed.
     """
     _, _, validity, _ = _parts(certificate)
     begin = read_element(certificate, validity.begin, validity.end)
@@ -174,7 +174,7 @@ def parse_authority(certificate: bytes) -> Authority:
     """Read subject and public key of a certificate in DER.
 
     Raises:
-        DerError: it is malformed.
+        DerError: the DER is malformed.
     """
     _, _, validity, end = _parts(certificate)
     subject = expect(certificate, validity.end, end, SEQUENCE)
@@ -186,7 +186,7 @@ def _parts(certificate: bytes) -> tuple[Element, Element, Element, int]:
     """Return serial number, issuer and validity of a certificate, and the end of its signed part.
 
     Raises:
-        DerError: it is malformed.
+        DerError: the DER is malformed.
     """
     outer = expect(certificate, 0, len(certificate), SEQUENCE)
     inner = expect(certificate, outer.begin, outer.end, SEQUENCE)
@@ -214,9 +214,9 @@ def parse_authorities(file: bytes) -> set[Authority]:
         except binascii.Error as error:
             raise DerError(f"a certificate is not valid base64: {error}") from None
         first = read_element(data, 0, len(data))
-        names.add(parse_authority(data[: first.end]))  # OpenSSL's own kind has more behind it.
+        names.add(parse_authority(data[: first.end]))  # OpenSSL's own format adds fields.
     if not names:
-        raise DerError("there is no certificate")
+        raise DerError("the file has no certificate")
     return names
 
 
@@ -252,7 +252,7 @@ class Chain(NamedTuple):
 
 
 def find_revoked(lists: bytes, certificates: Collection[CertificateId]) -> set[CertificateId]:
-    """Return those of the certificates that one of the lists (PEM) revokes.
+    """Return the certificates that one of the lists (PEM) revokes.
 
     Raises:
         DerError: the file has no list, or something malformed.
@@ -260,7 +260,7 @@ def find_revoked(lists: bytes, certificates: Collection[CertificateId]) -> set[C
     revoked: set[CertificateId] = set()
     blocks = _PEM.findall(lists)
     if not blocks:
-        raise DerError("there is no revocation list")
+        raise DerError("the file has no revocation list")
     by_issuer: dict[Name, set[int]] = {}
     for each in certificates:
         by_issuer.setdefault(each.issuer, set()).add(each.serial)

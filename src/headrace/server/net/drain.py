@@ -2,8 +2,8 @@
 """Draining for maintenance: close the ports, and have the connected clients leave.
 
 A load balancer that probes the closed ports sends clients elsewhere. Clients get a grace period to
-leave by themselves. Then the broker stops reading from the others, confirms what they published,
-and closes them with code 320; no accepted message stays unconfirmed.
+leave by themselves. Then the broker stops reading from the other connections, confirms their
+publishes, and closes them with code 320; no accepted message stays unconfirmed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-POLL_S = 0.02  # How often connections and stores are polled.
-CONFIRM_S = 10.0  # How long the disk may take until the last confirms can be sent.
-CLOSE_S = 5.0  # How long clients may take to answer a close.
+POLL_S = 0.02  # The interval between polls of connections and stores.
+CONFIRM_S = 10.0  # The time that the disk has until the last confirms must be sent.
+CLOSE_S = 5.0  # The time that clients have to answer a close.
 CLOSES_PER_STEP = 100  # Connections closed before the loop serves others.
 
 

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.net.transport import Reactor, Transport
 
-CATCH_UP_S = 1.0  # How long timers wait after a thaw.
+CATCH_UP_S = 1.0  # The time that timers wait after a thaw.
 
 
 class Freezer:
     """Freezes and thaws virtual hosts with their connections. Used on the loop."""
 
     def __init__(self, reactor: Reactor, transports: Collection[Transport]) -> None:
-        """``transports`` are those of all connections; they change while the broker runs."""
+        """``transports`` is the live set of the transports of all connections."""
         self._reactor = reactor
         self._transports = transports
         self._timers_s = 0.0  # The time of the loop's clock at which timers may run.

@@ -82,7 +82,7 @@ class HotSockets:
 
 
 class HotSelector(selectors.BaseSelector):
-    """The selector of :class:`HotLoop`."""
+    """The selector of :class:`HotLoop`: a table of sockets by file descriptor over one epoll."""
 
     def __init__(self) -> None:
         self.sockets = HotSockets()
@@ -94,7 +94,7 @@ class HotSelector(selectors.BaseSelector):
         """Watch a file for asyncio.
 
         Raises:
-            KeyError: it is watched.
+            KeyError: the file is watched already.
         """
         fd = _number(fileobj)
         if fd in self._keys:
@@ -107,7 +107,7 @@ class HotSelector(selectors.BaseSelector):
         """Stop watching a file.
 
         Raises:
-            KeyError: it is not watched.
+            KeyError: the file is not watched.
         """
         key = self._keys.pop(_number(fileobj))
         with contextlib.suppress(OSError):
@@ -120,7 +120,7 @@ class HotSelector(selectors.BaseSelector):
         """Watch a file for other events.
 
         Raises:
-            KeyError: it is not watched.
+            KeyError: the file is not watched.
         """
         key = self._keys[_number(fileobj)]
         if events != key.events:
@@ -150,7 +150,7 @@ class HotSelector(selectors.BaseSelector):
         """Return the key of a file.
 
         Raises:
-            KeyError: it is not watched.
+            KeyError: the file is not watched.
         """
         return self._keys[_number(fileobj)]
 

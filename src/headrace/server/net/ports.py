@@ -43,7 +43,7 @@ def is_dual_stack(key: PortKey, ports: dict[PortKey, int]) -> bool:
 
 
 class Ports:
-    """The ports of a broker."""
+    """The listeners of a broker, by address and kind; a reload opens and closes some of them."""
 
     def __init__(self, make: Callable[[Settings, ssl.SSLContext | None], Listener]) -> None:
         """``make`` returns a closed listener, with TLS if it gets a context."""
@@ -52,10 +52,10 @@ class Ports:
         self.addresses: dict[str, str] = {}  # The addresses by protocol, as text; updated in place.
 
     def open(self, settings: Settings, tls: ssl.SSLContext | None) -> None:
-        """Open all of them.
+        """Open all ports of the settings.
 
         Raises:
-            PortError: one of them cannot be opened.
+            PortError: a port cannot be opened.
         """
         ports = ports_of(settings)
         for key in ports:
@@ -73,7 +73,7 @@ class Ports:
         """Open one of the ports, and add it to ``listeners``. Port 0 is one for all addresses.
 
         Raises:
-            PortError: it cannot be opened.
+            PortError: the port cannot be opened.
         """
         protocol, host = key
         listener = self._make(settings, tls if protocol == ENCRYPTED else None)
@@ -87,7 +87,7 @@ class Ports:
         return listener
 
     def update_addresses(self) -> None:
-        """Update ``addresses``."""
+        """Update ``addresses`` after listeners were opened or closed."""
         self.addresses.clear()
         for protocol in (CLEAR, ENCRYPTED):
             texts = [
@@ -116,7 +116,7 @@ class PortChange:
         """Open the new ports, or with ``closed`` only check that they can be opened.
 
         Raises:
-            PortError: one of them cannot be opened; all is as it was.
+            PortError: a port cannot be opened; the open ports are unchanged.
         """
         self._ports = ports
         self._closed = closed
@@ -171,7 +171,7 @@ def open_at(listener: Listener, host: str, port: int, dual_stack: bool) -> None:
     """Open a port.
 
     Raises:
-        PortError: it cannot be opened.
+        PortError: the port cannot be opened.
     """
     try:
         listener.open(host, port, dual_stack)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CHECK_S = 1.0  # How often the file and the expiry of certificates are checked.
+CHECK_S = 1.0  # The interval between checks of the file and of the expiry of certificates.
 
 
 class Revocation:
@@ -201,11 +201,11 @@ def verified_chain(transport: Transport) -> Chain | None:
 
 
 def read_revoked(path: Path | None, certificates: set[CertificateId]) -> set[CertificateId]:
-    """Return those of the certificates that the lists in a file revoke; without a file, none.
+    """Return the certificates that the lists in a file revoke; none without a file.
 
     Raises:
         OSError: the file cannot be read.
-        DerError: it is malformed, or too long.
+        DerError: the file is malformed, or too long.
     """
     if path is None:
         return set()
@@ -217,7 +217,7 @@ def read_authorities(path: Path | None) -> set[Authority]:
 
     Raises:
         OSError: the file cannot be read.
-        DerError: it is malformed, or too long.
+        DerError: the file is malformed, or too long.
     """
     return set() if path is None else parse_authorities(read_contents(path, AUTHORITIES_SIZE_MAX))
 
@@ -226,8 +226,8 @@ def read_contents(path: Path, size_max: int) -> bytes:
     """Read a file.
 
     Raises:
-        OSError: it cannot be read.
-        DerError: it is too long.
+        OSError: the file cannot be read.
+        DerError: the file is longer than ``size_max``.
     """
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size > size_max:

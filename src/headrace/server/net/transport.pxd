@@ -93,7 +93,7 @@ cdef class Transport(WatchedSocket):
     cpdef bint consumes_from(self, Queue queue) except -1
     @cython.locals(queue=Queue)
     cpdef stop_pacing(self)
-    cpdef unpace(self)
+    cpdef resume_publishing(self)
     cpdef hold(self)
     cpdef unhold(self)
     @cython.locals(reactor=Reactor, connection=Endpoint)

@@ -215,7 +215,7 @@ class Transport(WatchedSocket):
     def on_pace_over(self) -> None:
         """End the publisher's wait for a full queue, which has timed out."""
         self.unpaced_reads = UNPACED_READS
-        self.unpace()
+        self.resume_publishing()
 
     def on_meter(self) -> None:
         """End the wait that keeps the publish rate."""
@@ -403,7 +403,7 @@ class Transport(WatchedSocket):
             self.pace_queue = None
             queue.drop_waiter(self)
 
-    def unpace(self) -> None:
+    def resume_publishing(self) -> None:
         """Resume reading, as the queue is shorter or the wait timed out."""
         if self.paced:
             self.stop_pacing()

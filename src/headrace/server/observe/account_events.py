@@ -144,7 +144,7 @@ def parameter_of(key: Key) -> dict[str, object]:
 
 
 def as_header(value: object) -> object:
-    """Return a JSON value for a field table; one that does not fit, as JSON text."""
+    """Return a JSON value if a field table can hold it, or else its JSON text."""
     return value if is_header(value) else json.dumps(value)
 
 

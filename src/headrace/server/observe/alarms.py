@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ALARM_S = 0.1  # How often memory and disk are checked.
+ALARM_S = 0.1  # The interval between checks of memory and disk.
 BACKLOG_MAX = 256 << 20  # Bytes that may wait to be written to one journal.
 MEMORY, DISK, OPERATOR, CLUSTER = "memory", "disk", "operator", "cluster"
 STALL_SHORT_S = 5.0  # A shorter stall of the cluster's database sends no connection.blocked.
@@ -78,7 +78,7 @@ class Alarms:
         self.events = events
         self.counters: Counters = reactor.counters
         self.by_operator: dict[str, str] = {}  # The reasons that clients get, by virtual host.
-        self.active: dict[Alarm, int] = {}  # Since when, in milliseconds of the wall clock.
+        self.active: dict[Alarm, int] = {}  # The begin of each alarm, in Unix milliseconds.
         self.frozen: Collection[VirtualHost] = ()  # Their clients are not served.
         self.lost: Collection[str] = ()  # Virtual hosts that an operator has to decide about.
         self.lag_max = 0  # Bytes of a virtual host that may wait to be replicated; 0: no limit.

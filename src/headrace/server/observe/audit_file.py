@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 LINES_MAX = 8192  # Lines that may wait to be written.
 SIZE_MAX = 128 << 20  # Bytes of the file before it is renamed.
 KEPT = 16  # Renamed files that are kept.
-RETRY_S = 1.0  # How often a failing file is tried without new lines.
-CLOSE_S = 1.0  # How long closing waits for the disk.
+RETRY_S = 1.0  # The interval between tries of a failing file without new lines.
+CLOSE_S = 1.0  # The time that closing waits for the disk.
 
 
 class AuditFile:
@@ -61,7 +61,7 @@ class AuditFile:
         they were written.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         self.path = path
         self.size_max = size_max
@@ -243,7 +243,7 @@ def audit_file(settings: Settings) -> AuditFile | None:
     """Return the file of the audit log, or None.
 
     Raises:
-        StartError: it cannot be written.
+        StartError: the file cannot be written.
     """
     path = settings.audit_log
     if path is None:

@@ -92,7 +92,7 @@ class AuditLog(Audit):
         self._put(what, allowed, facts)
 
     def record_event(self, event: Event) -> None:
-        """Record an event of the broker."""
+        """Write a line for an event of the broker, unless the log leaves out its kind."""
         if event.kind in LEFT_OUT:
             return
         if str(event.facts.get("name", "")).startswith(SERVICES):

@@ -82,7 +82,7 @@ class EventPublisher:
         self.events.ignore(self.queue_event)
 
     def queue_event(self, event: Event) -> None:
-        """Queue an event."""
+        """Queue an event for the end of the turn; beyond ``EVENTS_MAX`` it is dropped."""
         if len(self._waiting) >= EVENTS_MAX:
             self.dropped += 1
             if self.dropped == 1:

@@ -19,7 +19,8 @@ class LoopDelay:
     """The samples of one loop."""
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS_S) + 1)  # By the first bound that a sample does not exceed.
+        # Numbers of samples by the first bound that they do not exceed.
+        self.counts = [0] * (len(BOUNDS_S) + 1)
         self.sum_s = 0.0
         self.longest_s = 0.0
 

@@ -118,7 +118,7 @@ class Agent(RequestService):
         try:
             request, end = decode_map(body)
             if end != len(body):
-                raise MalformedError("there is more behind it")
+                raise MalformedError(f"{len(body) - end} bytes follow the map")
         except MalformedError as error:
             answer.send(failure(BAD_REQUEST, f"the body is not a map of AMQP 0-10: {error}"))
             return

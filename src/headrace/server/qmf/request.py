@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 BAD_REQUEST = "bad-request"
 TEXT_OCTETS_MAX = 1024
 
-CODES: dict[type[Exception], str] = {  # All others are a failed precondition.
+CODES: dict[type[Exception], str] = {  # Other errors: a failed precondition.
     AccessRefused: "refused",
     ResourceLocked: "refused",
     NotFound: "not-found",
@@ -48,7 +48,10 @@ YES, NO = frozenset((True, 1, "1", "true", "yes")), frozenset((False, 0, "0", "f
 
 
 def with_texts(value: object) -> object:
-    """Return a value with texts in place of bytes that are such: clients in C++ send those."""
+    """Decode bytes that are UTF-8 in a value and its items: clients in C++ send texts as bytes.
+
+    Bytes that are not UTF-8 stay bytes. Keys become texts.
+    """
     if isinstance(value, dict):
         return {str(key): with_texts(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -62,7 +65,7 @@ def with_texts(value: object) -> object:
 
 
 class QmfRequest(RequestCall):
-    """A request and its user."""
+    """A request of a QMF client, run with the permissions of its connection's user."""
 
     def __init__(
         self,

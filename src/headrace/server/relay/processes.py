@@ -2,7 +2,7 @@
 """Relay processes of a broker: started, given clients, and started again when they die.
 
 The broker accepts each client and sends its socket to the relay with the fewest. So limits of
-connections apply before anything else, no relay listens, and one that dies loses no client that
+connections apply before anything else, no relay listens, and a relay that dies loses no client that
 waits for its turn.
 """
 
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-START_S = 30.0  # How long relays may take to be ready.
-STOP_S = 2.0  # How long they may take to end.
+START_S = 30.0  # The time that relays have to be ready.
+STOP_S = 2.0  # The time that relays have to end.
 PAUSE_S = 0.1  # Before the first new start; doubled with each that follows soon,
 PAUSE_S_MAX = 10.0  # up to this.
 ALONE_S = 10.0  # Seconds without a relay before the broker serves clients itself.
@@ -60,10 +60,10 @@ class Relay:
     """One relay process, while it lives."""
 
     def __init__(self, owner: RelayProcesses) -> None:
-        """Start it.
+        """Start the process.
 
         Raises:
-            OSError: it cannot be started.
+            OSError: the process cannot be started.
         """
         loop = owner.reactor.loop
         self._owner = owner
@@ -139,7 +139,7 @@ class Relay:
 
 
 class RelayProcesses:
-    """The relay processes of a broker."""
+    """The processes that terminate TLS for a broker; one that ends is started again."""
 
     def __init__(self, reactor: Reactor, count: int) -> None:
         self.reactor = reactor
@@ -149,19 +149,19 @@ class RelayProcesses:
         self._files = b""  # The message with the TLS files; empty without TLS.
         self._tasks: list[asyncio.Task[None]] = []
         self._all_ready = asyncio.Event()
-        # When the last ready relay ended; None while one is ready.
+        # The time at which the last ready relay ended; None while one is ready.
         self._alone_s: float | None = None
 
     @property
     def pids(self) -> list[int]:
-        """The processes."""
+        """The process ids of the relays that run."""
         return [relay.process.pid for relay in self.relays if relay is not None]
 
     async def start(self) -> None:
-        """Start them, and wait until all are ready.
+        """Start the relays, and wait until all are ready.
 
         Raises:
-            RelayError: they are not in time.
+            RelayError: a relay is not ready in time.
         """
         self._tasks = [asyncio.create_task(self._run_relay(index)) for index in range(self.count)]
         try:
@@ -225,7 +225,7 @@ class RelayProcesses:
         """Use these files for the TLS of further connections.
 
         Raises:
-            TlsError: there are too many.
+            TlsError: the files are too many.
         """
         self._files = pack_files(settings)
         self.files += 1

@@ -146,8 +146,8 @@ class QueuePlanner:
             raise DataLossError(
                 f"messages {position} to {state.settled - 1} that group {self.options.group!r} "
                 "leased of "
-                f"queue {queue!r} are settled, and the checkpoint stands before them: it is an old "
-                "one, or another query used the group"
+                f"queue {queue!r} are settled, and the checkpoint is before them: the "
+                "checkpoint is old, or another query used the group"
             )
         return position
 

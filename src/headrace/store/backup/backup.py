@@ -34,7 +34,7 @@ ZEROS = bytes(CHUNK)
 
 @dataclass(frozen=True, slots=True)
 class BackedUpFile:
-    """A file of a backup."""
+    """A line of the manifest: the size and the hash of one file of a backup."""
 
     size: int  # Bytes of the file.
     octets: int  # Bytes of its significant part; the rest is zeros.
@@ -67,7 +67,7 @@ def open_target(directory: Path) -> None:
     """Make the directory of a new backup or of a restored one.
 
     Raises:
-        StoreError: it is not empty.
+        StoreError: the directory is not empty.
     """
     try:
         Disk().make_directory(str(directory.absolute()))
@@ -81,7 +81,7 @@ def read_manifest(directory: Path) -> Manifest:
     """Read the manifest of a backup.
 
     Raises:
-        StoreError: it is missing, incomplete, or of an unknown version.
+        StoreError: the manifest is missing, incomplete, or of an unknown version.
     """
     path = directory / MANIFEST
     try:
@@ -210,7 +210,9 @@ def verify(directory: Path, report: Callable[[str], None] | None = None) -> Mani
         except OSError as error:
             raise StoreError(f"{directory / name}: {error.strerror or error}") from error
         if size != entry.size or left or digest.hexdigest() != entry.sha256:
-            raise DamagedError(f"{directory / name} is not what was written there: it is damaged")
+            raise DamagedError(
+                f"{directory / name} differs from the checksum in the manifest: it is damaged"
+            )
     check_definitions(directory / DEFINITIONS)
     return manifest
 
@@ -252,7 +254,9 @@ def restore(backup: Path, data: Path, *, new_identity: bool = False) -> Manifest
             except OSError as error:
                 raise StoreError(f"{error.filename}: {error.strerror or error}") from error
             if copied != (entry.size, entry.octets, entry.sha256):
-                raise StoreError(f"{backup / name} is not what was written there: it is damaged")
+                raise StoreError(
+                    f"{backup / name} differs from the checksum in the manifest: it is damaged"
+                )
         check_definitions(data / DEFINITIONS)
         for folder in [data, *(path for path in data.rglob("*") if path.is_dir())]:
             sync_directory(folder)

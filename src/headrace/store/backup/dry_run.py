@@ -288,7 +288,7 @@ def check_schema(data: Path) -> None:
     """Refuse a directory that is not a data directory, or is of a newer version.
 
     Raises:
-        StoreError: it is one of these.
+        StoreError: the directory is refused.
     """
     path = data / "schema"
     if not path.is_file():

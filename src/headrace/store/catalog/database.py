@@ -102,7 +102,7 @@ def open_database(path: str) -> CatalogConnection:
     """Open the file, or ``:memory:``, and migrate it.
 
     Raises:
-        DatabaseError: it is not a database, of a newer version, or cannot be read or written.
+        DatabaseError: the file is not a database, is newer, or cannot be read or written.
     """
     db: CatalogConnection | None = None
     try:
@@ -150,7 +150,7 @@ def check(db: sqlite3.Connection, path: str) -> None:
     """Read all of the file.
 
     Raises:
-        DatabaseError: it is damaged.
+        DatabaseError: the file is damaged.
     """
     try:
         result = str(db.execute("PRAGMA integrity_check(1)").fetchone()[0])

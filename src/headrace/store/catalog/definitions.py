@@ -2,9 +2,9 @@
 """The durable exchanges, queues and bindings of one virtual host, in its journal.
 
 A change is a record like a message, so it is in order with messages that depend on it and shares
-their group and sync. Answers wait until the store's ``synced`` has reached its ``defined``. While
-the disk fails no change is made. Queue ids are never reused, because the journal names queues by
-them alone.
+their group and sync. Answers wait until the store's ``synced`` has reached its
+``defined_position``. While the disk fails no change is made. Queue ids are never reused, because
+the journal names queues by their ids alone.
 """
 
 from __future__ import annotations

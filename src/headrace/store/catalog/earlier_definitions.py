@@ -40,7 +40,7 @@ class EarlierDefinitions:
         """Open the file.
 
         Raises:
-            StoreError: it cannot be used.
+            StoreError: the file cannot be used.
         """
         self.path = file_of(data)
         try:

@@ -43,7 +43,7 @@ class ParameterTable:
         """Read all parameters as of one moment.
 
         Raises:
-            AccountError: they cannot be read.
+            AccountError: the parameters cannot be read.
         """
         try:
             with transaction(self._db):
@@ -63,7 +63,7 @@ class ParameterTable:
         """Remove a parameter.
 
         Raises:
-            AccountError: it does not exist.
+            AccountError: the parameter does not exist.
         """
         try:
             self._notes.begin()

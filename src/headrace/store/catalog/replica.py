@@ -3,9 +3,9 @@
 
 The whole of ``definitions.db`` is one value in the cluster's engine, with the identity and the
 secret of the data. Before a transaction commits here, its outcome replaces the value there, unless
-another broker has replaced it since: compare and set. So a broker's file never has what the engine
-lacks, and a change is durable in the engine before it is answered. Every second each broker reads
-the version, and installs what others have stored.
+another broker has replaced it since: compare and set. So a broker's file has no change that the
+engine lacks, and a change is durable in the engine before it is answered. Every second each broker
+reads the version, and installs what others have stored.
 
 A value begins with "HRC1" and a CRC-32 of the rest: the identity as text (36), the secret (32), and
 the database file, compressed by zlib.
@@ -48,7 +48,7 @@ def unpack(data: bytes) -> Value:
     """Take a value apart.
 
     Raises:
-        StoreError: it is damaged.
+        StoreError: the value is damaged.
     """
     body = data[8:]
     if data[:4] != MAGIC or zlib.crc32(body) != int.from_bytes(data[4:8], "big"):
@@ -61,7 +61,7 @@ def vhosts_of(data: bytes) -> dict[str, int]:
     """Return the virtual hosts of a value and their numbers.
 
     Raises:
-        StoreError: it is damaged.
+        StoreError: the value is damaged.
     """
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
         db.deserialize(unpack(data).database)
@@ -145,7 +145,6 @@ class CatalogConnection(sqlite3.Connection):
     _changes_before = 0
 
     def execute(self, sql: str, parameters: Sequence[object] = (), /) -> sqlite3.Cursor:  # type: ignore[override]  # It has wider types.
-        """See :meth:`sqlite3.Connection.execute`."""
         if self.replica is None:
             return super().execute(sql, parameters)
         word = sql.split(None, 1)[0].upper()

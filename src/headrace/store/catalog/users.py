@@ -99,7 +99,7 @@ class UserDirectory:
         ``command`` is noted with each change; see `headrace.store.catalog.change_notes`.
 
         Raises:
-            AccountError: it cannot be opened.
+            AccountError: the file cannot be opened.
         """
         self.path = file_of(data)
         try:
@@ -115,7 +115,7 @@ class UserDirectory:
         self.written: Callable[[], None] = lambda: None  # Called with each snapshot of a change.
 
     def replicate(self, replica: CatalogReplica) -> None:
-        """Make the users those of a cluster, from now on; the first broker's are the cluster's.
+        """Replicate the users with a cluster from now on; the first broker contributes its own.
 
         Raises:
             AccountError: the cluster's engine does not answer, or the file cannot be written.
@@ -148,7 +148,7 @@ class UserDirectory:
         """Read the whole file; later calls wait for locks at most ``SERVING_BUSY_MS``.
 
         Raises:
-            AccountError: it is damaged.
+            AccountError: the file is damaged.
         """
         try:
             check(self._db, self.path)

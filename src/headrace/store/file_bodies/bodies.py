@@ -53,7 +53,7 @@ class StagedPart:
 
 
 class Body:
-    """A sealed body."""
+    """A body that was received completely and is durable; messages refer to it by number."""
 
     def __init__(self, number: int, size: int) -> None:
         self.number = number
@@ -78,7 +78,7 @@ class BodyReader:
         """Return bytes of the body.
 
         Raises:
-            OSError: they cannot be read.
+            OSError: the file cannot be read.
         """
         data = self.disk.read(self.handle, size, offset)
         if len(data) < size:

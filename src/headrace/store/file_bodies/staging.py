@@ -132,7 +132,7 @@ class Staging(Files):
         self.wake_fd = self.writer.wake_fd
 
     def path(self, name: str) -> str:
-        """Return the path of a file."""
+        """Return the path of a file in the staging directory."""
         return os.path.join(self.directory, name)
 
     def load_existing(self) -> None:
@@ -411,12 +411,11 @@ class Staging(Files):
         """Open a body.
 
         Raises:
-            OSError: it cannot be opened.
+            OSError: the file cannot be opened.
         """
         return BodyReader(self.disk, self.path(body.name()), body.size)
 
     def add_reference(self, data: bytes) -> bool:
-        """See :class:`Files`."""
         body = self.body_of(data)
         if body is None:
             return False
@@ -425,7 +424,6 @@ class Staging(Files):
         return True
 
     def remove_reference(self, data: bytes) -> None:
-        """See :class:`Files`."""
         body = self.body_of(data)
         if body is not None:
             body.count -= 1

@@ -2,7 +2,7 @@
 """DEFINED records: the current exchanges, queues and bindings.
 
 A DEFINED record sets or removes one definition of the virtual host; the last one of a key counts.
-Its payload is that of a FACT (:mod:`headrace.store.journal.keyvalue`). Keys and values, by kind; a
+Its payload is like a FACT (:mod:`headrace.store.journal.keyvalue`). Keys and values, by kind; a
 text is its length (2) and its bytes, a table is one of AMQP::
 
     "x" name                                            flags (1), type, table

@@ -145,7 +145,6 @@ class Journal(SegmentLog):
         body_size: int,
         queue_ids: bytes,
     ) -> int:
-        """See :class:`~headrace.model.ports.Store`."""
         q = len(queue_ids)
         n = end - start
         length = C_MESSAGE_HEAD + q + n
@@ -182,7 +181,6 @@ class Journal(SegmentLog):
         return (position << 32) | i
 
     def publish_message(self, message: Message, arrived_ms: int, queue_ids: bytes) -> int:
-        """See :class:`~headrace.model.ports.Store`."""
         paged = message.flags & C_PAGED
         if paged:
             self.load(message)
@@ -228,7 +226,6 @@ class Journal(SegmentLog):
         return position
 
     def append_returned(self, message: Message, arrived_ms: int, queue_id: bytes) -> int:
-        """See :class:`~headrace.model.ports.Store`."""
         n = len(message.data)
         length = C_MESSAGE_HEAD + 4 + n
         size = (length + 7) & ~7
@@ -261,20 +258,17 @@ class Journal(SegmentLog):
     # --- Settling ---------------------------------------------------------------------------
 
     def settle(self, queue_id: int, seq: int, position: int) -> None:
-        """See :class:`~headrace.model.ports.Store`."""
         if self.forget(queue_id, position) < 0:
             return
         self.settled.add(queue_id, seq)
 
     def span(self) -> Span | None:
-        """See :class:`~headrace.model.ports.Store`."""
         segment = self.segment
         if segment is not self.turn_segment or self.required_position > self.turn_start:
             return None
         return SegmentSpan(self, segment, self.turn_first_index, segment.count, self.turn_start)
 
     def settle_each(self, queue_id: int, messages: list[Message]) -> None:
-        """See :class:`~headrace.model.ports.Store`."""
         for message in messages:
             if message.position and not message.flags & C_SCRATCH:
                 self.settle(queue_id, message.seq, message.position)
@@ -317,7 +311,6 @@ class Journal(SegmentLog):
             self.counts.flush()
 
     def note_count(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> int:
-        """See :class:`~headrace.model.ports.Store`."""
         self.counts.add(queue_id, seq, position, count, when_ms)
         return self.appended + 1
 
@@ -329,7 +322,6 @@ class Journal(SegmentLog):
     # --- Facts beside messages --------------------------------------------------------------
 
     def note_delivered(self, queue_id: int, seq: int) -> None:
-        """See :class:`~headrace.model.ports.Store`."""
         if self.reserved.get(queue_id, 0) >= seq:
             return
         self.reserved[queue_id] = seq
@@ -350,7 +342,6 @@ class Journal(SegmentLog):
             del self.reserved[queue_id]
 
     def begin(self) -> None:
-        """See :class:`~headrace.model.ports.Store`."""
         self.flush_settled()
         self.append(C_BEGIN, b"")
         self.bind()
@@ -358,7 +349,6 @@ class Journal(SegmentLog):
         self.transaction = self.next_transaction
 
     def commit(self) -> None:
-        """See :class:`~headrace.model.ports.Store`."""
         self.flush_settled()
         number = self.transaction
         self.transaction = 0
@@ -379,7 +369,6 @@ class Journal(SegmentLog):
     def prepare(
         self, xid: bytes, publishes: list[int], settles: list[tuple[int, int, int]]
     ) -> None:
-        """See :class:`~headrace.model.ports.Store`."""
         self.flush_settled()
         self.append_prepared(Prepared(xid, 0, False, build_runs(publishes), settles))
 
@@ -389,7 +378,6 @@ class Journal(SegmentLog):
         self.prepared[prepared.xid] = (prepared, self.segment)
 
     def decide(self, xid: bytes, status: int, when_ms: int) -> None:
-        """See :class:`~headrace.model.ports.Store`."""
         self.flush_settled()
         self.append(C_DECIDED, encode_decided(xid, status, when_ms))
         self.bind()
@@ -400,7 +388,6 @@ class Journal(SegmentLog):
             del self.prepared[xid]
 
     def fact(self, key: bytes, value: bytes | None) -> None:
-        """See :class:`~headrace.model.ports.Store`."""
         self.flush_settled()
         self.append(C_FACT, encode_fact(key, value))
         self.current_facts.note(key, value, self.segment)
@@ -410,7 +397,7 @@ class Journal(SegmentLog):
         self.flush_settled()
         self.append(C_DEFINED, encode_fact(key, value))
         self.definitions.note(key, value, self.segment)
-        self.defined = self.appended
+        self.defined_position = self.appended
         if value is None:
             self.forget_reserved(read_queue_id(key))
 
@@ -460,17 +447,16 @@ class Journal(SegmentLog):
         self.definitions.note(key, value, self.segment)
 
     def seal_changes(self) -> None:
-        """See :class:`~headrace.model.ports.Store`."""
         self.flush_settled()
-        self.defined = self.appended
+        self.defined_position = self.appended
 
     def prove(self) -> None:
         """Append a group after the last definitions, so that damage to them is recognized.
 
         Damage at the end of a log cannot be distinguished from a torn write.
         """
-        if self.proven < self.defined <= self.synced:
-            self.proven = self.defined
+        if self.proven < self.defined_position <= self.synced:
+            self.proven = self.defined_position
             if not self.is_dirty():
                 self.append(C_MARKED, b"")
 
@@ -484,7 +470,6 @@ class Journal(SegmentLog):
     # --- Groups and segments ----------------------------------------------------------------
 
     def start_write(self) -> None:
-        """See :class:`~headrace.model.ports.Store`."""
         if self.settled.count or self.settled.pending_bytes or self.counts.pending_bytes:
             if not self.disk_reserve.low:
                 self.flush_settled()
@@ -529,7 +514,6 @@ class Journal(SegmentLog):
     # --- Reading ----------------------------------------------------------------------------
 
     def page_out(self, message: Message) -> bool:
-        """See :class:`~headrace.model.ports.Store`."""
         if message.position == 0:
             if not self.scratch.put(message):
                 return False
@@ -541,12 +525,10 @@ class Journal(SegmentLog):
         return True
 
     def release(self, message: Message) -> None:
-        """See :class:`~headrace.model.ports.Store`."""
         self.scratch.release(message)
         message.position = 0
 
     def load(self, message: Message) -> None:
-        """See :class:`~headrace.model.ports.Store`."""
         self.paged_in += 1
         if message.flags & C_SCRATCH:
             self.scratch.load(message)
@@ -555,7 +537,6 @@ class Journal(SegmentLog):
         message.flags &= ~C_PAGED & 0xFF
 
     def arrival(self, message: Message) -> int:
-        """See :class:`~headrace.model.ports.Store`."""
         if not message.position or message.flags & C_SCRATCH:
             return 0
         return self.page_in.arrival(message.position)
@@ -571,7 +552,6 @@ class Journal(SegmentLog):
     # --- Start and end ----------------------------------------------------------------------
 
     def read(self) -> None:
-        """See :class:`~headrace.model.ports.Store`."""
         recovery = Recovery(self.disk, self.directory, self.name)
         recovery.read()
         self.recovery = recovery
@@ -621,7 +601,6 @@ class Journal(SegmentLog):
         return recovery.messages()
 
     def flush_backlog(self) -> None:
-        """See :class:`~headrace.model.ports.Store`."""
         if self.appended - self.synced > BACKLOG_MAX:
             self.start_write()
             self.wait()
@@ -652,7 +631,6 @@ class Journal(SegmentLog):
         self.close()
 
     def close(self) -> None:
-        """See :class:`~headrace.model.ports.Store`."""
         if self.closed:
             return
         if self.recovered:

@@ -317,7 +317,6 @@ class SegmentLog(Store):
     # --- A full disk ------------------------------------------------------------------------
 
     def failing(self) -> bool:
-        """See :class:`Store`."""
         return self.writer.fails()
 
     def is_full(self) -> bool:

@@ -189,7 +189,7 @@ class Rows:
         return self.find(seq)
 
     def position(self, row: int) -> int:
-        """Return the position of a message."""
+        """Return the log position of the message in a row."""
         return get64(self.rows, row * C_ROW + C_AT_POSITION)
 
     def ids(self, row: int) -> list[int]:
@@ -263,7 +263,7 @@ class Rows:
         return order
 
     def seq(self, row: int) -> int:
-        """Return the seq of a row."""
+        """Return the seq of the message in a row."""
         return get64(self.rows, row * C_ROW)
 
     def arrived_ms(self, row: int) -> int:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file ``applied``: up to which entry of the ledger the files of a node are durable.
 
-It has a line of JSON and the checksum of it: the number and the chain of the entry, and for each
-file the number of the first entry that wrote to it, and its size. The ledger keeps all entries from
-the lowest of these numbers on, so that a node without files can be filled from it.
+It has a line of JSON and its checksum: the number and the chain of the entry, and for each file the
+number of the first entry that wrote to it, and its size. The ledger keeps all entries from the
+lowest of these numbers on, so that a node without files can be filled from it.
 """
 
 import json
@@ -53,7 +53,7 @@ def write_applied(disk: Disk, home: str, applied: Applied) -> None:
     """Write the file durably, or not at all.
 
     Raises:
-        OSError: it could not be written.
+        OSError: the file could not be written.
     """
     fields = {"number": applied.number, "chain": applied.chain.hex(), "files": applied.files}
     text = json.dumps(fields, separators=(",", ":")).encode()

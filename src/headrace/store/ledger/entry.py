@@ -40,7 +40,7 @@ class DamagedEntryError(Exception):
 
 
 class Entry(NamedTuple):
-    """An entry, decoded."""
+    """An entry of a ledger: the changes of one group of the journal."""
 
     number: int
     before: bytes
@@ -77,7 +77,7 @@ def decode(number: int, data: bytes) -> Entry:
     """Read an entry.
 
     Raises:
-        DamagedEntryError: it is damaged, or has another number.
+        DamagedEntryError: the entry is damaged, or has another number.
     """
     view = memoryview(data)
     if len(data) <= HEAD or view[:4] != MAGIC:

@@ -15,7 +15,7 @@ class NameTakenError(StoreError):
 
 
 class BrokerRow(NamedTuple):
-    """The row of a broker."""
+    """A broker of the cluster, as its row in the database has it."""
 
     name: str
     seen: int
@@ -26,7 +26,7 @@ class BrokerRow(NamedTuple):
 
 
 class LedgerRow(NamedTuple):
-    """The row of a ledger."""
+    """A ledger of the cluster, as its row in the database has it."""
 
     name: str
     owner: str  # The name of a broker; empty after a regular stop.
@@ -38,9 +38,10 @@ class LedgerRow(NamedTuple):
 
 
 class SilentBroker(NamedTuple):
-    """A broker whose counter has stood still for a lease; its ledgers are taken only while it does.
+    """A broker whose counter is unchanged for its lease.
 
-    The heartbeat of a broker that came back may have confirmed meanwhile that it still owns them.
+    Its ledgers are taken only while the counter still equals ``seen``: a broker that came back may
+    have confirmed by a heartbeat that it owns them.
     """
 
     broker: str
@@ -48,7 +49,7 @@ class SilentBroker(NamedTuple):
 
 
 class StandbyRow(NamedTuple):
-    """A standby of PostgreSQL."""
+    """A standby of the database, as pg_stat_replication has it."""
 
     name: str
     state: str

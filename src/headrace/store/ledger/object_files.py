@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of a directory that are objects of a ledger: bodies of file messages.
 
-Such a file gets its name when it is whole and durable, and never changes. A name is never used
-twice. So a file that has the name and the size of an object is a copy of it.
+Such a file gets its name when it is complete and durable, and never changes. Names are not reused.
+So a file that has the name and the size of an object is a copy of it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ PART = 1 << 20  # Bytes of a part of an object.
 
 
 class ObjectFiles:
-    """See the module. Used by one thread."""
+    """The files of one directory, and the objects of the same names. Used by one thread."""
 
     def __init__(self, disk: Disk, objects: Objects, directory: str, suffix: str) -> None:
-        """``suffix``: of the names of files that are objects; others are of this machine alone."""
+        """Files whose names end with ``suffix`` are objects; the others stay on this machine."""
         self.disk = disk
         self.objects = objects
         self.directory = directory
@@ -38,7 +38,7 @@ class ObjectFiles:
 
         Raises:
             LedgerLost: another owner has the ledger.
-            OSError: it is in doubt; call again.
+            OSError: the object may or may not be durable; call again.
         """
         handle = self.disk.open(os.path.join(self.directory, name))
         try:

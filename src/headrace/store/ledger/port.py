@@ -35,7 +35,7 @@ class Stalled(OSError):
 
 
 class Position(NamedTuple):
-    """The position of a ledger."""
+    """The epoch of a ledger, and the range of its entries that are kept."""
 
     epoch: int  # The epoch of the owner.
     last: int  # The number of the last entry; 0 without entries.
@@ -43,7 +43,10 @@ class Position(NamedTuple):
 
 
 class Ledger(Protocol):
-    """See the module. A call that fails with OSError is in doubt: it may be repeated."""
+    """The ledger of one virtual host.
+
+    A call that fails with OSError may have been carried out: the caller may repeat it.
+    """
 
     def open(self) -> Position:
         """Take the ledger for this broker, and shut out the owner before.
@@ -69,14 +72,14 @@ class Ledger(Protocol):
         Raises:
             Fenced: another broker owns the ledger.
             Gap: the last entry of the engine is neither this one nor the one before.
-            OSError: it is in doubt; nothing is durable for certain.
+            OSError: the entry may or may not be durable.
         """
 
     def read(self, after: int) -> Iterator[tuple[int, bytes]]:
         """Yield the entries behind a number, in order.
 
         Raises:
-            Gap: one is missing.
+            Gap: an entry is missing.
             OSError: the engine does not answer.
         """
 
@@ -122,7 +125,7 @@ class Objects(Protocol):
 
         Raises:
             Fenced: another broker owns the ledger.
-            OSError: it is in doubt.
+            OSError: the part may or may not be durable.
         """
 
     def complete(self, name: str, size: int) -> None:

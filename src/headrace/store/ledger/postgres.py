@@ -262,7 +262,7 @@ class PostgresLedger(LedgerAccess):
 
         Raises:
             Fenced: another owner came in between.
-            OSError: it is in doubt still.
+            OSError: the entry may still be lost.
         """
         if not session.query(REPEAT, self.id, self.taken, self.epoch, number):
             raise Fenced(f"ledger {self.name!r}: another broker took it")
@@ -274,7 +274,7 @@ class PostgresLedger(LedgerAccess):
         """Return at least one entry behind a number, though not all up to the last.
 
         Raises:
-            Gap: there is none.
+            Gap: the server has no entry behind it.
         """
         if self.id == 0:
             self.find(session)

@@ -28,7 +28,6 @@ class LedgerAccess:
     """Access of a ledger and its objects to one database, on one thread."""
 
     def __init__(self, cluster: Cluster, name: str, owner: str) -> None:
-        """See `PostgresLedger`."""
         self.cluster = cluster
         self.name = name
         self.owner = owner
@@ -87,7 +86,7 @@ class LedgerAccess:
         """Return the position of the ledger, which is created if missing.
 
         Raises:
-            Gap: it lacks entries that were durable.
+            Gap: the ledger lacks entries that were durable.
         """
         while not (rows := session.query(FIND_LOG, self.name)):
             session.query(NEW_LOG, self.name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalog of a cluster in PostgreSQL, which is one row, and the end of what it lacks."""
+"""The catalog of a cluster, one row in PostgreSQL, and the removal of ledgers missing in it."""
 
 import secrets
 import threading
@@ -35,17 +35,14 @@ class PostgresCatalog:
         return self.open_session
 
     def version(self) -> str:
-        """See `CatalogEngine`."""
         rows = self.session().query(VERSION)
         return (rows[0][0] or b"").decode() if rows else NONE
 
     def load(self) -> tuple[str, bytes]:
-        """See `CatalogEngine`."""
         version, content = self.session().query(LOAD)[0]
         return (version or b"").decode(), bytes.fromhex((content or b"\\x")[2:].decode())
 
     def store(self, expected: str, value: bytes) -> str:
-        """See `CatalogEngine`."""
         session = self.session()
         version = secrets.token_hex(16)
         content = f"\\x{value.hex()}"
@@ -59,7 +56,6 @@ class PostgresCatalog:
         return version
 
     def close(self) -> None:
-        """See `CatalogEngine`."""
         if self.open_session is not None:
             self.open_session.close()
             self.open_session = None
@@ -84,7 +80,7 @@ class Removal:
         self.catalog = PostgresCatalog(cluster)
 
     def remove(self, ledgers: Iterable[str], stopped: threading.Event) -> list[str]:
-        """Remove the ledgers that the catalog lacks; return those of which nothing is left.
+        """Remove ledgers that are missing in the catalog; return the ones removed completely.
 
         Args:
             ledgers: names; those of the catalog stay.

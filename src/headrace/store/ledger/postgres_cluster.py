@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A database that holds the ledgers of a cluster, and the checks of its durability.
 
-Each new session is checked, since a failover may lead to another server: a server that confirms
-commits of its own disk alone, that is read only, or that belongs to another cluster takes nothing.
+Each new session is checked, since a failover may lead to another server. A server is refused if it
+confirms commits without a standby, is read only, or belongs to another cluster.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ class UnfitServerError(OSError):
 
 
 class Cluster:
-    """See the module."""
+    """The database of one cluster. It opens a session for each user of it, and checks each one."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Cluster:
 
         Raises:
             UnfitServerError: the database cannot be used as it is.
-            OSError: it does not answer.
+            OSError: the database does not answer.
         """
         with contextlib.closing(self.connect()) as session:
             self.check_no_pooler(session)
@@ -107,13 +107,15 @@ class Cluster:
         """Open a session in which a commit is on the disks of a standby.
 
         Raises:
-            UnfitServerError: the server that takes writes may hold no ledger.
-            OSError: none answers.
+            UnfitServerError: the server that takes writes must not hold a ledger.
+            OSError: no server answers.
         """
         session = self.connect()
         try:
             if not self.has_schema(session):
-                raise self.unfit("it has no schema headrace: it is not part of this cluster")
+                raise self.unfit(
+                    "the database has no schema headrace: it is not part of this cluster"
+                )
             self.check_schema(session)
             self.extend_schema(session)
         except BaseException:
@@ -137,9 +139,9 @@ class Cluster:
         """Refuse a server that would lose confirmed commits."""
         version, recovery, read_only, fsync, names, commit, _ = facts
         if int(version or 0) < OLDEST_SERVER:
-            raise self.unfit("it is older than PostgreSQL 14")
+            raise self.unfit("the server is older than PostgreSQL 14")
         if recovery == b"t" or read_only == ON:
-            raise self.unfit("it is read only: name the primary, or all servers")
+            raise self.unfit("the server is read only: name the primary, or all servers")
         if fsync != ON:
             raise self.unfit("fsync is off: a power cut loses what it confirmed; set fsync = on")
         self.check_promise(names, commit)

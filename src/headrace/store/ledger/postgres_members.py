@@ -57,7 +57,7 @@ WANT = b"update headrace.log set wanted = $2 where name = $1 returning name"
 RELEASE = b"""update headrace.log set owner = '' where name = $1 and taken = $2
     returning name"""
 DROP = b"select headrace.drop_log(id) from headrace.log where name = $1"
-# That of the tables alone would wait for the locks of those that are dropped.
+# The size of the tables alone would wait for the locks of tables that are dropped.
 SIZE = b"select pg_database_size(current_database())"
 SIZE_S = 2.0  # The interval between two reads of the size.
 STANDBYS = b"""select application_name, state, sync_state,
@@ -66,7 +66,7 @@ STANDBYS = b"""select application_name, state, sync_state,
 
 
 class Holder(NamedTuple):
-    """What the row of a broker has about the process that holds its name."""
+    """The process that holds the name of a broker, as the broker's row has it."""
 
     counter: int  # -1 if there is no row, or the broker left.
     lease_s: float  # 0 if its version writes none.

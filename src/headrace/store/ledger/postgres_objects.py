@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of a ledger in PostgreSQL: rows of parts, and a row once all parts are there.
+"""Objects of a ledger in PostgreSQL: rows of parts, and one more row once all parts are stored.
 
 The last statement of a change locks the row of the ledger, so it fails for an earlier owner, and
-its commit waits for a standby even when it repeats what is there.
+its commit waits for a standby even when it repeats an earlier change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ PART = b"select octets from headrace.object_part where log = $1 and name = $2 an
 
 
 class PostgresObjects:
-    """See the module and `Objects`; uses the session of the ledger, and so its thread."""
+    """The objects of one ledger (see `Objects`).
+
+    Calls come from the ledger's thread, because they use its session.
+    """
 
     def __init__(self, ledger: LedgerAccess) -> None:
         self.ledger = ledger

@@ -58,7 +58,7 @@ class Address:
         """Read a URL of PostgreSQL, or a connection string.
 
         Raises:
-            StoreError: it is neither, or a part of it has to be percent-encoded.
+            StoreError: the text is neither, or a part of it must be percent-encoded.
         """
         check_quoting(url)
         try:
@@ -81,7 +81,7 @@ class Address:
         """Open a session with the server that takes writes.
 
         Raises:
-            OSError: none of the servers does, or none answers.
+            OSError: no server answers, or none of them takes writes.
         """
         try:
             connection = psycopg.connect(make_conninfo("", **self.parameters), autocommit=True)
@@ -91,10 +91,13 @@ class Address:
 
 
 def check_quoting(url: str) -> None:
-    """Refuse a URL whose password ends early: libpq takes the rest for a host, which texts name.
+    """Check that @ and / are percent-encoded in the user, password and database of a URL.
+
+    libpq ends the password at the first @ or /, and takes the rest for the host. Errors and logs
+    name the host, so they would show that rest of the password.
 
     Raises:
-        StoreError: it has an @ or a / that is not percent-encoded.
+        StoreError: the URL has an @ or a / that is not percent-encoded.
     """
     scheme, separator, authority_and_path = url.partition("://")
     if not separator or scheme not in SCHEMES:

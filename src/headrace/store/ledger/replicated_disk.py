@@ -49,7 +49,7 @@ class Release:
     """A job of a journal's writer: lets the ledger forget what no file needs, without a write."""
 
     def run(self, disk: Disk) -> None:
-        """Note what is durable here, and release entries; see `ReplicatedDisk`."""
+        """Write the mark of the durable entries, and release entries; see `ReplicatedDisk`."""
         assert isinstance(disk, ReplicatedDisk)
         disk.mark()
         disk.release()
@@ -164,7 +164,11 @@ class ReplicatedDisk(PassingDisk):
             self.apply_entries(position)
 
     def apply_entries(self, position: Position) -> None:
-        """Apply all entries behind the last one that was applied."""
+        """Apply the entries of the ledger that this disk lacks, in order.
+
+        Raises:
+            Gap: the ledger no longer has some of them.
+        """
         for number, data in self.ledger.read(max(self.applied.number, self.front - 1)):
             self.apply(number, data)
         if self.applied.number < position.last >= self.front:
@@ -273,10 +277,10 @@ class ReplicatedDisk(PassingDisk):
         )
 
     def compare_last(self, position: Position) -> None:
-        """Compare the last entry that was applied here with that of the ledger.
+        """Check that the last applied entry is the one that the ledger has under its number.
 
         Raises:
-            OtherHistory: they differ.
+            OtherHistory: the entries differ.
             Gap, OSError: see :meth:`follow`.
         """
         number = self.applied.number
@@ -307,7 +311,7 @@ class ReplicatedDisk(PassingDisk):
 
         Raises:
             LedgerLost: another owner has the ledger, or it lost entries.
-            Stalled: it is in doubt; call again with the same changes.
+            Stalled: the changes may or may not be durable; call again with the same changes.
         """
         if self.since_mark > self.mark_every:  # The files have all earlier groups.
             self.mark()
@@ -436,7 +440,6 @@ class ReplicatedDisk(PassingDisk):
         return path.endswith(SEGMENT) or os.path.basename(path) == SECRET_FILE
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """See :class:`Disk`."""
         handle = self.local.open(path, create=create)
         if self.is_replicated(path):
             self.paths[handle] = path
@@ -445,7 +448,6 @@ class ReplicatedDisk(PassingDisk):
         return handle
 
     def close(self, handle: int) -> None:
-        """See :class:`Disk`."""
         self.paths.pop(handle, None)
         self.stale.discard(handle)
         self.local.close(handle)
@@ -456,20 +458,17 @@ class ReplicatedDisk(PassingDisk):
             self.local.sync(handle)
 
     def truncate(self, handle: int, size: int) -> None:
-        """See :class:`Disk`."""
         path = self.paths.get(handle)
         if path is not None:
             self.append([Change(TRUNCATE, path, size)])
         self.local.truncate(handle, size)
 
     def remove(self, path: str) -> None:
-        """See :class:`Disk`."""
         if self.is_replicated(path) and self.relative(path) in self.applied.files:
             self.append([Change(REMOVE, path)])
         self.local.remove(path)
 
     def remove_directory(self, path: str) -> None:
-        """See :class:`Disk`."""
         inside = f"{self.relative(path)}/"
         if any(name.startswith(inside) for name in self.applied.files):
             self.append([Change(REMOVE_DIRECTORY, path)])
@@ -499,7 +498,6 @@ class ReplicatedDisk(PassingDisk):
             self.local.close(handle)
 
     def write(self, handle: int, buffers: Sequence[BytesLike], offset: int) -> None:
-        """See :class:`Disk`."""
         if handle in self.stale:
             raise OSError(errno.EIO, f"{self.paths[handle]} failed to be synced")
         self.local.write(handle, buffers, offset)

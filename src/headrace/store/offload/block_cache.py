@@ -73,7 +73,7 @@ class OffloadedSegment:
         """Return bytes of the segment; fewer where the store has lost some.
 
         Raises:
-            BlockPending: they are being fetched.
+            BlockPending: the bytes are being fetched.
             OSError: the file of the cache cannot be read.
         """
         size = min(size, self.size - file_offset)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An object store, as much of it as segments need, and the adapter for S3, GCS and Azure.
+"""The calls of an object store that segments need, and the adapter for S3, GCS and Azure.
 
 Credentials come from the environment, as the tools of each store have them (``AWS_ACCESS_KEY_ID``,
 ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_KEY`` and so on). No error has them.
@@ -85,7 +85,6 @@ class RemoteStore:
         self._directory = url.removeprefix("file://") if scheme == "file" else ""
 
     def put(self, name: str, chunks: Iterable[bytes]) -> None:
-        """See :class:`ObjectStore`."""
         try:
             self._calls.put(self._store, name, iter(chunks))
             if self._directory:
@@ -104,7 +103,6 @@ class RemoteStore:
             path = os.path.dirname(path)
 
     def put_new(self, name: str, data: bytes) -> bool:
-        """See :class:`ObjectStore`."""
         try:
             self._calls.put(self._store, name, data, mode="create", use_multipart=False)
         except self._exists:
@@ -114,7 +112,6 @@ class RemoteStore:
         return True
 
     def size(self, name: str) -> int:
-        """See :class:`ObjectStore`."""
         try:
             return self._calls.head(self._store, name)["size"]
         except self._missing:
@@ -123,7 +120,6 @@ class RemoteStore:
             raise to_os_error(error) from None
 
     def read(self, name: str, start: int, end: int) -> bytes:
-        """See :class:`ObjectStore`."""
         try:
             return bytes(self._calls.get_range(self._store, name, start=start, end=end))
         except self._missing as error:
@@ -132,7 +128,6 @@ class RemoteStore:
             raise to_os_error(error) from None
 
     def names(self, prefix: str) -> list[str]:
-        """See :class:`ObjectStore`."""
         try:
             pages = self._calls.list(self._store, prefix)
             return [entry["path"] for page in pages for entry in page]
@@ -140,7 +135,6 @@ class RemoteStore:
             raise to_os_error(error) from None
 
     def delete(self, names: Sequence[str]) -> None:
-        """See :class:`ObjectStore`."""
         for name in names:
             try:
                 self._calls.delete(self._store, name)

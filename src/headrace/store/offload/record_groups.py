@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file offset and arrival time of each record of a segment.
 
-A segment that moves away leaves this behind, so that offsets are found by number, time and bytes
-without reading it again. Records are in groups of about 64 KiB; within a group a record is 12
-bytes: the differences of its offset, file offset and time (signed) from those of the record before
-it, which compress well.
+A segment that moves away leaves its record groups behind, so that offsets are found by number, time
+and bytes without reading it again. Records are in groups of about 64 KiB; within a group a record
+is 12 bytes: the differences of its offset, file offset and time (signed) from those of the record
+before it, which compress well.
 """
 
 import cython

@@ -120,8 +120,8 @@ class Sidecar:
         """Read the first part.
 
         Raises:
-            SidecarError: it is damaged.
-            OSError: it cannot be read.
+            SidecarError: the part is damaged.
+            OSError: the part cannot be read.
         """
         data = self.read(FIRST.size + CHECK, 0)
         first = data[: FIRST.size]

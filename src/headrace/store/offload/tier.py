@@ -37,7 +37,7 @@ TOKEN = "stream-store"  # noqa: S105  # The file of the data directory with its 
 
 
 class Tier:
-    """See the module."""
+    """The offloaded segments of a broker: an object store, a cache, and transfer threads."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ def open_tier(url: str, identity: str, data: str, *, cache_size: int, post: Post
     """Open the object store of a data directory.
 
     Raises:
-        StoreError: it cannot be used.
+        StoreError: the object store cannot be used.
         PackageMissing: obstore is not installed.
     """
     try:

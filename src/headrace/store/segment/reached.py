@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The number of a journal's last segment, kept outside of it.
+"""The number of a journal's last segment, kept outside of the journal.
 
 Each segment names the one before it, so a missing one in between is noticed. The last one is named
 by a file of 24 bytes: its number is written there once something in it is durable, one sync for
@@ -35,7 +35,7 @@ def write_reached(disk: Disk, directory: str, number: int) -> None:
     """Write the number durably.
 
     Raises:
-        OSError: it could not be written.
+        OSError: the number could not be written.
     """
     data = MAGIC + number.to_bytes(8, "big")
     new = NAME not in disk.names(directory)

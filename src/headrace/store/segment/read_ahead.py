@@ -25,7 +25,7 @@ class ReadBlock:
 
 
 class ReadAhead:
-    """The latest reads."""
+    """A cache of the latest reads of files, so that neighbouring messages need one read."""
 
     def __init__(self) -> None:
         self.blocks: list[ReadBlock] = []  # The latest is last.

@@ -43,7 +43,7 @@ if not cython.compiled:
 
 
 class Segment:
-    """A segment in memory."""
+    """The sizes of one segment file, and the unsettled messages in it."""
 
     def __init__(self, number: int, seed: int, size: int) -> None:
         self.number = number
@@ -199,7 +199,7 @@ class Segment:
 
 
 class Header(NamedTuple):
-    """The header of a segment."""
+    """The header of a segment file, decoded."""
 
     version: int
     number: int
@@ -213,7 +213,7 @@ class Header(NamedTuple):
 def header(
     number: int, secret: int, first_seq: int, oldest: int, begun_ms: int = 0, previous: int = 0
 ) -> bytes:
-    """Return the header of a segment."""
+    """Return the encoded header of a segment, ``HEADER`` bytes long."""
     b = bytearray(HEADER)
     b[:8] = MAGIC
     put32(b, 8, VERSION)

@@ -27,7 +27,7 @@ class SegmentSpan(Span):
     def is_consumed(self) -> bool:
         segment = self.segment
         # Compaction clears what it copies, which is not settled.
-        if self.store.bound > self.appended or segment.forward is not None:
+        if self.store.bound_position > self.appended or segment.forward is not None:
             return False
         while self.first < self.end:
             if segment.unsettled_queues(self.first):

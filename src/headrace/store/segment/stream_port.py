@@ -22,7 +22,7 @@ class StreamRecords(Protocol):
         """Write and sync on the writer's thread, skipping durable writes."""
 
     def changes(self) -> list[Change]:
-        """Return the changes of files."""
+        """Return the writes of the group, in order, for a disk that replicates them."""
 
     def finish(self) -> None:
         """Note that the group is durable; on the loop's thread."""

@@ -39,7 +39,7 @@ class Job(Protocol):
         """Run the job.
 
         Raises:
-            OSError: it was not done, or only in part.
+            OSError: the job was not done, or only in part.
         """
 
 
@@ -47,7 +47,6 @@ class ReportedJob:
     """A job whose end is reported on the loop's thread."""
 
     def run(self, disk: Disk) -> None:
-        """See :class:`Job`."""
         raise NotImplementedError
 
     def finish(self) -> None:

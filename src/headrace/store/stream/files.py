@@ -23,7 +23,7 @@ HANDLES_MAX = 16  # Files of old segments that one stream keeps open.
 
 
 class StreamSegment:
-    """A segment of a stream."""
+    """A segment file of a stream: its range of offsets, and how much of it is written."""
 
     def __init__(self, path: str, number: int, seed: int, first_offset: int, begun_ms: int) -> None:
         self.path = path

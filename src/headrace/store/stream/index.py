@@ -26,7 +26,7 @@ WALK_SIZE = 128 << 10  # Bytes read at a time to find a record.
 
 
 class StreamIndex:
-    """The index of one stream."""
+    """Finds the segment and the file offset of a record of one stream."""
 
     def __init__(self, files: StreamFiles, segments: list[StreamSegment]) -> None:
         """``segments`` is the log's list, oldest first, which the log changes."""

@@ -10,6 +10,7 @@ from collections import deque
 import cython
 
 from headrace.model.lease.log import Render, render_unchanged
+from headrace.model.stream.log import StreamRecord
 
 if not cython.compiled:
     from headrace.model.lease.log import TAIL as C_TAIL
@@ -38,15 +39,13 @@ class DiskLeaseLog(DiskStreamLog):
         )
         self.tail = C_TAIL
 
-    def read(self, offset: int, bytes_max: int) -> list[tuple[int, bytes, int, int, int]]:
+    def read(self, offset: int, bytes_max: int) -> list[StreamRecord]:
         return render_records(DiskStreamLog.read(self, offset, bytes_max), self.render)
 
-    def read_raw(self, offset: int, bytes_max: int) -> list[tuple[int, bytes, int, int, int]]:
-        """See :class:`~headrace.model.lease.log.LeaseLog`."""
+    def read_raw(self, offset: int, bytes_max: int) -> list[StreamRecord]:
         return DiskStreamLog.read(self, offset, bytes_max)
 
     def forget_below(self, offset: int, position: int) -> None:
-        """See :class:`~headrace.model.lease.log.LeaseLog`."""
         if offset > self.first_offset:
             self.first_offset = offset
             self.pending_floors.append((position, offset))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The log of a stream: segments of numbered messages, read by many readers from anywhere.
 
-Segments and records are those of the journal (:mod:`headrace.store.segment.segment`, where
+Segments and records have the journal's form (:mod:`headrace.store.segment.segment`, where
 ``first_seq`` is the first offset, and :mod:`headrace.store.segment.record`, where ``seq`` is the
 offset). Records are appended to a buffer that is written and synced with the next group of the
 virtual host's journal, so one watermark releases the confirms of both.
@@ -28,6 +28,7 @@ from collections.abc import Iterator
 
 import cython
 
+from headrace.model.stream.log import StreamRecord
 from headrace.store.journal.definition_records import read_stream, stream_key, stream_value
 from headrace.store.offload.block_cache import BlockPending
 from headrace.store.offload.tier import Tier
@@ -127,7 +128,6 @@ class DiskStreamLog(StreamLog):
     # --- Appending --------------------------------------------------------------------------
 
     def append(self, data: bytes, address_len: int, body_size: int, arrived_ms: int) -> int:
-        """See :class:`StreamLog`."""
         n = len(data)
         length = C_MESSAGE_HEAD + n
         size = (length + 7) & ~7
@@ -247,7 +247,6 @@ class DiskStreamLog(StreamLog):
         self.mark_group(continues)
 
     def limit_segments(self, size: int) -> None:
-        """See :class:`StreamLog`."""
         self.segment_size_max = size or self.segment_size_usual
         self.set_segment_size()
 
@@ -258,7 +257,6 @@ class DiskStreamLog(StreamLog):
             self.set_roll_time(self.active().begun_ms)
 
     def limit_local(self, max_length_bytes: int, max_age_ms: int) -> None:
-        """See :class:`StreamLog`."""
         if self.offloading is None:
             if max_length_bytes >= 0 or max_age_ms >= 0:
                 log.warning(
@@ -274,7 +272,6 @@ class DiskStreamLog(StreamLog):
             self.offloading.start_moves(self.newest_ms)
 
     def offload(self, now_ms: int) -> None:
-        """See :class:`StreamLog`."""
         if self.offloading is not None:
             self.offloading.start_moves(now_ms)
 
@@ -401,8 +398,7 @@ class DiskStreamLog(StreamLog):
 
     # --- Reading ----------------------------------------------------------------------------
 
-    def read(self, offset: int, bytes_max: int) -> list[tuple[int, bytes, int, int, int]]:
-        """See :class:`StreamLog`."""
+    def read(self, offset: int, bytes_max: int) -> list[StreamRecord]:
         if offset < self.first_offset:
             offset = self.first_offset
         if offset >= self.committed_offset:
@@ -413,7 +409,6 @@ class DiskStreamLog(StreamLog):
             return []
 
     def deliver_records(self, offset: int, end: int, consumer: Consumer) -> int:
-        """See :class:`StreamLog`."""
         if offset < self.first_offset:
             offset = self.first_offset
         if offset >= end or not consumer.can_take():
@@ -436,7 +431,6 @@ class DiskStreamLog(StreamLog):
         return offset
 
     def offset_at(self, timestamp_ms: int) -> int:
-        """See :class:`StreamLog`."""
         if not self.segments:
             return self.next_offset
         offset = self.stream_index.offset_before(timestamp_ms)
@@ -476,7 +470,6 @@ class DiskStreamLog(StreamLog):
         return self.stream_index.position(offset)
 
     def find_end(self, first: int, last: int, bytes_max: int) -> int:
-        """See :class:`StreamLog`."""
         last = min(last, self.committed_offset)
         if first + 1 >= last:
             return last
@@ -600,7 +593,6 @@ class DiskStreamLog(StreamLog):
     # --- The end ----------------------------------------------------------------------------
 
     def close(self) -> None:
-        """See :class:`StreamLog`."""
         if self.offloading is not None:
             self.offloading.close()
         if self in self.journal.streams:
@@ -615,7 +607,6 @@ class DiskStreamLog(StreamLog):
             self.offloading.delete()
 
     def delete(self) -> None:
-        """See :class:`StreamLog`."""
         self.files.deleted = True
         if self.journal.recovered and self.journal.definitions.get(self.key) is not None:
             self.journal.define(self.key, None)

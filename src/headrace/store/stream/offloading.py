@@ -196,7 +196,6 @@ class SidecarRename(ReportedJob):
             disk.close(disk.open(self.path))
 
     def finish(self) -> None:
-        """See :class:`ReportedJob`."""
         self.then()
 
 
@@ -213,5 +212,4 @@ class SidecarRemoval(ReportedJob):
         disk.sync_directory(self.path.rpartition("/")[0])
 
     def finish(self) -> None:
-        """See :class:`ReportedJob`."""
         self.then()

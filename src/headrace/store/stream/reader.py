@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 
 import cython
 
+from headrace.model.stream.log import StreamRecord
 from headrace.store.segment.segment import HEADER
 from headrace.store.stream.files import StreamFiles
 
@@ -40,27 +41,21 @@ class StreamReader:
         self.disk = files.disk
         self.index = index
         self.positions: OrderedDict[int, tuple[StreamSegment, int]] = OrderedDict()
-        self.recent: deque[tuple[int, int, list[tuple[int, bytes, int, int, int]]]] = deque(
-            maxlen=RECENT
-        )
+        # Offset, maximum of bytes, and records of each of the latest reads.
+        self.recent: deque[tuple[int, int, list[StreamRecord]]] = deque(maxlen=RECENT)
 
     def forget(self) -> None:
         """Forget all positions and reads, because segments were removed."""
         self.recent.clear()
         self.positions.clear()
 
-    def read(
-        self, offset: int, committed: int, bytes_max: int
-    ) -> list[tuple[int, bytes, int, int, int]]:
-        """See :class:`~headrace.model.stream.log.StreamLog`.
-
-        ``offset`` exists, and is below ``committed``.
-        """
+    def read(self, offset: int, committed: int, bytes_max: int) -> list[StreamRecord]:
+        """See :class:`StreamLog`; ``offset`` exists, and is below ``committed``."""
         for first, earlier_max, earlier in self.recent:
             if first == offset and earlier_max == bytes_max:
                 return list(earlier)
         segment, file_offset = self.find(offset)
-        records: list[tuple[int, bytes, int, int, int]] = []
+        records: list[StreamRecord] = []
         while not records:
             if file_offset >= segment.written:
                 next_segment = self.index.find_next_segment(segment, offset)
@@ -147,7 +142,7 @@ class StreamReader:
         offset: int,
         committed: int,
         bytes_max: int,
-        records: list[tuple[int, bytes, int, int, int]],
+        records: list[StreamRecord],
     ) -> int:
         """Read records from ``offset`` on, starting at a file offset.
 

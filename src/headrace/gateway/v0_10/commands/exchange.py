@@ -82,7 +82,7 @@ def unbind(session: Session010, command: ExchangeUnbind, header: bytes, parts: o
 
 
 def bound(session: Session010, command: ExchangeBound, header: bytes, parts: object) -> bool:
-    """Answer whether such a binding exists, and if not, what is missing."""
+    """Report whether the binding exists, and otherwise which part of it is missing."""
     vhost, key = session.vhost, command.binding_key
     with host_of(session, command) as host:
         for kind, name in ((EXCHANGE, command.exchange), (QUEUE, command.queue)):

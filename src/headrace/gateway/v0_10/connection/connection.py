@@ -417,7 +417,7 @@ class Connection010(Connection):
         if is_complete is not False:
             store = broker_session.store
             if (
-                store.defined > store.synced
+                store.defined_position > store.synced
                 and command.NAME in CHANGES
                 and is_durable_change(command)
             ):

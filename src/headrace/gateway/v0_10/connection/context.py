@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State that the 0-10 connections of one broker share, beside that of all versions."""
+"""State that the 0-10 connections of a broker share, beside the state of all versions."""
 
 from __future__ import annotations
 

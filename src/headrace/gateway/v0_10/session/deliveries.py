@@ -31,7 +31,7 @@ RELEASE = 3
 
 
 class Deliveries:
-    """The unsettled deliveries of one session, and those that its client may still acquire."""
+    """The unsettled deliveries of one session, and its browsed ones that can be acquired."""
 
     def __init__(self, session: SessionContext) -> None:
         self.session = session

@@ -41,7 +41,7 @@ CREDIT_MAX = 1 << 62
 
 
 class SubscribedSession(Protocol):
-    """Port of a session, for its subscriptions."""
+    """A session, as its subscriptions use it."""
 
     connection: Any  # As headrace.protocol.v0_10.session_connection has it.
     sent: "SentCommands"
@@ -74,7 +74,7 @@ class Run:
 
 
 class Subscription(Consumer):
-    """A consumer of 0-10."""
+    """A subscription of a 0-10 session (message.subscribe) to one queue, with its credit."""
 
     def __init__(
         self,

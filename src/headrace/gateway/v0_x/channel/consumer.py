@@ -47,7 +47,7 @@ if not cython.compiled:
 
 
 class BasicConsumer(Consumer):
-    """A consumer of the basic class."""
+    """A consumer that basic.consume started on a channel of 0-8 to 0-9-1."""
 
     def __init__(
         self,

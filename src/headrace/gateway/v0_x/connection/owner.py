@@ -99,7 +99,7 @@ class ConnectionOwner(Upcalls):
         if reply is not None:
             if method.NAME in CHANGES and is_durable_change(method):
                 store = self.connection.vhost.store
-                self.connection.promise(store, store.defined)
+                self.connection.promise(store, store.defined_position)
             self.connection.reply(number, reply)
 
     def on_channel_forgotten(self, channel: ProtocolChannel) -> None:

@@ -74,7 +74,7 @@ REQUIRED_RIGHTS: dict[str, tuple[str, str, str]] = {
 
 
 class Ticket:
-    """The access that one channel has in one realm."""
+    """The access of one channel to one realm (access.request)."""
 
     __slots__ = ("channel", "exclusive", "number", "realm", "rights", "vhost")
 
@@ -134,7 +134,8 @@ class Tickets:
     def __init__(self, realms: Callable[[], Mapping[str, Callable[[str], object]]]) -> None:
         """``realms()`` returns for each realm a search for the names of its resources."""
         self.realms = realms
-        self.realm_of: dict[Queue | Exchange, str] = {}  # Of resources declared with a ticket.
+        # The realms of resources that were declared with a ticket.
+        self.realm_of: dict[Queue | Exchange, str] = {}
         self.pruned_at = REALMS_PRUNED_AT
         self.by_realm: dict[tuple[str, str], dict[Ticket, None]] = {}  # Virtual host and realm.
 

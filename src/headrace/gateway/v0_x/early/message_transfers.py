@@ -3,8 +3,8 @@
 
 The answers of the class (ok, reject, offset, empty) do not identify a method: their order counts. A
 peer answers methods in the order in which it finished them. A transfer by reference is finished
-when its reference is closed (0-9/message.close#01), so its answer follows that of the close. The
-broker sends the ok to a transfer when the message is durable in its queues.
+when its reference is closed (0-9/message.close#01), so its answer follows the answer of the close.
+The broker sends the ok to a transfer when the message is durable in its queues.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 REFERENCES_MAX = 256  # Open on one channel.
 CHECKPOINTS_MAX = 1024  # Kept at a time.
 CHECKPOINT_BYTES_MAX = 64 << 20  # The bytes of all checkpoints; further bytes are not kept.
-CHECKPOINT_KEEP_MS = 600_000  # How long one is kept.
+CHECKPOINT_KEEP_MS = 600_000  # The time for which a checkpoint is kept.
 PART_MIN = 65536  # Bytes; smaller chunks are joined.
 NAME_MAX = 4096  # Bytes of the name of a reference.
 
@@ -149,7 +149,7 @@ class Checkpoints:
         self.total_bytes += size
 
     def resume(self, key: Key, now_ms: int) -> list[bytes]:
-        """Return the parts of a checkpoint; none for one that is unknown or has expired."""
+        """Return the parts of a checkpoint; empty if it is unknown or has expired."""
         self.expire(now_ms)
         kept = self._kept.get(key)
         return [] if kept is None else kept[1]

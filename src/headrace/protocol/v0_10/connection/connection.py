@@ -8,7 +8,7 @@ Theory of operation. Its sessions know the connection as a :class:`SessionConnec
 * :class:`Attachments` attaches and detaches sessions
   (:mod:`headrace.protocol.v0_10.connection.attachments`).
 
-:class:`Connection` handles the controls of the connection class; those of the session class are
+:class:`Connection` handles the controls of the connection class; controls of the session class are
 handled by their session.
 
 The owner sends what the base class collected. What the peer does wrong ends in
@@ -265,7 +265,7 @@ class Connection(SessionConnection):
         self.state_number = state_number
 
     def tune(self, chosen: ConnectionTuneOk) -> None:
-        """Adopt what was agreed on."""
+        """Adopt the limits and the heartbeat of connection.tune-ok."""
         size = chosen.max_frame_size
         if size is None:
             size = self.offered_frame_size

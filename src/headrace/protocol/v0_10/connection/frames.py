@@ -133,7 +133,10 @@ class FrameReader:
         )
 
     def handle(self, buffer: bytes | bytearray, length: int) -> int:
-        """Handle what is complete; whatever is wrong ends in :meth:`SessionConnection.fail`."""
+        """Handle the complete frames of ``buffer``; return the bytes used.
+
+        All errors end in :meth:`SessionConnection.fail`.
+        """
         connection = self.connection
         pos = 0
         connection.begin_turn()

@@ -108,7 +108,7 @@ class ReceivedCommands:
         assembly = self.assembly
         if offset and ahead == 0:
             if number != session.cursor or not assembly.active or assembly.octets != offset:
-                raise unknown_ids(f"nothing is known of the first {offset} octets of {number}")
+                raise unknown_ids(f"the first {offset} octets of command {number} are unknown")
             return
         session.cursor = number
         if offset:

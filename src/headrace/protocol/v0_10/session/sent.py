@@ -353,7 +353,7 @@ class SentCommands:
     def flush(
         self, expected: bool = False, confirmed: bool = False, completed: bool = False
     ) -> None:
-        """Ask the peer what it expects, has confirmed, has completed."""
+        """Send session.flush: request the peer's expected, confirmed or completed commands."""
         self.write_control(
             SessionFlush(expected=expected, confirmed=confirmed, completed=completed)
         )

@@ -53,7 +53,7 @@ from headrace.spec.reply_0_10 import CloseCode
 
 
 class Session(SessionPort):
-    """One side of one session: what it has received and sent, and what of it is complete."""
+    """One side of a session: the commands received and sent, and their completion."""
 
     def __init__(self, name: bytes, *, lossless: bool = False) -> None:
         """``name`` has at most 65535 bytes; ``lossless`` is as in :class:`SentCommands`."""
@@ -181,7 +181,7 @@ class Session(SessionPort):
     # --- Controls -----------------------------------------------------------------------------
 
     def on_control(self, control: Any) -> None:
-        """Handle a session control other than those that attach and detach.
+        """Handle a session control, except the ones that attach and detach.
 
         After a sent session.detach no control is sent, as the channel's next session could get it.
         """

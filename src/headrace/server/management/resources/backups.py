@@ -128,7 +128,7 @@ def rows_in(root: Path) -> list[BackupRow]:
     """Return the backups in a directory, by name; an incomplete one has no ``finished``.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: the directory cannot be read.
     """
     try:
         paths = [path for path in root.iterdir() if NAME.fullmatch(path.name)]

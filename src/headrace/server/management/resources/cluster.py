@@ -21,7 +21,7 @@ operation = OperationTable()
 
 ALONE = "this broker is in no cluster: start it with the setting cluster"
 MOVE_S = 30.0
-STANDBYS_S = 2.0  # How long the database may take.
+STANDBYS_S = 2.0  # The time that the database has to answer.
 
 
 def node_of(call: Call) -> ClusterNode:
@@ -46,7 +46,7 @@ async def status(call: Call) -> JsonLine:
         "warnings": list(node.warnings.active.values()),
         "size": node.size,
         "size_max": node.cluster.size_max,
-        "brokers": [row.name for row in node.census.living()],
+        "brokers": [row.name for row in node.census.alive()],
         "vhosts": {name: node.owner_of(name) for name in sorted(node.wanted())},
         "standbys": [standby._asdict() for standby in await standbys_of(node)],
     }

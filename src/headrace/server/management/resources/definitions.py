@@ -40,7 +40,7 @@ operation = OperationTable()
 
 SLICE_S = 0.003  # Then the loop serves others.
 BUSY_S = 10.0  # After so long the operator is told that the operation goes on.
-NEW_OWNER_S = 30.0  # How long the owner of a virtual host that the import makes is waited for.
+NEW_OWNER_S = 30.0  # The time to wait for the owner of a virtual host that the import makes.
 NAMED_MAX = 10  # Virtual hosts that are named in an error.
 Step = TypeVar("Step")
 
@@ -64,7 +64,7 @@ async def export_definitions(call: Call) -> Steps:
 
 
 async def topology_elsewhere(call: Call, vhost: str) -> list[str]:
-    """Return the lines of a virtual host that another broker serves; none if this one does by now.
+    """Return the lines of a virtual host that another broker serves; empty if this broker now does.
 
     Raises:
         OperationRefused: its owner did not answer.
@@ -202,7 +202,7 @@ async def import_definitions(call: Call) -> JsonLine:
 def kept_here(
     call: Call, plan: Plan, held: HeldElements, elements: list[tuple[str, int, object]]
 ) -> list[tuple[str, int, object]]:
-    """Return the elements to plan here; hold those of virtual hosts that are not served here.
+    """Return the elements to plan here; hold the ones of virtual hosts served elsewhere.
 
     The topology of a virtual host that the import makes is both: it is judged here, before there
     is an owner.
@@ -230,7 +230,7 @@ async def judge_elsewhere(
     """Let the broker that serves a virtual host judge its elements; add them to a report.
 
     Raises:
-        OperationRefused: it refuses them, or does not answer; nothing was changed.
+        OperationRefused: the broker refuses the elements, or does not answer; nothing changed.
     """
     request = import_request(call, vhost, dry_run=True)
     try:
@@ -337,7 +337,7 @@ async def put_element(call: Call, section: str, value: dict[str, object]) -> boo
     Raises:
         DocumentError: the value is wrong.
         OperationRefused: this broker has no equivalent.
-        AccountError: it could not be written.
+        AccountError: the element could not be written.
     """
     plan = Plan(import_target(call), exact=True)
     finding = plan.add(section, 0, value)

@@ -3,7 +3,7 @@
 
 An item is ``{"kind", "at_ms", "facts"}``, named as by the exchange ``amq.rabbitmq.event``. More
 events than ``BACKLOG_MAX`` that a client has not read are dropped; an item ``{"lost": n}`` has
-their number. A user is shown what its tags let it see.
+their number. A user is shown the events that its tags permit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 BACKLOG_MAX = 10_000
-STREAMS_MAX = 8  # At a time: a broker has room for few listeners.
+STREAMS_MAX = 8  # Streams of events at a time: a broker has room for few listeners.
 KINDS_MAX = 32  # Kinds that one request may name.
 KIND_CHARACTERS_MAX = 255
 BUSY_S = 10.0  # A busy line is sent after so long without an event.

@@ -64,7 +64,7 @@ def last_lines(path: Path, count: int) -> list[str]:
     """Return the last lines of a regular file.
 
     Raises:
-        OSError: it cannot be read, or is a device or a pipe.
+        OSError: the file cannot be read, or is a device or a pipe.
     """
     handle = open_regular(path)
     with os.fdopen(handle, "rb") as file:
@@ -79,13 +79,13 @@ def open_regular(path: Path) -> int:
     """Open a regular file; return its descriptor.
 
     Raises:
-        OSError: it cannot be read, or is a device or a pipe.
+        OSError: the file cannot be read, or is a device or a pipe.
     """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
     os.close(handle)
-    raise OSError(0, "it is not a regular file")
+    raise OSError(0, "not a regular file")
 
 
 @operation("rotate logs", ADMINISTER, fields="`keep`")

@@ -18,7 +18,7 @@ operation = OperationTable()
 REASON = "the broker goes out of service for maintenance"
 REASON_BYTES_MAX = 200
 GRACE_S_MAX = 3600
-GIVE_S = 30.0  # How long other brokers of a cluster may take for the virtual hosts of this one.
+GIVE_S = 30.0  # The time that other brokers have to take this one's virtual hosts.
 
 
 @operation("drain", ADMINISTER, fields="`grace_s`, `reason`")

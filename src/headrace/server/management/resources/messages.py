@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages: peeking without a trace, publishing, and taking from a queue.
 
-A message is published as that of a 0-9-1 client, by the same way.
+A message is published as if a 0-9-1 client had sent it.
 """
 
 from __future__ import annotations
@@ -369,7 +369,7 @@ def check_gettable(vhost: VirtualHost, queue: Queue) -> None:
 
 
 def get_messages(queue: Queue, count: int, mode: str) -> list[tuple[Message, int]]:
-    """Take messages, each with the number of those left behind it."""
+    """Take up to ``count`` messages, each with the number of ready messages behind it."""
     getter = OperatorsGetter(queue, "", mode == ACCEPT)
     queue.used_ms = queue.counters.now_ms
     got: list[tuple[Message, int]] = []

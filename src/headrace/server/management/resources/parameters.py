@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters of the whole broker, and the refusal of those of a virtual host."""
+"""Parameters of the whole broker; parameters of a virtual host are refused."""
 
 from __future__ import annotations
 

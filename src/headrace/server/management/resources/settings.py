@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 DEFAULT, FILE = "default", "file"
-HIDDEN = "…"  # In the place of a secret.
+HIDDEN = "…"  # Shown in place of a secret.
 
 
 @operation("list settings", ADMINISTER)

@@ -125,7 +125,7 @@ CHECKS = {
 
 
 def vhost_ok(broker: ManagedBroker, vhost: str) -> str:
-    """Return who else serves a virtual host; empty if it is this broker."""
+    """Return which other broker serves a virtual host, in words; empty if this broker does."""
     return "" if broker.context.serves(vhost) else f"'{vhost}' is served by {broker.server(vhost)}"
 
 

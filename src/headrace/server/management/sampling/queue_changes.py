@@ -36,7 +36,7 @@ class QueueChanges:
         self._changes: deque[tuple[int, list[Queue]]] = deque()  # Queues by look, the latest last.
         self._changes_count = 0
         self._known_since = 0  # The changes of all looks after this one are known.
-        self._own = QueueRow(0, "", 0, self._run)  # For the queues of the broker's own.
+        self._own = QueueRow(0, "", 0, self._run)  # The row of the broker's own queues.
         counters.sampled_gone = []
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ class QueueChanges:
         self._policies.pop(vhost, None)
 
     def begin(self, epoch: int) -> None:
-        """Begin a look."""
+        """Begin a sample: later changes belong to ``epoch``."""
         if not self._changes:
             self._known_since = epoch - 1
         self._changes.append((epoch, []))

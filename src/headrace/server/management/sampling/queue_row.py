@@ -58,7 +58,7 @@ class QueueNumbers:
     """The numbers of a queue, or of several added up."""
 
     def __init__(self) -> None:
-        self.queues = 0  # How many are added up.
+        self.queues = 0  # The number of queues in the sums.
         if not cython.compiled:
             self.values = [0] * C_PLACES
 
