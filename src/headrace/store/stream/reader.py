@@ -50,7 +50,10 @@ class StreamReader:
         self.positions.clear()
 
     def read(self, offset: int, committed: int, bytes_max: int) -> list[StreamRecord]:
-        """See :class:`~headrace.model.stream.log.StreamLog`; ``offset`` exists, and is below ``committed``."""
+        """Return records as :class:`~headrace.model.stream.log.StreamLog` does.
+
+        ``offset`` exists, and is below ``committed``.
+        """
         for first, earlier_max, earlier in self.recent:
             if first == offset and earlier_max == bytes_max:
                 return list(earlier)
