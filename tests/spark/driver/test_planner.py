@@ -198,17 +198,17 @@ def test_another_broker_is_refused() -> None:
 
 def test_a_stream_made_again_is_refused() -> None:
     plan = planner(Streams(a=StreamExtent(0, 50, 2)))
-    with pytest.raises(OffsetError, match=r"'a' .*deleted and made again; start with a new check"):
+    with pytest.raises(OffsetError, match=r"'a' .*deleted and created again; start with a new check"):
         plan.plan_batch(Offset({"a": 10}, broker="broker-1", ids={"a": 1}))
 
 
 def test_a_stream_that_ends_before_the_checkpoint_is_refused() -> None:
     plan = planner(Streams(a=StreamExtent(0, 5)))
     before = Offset({"a": 10}, broker="broker-1")
-    with pytest.raises(OffsetError, match="deleted and made again"):
+    with pytest.raises(OffsetError, match="deleted and created again"):
         plan.plan_batch(before)
     plan.fix_target()
-    with pytest.raises(OffsetError, match="deleted and made again"):
+    with pytest.raises(OffsetError, match="deleted and created again"):
         plan.plan_batch(before)
 
 

@@ -194,7 +194,7 @@ def test_an_old_checkpoint_is_refused(work: Work) -> None:
     for batch in (1, 2):
         del work.checkpoint.offsets[batch]
         work.checkpoint.commits.discard(batch)
-    with pytest.raises(DataLossError, match=r"10 to 19 .* are settled.*old one"):
+    with pytest.raises(DataLossError, match=r"10 to 19 .* are settled.*the checkpoint is old"):
         work.query().available_now()
 
 
