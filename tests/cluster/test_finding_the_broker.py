@@ -212,7 +212,7 @@ def test_an_address_that_leads_back_is_no_way_to_the_owner(make: Make) -> None:
     publish(owner, [1])
     with pytest.raises(pika.exceptions.AMQPConnectionError), channel_to(other):
         pass
-    told = f"broker 'a' at 127.0.0.1:{other.port}: that address leads back here"
+    told = f"broker 'a' at 127.0.0.1:{other.port}: its address leads back to this broker"
     assert told in other.log()
     with operator(other) as client:
         assert connections(client) == []

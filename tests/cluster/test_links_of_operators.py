@@ -109,5 +109,5 @@ def test_an_address_that_leads_back_is_named(make: Make) -> None:
     make("b", *lease, "--cluster-address", f"{first.host}:{first.port}").start()
     with operator(first) as client:
         client.ask("move vhost", vhost="/", broker="b")
-        with pytest.raises(OperationRefused, match="leads back here"):
+        with pytest.raises(OperationRefused, match="leads back to this broker"):
             client.ask("export definitions")

@@ -171,7 +171,7 @@ def test_a_virtual_host_that_is_deleted_while_it_is_given_is_dropped() -> None:
 
 @pytest.mark.parametrize(
     ("others", "why"),
-    [((), "there is none of this name"), (("b",), "is served by no broker yet")],
+    [((), "no broker has this name"), (("b",), "is served by no broker yet")],
 )
 def test_a_move_is_judged_by_the_next_heartbeat(others: tuple[str, ...], why: str) -> None:
     """The broker may have joined since the last one. One that has not is refused at once."""

@@ -103,7 +103,7 @@ def test_a_virtual_host_cannot_be_moved_to_a_broker_that_is_gone(make: Make) -> 
     second.stop()
     with operator(first) as client:
         until(lambda: states(client) == {"a": "running", "b": "down"}, "b has left")
-        for broker, why in (("b", "down"), ("c", "there is none of this name")):
+        for broker, why in (("b", "down"), ("c", "no broker has this name")):
             with pytest.raises(OperationRefused, match=why):
                 client.ask("move vhost", vhost="/", broker=broker)
     publish(first, range(3))
