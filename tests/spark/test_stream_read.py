@@ -230,7 +230,7 @@ def test_a_stream_made_again_under_a_checkpoint_is_an_error(
     connection.channel().delete_queue(name)
     publish(name, "another beginning")
     query = begin(follow(name), tmp_path)
-    with pytest.raises(Exception, match=r"deleted and made again; start with a new checkpoint"):
+    with pytest.raises(Exception, match=r"deleted and created again; start with a new checkpoint"):
         query.awaitTermination()
 
 

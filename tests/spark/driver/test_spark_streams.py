@@ -136,7 +136,7 @@ def test_a_stream_made_again_is_refused_however_long_it_is(
     run.query().available_now()
     connection.channel().delete_queue("again")
     publish("again", "1", "2", "3")
-    with pytest.raises(OffsetError, match="deleted and made again; start with a new checkpoint"):
+    with pytest.raises(OffsetError, match="deleted and created again; start with a new checkpoint"):
         run.query().available_now()
 
 

@@ -134,7 +134,7 @@ def settings_by_issuer(settings: Settings) -> list[Settings]:
         for name, value in table.items():
             row = ISSUER_SETTINGS.get(name)
             if row is None:
-                raise TrustError(f"{prefix}: {issuer!r} has no setting {name!r}")
+                raise TrustError(f"{prefix}: {issuer!r}: there is no {name!r}")
             try:
                 changed[row.name] = row.read(value, issuer)
             except SettingError as error:

@@ -289,7 +289,7 @@ class StreamPlanner:
             if previous_id is not None and previous_id != extent.id:
                 raise OffsetError(
                     f"stream {stream!r} is not the one that this query was reading: it was deleted "
-                    "and made again; start with a new checkpoint"
+                    "and created again; start with a new checkpoint"
                 )
 
     def _must_wait(self, backlog: int) -> bool:

@@ -138,8 +138,8 @@ class QueuePlanner:
         if previous.ids.get(queue) != state.id:
             raise OffsetError(
                 f"the lease of queue {queue!r} for group {self.options.group!r} is not the one of "
-                "the checkpoint: the queue was deleted and made again, or the lease was forgotten; "
-                "start with a new checkpoint"
+                "the checkpoint: the queue was deleted and created again, or the lease was "
+                "forgotten; start with a new checkpoint"
             )
         position = previous.positions[queue]
         if position < state.settled:
