@@ -87,8 +87,8 @@ def _check_column(schema: spark.StructType, expected: StructType) -> None:
     ):
         found = "none" if value_type is None else value_type.simpleString()
         raise SchemaError(
-            f"column 'value' must be of type {expected.text()}, as in option 'valueSchema', "
-            f"not {found}"
+            f"column 'value' must be of type {expected.text()}, which option 'valueSchema' "
+            f"has; it is {found}"
         )
 
 
