@@ -89,7 +89,6 @@ class Fragments:
         Raises:
             ExecutionError: another message is unfinished, or this one becomes too large.
         """
-        self.expire(self.counters.now_ms)
         partial = self._open.get(session)
         if fragment.first:
             if partial is not None:
