@@ -6,10 +6,10 @@ from itertools import product
 
 import pytest
 
+from headrace.bench.load.generator import make_sender
 from headrace.bench.load.load import (
     TOPIC_WORDS,
     Load,
-    make_publish_buffer,
     topic_fan,
     topic_pattern,
     topic_queue,
@@ -156,18 +156,7 @@ def test_broken_frames_are_refused(octets: bytes) -> None:
 
 
 def sender(load: Load) -> Sender:
-    buffer = make_publish_buffer(load, 0, FRAME_MAX)
-    return Sender(
-        0,
-        buffer.data,
-        buffer.ends,
-        buffer.bodies,
-        buffer.targets,
-        buffer.fans,
-        buffer.targets_count,
-        load.window,
-        FRAME_MAX,
-    )
+    return make_sender(Sender, load, 0, FRAME_MAX)
 
 
 def published(octets: bytes) -> list[tuple[str, int, int]]:

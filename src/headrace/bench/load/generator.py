@@ -91,6 +91,22 @@ class ConsumeReport:
     delivery_time_max: int = 0  # Nanoseconds.
 
 
+def make_sender(sender_class: type[Sender], load: Load, number: int, frame_max: int) -> Sender:
+    """Return a sender with the publishes of publisher ``number`` of a load in its buffer."""
+    buffer = make_publish_buffer(load, number, frame_max)
+    return sender_class(
+        number,
+        buffer.data,
+        buffer.ends,
+        buffer.bodies,
+        buffer.targets,
+        buffer.fans,
+        buffer.targets_count,
+        load.window,
+        frame_max,
+    )
+
+
 class Publisher:
     """A publishing connection with its sender."""
 
@@ -105,21 +121,10 @@ class Publisher:
             if load.window:
                 self.link.call(ConfirmSelect(), ConfirmSelectOk)
         self.version = load.publish_version
-        buffer = make_publish_buffer(load, number, self.link.frame_max)
-        self.sender = sender_class(
-            number,
-            buffer.data,
-            buffer.ends,
-            buffer.bodies,
-            buffer.targets,
-            buffer.fans,
-            buffer.targets_count,
-            load.window,
-            self.link.frame_max,
-        )
+        self.sender = make_sender(sender_class, load, number, self.link.frame_max)
         if isinstance(self.link, Link010) and isinstance(self.sender, Sender010):
             self.sender.first_id = self.link.session.machine.sent.next_id
-        self.view = memoryview(buffer.data)
+        self.view = memoryview(self.sender.buffer)
         self.socket = self.link.socket
         self.socket.setblocking(False)
         self.buffer = bytearray(READ_SIZE if load.publishers < 16 else 2 * self.link.frame_max)
