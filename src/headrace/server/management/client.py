@@ -13,7 +13,7 @@ import inspect
 import json
 import logging
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING
 
@@ -51,7 +51,7 @@ BUSY_S = 10.0  # Seconds without output before a busy line is sent.
 UNAUDITED = frozenset(("do", "as", "peer", "agent", "payload", "username", "password", "token"))
 
 
-class Client:
+class Client(ABC):
     """An operator whose requests are served one after the other."""
 
     def __init__(
