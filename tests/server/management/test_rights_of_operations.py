@@ -547,6 +547,29 @@ def test_one_sees_and_closes_ones_own_connections(
         client.close()
 
 
+@pytest.mark.parametrize("version", ["0-9-1", "0-10"])
+def test_only_monitors_see_consumers_of_other_users(
+    operator: ManagementClient, broker: LocalBroker, version: str
+) -> None:
+    for name, tags in (("ada", "management"), ("eve", "management"), ("mon", "monitoring")):
+        add_user(operator, name, tags, {"/": ".*"}).close()
+    operator.ask("declare queue", name="orders")
+    clients = {name: operator.login(name, PASSWORD) for name in ("ada", "eve", "mon")}
+    url = broker.url_of(user="ada", password=PASSWORD)
+    with connect(f"{url}?version={version}") as connection, contextlib.ExitStack() as consumers:
+        if version == "0-10":
+            connection.session("work").subscribe("orders", destination="reader")
+        else:
+            consumers.enter_context(connection.channel().consume("orders", tag="reader"))
+        seen = {
+            name: [row["tag"] for row in client.items("list consumers")]
+            for name, client in clients.items()
+        }
+        assert seen == {"ada": ["reader"], "eve": [], "mon": ["reader"]}
+    for client in clients.values():
+        client.close()
+
+
 # --- The audit log --------------------------------------------------------------------------------
 
 

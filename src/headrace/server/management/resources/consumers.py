@@ -18,6 +18,7 @@ from headrace.user_tags import LOOK
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from headrace.gateway.security.user import User
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.management_rows import ConsumerRow
     from headrace.model.queue.destination import Consumer
@@ -31,13 +32,15 @@ COUNTED_MAX = 4096  # Deliveries of a session that are counted for one consumer.
 
 @operation("list consumers", LOOK, fields="`vhost`, `user`")
 def list_consumers(call: Call) -> Steps:
-    """List the consumers of all versions."""
+    """List the consumers of all versions whose connections the operator sees."""
     user = call.text("user", "")
     count = 0
     for vhost in call.vhosts():
         for queue in live_queues(vhost):
             for consumer in consumers_of(queue):
                 if isinstance(consumer, RequestService):
+                    continue
+                if not call.sees_user(consuming_user(call, consumer)):
                     continue
                 line = describe_consumer(call, vhost.name, queue, consumer)
                 if user in ("", line["user"]):
@@ -54,6 +57,14 @@ def consumers_of(queue: Queue) -> Iterator[Consumer]:
         yield from list(lane.consumers or ())
         if lane.browsing is not None:
             yield from list(lane.browsing.browsers)
+
+
+def consuming_user(call: Call, consumer: Consumer) -> User | None:
+    """Return the user of a consumer's connection, or of its detached session; None for others."""
+    connection = clients_of(call.broker.context).get(consumer.publisher)
+    if connection is not None:
+        return connection.user
+    return cast("Session010", consumer.session).user if isinstance(consumer, Subscription) else None
 
 
 def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Consumer) -> ConsumerRow:
