@@ -10,7 +10,7 @@ from headrace.gateway.v0_10.commands import message
 from headrace.gateway.v0_10.session.subscription import Subscription
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer
 from headrace.gateway.v0_x.methods import consumers
-from headrace.model.queue_kinds.multi_queue import head_of
+from headrace.model.queue_kinds.multi_queue import head_consumer
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
@@ -27,7 +27,7 @@ def retime(vhost: VirtualHost, default_ms: int, queue: Queue) -> None:
             continue
         enforce: Any
         arguments: tuple[Any, ...]
-        head = head_of(consumer)
+        head = head_consumer(consumer)
         if isinstance(head, BasicConsumer):
             enforce, arguments = consumers.enforce_timeout, (head.connection, head.channel, head)
         elif isinstance(head, Subscription):

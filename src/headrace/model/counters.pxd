@@ -34,4 +34,4 @@ cdef class Counters:
     cpdef int begin_letters(self, long long now_ms) except -1
     cpdef bint crowded(self) except -1
 
-cpdef long long weight_of(Message message) except -1
+cpdef long long memory_weight(Message message) except -1

@@ -86,7 +86,7 @@ class Counters:
         return self.memory_used > self.memory_max + (self.memory_max >> 2)
 
 
-def weight_of(message: Message) -> int:
+def memory_weight(message: Message) -> int:
     """Return the bytes of memory counted for a queued message."""
     if message.flags & C_PAGED:
         return C_PAGED_WEIGHT

@@ -12,7 +12,7 @@ from headrace.gateway.requests.pipeline import Pipeline
 from headrace.gateway.requests.transactions import Coordinator
 from headrace.gateway.retime_consumers import retime
 from headrace.model.interceptor.stamps import Stamps
-from headrace.model.policy.rules import Rules, rules_of
+from headrace.model.policy.rules import Rules, read_rules
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.node_name import node_name
 from headrace.server.observe.event_exchange import RabbitEventPublisher
@@ -214,7 +214,7 @@ class VirtualHosts:
     def rules_of(self, name: str) -> Rules:
         """Return the policies, limits and settings that apply to a virtual host."""
         settings = self._storage.settings
-        return rules_of(
+        return read_rules(
             self._access.snapshot.parameters,
             name,
             default_queue_type=settings.default_queue_type,

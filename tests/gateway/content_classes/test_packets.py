@@ -11,7 +11,7 @@ from headrace.gateway.content_classes.stream import PacketClass, PacketRate, Str
 from headrace.model.counters import Counters
 from headrace.model.message import KIND_STREAM, Message
 from headrace.model.ports import Store
-from headrace.model.queue_kinds.content_lanes import lane_of
+from headrace.model.queue_kinds.content_lanes import get_lane
 from headrace.model.scheduler import Scheduler
 from headrace.model.vhost.virtual_host import VirtualHost
 
@@ -42,7 +42,7 @@ class Packets(PacketClass):
         return self.own
 
     def consume(self, queue: Queue) -> StreamConsumer:
-        consumer = StreamConsumer(self, lane_of(queue, KIND_STREAM), "tag")
+        consumer = StreamConsumer(self, get_lane(queue, KIND_STREAM), "tag")
         self.own.append(consumer)
         consumer.queue.add_consumer(consumer)
         consumer.queue.drain()

@@ -12,7 +12,7 @@ from headrace.model.counters import Counters
 from headrace.model.errors import LimitReached
 from headrace.model.exchange.binding import Binding
 from headrace.model.exchange.registry import TYPES
-from headrace.model.operations.queue_view import view_of
+from headrace.model.operations.queue_view import get_view
 from headrace.model.policy.rules import Limits, Rules
 from headrace.model.ports import Store
 from headrace.model.queue.destination import Consumer
@@ -314,7 +314,7 @@ def test_consumers_count_wherever_they_take_from() -> None:
         vhost.declare_queue(name, durable=True, arguments=stream)
     before = vhost.definition_memory
     queues = [vhost.queues["q"], vhost.queues["r"]]
-    places: list[Any] = [queues[0], vhost.queues["s"], view_of(queues[0]), MultiQueue(queues)]
+    places: list[Any] = [queues[0], vhost.queues["s"], get_view(queues[0]), MultiQueue(queues)]
     for browses in (False, True):
         for place in places[:3] if browses else places:
             consumer = Consumer(place, "tag", True)

@@ -426,13 +426,13 @@ def test_a_second_owner_is_refused_while_the_first_is_alive() -> None:
         leases.own(lease, "second", 2)
     host.pass_time(10)
     leases.own(lease, "second", 2)
-    assert leases.ownerships.owner_of(lease) == "second"
+    assert leases.ownerships.live_owner(lease) == "second"
     host.open.add(3)
     host.claim(owner="third", connection=3, force=True)
     with pytest.raises(IllegalState, match="'third'"):
         leases.own(lease, "second", 2)
     leases.leave(lease, "second")
-    assert leases.ownerships.owner_of(lease) == "third"
+    assert leases.ownerships.live_owner(lease) == "third"
     leases.leave(lease, "third")
     leases.own(lease, "second", 2)
 
@@ -444,7 +444,7 @@ def test_an_owner_that_reconnects_is_the_same_owner() -> None:
     host.pass_time(5)
     host.vhost.leases.own(lease, "o", 2)
     host.pass_time(100)
-    assert host.vhost.leases.ownerships.owner_of(lease) == "o"
+    assert host.vhost.leases.ownerships.live_owner(lease) == "o"
 
 
 @pytest.mark.parametrize("on_timeout", ["keep", "release"])
@@ -457,7 +457,7 @@ def test_what_becomes_of_a_lease_without_an_owner(on_timeout: str) -> None:
     host.pass_time(5)
     assert host.queue.ready_count == 0
     host.pass_time(20)
-    assert host.vhost.leases.ownerships.owner_of(lease) == ""
+    assert host.vhost.leases.ownerships.live_owner(lease) == ""
     assert host.queue.ready_count == (3 if on_timeout == "release" else 0)
 
 
@@ -492,7 +492,7 @@ def test_a_lease_that_is_released_for_good_is_forgotten() -> None:
     assert lease.deleted
     with pytest.raises(NotFound):
         host.vhost.leases.find(host.queue, "g")
-    assert host.vhost.leases.ownerships.owner_of(lease) == "", "a list may still have the lease"
+    assert host.vhost.leases.ownerships.live_owner(lease) == "", "a list may still have the lease"
     again = host.claim()
     assert host.take(again)[:2] == (0, 3)
     assert again.id != lease.id

@@ -9,7 +9,7 @@ from headrace.gateway.security.regex import compile_search
 from headrace.model.counters import Counters
 from headrace.model.policy.name_patterns import NamePattern
 from headrace.model.policy.parameters import Key
-from headrace.model.policy.rules import rules_of
+from headrace.model.policy.rules import read_rules
 from headrace.model.ports import Store
 from headrace.model.vhost.apply_policies import SLICE, SLICE_S, RulesChange
 from headrace.model.vhost.virtual_host import VirtualHost
@@ -52,7 +52,7 @@ def test_changed_rules_are_applied_in_steps_of_time(each_s: float, most: int) ->
 
     before = vhost.rules
     value = {"pattern": CAPTURES, "definition": {"max-length": 5}}
-    vhost.rules = rules_of({Key("/", "policy", "p"): value}, "/")
+    vhost.rules = read_rules({Key("/", "policy", "p"): value}, "/")
     counters.clock = clock
     change = RulesChange(vhost, before)
     steps = 0

@@ -28,7 +28,7 @@ from headrace.model.policy.rules import (
     Rules,
     limits_of_user,
     read_limits,
-    rules_of,
+    read_rules,
 )
 from headrace.model.ports import Store
 from headrace.model.queue.queue import Queue
@@ -247,7 +247,7 @@ def test_what_cannot_be_read_is_left_out(caplog: pytest.LogCaptureFixture) -> No
         Key("", "user-limits", "ada"): {"max-connections": 3, "max-channels": -5},
         Key("", "user-limits", "bob"): "many",
     }
-    rules = rules_of(parameters, "/", default_queue_type="classic", unknown_arguments="log")
+    rules = read_rules(parameters, "/", default_queue_type="classic", unknown_arguments="log")
     assert rules.policies.settings("classic", "a") == {"x-max-length": 1}
     assert (rules.limits, rules.default_queue_type) == (NO_LIMITS, "quorum")
     assert rules.unknown_arguments == "log"

@@ -23,7 +23,7 @@ from headrace.model.queue_kinds.content_lanes import (
     FILE_DELIVERIES,
     FileQueue,
     PacketQueue,
-    lane_of,
+    get_lane,
 )
 from headrace.model.vhost.virtual_host import VirtualHost
 from support.clients.manual_consumer import Taker
@@ -66,12 +66,12 @@ def enqueue(
     message.flags = kind
     message.priority = priority
     message.deadline_ms = deadline_ms
-    assert lane_of(queue, kind).enqueue(message) == 0
+    assert get_lane(queue, kind).enqueue(message) == 0
     return message
 
 
 def attach(queue: Queue, kind: int, *, room: int = 1000, no_ack: bool = True) -> Taker:
-    lane = lane_of(queue, kind)
+    lane = get_lane(queue, kind)
     taker = Taker(lane, room, no_ack=no_ack)
     lane.add_consumer(taker)
     lane.drain()
@@ -80,8 +80,8 @@ def attach(queue: Queue, kind: int, *, room: int = 1000, no_ack: bool = True) ->
 
 def test_each_class_of_consumer_gets_its_own_in_order(vhost: VirtualHost) -> None:
     queue = vhost.declare_queue("q")
-    assert lane_of(queue, KIND_BASIC) is queue
-    assert lane_of(queue, KIND_TRANSFER) is queue
+    assert get_lane(queue, KIND_BASIC) is queue
+    assert get_lane(queue, KIND_TRANSFER) is queue
     assert queue.lanes is None
     for n in range(3):
         for kind in (KIND_BASIC, KIND_FILE, KIND_STREAM):
@@ -126,7 +126,7 @@ def test_a_queue_with_a_file_is_not_empty_and_its_consumer_keeps_it_in_use(
 
 def test_an_exclusive_consumer_has_the_whole_queue(vhost: VirtualHost) -> None:
     queue = vhost.declare_queue("q")
-    lane = lane_of(queue, KIND_FILE)
+    lane = get_lane(queue, KIND_FILE)
     taker = Taker(lane, no_ack=True)
     taker.exclusive = True
     lane.add_consumer(taker)
@@ -139,7 +139,7 @@ def test_the_body_of_a_file_is_no_memory(vhost: VirtualHost) -> None:
     queue = vhost.declare_queue("q")
     enqueue(queue, KIND_FILE, b"x", size=3 << 30)
     assert vhost.counters.memory_used < 1000
-    lane = lane_of(queue, KIND_FILE)
+    lane = get_lane(queue, KIND_FILE)
     assert lane.ready_bytes == 3 << 30
     attach(queue, KIND_FILE)
     assert vhost.counters.memory_used == 0
@@ -149,7 +149,7 @@ def test_the_body_of_a_file_is_no_memory(vhost: VirtualHost) -> None:
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish", "reject-publish-dlx"])
 def test_no_file_is_dropped_for_want_of_room(vhost: VirtualHost, overflow: str) -> None:
     queue = vhost.declare_queue("q", arguments={"x-max-length": 2, "x-overflow": overflow})
-    lane = lane_of(queue, KIND_FILE)
+    lane = get_lane(queue, KIND_FILE)
     assert isinstance(lane, FileQueue)
     for n in range(5):
         assert lane.full() == (n >= 2)
@@ -178,7 +178,7 @@ def test_packets_of_low_priority_give_way_first(vhost: VirtualHost) -> None:
     queue = vhost.declare_queue("q", arguments={"x-max-length": 4})
     for n, priority in enumerate((5, 0, 9, 0, 4, 5, 9)):
         enqueue(queue, KIND_STREAM, bytes((n,)), priority=priority)
-    lane = lane_of(queue, KIND_STREAM)
+    lane = get_lane(queue, KIND_STREAM)
     assert isinstance(lane, PacketQueue)
     assert lane.discarded == 3
     assert attach(queue, KIND_STREAM).bodies == [b"\x02", b"\x06", b"\x00", b"\x05"]
@@ -190,19 +190,19 @@ def test_packets_are_bounded_in_octets_and_give_way_when_memory_is_short(
     queue = vhost.declare_queue("q", arguments={"x-max-length-bytes": 1000})
     for n in range(30):
         enqueue(queue, KIND_STREAM, bytes((n,)), size=100, priority=n % 3)
-    lane = lane_of(queue, KIND_STREAM)
+    lane = get_lane(queue, KIND_STREAM)
     assert lane.ready_bytes == 1000
     free = vhost.declare_queue("free")
     vhost.counters.memory_max = 400_000
     for _ in range(2000):
         enqueue(free, KIND_STREAM, b"x", size=1000)
-    assert lane_of(free, KIND_STREAM).ready_count < 1000
+    assert get_lane(free, KIND_STREAM).ready_count < 1000
     assert vhost.counters.memory_used <= 460_000
     other = vhost.declare_queue("other")
     vhost.counters.memory_max = 1 << 30
     for _ in range(20):
         enqueue(other, KIND_STREAM, b"x", size=1 << 20)
-    assert lane_of(other, KIND_STREAM).ready_bytes == 16 << 20
+    assert get_lane(other, KIND_STREAM).ready_bytes == 16 << 20
 
 
 @pytest.mark.rule("0-9/file#03", "0-9/stream#02", "0-10/s205", "0-10/s206", "0-10/s235")
@@ -238,9 +238,9 @@ def test_the_life_of_a_queue_bounds_what_is_in_its_lanes(vhost: VirtualHost, kin
 @pytest.mark.rule("0-9/file.deliver#01", "0-10/s224")
 def test_a_file_that_keeps_coming_back_is_a_dead_letter(vhost: VirtualHost) -> None:
     plain = vhost.declare_queue("plain")
-    assert lane_of(plain, KIND_FILE).delivery_limit == -1
+    assert get_lane(plain, KIND_FILE).delivery_limit == -1
     limited = vhost.declare_queue("limited", arguments={"x-delivery-limit": 2})
-    assert lane_of(limited, KIND_FILE).delivery_limit == 2
+    assert get_lane(limited, KIND_FILE).delivery_limit == 2
     queue = vhost.declare_queue("q", arguments={"x-dead-letter-exchange": "amq.fanout"})
     enqueue(queue, KIND_FILE, b"x")
     taker = attach(queue, KIND_FILE, no_ack=False)
@@ -264,7 +264,7 @@ def test_a_recovered_file_without_its_body_is_left_out(
         message = new_message(data, 0, 5)
         message.flags = KIND_FILE
         message.seq = 7
-        lane_of(queue, KIND_FILE).restore(message, 0)
+        get_lane(queue, KIND_FILE).restore(message, 0)
     assert queue.message_count() == 1
     assert "the body of file 7 is lost" in caplog.text
 
@@ -281,4 +281,4 @@ def test_a_queue_of_type_stream_keeps_messages_only(vhost: VirtualHost) -> None:
     queue = vhost.declare_queue("q")
     queue.is_stream = True
     with pytest.raises(NotImplementedHere, match="keeps messages only"):
-        lane_of(queue, KIND_FILE)
+        get_lane(queue, KIND_FILE)

@@ -21,7 +21,7 @@ from headrace.model.queue_kinds.delayed import (
     NAME,
     NEAR_MS,
     PACKED,
-    delay_of,
+    parse_delay,
 )
 from headrace.model.selector import compile_selector
 from headrace.protocol.codec_0_x import (
@@ -129,10 +129,10 @@ def test_a_delay_that_makes_no_sense_is_refused(client: Client, delay: Any) -> N
 
 
 def test_delays_are_numbers_or_texts_of_them() -> None:
-    assert delay_of({}) == 0
-    assert delay_of({"x-delay": "250"}) == 250
+    assert parse_delay({}) == 0
+    assert parse_delay({"x-delay": "250"}) == 250
     with pytest.raises(PreconditionFailed):
-        delay_of({"x-delay": "9" * 20})
+        parse_delay({"x-delay": "9" * 20})
 
 
 @pytest.mark.parametrize("kind", ["direct", "fanout", "topic", "headers"])

@@ -12,7 +12,7 @@ from headrace.model.errors import IllegalState, InvalidArgument, NotFound
 from headrace.model.message import new_message
 from headrace.model.ports import Store
 from headrace.model.transaction.dtx import BranchState
-from headrace.model.transaction.staged_batch import OWNER_S, Stage, global_id, read_xid, xid_of
+from headrace.model.transaction.staged_batch import OWNER_S, Stage, build_xid, global_id, read_xid
 from headrace.model.transaction.xid import STAGED
 from headrace.model.vhost.virtual_host import VirtualHost
 
@@ -42,7 +42,7 @@ def done(steps: Any) -> Any:
 
 def stage(vhost: VirtualHost, name: str, batch: int, count: int = 1) -> Stage:
     session = Session()
-    vhost.branches.start(session, xid_of("s", batch, f"{name}/0"), ends_with_outcome=True)
+    vhost.branches.start(session, build_xid("s", batch, f"{name}/0"), ends_with_outcome=True)
     assert session.transaction is not None
     for _ in range(count):
         session.transaction.publish(
@@ -98,7 +98,7 @@ def test_a_sink_that_is_given_up_takes_its_work_along(vhost: VirtualHost) -> Non
 def test_staged_work_that_an_operator_rolled_back_cannot_be_committed(vhost: VirtualHost) -> None:
     done(vhost.sinks.begin("s", "me", ""))
     whole, lost = stage(vhost, "0.1.a", 0), stage(vhost, "1.1.b", 0)
-    vhost.branches.rollback(xid_of("s", 0, "1.1.b/0"))
+    vhost.branches.rollback(build_xid("s", 0, "1.1.b/0"))
     with pytest.raises(NotFound):
         done(vhost.sinks.commit("s", 0, 0, [whole, lost]))
     assert [b.state for b in vhost.sinks.undecided_branches("s")] == [BranchState.PREPARED]
@@ -108,7 +108,7 @@ def test_staged_work_that_an_operator_rolled_back_cannot_be_committed(vhost: Vir
 @pytest.mark.parametrize("sink", ["", "s" * 65, "a\x00b", "\n"])
 def test_names_are_bounded(sink: str) -> None:
     with pytest.raises(InvalidArgument):
-        xid_of(sink, 0, "0")
+        build_xid(sink, 0, "0")
 
 
 @pytest.mark.parametrize("text", ["", "a", "a:", ":1", "a:-1", "a:x", "a:10000"])

@@ -7,7 +7,7 @@ from headrace.model.counters import Counters
 from headrace.model.message import KIND_STREAM
 from headrace.model.ports import Store
 from headrace.model.queue.queue import Queue
-from headrace.model.queue_kinds.content_lanes import lane_of
+from headrace.model.queue_kinds.content_lanes import get_lane
 from headrace.model.scheduler import Scheduler
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
@@ -37,7 +37,7 @@ def made() -> Ruled:
 def test_settings_follow_the_effective_arguments() -> None:
     vhost = made()
     queue = vhost.declare_queue("q", arguments={"x-max-length": 5})
-    lane = lane_of(queue, KIND_STREAM)
+    lane = get_lane(queue, KIND_STREAM)
     vhost.rule = {
         "x-max-length": 3,
         "x-message-ttl": 10,

@@ -222,7 +222,7 @@ def test_a_queue_that_waits_for_its_deletion_is_gone_for_all(properties: dict[st
     assert not queues[-1].deleted
     assert not vhost.route("", names[-1], dict).queues
     assert vhost.queue_count() == 0
-    assert vhost.queues_of == {}
+    assert vhost.declared_queue_counts == {}
     vhost.declare_queue("more")
     assert vhost.delete_queue(names[-2], owner=Client("you")) == 0
     vhost.declare_queue("orders", arguments={DEAD_LETTERS: 1})

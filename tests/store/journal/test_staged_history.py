@@ -19,7 +19,7 @@ from headrace.model.queue.destination import Consumer
 from headrace.model.stream.stream import Stream
 from headrace.model.transaction import staged_batch
 from headrace.model.transaction.dtx import BranchState
-from headrace.model.transaction.staged_batch import Stage, xid_of
+from headrace.model.transaction.staged_batch import Stage, build_xid
 from support.disks.crash_disk import FOREVER, Dead, Life, Lives, MortalDisk, records_of
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class SinkLife(Life):
         session = Session()
         for first in range(0, size, 4):
             branch = f"{name}/{chunks}"
-            xid = xid_of(SINK, batch, branch)
+            xid = build_xid(SINK, batch, branch)
             self.vhost.branches.start(session, xid, ends_with_outcome=True)
             assert session.transaction is not None
             count = min(4, size - first)

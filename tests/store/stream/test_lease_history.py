@@ -18,7 +18,7 @@ from headrace.model.counters import Counters
 from headrace.model.lease.lease import Lease
 from headrace.model.message import KIND_MASK, REDELIVERED
 from headrace.model.queue.destination import Consumer
-from headrace.model.queue_kinds.content_lanes import lane_of
+from headrace.model.queue_kinds.content_lanes import get_lane
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.store.stream.lease_log import DiskLeaseLog
 from support.disks.crash_history import Run, number_in, number_of, numbered
@@ -75,7 +75,7 @@ class LeaseRun(Run):
         recovered = self.journal.recover()
         self.vhost.facts.restore()
         for queue_id, message, arrived_ms in recovered:
-            lane_of(queues[queue_id], message.flags & KIND_MASK).restore(message, arrived_ms)
+            get_lane(queues[queue_id], message.flags & KIND_MASK).restore(message, arrived_ms)
         self.vhost.leases.restore()
         self.counters.next_seq = self.journal.last_seq + 1
 

@@ -10,7 +10,7 @@ import urllib.request
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.model.policy.parameters import Key
-from headrace.model.policy.rules import rules_of
+from headrace.model.policy.rules import read_rules
 
 if TYPE_CHECKING:
     from headrace.testing import LocalBroker
@@ -71,7 +71,7 @@ class OurLaws:
             vhost = broker.vhosts["/"]
             settings = broker.settings
             vhost.set_rules(
-                rules_of(
+                read_rules(
                     self.parameters,
                     "/",
                     default_queue_type=settings.default_queue_type,

@@ -9,7 +9,7 @@ from headrace.model.arguments.consumer import REPLAY, ConsumerFilter
 from headrace.model.errors import NotImplementedHere
 from headrace.model.operations.peek import OFFSET
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
-from headrace.model.queue_kinds.content_lanes import lane_of
+from headrace.model.queue_kinds.content_lanes import get_lane
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode, Scope
 
@@ -39,7 +39,7 @@ def lanes_of(queues: Iterable[Queue], kind: int) -> list[ContentClassQueue]:
                 f"queue '{queue.name}' of type stream keeps messages only",
                 scope=Scope.CHANNEL,
             )
-        lanes.append(cast("ContentClassQueue", lane_of(queue, kind)))
+        lanes.append(cast("ContentClassQueue", get_lane(queue, kind)))
     return lanes
 
 

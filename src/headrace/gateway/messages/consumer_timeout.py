@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from headrace.model.arguments.values import number_of
+from headrace.model.arguments.values import parse_integer
 from headrace.model.errors import PreconditionFailed
 from headrace.model.queue_kinds.multi_queue import MultiQueue
 
@@ -51,7 +51,7 @@ def timeout_of(
         value = min([timeout_ms for timeout_ms in timeouts_ms if timeout_ms], default=0)
     else:
         value = vhost.effective(queue).get(ARGUMENT, default_ms)
-    timeout_ms = number_of(value)
+    timeout_ms = parse_integer(value)
     if timeout_ms is None or not 0 <= timeout_ms <= TIMEOUT_MS_MAX:
         raise PreconditionFailed(
             f"invalid arg '{ARGUMENT}' for queue '{queue.name}' in vhost '{vhost.name}': {value!r}"

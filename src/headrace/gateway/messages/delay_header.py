@@ -10,7 +10,7 @@ from headrace.gateway.conversion.neutral_transfer import with_application_header
 from headrace.gateway.conversion.neutral_values import STR16, CannotConvert
 from headrace.gateway.messages.route import Route
 from headrace.model.errors import PreconditionFailed
-from headrace.model.queue_kinds.delayed import HEADER, PUBLISHER, delay_of
+from headrace.model.queue_kinds.delayed import HEADER, PUBLISHER, parse_delay
 from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 from headrace.wire.errors import MalformedError
@@ -62,7 +62,7 @@ def read_delay(data: bytes, header: int) -> int:
     Raises:
         PreconditionFailed: the delay is not a number of milliseconds.
     """
-    return delay_of(read_headers(header_at(data, header)[0]))
+    return parse_delay(read_headers(header_at(data, header)[0]))
 
 
 def delayed_route(vhost: VirtualHost, route: Route) -> Route:

@@ -108,7 +108,7 @@ def reject(call: RequestCall) -> RequestAnswer:
     """Reject numbers of a range in advance, for its settlement; all others are accepted."""
     lease = lease_of(call)
     owner = call.text("owner", "", bytes_max=OWNER_BYTES_MAX)
-    holder = call.vhost.leases.ownerships.owner_of(lease)
+    holder = call.vhost.leases.ownerships.live_owner(lease)
     if owner and holder and owner != holder:
         call.refuse("conflict", f"the lease's owner is '{holder}', and not '{owner}'")
     first, last = call.number("first"), call.number("last")
@@ -189,7 +189,7 @@ def describe(call: RequestCall, lease: Lease) -> RequestAnswer:
         "settled": lease.settled,
         "next": lease.log.next_offset,
         "ready": lease.source.ready_count,
-        "owner": leases.ownerships.owner_of(lease),
+        "owner": leases.ownerships.live_owner(lease),
         "timeout_s": ownership.timeout_s,
         "on_timeout": ownership.on_timeout,
         "dead_letters": has_dead_letters(lease),

@@ -112,7 +112,7 @@ class Quotas:
             PreconditionFailed: the limit is reached.
         """
         maximum = self.limits_of_user(user).queues
-        if 0 <= maximum <= sum(vhost.queues_of.get(user, 0) for vhost in vhosts):
+        if 0 <= maximum <= sum(vhost.declared_queue_counts.get(user, 0) for vhost in vhosts):
             raise PreconditionFailed(
                 f"cannot declare queue '{name}': queue limit of user '{user}' ({maximum}) is "
                 "reached"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from headrace.model.arguments.values import number_of
+from headrace.model.arguments.values import parse_integer
 
 Read = Callable[[object], object]  # Converts a value; returns None for the default.
 
@@ -25,7 +25,7 @@ class Alias(NamedTuple):
 
 def _number(value: object) -> int:
     """Return a number; Qpid's address strings quote numbers."""
-    number = number_of(value)
+    number = parse_integer(value)
     if number is None:
         raise ValueError("expected a number")
     if number < 0:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.model.arguments.no_local import is_on
-from headrace.model.arguments.values import number_of, type_name
+from headrace.model.arguments.values import parse_integer, type_name
 from headrace.model.errors import InvalidArgument
 from headrace.model.selector import Selector, compile_selector
 
@@ -33,7 +33,7 @@ REPLAY_MAX_S = 999_999_999  # About 30 years.
 _WORDS = {"true": True, "false": False}
 
 
-def selector_of(arguments: Mapping[str, object], subject: str) -> Selector | None:
+def read_selector(arguments: Mapping[str, object], subject: str) -> Selector | None:
     """Return the selector in the arguments; None for a blank one.
 
     ``subject`` names the queue or exchange in the error.
@@ -80,14 +80,14 @@ def read_boolean(arguments: Mapping[str, object], name: str, subject: str) -> bo
     raise InvalidArgument(f"invalid arg '{name}' for {subject}: expected a boolean")
 
 
-def priority_of(arguments: Mapping[str, object], subject: str) -> int:
+def read_priority(arguments: Mapping[str, object], subject: str) -> int:
     """Return the priority of a consumer, limited to 32 bits.
 
     Raises:
         InvalidArgument: the priority is not an integer.
     """
     value = arguments.get(PRIORITY, 0)
-    priority = number_of(value)
+    priority = parse_integer(value)
     if priority is None:
         error = f'"expected integer, got {type_name(value)}"'
         raise InvalidArgument(f"invalid arg '{PRIORITY}' for {subject}: {error}")
@@ -103,7 +103,7 @@ def replay_period(arguments: Mapping[str, object], subject: str) -> int | None:
     value = arguments.get(REPLAY)
     if value is None:
         return None
-    period_s = number_of(value)
+    period_s = parse_integer(value)
     if period_s is None or not 0 <= period_s <= REPLAY_MAX_S:
         raise InvalidArgument(
             f"invalid arg '{REPLAY}' for {subject}: expected 0 to {REPLAY_MAX_S} seconds"
@@ -150,8 +150,8 @@ class ConsumerFilter:
         Raises:
             InvalidArgument: an argument is malformed.
         """
-        self.priority = priority_of(arguments, subject)
-        self.selector = selector_of(arguments, subject)
+        self.priority = read_priority(arguments, subject)
+        self.selector = read_selector(arguments, subject)
         self.no_local = read_boolean(arguments, NO_LOCAL, subject)
         self.browses = read_boolean(arguments, NO_CONSUME, subject)
         self.auto_close = read_boolean(arguments, AUTO_CLOSE, subject)

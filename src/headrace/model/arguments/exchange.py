@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.model.arguments.values import Check, number_of, type_name
+from headrace.model.arguments.values import Check, parse_integer, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -46,7 +46,7 @@ def whole_number(low: int, high: int) -> Check:
     """Accept an integer within bounds; some clients send it as text."""
 
     def check(value: object, arguments: Mapping[str, object]) -> str | None:
-        number = number_of(value)
+        number = parse_integer(value)
         if number is None:
             return f'"expected integer, got {type_name(value)}"'
         if number < low:

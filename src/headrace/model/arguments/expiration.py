@@ -17,7 +17,7 @@ def is_moment(expiration: int) -> bool:
     return expiration > EXPIRY_MS_MAX
 
 
-def deadline_of(expiration: int, now_ms: int) -> int:
+def expiration_deadline(expiration: int, now_ms: int) -> int:
     """Return the deadline of a message that arrives now, in milliseconds since the epoch."""
     if is_moment(expiration):
         return min(expiration, MOMENT_MS_MAX)

@@ -86,7 +86,7 @@ class QueueOwner:
             return other is self.connection or (
                 getattr(other, "connection", None) is self.connection
             )
-        return user_of(other) == self.user
+        return user_name(other) == self.user
 
 
 def admits(holder: object, other: object) -> bool:
@@ -94,7 +94,7 @@ def admits(holder: object, other: object) -> bool:
     return isinstance(holder, QueueOwner) and holder.admits(other)
 
 
-def key_of(holder: object) -> object:
+def lifetime_scope(holder: object) -> object:
     """Return the connection or session at whose end an owner's queues end."""
     return holder.connection if isinstance(holder, QueueOwner) else holder
 
@@ -106,12 +106,12 @@ def recovered_owner(arguments: Mapping[str, object]) -> QueueOwner | None:
     return None
 
 
-def user_of(owner: object) -> str:
+def user_name(owner: object) -> str:
     """Return the user name of a connection or session; "" if it has none."""
     return str(getattr(getattr(owner, "user", None), "name", ""))
 
 
-def connection_of(owner: object) -> object:
+def owning_connection(owner: object) -> object:
     """Return the connection of a session, or the connection itself."""
     connection = getattr(owner, "connection", None)
     return owner if connection is None else connection
@@ -217,9 +217,9 @@ class LifetimePlan:
                 "channel owns no queues; CONNECTION is"
             )
         if self.policy == CONNECTION:
-            return QueueOwner(connection_of(owner), ""), arguments
+            return QueueOwner(owning_connection(owner), ""), arguments
         if self.policy == PRINCIPAL:
-            user = user_of(owner)
+            user = user_name(owner)
             return QueueOwner(None, user), {**arguments, OWNER: user}
         return (owner if self.exclusive or self.policy == SESSION else None), arguments
 
@@ -261,7 +261,7 @@ class QueueLifetimes:
         if life.scope:
             scope = owner if session is None else session
             if life.scope == CONNECTION:
-                scope = connection_of(owner)
+                scope = owning_connection(owner)
             self._scopes[queue] = scope
             self._by_scope.setdefault(scope, {})[queue] = None
         if life.empty:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from headrace.model.arguments.lifetime_policies import connection_of, key_of
+from headrace.model.arguments.lifetime_policies import lifetime_scope, owning_connection
 
 if TYPE_CHECKING:
     from headrace.model.queue.destination import Consumer
@@ -31,7 +31,7 @@ class OwnedQueue(Protocol):
 
 def number_of_owner(holder: object) -> int:
     """Return the number of the connection that owns a queue, or whose session does; 0 for none."""
-    return int(getattr(connection_of(key_of(holder)), "number", 0))
+    return int(getattr(owning_connection(lifetime_scope(holder)), "number", 0))
 
 
 def is_local(destination: object, publisher: int) -> bool:

@@ -123,7 +123,7 @@ def _string(value: object, arguments: Mapping[str, object]) -> str | None:
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)  # 64 bits have no more digits.
 
 
-def number_of(value: object) -> int | None:
+def parse_integer(value: object) -> int | None:
     """Return the integer that a value is or whose text it is; None otherwise.
 
     Qpid's address strings quote integers (``x-priority: '5'``), and a table of 0-8 has few number
@@ -145,7 +145,7 @@ def number(value: object) -> int:
 
 def read_number(value: object) -> object:
     """Return a number, or the number in a text; any other value unchanged."""
-    integer = number_of(value)
+    integer = parse_integer(value)
     if integer is not None:
         return integer
     return 0 if isinstance(value, str) and value.lower() in ("", "false") else value

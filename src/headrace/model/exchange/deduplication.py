@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from headrace.model.arguments.canonical import DIGEST_SIZE, canonical
 from headrace.model.arguments.canonical import digest as digest_of
 from headrace.model.arguments.exchange import one_of, string, switch, whole_number
-from headrace.model.arguments.values import CACHE_SIZE_MAX, number_of
+from headrace.model.arguments.values import CACHE_SIZE_MAX, parse_integer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,8 +64,8 @@ class IdCache:
         self._counters = counters
         self._facts = facts if arguments.get(PERSISTENCE, "disk") == "disk" else None
         self._prefix = prefix
-        self._size = number_of(arguments.get(CACHE_SIZE, SIZE_DEFAULT)) or SIZE_DEFAULT
-        self._ttl_ms = number_of(arguments.get(CACHE_TTL, 0)) or 0
+        self._size = parse_integer(arguments.get(CACHE_SIZE, SIZE_DEFAULT)) or SIZE_DEFAULT
+        self._ttl_ms = parse_integer(arguments.get(CACHE_TTL, 0)) or 0
         self._header = str(arguments.get(HEADER, HEADER))
         # The number and time of expiry (ms; 0 is never) of each digest.
         self._entries: dict[bytes, tuple[int, int]] = {}
@@ -126,7 +126,7 @@ class IdCache:
             if len(self._entries) < self._size and not 0 < self._entries[oldest][1] <= now_ms:
                 break
             self._forget(oldest)
-        ttl_ms = number_of(headers.get(CACHE_TTL))
+        ttl_ms = parse_integer(headers.get(CACHE_TTL))
         if ttl_ms is None or not 0 <= ttl_ms <= TTL_MAX:
             ttl_ms = self._ttl_ms
         until_ms = now_ms + ttl_ms if ttl_ms else 0

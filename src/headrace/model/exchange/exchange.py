@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict
 
 from headrace.model.arguments.aliases import ALTERNATES
-from headrace.model.arguments.consumer import NO_LOCAL, SELECTORS, read_boolean, selector_of
+from headrace.model.arguments.consumer import NO_LOCAL, SELECTORS, read_boolean, read_selector
 from headrace.model.arguments.exchange import string, switch
 from headrace.model.arguments.memory_estimate import (
     BINDING,
@@ -183,7 +183,7 @@ class Exchange:
         """
         if binding in self.bindings:
             return False
-        binding_filter = self._filter_of(binding)
+        binding_filter = self._read_filter(binding)
         self.bindings[binding] = None
         if binding_filter is None:
             self._add_to_index(binding)
@@ -210,7 +210,7 @@ class Exchange:
         if binding.arguments is None:
             return memory + self.index_memory(binding)
         memory += DIGEST + table_memory(binding.arguments)
-        binding_filter = self._filter_of(binding)
+        binding_filter = self._read_filter(binding)
         if binding_filter is None:
             return memory + self.index_memory(binding)
         subset_entry = (self.filtered or {}).get(binding_filter.key)
@@ -235,7 +235,7 @@ class Exchange:
 
     def remove_from_index(self, binding: Binding) -> None:
         """Remove a binding from the index, after its removal from ``bindings``."""
-        binding_filter = self._filter_of(binding)
+        binding_filter = self._read_filter(binding)
         if binding_filter is None or self.filtered is None:
             self._remove_from_index(binding)
             return
@@ -280,7 +280,7 @@ class Exchange:
             matched.update(candidates)
         return evaluated
 
-    def _filter_of(self, binding: Binding) -> BindingFilter | None:
+    def _read_filter(self, binding: Binding) -> BindingFilter | None:
         if not binding.arguments or not any(name in binding.arguments for name in FILTER_ARGUMENTS):
             return None
         subject = f"binding of exchange '{self.name}'"
@@ -288,7 +288,7 @@ class Exchange:
             raise InvalidArgument(
                 f"invalid arg for {subject}: those of type '{self.type}' have no selectors"
             )
-        selector = selector_of(binding.arguments, subject)
+        selector = read_selector(binding.arguments, subject)
         no_local = read_boolean(binding.arguments, NO_LOCAL, subject)
         return BindingFilter(selector, no_local) if no_local or selector is not None else None
 

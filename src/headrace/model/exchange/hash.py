@@ -70,7 +70,7 @@ class ModulusHashExchange(HashExchange):
     ) -> None:
         order = self.order()
         if order:
-            matched[order[hash_of(routing_key.encode()) % len(order)].destination] = None
+            matched[order[stable_hash(routing_key.encode()) % len(order)].destination] = None
 
 
 class ConsistentHashExchange(HashExchange):
@@ -131,7 +131,7 @@ class ConsistentHashExchange(HashExchange):
             return
         if not self._owners:
             self._build()
-        value = hash_of(self._hash_input(routing_key, headers))
+        value = stable_hash(self._hash_input(routing_key, headers))
         if self._jumps:
             index = jump_bucket(value, len(self._owners))
         else:
@@ -198,7 +198,7 @@ def binding_sort_key(binding: Binding) -> tuple[str, str, str]:
     return kind, destination.name, binding.routing_key
 
 
-def hash_of(value: bytes) -> int:
+def stable_hash(value: bytes) -> int:
     """Return a 64-bit hash that is the same on every machine and in every release."""
     return int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "big")
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from headrace.model.arguments.values import number_of
+from headrace.model.arguments.values import parse_integer
 from headrace.model.contents import UnreadableError
 from headrace.model.exchange.binding import Binding
 from headrace.model.exchange.deduplication import IdCache, fact_prefix
@@ -163,7 +163,7 @@ def kept_arguments(exchange: Exchange) -> dict[str, object] | None:
     """Return the arguments of the hidden queue; None if the exchange keeps no messages."""
     length = 0
     if isinstance(exchange, RecentHistoryExchange):
-        length = number_of(exchange.arguments.get(LENGTH, LENGTH_DEFAULT)) or LENGTH_DEFAULT
+        length = parse_integer(exchange.arguments.get(LENGTH, LENGTH_DEFAULT)) or LENGTH_DEFAULT
     elif exchange.arguments.get(IVE):
         length = 1
     if not length:

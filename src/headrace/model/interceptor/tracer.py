@@ -45,7 +45,7 @@ class Tracer:
 
     def trace_publish(self, message: Message, queues: Sequence[Queue], source: Source) -> None:
         """Copy a message that a client published to these queues."""
-        exchange = self._exchange_of(message)
+        exchange = self._exchange_name(message)
         self._copy(
             message,
             "publish." + exchange,
@@ -72,18 +72,18 @@ class Tracer:
         self._copy(
             message,
             "deliver." + queue.access_name,
-            self._exchange_of(message),
+            self._exchange_name(message),
             {
                 "redelivered": 1 if message.flags & REDELIVERED else 0,
                 "vhost": self.vhost.name,
                 "connection": connection,
-                "channel": _channel_of(consumer),
+                "channel": _channel_number(consumer),
                 "user": user,
             },
         )
 
     @staticmethod
-    def _exchange_of(message: Message) -> str:
+    def _exchange_name(message: Message) -> str:
         data = message.data
         if data is None:
             return ""
@@ -108,7 +108,7 @@ class Tracer:
         vhost.deliver(copy, queues, False)
 
 
-def _channel_of(consumer: Consumer) -> int:
+def _channel_number(consumer: Consumer) -> int:
     """Return the number of a consumer's channel or session; 0 if it has none."""
     channel = getattr(consumer, "channel", None)
     if channel is not None:

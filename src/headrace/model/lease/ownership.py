@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.model.arguments.values import number_of
+from headrace.model.arguments.values import parse_integer
 from headrace.model.errors import IllegalState, PreconditionFailed
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
         self._scheduler = scheduler
         self._on_owner_timeout = on_timeout
 
-    def owner_of(self, lease: Lease) -> str:
+    def live_owner(self, lease: Lease) -> str:
         """Return the live owner of a lease; "" without one, or if the lease is deleted."""
         ownership = self.get(lease)
         if ownership is None or not ownership.owner:
@@ -106,7 +106,7 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
             raise PreconditionFailed(f"an owner must have 1 to {OWNER_BYTES_MAX} bytes")
         ownership = self[lease]
         now_ms = self._counters.now_ms
-        if ownership.owner != owner and not force and self.owner_of(lease):
+        if ownership.owner != owner and not force and self.live_owner(lease):
             left_s = max(0, ownership.seen_ms + ownership.timeout_s * 1000 - now_ms) / 1000
             alive = ownership.connection and self.is_open(ownership.connection)
             raise IllegalState(
@@ -126,7 +126,7 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
         """Restore the terms of a lease; the owner's timeout starts now."""
         ownership = LeaseOwnership(
             owner=str(terms.get("owner", "")),
-            timeout_s=number_of(terms.get("timeout_s")) or TIMEOUT_S,
+            timeout_s=parse_integer(terms.get("timeout_s")) or TIMEOUT_S,
             on_timeout=str(terms.get("on_timeout", KEEP)),
         )
         ownership.seen_ms = self._counters.now_ms
@@ -153,7 +153,7 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
         ownership = self.get(lease)
         if ownership is None or lease.deleted or not ownership.owner:
             return 0
-        if self.owner_of(lease):
+        if self.live_owner(lease):
             return now_ms + self._pause_ms(lease)
         log.warning(
             "lease of queue %r for %r: its owner %r is gone",

@@ -116,7 +116,7 @@ class Leases:
 
     def in_use(self, queue: Queue) -> bool:
         """Return True if messages of a queue are leased or being taken."""
-        return any(lease.count() or self.ownerships.owner_of(lease) for lease in self.of(queue))
+        return any(lease.count() or self.ownerships.live_owner(lease) for lease in self.of(queue))
 
     # --- Owners ---------------------------------------------------------------------------------
 

@@ -253,7 +253,7 @@ class Job:
             if not messages:
                 self._next = self._last
             return messages
-        at = bisect_left(self._returned, self._next, key=seq_of)
+        at = bisect_left(self._returned, self._next, key=message_seq)
         returned = self._returned[at : at + RETURNED_MAX]
         last = self._last
         if at + RETURNED_MAX < len(self._returned):
@@ -428,7 +428,7 @@ def load_copy(vhost: Host, message: Message) -> Message | None:
     return message_copy
 
 
-def seq_of(message: Message) -> int:
+def message_seq(message: Message) -> int:
     """Return the sort key of a message."""
     return message.seq
 

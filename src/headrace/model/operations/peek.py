@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.arguments.consumer import REPLAY, replay_period
 from headrace.model.errors import AccessRefused, InvalidArgument, PreconditionFailed
-from headrace.model.operations.move import load_copy, record, seq_of
+from headrace.model.operations.move import load_copy, message_seq, record
 from headrace.model.queue_kinds.delayed import DelayedQueue
 from headrace.model.queue_kinds.grouped import GroupedQueue
 from headrace.model.stream.stream import Stream
@@ -146,7 +146,7 @@ class Peek:
     def _next_by_position(self) -> list[Message]:
         """Return the messages at the next positions."""
         source, last = self._source, self._last
-        at = bisect_left(self._returned, self._next, key=seq_of)
+        at = bisect_left(self._returned, self._next, key=message_seq)
         returned = self._returned[at : at + RETURNED_MAX]
         if at + RETURNED_MAX < len(self._returned):
             last = returned[-1].seq + 1
@@ -204,12 +204,12 @@ def start_position(source: Queue, arguments: Mapping[str, object]) -> int:
         PreconditionFailed: the argument is malformed.
         InvalidArgument: two arguments contradict each other.
     """
-    period_s = replay_period(arguments, subject_of(source))
+    period_s = replay_period(arguments, queue_subject(source))
     if period_s is None:
         return read_position(source, arguments, OFFSET, 0)
     if OFFSET in arguments:
         raise InvalidArgument(
-            f"invalid arg '{REPLAY}' for {subject_of(source)}: it contradicts '{OFFSET}'"
+            f"invalid arg '{REPLAY}' for {queue_subject(source)}: it contradicts '{OFFSET}'"
         )
     if period_s == 0:
         return int(source.counters.next_seq)
@@ -237,12 +237,12 @@ def read_position(
         return position_since(source, int(value.timestamp() * 1000))
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= POSITION_MAX:
         raise PreconditionFailed(
-            f"invalid arg '{argument}' for {subject_of(source)}: {value!r} is not a position"
+            f"invalid arg '{argument}' for {queue_subject(source)}: {value!r} is not a position"
         )
     return value
 
 
-def subject_of(source: Queue) -> str:
+def queue_subject(source: Queue) -> str:
     """Return the name of a queue for errors."""
     return f"queue '{source.name}' in vhost '{source.vhost.name}'"
 
@@ -258,7 +258,7 @@ class PositionSearch:
 
     def at_or_after(self, position: int) -> Message | None:
         """Return the first ready message at or after a position."""
-        back = bisect_left(self._returned, position, key=seq_of)
+        back = bisect_left(self._returned, position, key=message_seq)
         messages = self._source.ready.peek(position, self.end, 1, self._returned[back : back + 1])
         return messages[0] if messages else None
 

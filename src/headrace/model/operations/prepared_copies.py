@@ -19,7 +19,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.contents import UnreadableError
-from headrace.model.counters import weight_of
+from headrace.model.counters import memory_weight
 from headrace.model.message import PAGED, PERSISTENT, SCRATCH, Message, new_message
 from headrace.model.queue.delivery_count import HEADER as COUNT
 from headrace.model.transaction.publishes import admit, bring
@@ -116,7 +116,7 @@ class PreparedCopies:
         if paged or counters.memory_used > counters.memory_max:
             self.vhost.store.page_out(copy)
         batch.loose[len(batch.queues) - 1] = copy
-        counters.memory_used += weight_of(copy)
+        counters.memory_used += memory_weight(copy)
 
     def decide(self, facts: Mapping[bytes, bytes | None]) -> None:
         """Decide all batches in one transaction, with facts that were checked."""
@@ -183,7 +183,7 @@ class PreparedCopies:
         store = self.vhost.store
         copy = batch.loose.pop(i, None)
         if copy is not None:
-            self.vhost.counters.memory_used -= weight_of(copy)
+            self.vhost.counters.memory_used -= memory_weight(copy)
             bring(copy, store)
             copy.position = 0
             return copy
@@ -237,7 +237,7 @@ class PreparedCopies:
                 queue.pending_count -= 1
                 copy = batch.loose.get(i)
                 if copy is not None:
-                    counters.memory_used -= weight_of(copy)
+                    counters.memory_used -= memory_weight(copy)
                     if copy.flags & SCRATCH:
                         store.release(copy)
                     continue

@@ -214,7 +214,7 @@ class QueueView(Stream):
         self.ahead.pop(consumer, None)
 
 
-def view_of(queue: Queue) -> Queue:
+def get_view(queue: Queue) -> Queue:
     """Return the view of a queue; a stream is its own view: consumers do not remove records.
 
     Raises:

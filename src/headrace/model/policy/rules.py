@@ -159,7 +159,7 @@ class Rules(NamedTuple):
 NO_RULES = Rules()
 
 
-def rules_of(
+def read_rules(
     parameters: Parameters,
     vhost: str,
     *,

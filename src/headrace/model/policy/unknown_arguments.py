@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from headrace.model.arguments.aliases import ALTERNATES, QUEUE_ALIASES, translate_aliases
 from headrace.model.arguments.consumer import read_boolean
 from headrace.model.arguments.no_local import QUEUE_ARGUMENT as NO_LOCAL
-from headrace.model.arguments.values import NUMBERS, QUEUE_ARGUMENTS, number_of
+from headrace.model.arguments.values import NUMBERS, QUEUE_ARGUMENTS, parse_integer
 from headrace.model.errors import InvalidArgument, NotUnderstood
 from headrace.model.policy.rules import DEFAULT, LOG, REFUSE
 
@@ -196,7 +196,7 @@ def with_numbers(arguments: Mapping[str, object]) -> Mapping[str, object]:
     texts = [name for name in NUMBERS & arguments.keys() if isinstance(arguments[name], str)]
     if not texts:
         return arguments
-    numbers = {name: number_of(arguments[name]) for name in texts}
+    numbers = {name: parse_integer(arguments[name]) for name in texts}
     return {**arguments, **{name: number for name, number in numbers.items() if number is not None}}
 
 

@@ -43,7 +43,7 @@ def apply_arguments(queue: Queue, arguments: Mapping[str, object]) -> None:
     """Set a queue's limits from its arguments, which were checked before."""
     queue.message_ttl_ms = number(arguments.get("x-message-ttl", -1))
     queue.expires_ms = number(arguments.get("x-expires", -1))
-    queue.limits = limits_of(arguments)
+    queue.limits = length_limits(arguments)
     set_levels(queue.ready, arguments)
     queue.browse_only = any(number(arguments.get(name, 0)) for name in BROWSE_ONLY)
     queue.single_active = bool(arguments.get("x-single-active-consumer", False))
@@ -61,7 +61,7 @@ def apply_arguments(queue: Queue, arguments: Mapping[str, object]) -> None:
     )
 
 
-def limits_of(arguments: Mapping[str, object]) -> Overflow | None:
+def length_limits(arguments: Mapping[str, object]) -> Overflow | None:
     """Return the length limits that arguments set; None for no limit."""
     overflow = str(arguments.get("x-overflow", "drop-head"))
     max_length = number(arguments.get("x-max-length", -1))

@@ -46,5 +46,5 @@ cdef class PacketOverflow(Overflow):
     @cython.locals(packets=PacketQueue)
     cdef drop_head(self, Queue queue)
 
-cpdef Queue lane_of(Queue queue, int kind)
-cpdef Queue home_of(Queue queue)
+cpdef Queue get_lane(Queue queue, int kind)
+cpdef Queue home_queue(Queue queue)

@@ -219,7 +219,7 @@ class PacketQueue(ContentClassQueue):
 
 
 # Keeps 0-9/queue#any-content, 0-10/s175.
-def lane_of(queue: Queue, kind: int) -> Queue:
+def get_lane(queue: Queue, kind: int) -> Queue:
     """Return the queue for content of this kind: the queue itself, or one of its lanes.
 
     Raises:
@@ -240,7 +240,7 @@ def lane_of(queue: Queue, kind: int) -> Queue:
     return lane
 
 
-def home_of(queue: Queue) -> Queue:
+def home_queue(queue: Queue) -> Queue:
     """Return the queue that a lane belongs to; any other queue is its own."""
     return queue.parent if isinstance(queue, ContentClassQueue) else queue
 

@@ -73,7 +73,7 @@ class DeduplicatingQueue(InspectingQueue):
 
     def _is_new(self, message: Message) -> bool:
         """Note the id of a message and return True; settle a duplicate and return False."""
-        headers = self._headers_of(message)
+        headers = self._read_headers(message)
         value = headers.get(self._header)
         if value is None:
             return True
@@ -124,7 +124,7 @@ class DeduplicatingQueue(InspectingQueue):
             )
         return self._cache
 
-    def _headers_of(self, message: Message) -> Mapping[str, object]:
+    def _read_headers(self, message: Message) -> Mapping[str, object]:
         contents: Contents | None = None
         if self.vhost is not None:
             contents = self.vhost.contents
@@ -143,7 +143,7 @@ class DeduplicatingQueue(InspectingQueue):
         return headers
 
     def _recognize(self, message: Message) -> None:
-        value = self._headers_of(message).get(self._header)
+        value = self._read_headers(message).get(self._header)
         if value is not None:
             self._note(message.seq, digest(value))
 

@@ -23,9 +23,9 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Protocol, cast
 
 from headrace.model.arguments.consumer import RepublishedHeaders
-from headrace.model.arguments.expiration import deadline_of
+from headrace.model.arguments.expiration import expiration_deadline
 from headrace.model.contents import UnreadableError, copy_routing_keys
-from headrace.model.counters import PAGED_WEIGHT, weight_of
+from headrace.model.counters import PAGED_WEIGHT, memory_weight
 from headrace.model.dead_letter_headers import EXPIRED, X_DEATH
 from headrace.model.errors import PreconditionFailed
 from headrace.model.host import RoutingHost
@@ -59,7 +59,7 @@ ROWS_MAX = 1024  # Packed messages that a peek reads in one go.
 PACKED = struct.Struct(">QQQIHBB")  # Due, seq, position, body size, address, flags, priority.
 
 
-def delay_of(headers: Mapping[str, object]) -> int:
+def parse_delay(headers: Mapping[str, object]) -> int:
     """Return the delay in the headers of a message in milliseconds; 0 for none.
 
     A message that has waited already has a negative number.
@@ -196,7 +196,7 @@ class DelayedQueue(Queue):
         for first, end in pairwise(starts):
             numbers = order[first:end]
             if not ascending and len(numbers) <= ROWS_MAX:  # Most buckets are in order of position.
-                numbers = array("I", sorted(numbers, key=partial(_position_of, packed)))
+                numbers = array("I", sorted(numbers, key=partial(_packed_position, packed)))
             for number in numbers:
                 if not self._is_far(bucket, packed):
                     return
@@ -239,7 +239,7 @@ class DelayedQueue(Queue):
         if far and (message.flags & PAGED or self.store.page_out(message)):
             self._pack(message)
         else:
-            self.counters.memory_used += weight_of(message)
+            self.counters.memory_used += memory_weight(message)
             self._near.add(due, message)
         if self.on_deadline is not None:
             self.on_deadline(self, self._next_ms())
@@ -299,7 +299,7 @@ class DelayedQueue(Queue):
         self.ready.count -= 1
         self.ready.bytes -= message.body_size
         if message.flags & PAGED:
-            before = weight_of(message)
+            before = memory_weight(message)
             try:
                 self.store.load(message)
             except OSError as error:
@@ -308,7 +308,7 @@ class DelayedQueue(Queue):
                 return
             if message.data is not None:
                 measure(message)
-            self.counters.memory_used += weight_of(message) - before
+            self.counters.memory_used += memory_weight(message) - before
         self.tally.deliver_no_ack += 1
         try:
             cast("DelayingHost", self.vhost).delayed.release(message)
@@ -317,7 +317,7 @@ class DelayedQueue(Queue):
         self.remove(message)
 
 
-def _position_of(packed: bytearray, number: int) -> int:
+def _packed_position(packed: bytearray, number: int) -> int:
     """Return the position of a packed message."""
     seq: int = PACKED.unpack_from(packed, number * PACKED.size)[1]
     return seq
@@ -393,7 +393,7 @@ class Delayed:
             return
         headers = dict(content.headers)
         if HEADER in headers:
-            headers[HEADER] = waited_header(headers[HEADER], delay_of(headers))
+            headers[HEADER] = waited_header(headers[HEADER], parse_delay(headers))
         publisher = str(headers.pop(PUBLISHER, ""))
         bcc_keys = copy_routing_keys({"CC": headers.pop("BCC", None)})
         keys = [*copy_routing_keys(headers), *bcc_keys]
@@ -424,7 +424,7 @@ class Delayed:
             message, content.exchange, content.routing_key, headers, expires=True
         )
         if content.expiration is not None and content.expiration.isdigit():
-            routed.deadline_ms = deadline_of(int(content.expiration), vhost.counters.now_ms)
+            routed.deadline_ms = expiration_deadline(int(content.expiration), vhost.counters.now_ms)
         if vhost.tracer is not None:
             routed.publisher = message.publisher
             vhost.tracer.trace_release(routed, tuple(queues))

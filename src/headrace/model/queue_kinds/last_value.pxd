@@ -16,7 +16,7 @@ cdef class LastValueQueue(InspectingQueue):
     cpdef bint restore_unacked(self, Message message) except -1
     @cython.locals(older=Message, refused=cython.bint)
     cdef bint has_room(self, Message message) except -1
-    cdef object key_of(self, Message message)
+    cdef object message_key(self, Message message)
     @cython.locals(alike=dict, message=Message)
     cdef Message newest(self, object key)
     @cython.locals(newest=Message, alike=dict)

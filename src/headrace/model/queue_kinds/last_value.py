@@ -72,7 +72,7 @@ class LastValueQueue(InspectingQueue):
             self.supersede(message)
 
     def restore_unacked(self, message: Message) -> bool:
-        key = self.key_of(message)
+        key = self.message_key(message)
         if key is not None:
             alike = self.alike.setdefault(key, {})
             alike[message.seq] = message
@@ -84,7 +84,7 @@ class LastValueQueue(InspectingQueue):
         """Return True if the limits admit a message once the message that it replaces is gone."""
         if not self.would_reject(message.body_size):
             return True
-        older = self.newest(self.key_of(message))
+        older = self.newest(self.message_key(message))
         if older is None or not self.is_ready(older):
             return False
         self.ready.count -= 1
@@ -94,7 +94,7 @@ class LastValueQueue(InspectingQueue):
         self.ready.bytes += older.body_size
         return not refused
 
-    def key_of(self, message: Message) -> object:
+    def message_key(self, message: Message) -> object:
         """Return the value of the header in its comparable form; None if there is none."""
         key = self.keys.get(message.seq)
         return short(self.reader.read(message, self.key)) if key is None else key
@@ -109,7 +109,7 @@ class LastValueQueue(InspectingQueue):
 
     def claim(self, message: Message) -> bool:
         """Make a message the newest of its key, replacing a ready one; False if one is newer."""
-        key = self.key_of(message)
+        key = self.message_key(message)
         if key is None:
             return True
         newest = self.newest(key)

@@ -203,17 +203,17 @@ class MultiQueue(Queue):
             self.passing.queue.unconvertible(message, self.passing, text)
 
 
-def parts_of(queue: Any) -> tuple[Queue, ...]:
+def pooled_queues(queue: Any) -> tuple[Queue, ...]:
     """Return the queues of a pool; any other queue is its own."""
     return queue.sources if isinstance(queue, MultiQueue) else (queue,)
 
 
-def head_of(consumer: Consumer) -> Any:
+def head_consumer(consumer: Consumer) -> Any:
     """Return the consumer of a feeder; any other consumer is its own."""
     return consumer.head if isinstance(consumer, Feeder) else consumer
 
 
-def holders_of(consumer: Consumer) -> Sequence[Consumer]:
+def unacked_holders(consumer: Consumer) -> Sequence[Consumer]:
     """Return the consumers that have the unacked messages of a consumer: itself, or its feeders."""
     pool = consumer.queue
     return list(pool.feeders) if isinstance(pool, MultiQueue) else [consumer]

@@ -200,13 +200,13 @@ class Builder:
         read = node.evaluate
         return self._node(lambda values: read(values) is None, BOOLEAN, node.offset, node)
 
-    def all_of(self, nodes: Sequence[Node]) -> Node:
+    def conjunction(self, nodes: Sequence[Node]) -> Node:
         """Build an AND."""
         return self._node(
             _all(self._conditions(nodes)), BOOLEAN, nodes[0].offset, *nodes, terms=len(nodes) - 1
         )
 
-    def any_of(self, nodes: Sequence[Node]) -> Node:
+    def disjunction(self, nodes: Sequence[Node]) -> Node:
         """Build an OR."""
         return self._node(
             _any(self._conditions(nodes)), BOOLEAN, nodes[0].offset, *nodes, terms=len(nodes) - 1

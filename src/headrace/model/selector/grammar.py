@@ -84,13 +84,13 @@ class Actions(Transformer[Token, Node]):
         self._build = Builder()
 
     def any(self, nodes: list[Node]) -> Node:
-        return self._build.any_of(nodes)
+        return self._build.disjunction(nodes)
 
     def all(self, nodes: list[Node]) -> Node:
-        return self._build.all_of(nodes)
+        return self._build.conjunction(nodes)
 
     def inverse(self, parts: list[Part]) -> Node:
-        return self._build.inverse(parts[1], index_of(parts[0]))
+        return self._build.inverse(parts[1], token_index(parts[0]))
 
     def compare(self, parts: list[Part]) -> Node:
         return self._build.compare(parts[0], str(parts[1]), parts[2])
@@ -126,25 +126,25 @@ class Actions(Transformer[Token, Node]):
         return self._build.arithmetic(parts[0], pairs(parts))
 
     def sign(self, parts: list[Part]) -> Node:
-        return self._build.sign(str(parts[0]), parts[1], index_of(parts[0]))
+        return self._build.sign(str(parts[0]), parts[1], token_index(parts[0]))
 
     def name(self, parts: list[Token]) -> Node:
-        return self._build.identifier(str(parts[0]), index_of(parts[0]))
+        return self._build.identifier(str(parts[0]), token_index(parts[0]))
 
     def quoted(self, parts: list[Token]) -> Node:
-        return self._build.identifier(parts[0][1:-1].replace('""', '"'), index_of(parts[0]))
+        return self._build.identifier(parts[0][1:-1].replace('""', '"'), token_index(parts[0]))
 
     def true(self, parts: list[Token]) -> Node:
-        return self._build.literal(True, index_of(parts[0]))
+        return self._build.literal(True, token_index(parts[0]))
 
     def false(self, parts: list[Token]) -> Node:
-        return self._build.literal(False, index_of(parts[0]))
+        return self._build.literal(False, token_index(parts[0]))
 
     def string(self, parts: list[Token]) -> Node:
-        return self._build.literal(parts[0][1:-1].replace("''", "'"), index_of(parts[0]))
+        return self._build.literal(parts[0][1:-1].replace("''", "'"), token_index(parts[0]))
 
     def approximate(self, parts: list[Token]) -> Node:
-        return self._build.literal(float(parts[0].rstrip("fFdD")), index_of(parts[0]))
+        return self._build.literal(float(parts[0].rstrip("fFdD")), token_index(parts[0]))
 
     def exact(self, parts: list[Token]) -> Node:
         digits = parts[0].rstrip("lL").lower()
@@ -156,14 +156,16 @@ class Actions(Transformer[Token, Node]):
         try:
             value = int(digits, base)
         except ValueError:
-            raise SelectorError(f"no octal number {str(parts[0])!r}", index_of(parts[0])) from None
-        return self._build.literal(value, index_of(parts[0]))
+            raise SelectorError(
+                f"no octal number {str(parts[0])!r}", token_index(parts[0])
+            ) from None
+        return self._build.literal(value, token_index(parts[0]))
 
     def _inverse(self, node: Node) -> Node:
         return self._build.inverse(node, node.offset)
 
 
-def index_of(token: Token) -> int:
+def token_index(token: Token) -> int:
     """Return the index of a token."""
     return token.start_pos or 0
 
@@ -191,7 +193,7 @@ def parse(text: str) -> tuple[frozenset[str], Evaluate]:
         if error.token.type == "$END":
             raise SelectorError("it ends too early", len(text)) from None
         raise SelectorError(
-            f"unexpected {str(error.token)[:32]!r}", index_of(error.token)
+            f"unexpected {str(error.token)[:32]!r}", token_index(error.token)
         ) from None
     except UnexpectedCharacters as error:
         position: int = error.pos_in_stream  # type: ignore[assignment] # Known to a text's lexer.

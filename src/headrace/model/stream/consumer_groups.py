@@ -79,7 +79,7 @@ class ConsumerGroup:
 
     def key(self) -> bytes:
         """Return the key of the group's fact."""
-        return prefix_of(self.stream) + self.name.encode()
+        return group_key_prefix(self.stream) + self.name.encode()
 
     def encode(self) -> bytes:
         """Return the value of the group's fact."""
@@ -262,7 +262,7 @@ class ConsumerGroups:
         for group in self._groups.pop(stream.id, {}).values():
             self._release_holder(group)
             self._count -= 1
-        self._facts.forget(prefix_of(stream))
+        self._facts.forget(group_key_prefix(stream))
 
     # --- Claims -------------------------------------------------------------------------------
 
@@ -368,6 +368,6 @@ class ConsumerGroups:
             stream.pin(pinned, self.pin_bytes_max)
 
 
-def prefix_of(stream: Stream) -> bytes:
+def group_key_prefix(stream: Stream) -> bytes:
     """Return the key prefix of a stream's groups."""
     return PREFIX + b"%d/" % stream.id

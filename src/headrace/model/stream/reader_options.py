@@ -15,7 +15,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from headrace.model.arguments.consumer import read_boolean
-from headrace.model.arguments.values import as_list, number_of
+from headrace.model.arguments.values import as_list, parse_integer
 from headrace.model.errors import PreconditionFailed
 from headrace.model.message import new_message
 
@@ -179,7 +179,7 @@ def read_arguments(arguments: Mapping[str, object], subject: str) -> StreamReade
     Raises:
         PreconditionFailed: an argument is malformed.
     """
-    last = number_of(arguments.get("x-stream-last", -1))
+    last = parse_integer(arguments.get("x-stream-last", -1))
     if last is None or (last < 0 and "x-stream-last" in arguments):
         raise _invalid("x-stream-last", subject, "expected an offset")
     filter_argument = as_list(arguments.get("x-stream-filter"))

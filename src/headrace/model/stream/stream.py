@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.model.queue.destination import Options
 
 from headrace.model.arguments.consumer import REPLAY, read_boolean, replay_period
-from headrace.model.arguments.values import age_ms, number_of
+from headrace.model.arguments.values import age_ms, parse_integer
 from headrace.model.errors import (
     InvalidArgument,
     NotFound,
@@ -86,7 +86,7 @@ class Stream(Queue):
         """Serve the readers again: records are here that a read did not find."""
         self.wake()
 
-    def position_of(self, consumer: Consumer) -> int | None:
+    def next_offset(self, consumer: Consumer) -> int | None:
         """Return the offset that a consumer reads next; None for none of this stream."""
         return self.cursors.get(consumer)
 
@@ -276,7 +276,7 @@ class Stream(Queue):
             return max(log.first_offset, log.committed_offset - 1)
         if start == "next":
             return log.committed_offset
-        offset = number_of(start)
+        offset = parse_integer(start)
         if offset is not None:
             return offset if offset >= 0 else max(log.first_offset, log.committed_offset + offset)
         if isinstance(start, datetime):

@@ -30,10 +30,10 @@ import logging
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.model.counters import weight_of
+from headrace.model.counters import memory_weight
 from headrace.model.errors import IllegalState, NotAllowed, NotFound, ResourceError
 from headrace.model.message import KIND_FILE, KIND_MASK, SCRATCH
-from headrace.model.queue_kinds.content_lanes import lane_of
+from headrace.model.queue_kinds.content_lanes import get_lane
 from headrace.model.transaction.publishes import TransactionPublishes
 from headrace.model.transaction.transaction import REQUEUE, Settle, Transaction, settle_all
 from headrace.model.transaction.xid import STAGED, Xid
@@ -352,7 +352,7 @@ class Branches:
                 if number not in queues:
                     self.vhost.store.settle(number, message.seq, message.position)
                     continue
-                queue = lane_of(queues[number], message.flags & KIND_MASK)
+                queue = get_lane(queues[number], message.flags & KIND_MASK)
                 message.consumer = branch.transaction.holder(queue)
                 if message.deliveries and queue.delivery_limit >= 0:
                     message.deliveries -= 1  # The outcome decides about a redelivery.
@@ -384,7 +384,7 @@ class Branches:
             return
         for queue in targets:
             queue.pending_count += 1
-        self.vhost.counters.memory_used += weight_of(message)
+        self.vhost.counters.memory_used += memory_weight(message)
         branch.publishes.add(message, targets, True)
 
     def close(self) -> None:

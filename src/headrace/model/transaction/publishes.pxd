@@ -7,7 +7,7 @@ from headrace.model.message cimport (
 )
 from headrace.model.ports cimport Store
 from headrace.model.queue.queue cimport Queue
-from headrace.model.counters cimport Counters, weight_of
+from headrace.model.counters cimport Counters, memory_weight
 
 @cython.final
 cdef class TransactionPublishes:

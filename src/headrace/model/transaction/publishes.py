@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import cython
 
 if not cython.compiled:
-    from headrace.model.counters import Counters, weight_of
+    from headrace.model.counters import Counters, memory_weight
     from headrace.model.message import GONE as C_GONE
     from headrace.model.message import KIND_FILE as C_KIND_FILE
     from headrace.model.message import KIND_MASK as C_KIND_MASK
@@ -22,7 +22,7 @@ if not cython.compiled:
     from headrace.model.message import SCRATCH as C_SCRATCH
     from headrace.model.message import Message, copy_message
 
-from headrace.model.queue_kinds.content_lanes import lane_of
+from headrace.model.queue_kinds.content_lanes import get_lane
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,7 +147,7 @@ class TransactionPublishes:
             crowded = counters.memory_used > counters.memory_max
             if message.position and crowded and message.flags & C_KIND_MASK != C_KIND_FILE:
                 store.page_out(message)
-            counters.memory_used += weight_of(message)
+            counters.memory_used += memory_weight(message)
 
     def admit(self, start: int, end: int, store: Store, counters: Counters) -> int:
         """Enqueue the messages ``start`` to ``end``; return how many were lost.
@@ -157,7 +157,7 @@ class TransactionPublishes:
         lost = 0
         for i in range(start, end):
             message = self.messages[i]
-            counters.memory_used -= weight_of(message)
+            counters.memory_used -= memory_weight(message)
             for queue in self.queues[i]:
                 queue.pending_count -= 1
                 if not admit(message, queue, store):
@@ -169,7 +169,7 @@ class TransactionPublishes:
         """Drop the messages ``start`` to ``end``."""
         for i in range(start, end):
             message = self.messages[i]
-            counters.memory_used -= weight_of(message)
+            counters.memory_used -= memory_weight(message)
             for queue in self.queues[i]:
                 queue.pending_count -= 1
                 disown(message, queue, store)
@@ -221,7 +221,7 @@ def admit(message: Message, queue: Queue, store: Store) -> bool:
     kind = message.flags & C_KIND_MASK
     lane: Queue = queue
     if kind >= C_KIND_FILE:
-        lane = lane_of(queue, kind)
+        lane = get_lane(queue, kind)
     lane.enqueue_in_place(message_copy, True)
     if queue.is_stream:
         disown(message, queue, store)

@@ -110,7 +110,7 @@ def global_id(sink: str, batch: int) -> bytes:
     return b"%b\x00%d" % (sink.encode(), batch)
 
 
-def xid_of(sink: str, batch: int, branch: str) -> Xid:
+def build_xid(sink: str, batch: int, branch: str) -> Xid:
     """Return the xid of a branch.
 
     Raises:
@@ -164,7 +164,7 @@ class Sinks:
         The current run keeps its epoch. For another run or owner, undecided branches of earlier
         ones are rolled back.
         """
-        xid_of(name, 0, "-")
+        build_xid(name, 0, "-")
         now_ms = self.vhost.counters.now_ms
         try:
             before = self.find(name)
@@ -224,7 +224,7 @@ class Sinks:
             ResourceError: a queue has no room.
         """
         branches = self.vhost.branches
-        xid = xid_of(name, batch, branch)
+        xid = build_xid(name, batch, branch)
         existing = branches.find(xid)
         if existing.state is BranchState.PREPARED:
             self.check_epoch(name, epoch)
@@ -388,7 +388,7 @@ class Sinks:
         branches = self.vhost.branches
         for stage in stages:
             for chunk in range(stage.chunks):
-                xid = xid_of(name, batch, f"{stage.name}/{chunk}")
+                xid = build_xid(name, batch, f"{stage.name}/{chunk}")
                 branch = branches.find(xid)
                 if branch.state is not BranchState.PREPARED:
                     raise PreconditionFailed(f"the branch {xid} is {branch.state.value}")

@@ -27,7 +27,7 @@ from headrace.model.dead_letter_headers import (
 from headrace.model.message import KIND_MASK, copy_message
 from headrace.model.queue import delivery_count
 from headrace.model.queue.retry_backoff import DelayedRetries
-from headrace.model.queue_kinds.content_lanes import lane_of
+from headrace.model.queue_kinds.content_lanes import get_lane
 from headrace.model.vhost.at_least_once import UndeliveredLetters
 from headrace.model.vhost.dead_letter_cycles import SPREAD, count_spread, died_too_often, is_cycle
 
@@ -104,7 +104,7 @@ class DeadLetters:
             if queue_message.position:
                 self.vhost.store.forget(queue.id, queue_message.position)
             return 0
-        lane = lane_of(queue, queue_message.flags & KIND_MASK)
+        lane = get_lane(queue, queue_message.flags & KIND_MASK)
         if (late or promised) and not lane.is_stream:
             lane.enqueue_in_place(queue_message, promised)  # Later messages may precede it.
             return 0
@@ -336,7 +336,7 @@ class DeadLetters:
             return (
                 undelivered is not None and undelivered.delivered_to.pop(message, None) is not None
             )
-        undelivered = self._undelivered_of(queue)
+        undelivered = self._get_undelivered(queue)
         delivered = undelivered.delivered_to.pop(message, None)
         if delivered is not None:
             observers.clear()
@@ -385,7 +385,7 @@ class DeadLetters:
                 self._deaths += 1
                 return False
             if undelivered is None:
-                undelivered = self._undelivered_of(queue)
+                undelivered = self._get_undelivered(queue)
         queue.pending_count += 1
         message.consumer = undelivered
         undelivered.postpone(message, reason)
@@ -395,13 +395,13 @@ class DeadLetters:
         """Keep a dead letter that could not be delivered; return the consumer that has it."""
         if reason in delivery_count.DEATHS:
             queue.note_count(message, message.deliveries, 1 + delivery_count.DEATHS.index(reason))
-        undelivered = self._undelivered_of(queue)
+        undelivered = self._get_undelivered(queue)
         undelivered.add(message, reason)
         return undelivered
 
     def restore_undelivered(self, queue: Queue, message: Message, reason: str) -> None:
         """Restore a dead letter that was undelivered when the broker stopped."""
-        undelivered = self._undelivered_of(queue)
+        undelivered = self._get_undelivered(queue)
         message.consumer = undelivered
         if queue.restore_unacked(message):
             queue.unacked_count -= 1  # The message is pending instead of unacked.
@@ -409,7 +409,7 @@ class DeadLetters:
             queue.pending_count += 1
             undelivered.add(message, reason)
 
-    def _undelivered_of(self, queue: Queue) -> UndeliveredLetters:
+    def _get_undelivered(self, queue: Queue) -> UndeliveredLetters:
         undelivered = self._undelivered.get(queue)
         if undelivered is None:
             undelivered = self._undelivered[queue] = UndeliveredLetters(queue, self.vhost.scheduler)
@@ -420,18 +420,18 @@ class DeadLetters:
         assert queue.backoff is not None
         due_ms = self.vhost.counters.now_ms + queue.backoff.delay_ms(message.deliveries)
         queue.note_count(message, message.deliveries, due_ms)
-        retries = self._retries_of(queue)
+        retries = self._get_retries(queue)
         message.consumer = retries
         retries.add(message, due_ms)
 
     def restore_retry(self, queue: Queue, message: Message, due_ms: int) -> None:
         """Restore a delayed retry after a restart."""
-        retries = self._retries_of(queue)
+        retries = self._get_retries(queue)
         message.consumer = retries
         if queue.restore_unacked(message):
             retries.add(message, due_ms)
 
-    def _retries_of(self, queue: Queue) -> DelayedRetries:
+    def _get_retries(self, queue: Queue) -> DelayedRetries:
         retries = self._retries.get(queue)
         if retries is None:
             retries = self._retries[queue] = DelayedRetries(queue, self.vhost.scheduler)

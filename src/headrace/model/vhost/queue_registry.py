@@ -79,7 +79,7 @@ class QueueRegistry(Topology):
         self.make_stream = make_stream
         self.traced = False  # True while every delivery is passed to ``before_delivery``.
         self.declared_by: dict[Queue, str] = {}  # The users.
-        self.queues_of: dict[str, int] = {}  # Number of queues that each user declared.
+        self.declared_queue_counts: dict[str, int] = {}  # Number of queues that each user declared.
         self.lifetimes = lifetime_policies.QueueLifetimes(self)
         #: Called with a queue when its consumer timeout has changed.
         self.retime: Callable[[Queue], None] | None = None
@@ -279,7 +279,7 @@ class QueueRegistry(Topology):
         if plan.life.scope and durable:
             self._durable_exclusive.add(queue)
         if plan.owner_bound:
-            holder = lifetime_policies.key_of(queue.exclusive_owner)
+            holder = lifetime_policies.lifetime_scope(queue.exclusive_owner)
             self._owned.setdefault(holder, {})[queue] = None
             self._outliving.add(queue)
         elif plan.exclusive:
@@ -343,7 +343,7 @@ class QueueRegistry(Topology):
         """Return the effective arguments of a queue: its own, with policies and limits applied."""
         return effective(self.rules, queue)
 
-    def policies_of(self, queue: Queue) -> tuple[str, str]:
+    def policy_names(self, queue: Queue) -> tuple[str, str]:
         """Return the names of a queue's policy and operator policy; empty for none."""
         policies = self.rules.policies.of(queue_type(queue.arguments), queue.name)
         return policies[0].name if policies[0] else "", policies[1].name if policies[1] else ""
@@ -634,7 +634,7 @@ class QueueRegistry(Topology):
             self._remove_queue(former)
         if user:
             self.declared_by[queue] = user
-            self.queues_of[user] = self.queues_of.get(user, 0) + 1
+            self.declared_queue_counts[user] = self.declared_queue_counts.get(user, 0) + 1
         self.queues[queue.name] = queue
         queue.chunk = self.queues_in_order.append(queue)
         self._internal_count += queue.is_hidden or is_own(queue.name)
@@ -650,9 +650,9 @@ class QueueRegistry(Topology):
         """Hide a queue: clients cannot name it, and limits do not count it."""
         user = self.declared_by.get(queue, "")
         if user:
-            left = self.queues_of.pop(user) - 1
+            left = self.declared_queue_counts.pop(user) - 1
             if left:
-                self.queues_of[user] = left
+                self.declared_queue_counts[user] = left
         del self.queues[queue.name]
         self._internal_count -= queue.is_hidden or is_own(queue.name)
 
@@ -666,7 +666,7 @@ class QueueRegistry(Topology):
             self.queues_in_order.remove(queue, queue.chunk)
             queue.chunk = None
         self.definition_memory -= queue_memory(queue.name, queue.arguments)
-        holder = lifetime_policies.key_of(queue.exclusive_owner)
+        holder = lifetime_policies.lifetime_scope(queue.exclusive_owner)
         owned = self._owned.get(holder)
         if owned is not None:
             owned.pop(queue, None)

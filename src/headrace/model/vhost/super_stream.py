@@ -54,7 +54,7 @@ def is_super_stream(exchange: Exchange) -> bool:
     return exchange.type == "direct" and bool(exchange.arguments.get(LAYOUT))
 
 
-def partitions_of(exchange: Exchange) -> list[Partition]:
+def ordered_partitions(exchange: Exchange) -> list[Partition]:
     """Return the partitions in their order, each once."""
     partitions: dict[Stream, Partition] = {}
     for binding in sorted(exchange.bindings, key=partition_sort_key):

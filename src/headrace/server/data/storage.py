@@ -26,7 +26,7 @@ from headrace.model.policy.accounts import Account, AccountError, Permission
 from headrace.model.ports import Store
 from headrace.model.queue import retry_backoff
 from headrace.model.queue.recovered import restore_messages
-from headrace.model.queue_kinds.content_lanes import lane_of
+from headrace.model.queue_kinds.content_lanes import get_lane
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.definitions import Definitions, NoDefinitions
@@ -366,7 +366,7 @@ class Storage:
                 queue = nameless[queue_id] = vhost.make_lost_queue(queue_id)
             if queue_id in nameless:
                 lost[queue] += 1
-            lane = lane_of(queue, message.flags & KIND_MASK)
+            lane = get_lane(queue, message.flags & KIND_MASK)
             retry_backoff.restore(lane, message, arrived_ms)
 
         restore_messages(recovered, queues, not store.waits, restore)

@@ -13,7 +13,7 @@ from headrace.model.errors import ResourceError
 from headrace.model.lease.lease import Lease
 from headrace.model.lease.log import LeaseLog
 from headrace.model.lease.registry import ARGUMENT
-from headrace.model.policy.rules import rules_of
+from headrace.model.policy.rules import read_rules
 from headrace.model.ports import Store
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
@@ -164,7 +164,7 @@ class Stopped:
                     definitions=definitions,
                     make_stream=make_stream,
                 )
-                vhost.rules = rules_of(
+                vhost.rules = read_rules(
                     self._users.snapshot().parameters,
                     name,
                     definitions_size=self.definitions_size_max,

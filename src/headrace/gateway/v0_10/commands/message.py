@@ -26,9 +26,9 @@ from headrace.model.arguments.consumer import ConsumerFilter
 from headrace.model.errors import ModelError
 from headrace.model.operations.peek import start_position
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
-from headrace.model.operations.queue_view import view_of
+from headrace.model.operations.queue_view import get_view
 from headrace.model.queue_kinds.multi_queue import ARGUMENT as MULTIQUEUE
-from headrace.model.queue_kinds.multi_queue import MultiQueue, holders_of, names_in
+from headrace.model.queue_kinds.multi_queue import MultiQueue, names_in, unacked_holders
 from headrace.protocol.codec_0_10 import (
     Acquired,
     MessageAccept,
@@ -80,7 +80,7 @@ def subscribe(session: Session010, command: MessageSubscribe, header: bytes, par
         if (consumer_filter.browses or queue.browse_only) and not arguments.get(BROWSE):
             acquire_mode = 1
         if arguments.get(BROWSE) or (acquire_mode and isinstance(queue, MultiQueue)):
-            queue = view_of(queue)  # It refuses a MultiQueue.
+            queue = get_view(queue)  # It refuses a MultiQueue.
         timeout_ms = 0
         if accept_mode == 0 and acquire_mode == 0:
             timeout_ms = timeout_of(
@@ -180,7 +180,7 @@ def enforce_timeout(session: Session010, subscription: Subscription, timeout_ms:
     def overdue(last: int) -> None:
         holders = [
             holder
-            for holder in holders_of(subscription)
+            for holder in unacked_holders(subscription)
             if session.deliveries.unsettled.numbers_of(holder, last)
         ]
         if not holders:

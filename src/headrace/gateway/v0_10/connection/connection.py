@@ -23,7 +23,7 @@ from headrace.gateway.connection.context import CHANGES, is_durable_change
 from headrace.gateway.v0_10.errors import translate
 from headrace.gateway.v0_10.qpid_clients import is_qpid_client, suppresses_known_completed
 from headrace.model.errors import ModelError
-from headrace.model.queue_kinds.multi_queue import holders_of, parts_of
+from headrace.model.queue_kinds.multi_queue import pooled_queues, unacked_holders
 from headrace.protocol.codec_0_10 import (
     Command,
     ConnectionClose,
@@ -287,7 +287,7 @@ class Connection010(Connection):
             self.unflushed.append(broker_session.completion)
         subscription: Subscription
         for subscription in list(broker_session.subscriptions.values()):
-            for holder in (subscription, *holders_of(subscription)):
+            for holder in (subscription, *unacked_holders(subscription)):
                 holder.publisher = self.number
             subscription.attach()
         if broker_session.subscriptions:
@@ -334,7 +334,7 @@ class Connection010(Connection):
         """Fail a session with a subscription that its user may no longer have."""
         for subscription in list(session.subscriptions.values()):
             try:
-                for queue in parts_of(subscription.queue):
+                for queue in pooled_queues(subscription.queue):
                     session.check_access("read", "queue", queue.access_name)
             except ModelError as error:
                 session.fail_subscription(subscription, translate(error))

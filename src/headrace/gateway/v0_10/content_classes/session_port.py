@@ -13,7 +13,7 @@ from headrace.gateway.conversion.headers import other_properties
 from headrace.gateway.v0_10.errors import field_error, translate
 from headrace.gateway.v0_10.host import plain, queue_of
 from headrace.model.errors import ModelError
-from headrace.model.queue_kinds.content_lanes import home_of, lane_of
+from headrace.model.queue_kinds.content_lanes import get_lane, home_queue
 from headrace.protocol import codec_0_10
 from headrace.protocol.codec_0_10 import Command, FileConsume, StreamConsume
 from headrace.protocol.errors import AmqpError
@@ -124,7 +124,7 @@ class SessionPort(ContentClassPort, ChannelState):
             field = "exclusive" if method.exclusive else "queue"
             raise field_error(ExecutionCode.RESOURCE_LOCKED, text, method, field)
         queue.used_ms = session.counters.now_ms
-        return lane_of(queue, kind), tag
+        return get_lane(queue, kind), tag
 
     # Keeps 0-10/s215.
     def add_consumer(self, consumer: Consumer, method: ConsumeMethod, confirm: object) -> None:
@@ -161,7 +161,7 @@ class SessionPort(ContentClassPort, ChannelState):
         lane = consumer.queue
         lane.remove_consumer(consumer)
         lane.drain()
-        self.session.leave_queue(home_of(lane))
+        self.session.leave_queue(home_queue(lane))
 
 
 def error_0_10(error: Exception) -> ExecutionError:

@@ -25,7 +25,7 @@ if not cython.compiled:
 from headrace.gateway.messages.pending_confirms import NOT_DURABLE
 from headrace.gateway.v0_10.errors import translate
 from headrace.model.errors import ModelError
-from headrace.model.queue_kinds.multi_queue import parts_of
+from headrace.model.queue_kinds.multi_queue import pooled_queues
 from headrace.protocol.codec_0_10 import MessageCancel, Struct
 from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
@@ -262,7 +262,7 @@ class Session010(SessionContext):
 
     def leave_queue(self, queue: Queue) -> None:
         """Delete an auto-delete queue whose last subscription has ended."""
-        for part in parts_of(queue):
+        for part in pooled_queues(queue):
             if part.single_active and part.ready_count:
                 part.drain()  # Another consumer is active now.
             if part.exclusive_owner is self and not self.over and part is not self.reply_queue:

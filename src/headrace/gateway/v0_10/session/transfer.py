@@ -33,7 +33,7 @@ from headrace.gateway.v0_10.session.publish_copies import BCC_ENTRY, CC_ENTRY, t
 from headrace.gateway.v0_10.session.publishing_id import take_publishing_id_0_10
 from headrace.gateway.v0_10.session.transfer_header import TransferHeaders
 from headrace.model.errors import PreconditionFailed
-from headrace.model.queue_kinds.delayed import delay_of
+from headrace.model.queue_kinds.delayed import parse_delay
 from headrace.protocol.codec_0_10 import decode_command
 from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
@@ -171,7 +171,7 @@ class ParsedTransfer(Publish):
     def read_delay(self, other_structs: bytes) -> int:
         """Return the delay in a header segment in milliseconds; 0 without one."""
         try:
-            return delay_of(TransferHeaders(other_structs)())
+            return parse_delay(TransferHeaders(other_structs)())
         except PreconditionFailed as error:
             raise ExecutionError(ExecutionCode.PRECONDITION_FAILED, error.text) from None
 

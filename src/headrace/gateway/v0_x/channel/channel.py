@@ -23,7 +23,7 @@ if not cython.compiled:
     from headrace.model.tallies import ChannelTally
 
 from headrace.model.errors import PreconditionFailed
-from headrace.model.queue_kinds.multi_queue import give_credit, head_of, unpark_head
+from headrace.model.queue_kinds.multi_queue import give_credit, head_consumer, unpark_head
 
 if TYPE_CHECKING:
     from headrace.gateway.conversion.convert import Converter
@@ -199,7 +199,7 @@ class Channel(Deliveries):
             assert message is not None, "the tag is the consumer's"
             if self.overdue is None:
                 self.overdue = {}
-            self.overdue[tag] = (head_of(consumer), message.body_size)
+            self.overdue[tag] = (head_consumer(consumer), message.body_size)
             if self.tx_settles is not None:
                 self.tx_settles.pop(tag, None)
             queue.requeue(message)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.model.queue_kinds.content_lanes import home_of
-from headrace.model.queue_kinds.multi_queue import parts_of
+from headrace.model.queue_kinds.content_lanes import home_queue
+from headrace.model.queue_kinds.multi_queue import pooled_queues
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.channel.channel import Channel
@@ -35,9 +35,9 @@ def end_channel(vhost: VirtualHost, channel: Channel) -> None:
 def end_consumer(vhost: VirtualHost, consumer: Consumer) -> None:
     """Remove a consumer from its queue; an auto-delete queue is deleted with its last one."""
     consumer.queue.remove_consumer(consumer)
-    for queue in parts_of(consumer.queue):
+    for queue in pooled_queues(consumer.queue):
         if queue.single_active and queue.ready_count:
             queue.drain()  # Another consumer is active now.
-        home = home_of(queue)
+        home = home_queue(queue)
         if home.auto_delete and not home.deleted and not home.consumer_count():
             vhost.queue_unused(home)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from headrace.gateway.messages import direct_reply_to
 from headrace.gateway.v0_x.quirks import PREFIX
 from headrace.model.errors import AccessRefused
-from headrace.model.queue_kinds.multi_queue import parts_of
+from headrace.model.queue_kinds.multi_queue import pooled_queues
 from headrace.protocol.codec_0_x import (
     ConnectionSecure,
     ConnectionStart,
@@ -133,7 +133,7 @@ def recheck(connection: GatewayConnection) -> None:
             if direct_reply_to.is_reply_name(queue.name):
                 continue
             try:
-                for queue_part in parts_of(queue):
+                for queue_part in pooled_queues(queue):
                     access.check(user, vhost, "read", "queue", queue_part.access_name)
             except AccessRefused as error:
                 queue.remove_consumer(consumer)

@@ -55,7 +55,7 @@ from typing import TYPE_CHECKING
 
 from headrace.gateway.connection.context import Context
 from headrace.gateway.messages.direct_reply_to import reply_address
-from headrace.model.arguments.expiration import EXPIRY_MS_MAX, deadline_of, is_moment
+from headrace.model.arguments.expiration import EXPIRY_MS_MAX, expiration_deadline, is_moment
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
 
@@ -292,7 +292,7 @@ class Publisher:
         if self.absolute_expirations and expiration.isdigit() and len(expiration) <= DIGITS_MAX:
             number = int(expiration)
             if is_moment(number):
-                return deadline_of(number, 0)
+                return expiration_deadline(number, 0)
         return self.counters.now_ms + expiration_ms(expiration)
 
     def check_user_id(self, user_id: str) -> None:

@@ -16,7 +16,7 @@ from headrace.gateway.v0_x.methods.consumers import CONSUMERS_MAX, find_consumer
 from headrace.gateway.v0_x.methods.queue import queue_of
 from headrace.gateway.v0_x.resumable_state import ResumableState
 from headrace.model.errors import ResourceLocked
-from headrace.model.queue_kinds.content_lanes import lane_of
+from headrace.model.queue_kinds.content_lanes import get_lane
 from headrace.protocol import codec_0_x
 from headrace.protocol.codec_0_x import (
     FileCancel,
@@ -99,7 +99,7 @@ class ChannelPort(ContentClassPort, ResumableState):
                 f"queue '{queue.name}' in vhost '{connection.vhost.name}' in exclusive use"
             )
         queue.used_ms = connection.counters.now_ms
-        return lane_of(queue, kind), tag
+        return get_lane(queue, kind), tag
 
     def add_consumer(self, consumer: Consumer, method: ConsumeMethod, confirm: object) -> None:
         assert isinstance(method, FileConsume | StreamConsume)

@@ -33,7 +33,7 @@ from headrace.gateway.v0_x.methods.queue import queue_of
 from headrace.model.arguments.consumer import ConsumerFilter
 from headrace.model.errors import AccessRefused
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
-from headrace.model.operations.queue_view import view_of
+from headrace.model.operations.queue_view import get_view
 from headrace.protocol.codec_0_x import (
     MessageAppend,
     MessageCancel,
@@ -145,7 +145,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: MessageCons
     subject = f"queue '{queue.name}' in vhost '{connection.vhost.name}'"
     consumer_filter = ConsumerFilter(method.filter, subject)
     if method.filter.get(BROWSE) or consumer_filter.browses or queue.browse_only:
-        queue = view_of(queue)
+        queue = get_view(queue)
     timeout_ms = 0
     if not method.no_ack:
         timeout_ms = timeout_of(

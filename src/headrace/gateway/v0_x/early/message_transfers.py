@@ -25,7 +25,7 @@ from headrace.gateway.messages.unsettled import SETTLE_ACCEPT, SETTLE_DISCARD
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer, GetConsumer
 from headrace.gateway.v0_x.early.references import References
 from headrace.model.message import KIND_MASK, REDELIVERED, Message
-from headrace.model.queue_kinds.multi_queue import head_of
+from headrace.model.queue_kinds.multi_queue import head_consumer
 from headrace.protocol.codec_0_x import (
     MessageAppend,
     MessageCancel,
@@ -203,7 +203,7 @@ class MessageConsumer(BasicConsumer):
         """Send a message."""
         deliver(self.transfers, message, self, self.tag, self.automatic)
         holder = message.consumer
-        if self.automatic and holder is not None and head_of(holder) is self:
+        if self.automatic and holder is not None and head_consumer(holder) is self:
             holder.queue.settle(message)
 
     def cancelled(self) -> None:

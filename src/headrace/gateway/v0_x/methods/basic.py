@@ -24,8 +24,8 @@ from headrace.model.arguments.consumer import ConsumerFilter
 from headrace.model.errors import AccessRefused, PreconditionFailed
 from headrace.model.message import KIND_MASK, Message
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
-from headrace.model.operations.queue_view import view_of
-from headrace.model.queue_kinds.multi_queue import head_of
+from headrace.model.operations.queue_view import get_view
+from headrace.model.queue_kinds.multi_queue import head_consumer
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicCancel,
@@ -131,7 +131,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: BasicConsum
         )
     consumer_filter = ConsumerFilter(arguments, f"queue '{queue.name}' in vhost '{vhost}'")
     if arguments.get(BROWSE) or consumer_filter.browses or queue.browse_only:
-        queue = view_of(queue)
+        queue = get_view(queue)
     consumer = BasicConsumer(connection, channel, queue, tag, method.no_ack)
     consumer.exclusive = method.exclusive
     consumer.no_local = method.no_local
@@ -325,7 +325,7 @@ def redeliver(channel: Channel, requeue: bool) -> None:
     for message in channel.take_unsettled():
         consumer = message.consumer
         queue = consumer.queue
-        head = head_of(consumer)
+        head = head_consumer(consumer)
         alive = (
             isinstance(head, BasicConsumer)
             and channel.consumers is not None

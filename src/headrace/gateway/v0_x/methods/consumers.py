@@ -10,7 +10,7 @@ from headrace.gateway.v0_x.channel.channel import Channel
 from headrace.gateway.v0_x.host import check_access
 from headrace.gateway.v0_x.methods.queue import queue_of
 from headrace.model.queue_kinds.multi_queue import ARGUMENT as MULTIQUEUE
-from headrace.model.queue_kinds.multi_queue import MultiQueue, holders_of, names_in
+from headrace.model.queue_kinds.multi_queue import MultiQueue, names_in, unacked_holders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,9 @@ def enforce_timeout(
 
     def overdue(last: int) -> None:
         holders = [
-            holder for holder in holders_of(consumer) if channel.unsettled.numbers_of(holder, last)
+            holder
+            for holder in unacked_holders(consumer)
+            if channel.unsettled.numbers_of(holder, last)
         ]
         if not holders:
             return

@@ -36,7 +36,7 @@ def describe_lease(vhost: VirtualHost, lease: Lease) -> LeaseRow:
         "next": lease.log.next_offset,
         "leased": lease.log.next_offset - lease.settled,
         "ready": lease.source.ready_count,
-        "owner": vhost.leases.ownerships.owner_of(lease) or "",
+        "owner": vhost.leases.ownerships.live_owner(lease) or "",
     }
 
 

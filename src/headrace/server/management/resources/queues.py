@@ -43,7 +43,7 @@ def describe_queue(vhost: VirtualHost, queue: Queue) -> QueueRow | None:
     """Return a queue as a row of a list; None for the broker's own."""
     if is_ours(queue):
         return None
-    policy, operator_policy = vhost.policies_of(queue)
+    policy, operator_policy = vhost.policy_names(queue)
     return {
         "name": queue.name,
         "vhost": vhost.name,

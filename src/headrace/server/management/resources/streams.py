@@ -61,7 +61,7 @@ def place_of(queue: Queue, consumer: Consumer) -> Row:
     """Return the offset that a reader of a stream reads next, and how many records are after it."""
     if not isinstance(queue, Stream):
         return {}
-    position = queue.position_of(consumer)
+    position = queue.next_offset(consumer)
     lag = None if position is None else max(0, queue.log.committed_offset - position)
     return {"position": position, "lag": lag}
 

@@ -91,7 +91,7 @@ class QueueChanges:
             return self._own
         row = QueueRow(next(numbers), vhost.name, sums.number, self._run)
         row.born = row.changed = row.static_changed = epoch
-        row.policy, row.operator_policy = vhost.policies_of(queue)
+        row.policy, row.operator_policy = vhost.policy_names(queue)
         row.begin(queue)
         sums.numbers.queues += 1
         return row
@@ -104,7 +104,7 @@ class QueueChanges:
         """Mark the queues whose policies have changed."""
         for queue in vhost.queues_in_order:
             row = self.row(queue)
-            policies = ("", "") if row is None else vhost.policies_of(queue)
+            policies = ("", "") if row is None else vhost.policy_names(queue)
             if row is not None and policies != (row.policy, row.operator_policy):
                 row.policy, row.operator_policy = policies
                 row.static_changed = row.changed = epoch

@@ -158,7 +158,7 @@ def lease_values(lease: Lease, vhost: VirtualHost) -> Values:
         lease.source.ready_count,
         lease.log.next_offset,
         lease.settled,
-        int(vhost.leases.ownerships.owner_of(lease) != ""),
+        int(vhost.leases.ownerships.live_owner(lease) != ""),
     )
 
 
