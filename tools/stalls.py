@@ -122,7 +122,7 @@ def exclusive_queues_case(count: int, used: bool) -> Case:
                 vhost.deliver(new_message(BODY, 3, 200), [queue], False)
 
         def steps() -> Iterator[object]:
-            vhost.owner_gone(owner)
+            vhost.on_owner_end(owner)
             yield None
             yield from later(vhost)
 
@@ -140,7 +140,7 @@ def bindings_case(count: int, exchange: str, *, heard: bool = False) -> Case:
         if heard:
             told: deque[object] = deque()
             vhost.events.listen(told.append)
-        return lambda: vhost.owner_gone(owner)
+        return lambda: vhost.on_owner_end(owner)
 
     return ready
 

@@ -260,7 +260,7 @@ def test_a_reader_that_falls_too_far_behind_its_own_records_is_ended(
     failures = []
 
     class Reader(Taker):
-        def failed(self, error: Exception) -> None:
+        def on_failure(self, error: Exception) -> None:
             failures.append(str(error))
 
     def reader(room: int) -> Reader:

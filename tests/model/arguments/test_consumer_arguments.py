@@ -49,7 +49,7 @@ class Taker(Consumer):
         self.taken.append(message)
         self.numbers.append(int(message.data or b"0"))
 
-    def ended(self) -> None:
+    def on_queue_end(self) -> None:
         self.end = "ended"
 
 
@@ -68,8 +68,8 @@ class Scene:
             name="/",
             contents=self.contents,
             scheduler=self.scheduler,
-            consumer_added=lambda _: None,
-            consumer_removed=lambda _: None,
+            on_consumer_added=lambda _: None,
+            on_consumer_removed=lambda _: None,
         )
         self.queue = Queue("q", store=Store(), counters=self.counters, vhost=vhost)
 

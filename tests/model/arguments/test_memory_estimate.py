@@ -138,7 +138,7 @@ def test_what_comes_is_what_goes(seed: int) -> None:
         elif draw < 0.94 and own:
             vhost.delete_exchange(chance.choice(own))
         elif draw < 0.97:
-            vhost.owner_gone(chance.choice(owners))
+            vhost.on_owner_end(chance.choice(owners))
         else:
             vhost.counters.now_ms += 600
             vhost.scheduler.run(vhost.counters.now_ms)
@@ -148,7 +148,7 @@ def test_what_comes_is_what_goes(seed: int) -> None:
         if number % 20 == 0:
             assert vhost.definition_memory == counted(vhost)
     for owner in owners:
-        vhost.owner_gone(owner)
+        vhost.on_owner_end(owner)
     for name in list(vhost.queues):
         if name in vhost.queues and not vhost.queues[name].is_hidden:
             vhost.delete_queue(name)

@@ -53,7 +53,7 @@ def steps(vhost: VirtualHost, exchange: Exchange) -> list[int]:
 
 GONE: dict[str, Callable[[VirtualHost], object]] = {
     "deleted": lambda vhost: vhost.delete_queue("q", owner=OWNER),
-    "owner gone": lambda vhost: vhost.owner_gone(OWNER),
+    "owner gone": lambda vhost: vhost.on_owner_end(OWNER),
 }
 
 
@@ -79,7 +79,7 @@ def test_bindings_of_a_queue_that_goes_are_forgotten_in_steps(
     assert sum(done) == MANY - UNINDEXED_AT_ONCE
     assert max(done) <= UNINDEXED_AT_ONCE
     assert routed(vhost, exchange, MANY - 1) == ["q"]
-    vhost.owner_gone(OWNER)
+    vhost.on_owner_end(OWNER)
     assert vhost.definition_memory == before
 
 
@@ -93,7 +93,7 @@ def test_an_exchange_that_picks_one_picks_none_that_is_gone(vhost: VirtualHost, 
         if n > 8:
             break
     vhost.bind("x", (QUEUE, "stays"), "1")
-    vhost.owner_gone(OWNER)
+    vhost.on_owner_end(OWNER)
     assert {name for n in range(100) for name in routed(vhost, "x", n)} == {"stays"}
 
 
@@ -116,7 +116,7 @@ def test_an_exchange_that_goes_takes_its_bindings_and_what_waits_for_the_last_of
     while due_ms := vhost.scheduler.next_ms:
         vhost.scheduler.run(due_ms)
     vhost.delete_exchange("x")
-    vhost.owner_gone(OWNER)
+    vhost.on_owner_end(OWNER)
     assert vhost.definition_memory == before
 
 
@@ -124,7 +124,7 @@ def test_an_auto_delete_exchange_goes_with_its_last_binding_at_once(vhost: Virtu
     vhost.declare_exchange("x", "direct", auto_delete=True)
     vhost.declare_queue("q", exclusive=True, owner=OWNER)
     bound(vhost, "x")
-    vhost.owner_gone(OWNER)
+    vhost.on_owner_end(OWNER)
     assert "x" not in vhost.exchanges
 
 
@@ -134,7 +134,7 @@ def test_the_alternate_has_what_only_a_queue_that_is_gone_was_bound_for(vhost: V
     vhost.declare_queue("other")
     vhost.bind("amq.fanout", (QUEUE, "other"))
     bound(vhost, "x")
-    vhost.owner_gone(OWNER)
+    vhost.on_owner_end(OWNER)
     assert routed(vhost, "x", MANY - 1) == ["other"]
 
 

@@ -161,7 +161,7 @@ def test_a_browser_ends_with_the_queue() -> None:
     class Ending(Looker):
         ended = False  # type: ignore[assignment]
 
-        def cancelled(self) -> None:
+        def on_cancel(self) -> None:
             self.ended = True
 
     looker = Ending(queue)

@@ -89,7 +89,7 @@ def test_the_queue_is_gone_at_once(host: Host) -> None:
     queue = host.queue()
     taker = Taker(queue)
     ended: list[str] = []
-    taker.cancelled = lambda: ended.append(taker.tag)  # type: ignore[method-assign]
+    taker.on_cancel = lambda: ended.append(taker.tag)  # type: ignore[method-assign]
     host.publish(queue, range(MANY))
     taker.room = 0
     queue.add_consumer(taker)

@@ -45,10 +45,10 @@ class DeadLetters:
         self.dead.append((message.data, reason))
         return True
 
-    def consumer_added(self, consumer: Consumer) -> None:
+    def on_consumer_added(self, consumer: Consumer) -> None:
         pass
 
-    def consumer_removed(self, consumer: Consumer) -> None:
+    def on_consumer_removed(self, consumer: Consumer) -> None:
         pass
 
 

@@ -142,11 +142,11 @@ def test_one_owner_at_a_time() -> None:
         with pytest.raises(IllegalState):
             call()
     groups.claim(stream, "g", "a", "third", now_ms=0)  # The same owner, from elsewhere.
-    groups.holder_gone("first", 0)
+    groups.on_holder_end("first", 0)
     groups.commit(stream, "g", 0, owner="a", now_ms=0)
     with pytest.raises(IllegalState):
         groups.claim(stream, "g", "b", "second", now_ms=0)
-    groups.holder_gone("third", 1000)
+    groups.on_holder_end("third", 1000)
     with pytest.raises(IllegalState, match="claimed by 'a' for 30 more seconds"):
         groups.claim(stream, "g", "b", "second", now_ms=1500)
     groups.claim(stream, "g", "b", "second", now_ms=31_000)

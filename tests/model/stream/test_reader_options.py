@@ -46,10 +46,10 @@ class Reader(Consumer):
         self.room -= 1
         self.seen.append(message.seq)
 
-    def ended(self) -> None:
+    def on_queue_end(self) -> None:
         self.end = "ended"
 
-    def failed(self, error: Exception) -> None:
+    def on_failure(self, error: Exception) -> None:
         self.end = str(error)
 
 

@@ -234,7 +234,7 @@ def test_a_branch_fails_with_its_session(vhost: VirtualHost, queue: Queue, suspe
     transaction(session).settle(queue, take(queue), ACCEPT)
     if suspend:
         branches.end(session, X, suspend=True)
-    branches.worker_gone(session)
+    branches.on_worker_end(session)
     assert session.transaction is None
     assert bodies(queue) == [b"a"]
     assert branches.commit(X, one_phase=True) is XaStatus.RBROLLBACK
@@ -243,7 +243,7 @@ def test_a_branch_fails_with_its_session(vhost: VirtualHost, queue: Queue, suspe
 
 def test_a_branch_that_was_ended_survives_its_session(vhost: VirtualHost, queue: Queue) -> None:
     session = busy(vhost, queue)
-    vhost.branches.worker_gone(session)
+    vhost.branches.on_worker_end(session)
     assert vhost.branches.commit(X, one_phase=True) is XaStatus.OK
     assert bodies(queue) == [b"new"]
 

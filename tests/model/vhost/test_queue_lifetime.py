@@ -98,7 +98,7 @@ def test_what_is_one_consumers_or_goes_when_empty_is_so_after_a_restart() -> Non
     vhost = new_host(kept)
     assert vhost.queues["q"].exclusive_only
     assert vhost.queues["q"].auto_delete
-    vhost.queue_unused(vhost.queues["q"])
+    vhost.on_queue_unused(vhost.queues["q"])
     assert "q" not in vhost.queues
 
 
@@ -240,7 +240,7 @@ def test_many_queues_of_a_closed_channel_are_deleted_although_their_owner_is_gon
     arguments = {EXCLUSIVITY: "CONNECTION", LIFETIME: "DELETE_ON_SESSION_END"}
     for n in range(DELETIONS_PER_STEP + 10):
         vhost.declare_queue(f"q{n}", owner=mine, session=channel, arguments=arguments)
-    vhost.session_ended(channel)
+    vhost.on_session_end(channel)
     vhost.connection_closed(mine)
     host.pass_time(1)
     assert not vhost.queues

@@ -329,7 +329,7 @@ class BranchMachine(RuleBasedStateMachine):
         self.ready.update(self.unsettled[s])
         self.unsettled[s] = []
         session = self.sessions[s]
-        self.vhost.branches.worker_gone(session)
+        self.vhost.branches.on_worker_end(session)
         for message in session.held:
             self.queue.requeue(message)
         self.sessions[s] = Session()

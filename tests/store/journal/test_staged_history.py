@@ -85,7 +85,7 @@ class SinkLife(Life):
             for n in range(first, first + count):
                 self.publish(session.transaction, f"{batch}.{partition}.{n}".encode())
             if self.random.random() < 0.1:
-                self.vhost.branches.worker_gone(session)
+                self.vhost.branches.on_worker_end(session)
                 return None
             assert self.vhost.sinks.prepare(SINK, epoch, batch, branch, count)
             chunks += 1

@@ -95,7 +95,7 @@ class FileConsumer(Consumer):
     def hold(self, position: int) -> None:
         self.files.hold_output(self.queue.store, position)
 
-    def cancelled(self) -> None:
+    def on_cancel(self) -> None:
         self.files.consumer_gone(self)
 
 

@@ -66,7 +66,7 @@ class StreamConsumer(Consumer):
     def deliver(self, message: Message) -> None:
         self.packets.deliver(self, message)
 
-    def cancelled(self) -> None:
+    def on_cancel(self) -> None:
         self.packets.consumer_gone(self)
 
 

@@ -236,7 +236,7 @@ class LifetimeHost(Protocol):
     counters: Counters
     scheduler: Scheduler
 
-    def queue_unused(self, queue: Queue) -> None:
+    def on_queue_unused(self, queue: Queue) -> None:
         """Delete an auto-delete queue that has lost its last consumer."""
 
     def destruct(self, queue: Queue) -> None:
@@ -318,7 +318,7 @@ class QueueLifetimes:
             return 0
         if queue.message_count() or queue.unacked_count:
             return now_ms + EMPTY_CHECK_MS
-        self._vhost.queue_unused(queue)
+        self._vhost.on_queue_unused(queue)
         return 0
 
     def _await_drain(self, queue: Queue) -> None:

@@ -304,7 +304,7 @@ class Leases:
             self._remove_settled(lease)
             self.ownerships.restore(lease, fields)
 
-    def queue_gone(self, queue: Queue) -> None:
+    def on_queue_deletion(self, queue: Queue) -> None:
         """Pass the leased messages of a deleted queue to its alternate exchange."""
         for lease in self.of(queue):
             if queue.alternate_exchange is not None and lease.count():

@@ -127,7 +127,7 @@ class QueueView(Stream):
                     return
                 if not batch:
                     self.remove_consumer(consumer)
-                    consumer.ended()
+                    consumer.on_queue_end()
                     return
                 self.fetch(consumer, batch)
             if not consumer.can_take():

@@ -219,7 +219,7 @@ class Browsing:
                 and self.queue.ready.peek_unseen(cursor) is None
             ):
                 self.queue.remove_consumer(consumer)
-                consumer.ended()
+                consumer.on_queue_end()
 
     # --- Browsers ---------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class Browsing:
                 self.end_scan(consumer, True)
                 if consumer.auto_close:
                     queue.remove_browser(consumer)
-                    consumer.ended()
+                    consumer.on_queue_end()
                 return
             paged = message.flags & C_PAGED
             if paged and not queue.load(message):

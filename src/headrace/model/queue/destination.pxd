@@ -43,10 +43,10 @@ cdef class Consumer:
     ) except -1
     cpdef on_redelivery(self)
     cpdef hold(self, unsigned long long position)
-    cpdef cancelled(self)
+    cpdef on_cancel(self)
     cpdef on_scan_end(self)
-    cpdef ended(self)
-    cpdef failed(self, object error)
+    cpdef on_queue_end(self)
+    cpdef on_failure(self, object error)
 
 @cython.final
 cdef class ConsumerRound:

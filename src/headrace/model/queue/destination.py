@@ -139,19 +139,19 @@ class Consumer:
         """Send a record of a stream from ``buffer[start:end]``, laid out as in Message.data."""
         return 0
 
-    def cancelled(self) -> None:
+    def on_cancel(self) -> None:
         """Called when the queue is deleted, or no longer serves this consumer."""
 
     def on_scan_end(self) -> None:
         """Called when a ``scanning`` consumer has read the whole queue."""
 
-    def ended(self) -> None:
+    def on_queue_end(self) -> None:
         """Called when an auto-close consumer was removed at the end of its queue."""
-        self.cancelled()
+        self.on_cancel()
 
-    def failed(self, error: Exception) -> None:
+    def on_failure(self, error: Exception) -> None:
         """Called when this consumer cannot be served, and was removed from its queue."""
-        self.cancelled()
+        self.on_cancel()
 
 
 class ConsumerRound:

@@ -237,7 +237,7 @@ class Queue(Destination):
 
     def add_consumer(self, consumer: Consumer) -> None:
         if self.vhost is not None:
-            self.vhost.consumer_added(consumer)
+            self.vhost.on_consumer_added(consumer)
         if consumer.browses:
             self.browse().add_browser(consumer)
             return
@@ -259,7 +259,7 @@ class Queue(Destination):
         if self.round is None or consumer not in self.round.consumers:
             return
         if self.vhost is not None:
-            self.vhost.consumer_removed(consumer)
+            self.vhost.on_consumer_removed(consumer)
         if consumer.cursor is not None and self.browsing is not None:
             self.browsing.remove_filter(consumer)
         self.leave_round(consumer)
@@ -292,7 +292,7 @@ class Queue(Destination):
         """Remove a browser."""
         consumer.parked = False
         if consumer.browses and self.vhost is not None:
-            self.vhost.consumer_removed(consumer)
+            self.vhost.on_consumer_removed(consumer)
         if self.browsing is not None:
             self.browsing.remove_browser(consumer)
         if consumer is self.exclusive_consumer:
@@ -843,5 +843,5 @@ class Queue(Destination):
             consumer.parked = False
             consumer.cursor = None
             if self.vhost is not None:
-                self.vhost.consumer_removed(consumer)
-            consumer.cancelled()
+                self.vhost.on_consumer_removed(consumer)
+            consumer.on_cancel()

@@ -87,10 +87,10 @@ class QueueHost(Protocol):
     def destruct(self, queue: Queue) -> None:
         """Delete a queue because its own lifetime policy requires it."""
 
-    def consumer_added(self, consumer: Consumer) -> None:
+    def on_consumer_added(self, consumer: Consumer) -> None:
         """Called when a queue has a new consumer."""
 
-    def consumer_removed(self, consumer: Consumer) -> None:
+    def on_consumer_removed(self, consumer: Consumer) -> None:
         """Called when a queue has lost a consumer."""
 
     def count_consumer(self, consumer: Consumer) -> None:

@@ -147,7 +147,7 @@ class GroupedQueue(InspectingQueue):
         for consumer in list(self.consumers or ()):
             if consumer.auto_close:
                 self.remove_consumer(consumer)
-                consumer.ended()
+                consumer.on_queue_end()
 
     def pop_first(self, group: Group) -> Message | None:
         """Remove the first message of a group; None when it has expired or cannot be read."""

@@ -101,10 +101,10 @@ class Feeder(Consumer):
         accepted: int = self.head.put(d, start, address_len, end, redelivered)
         return accepted
 
-    def cancelled(self) -> None:
+    def on_cancel(self) -> None:
         """Leave the pool; the last feeder cancels the consumer."""
         if self.pool.lose(self):
-            self.head.cancelled()
+            self.head.on_cancel()
 
     def on_scan_end(self) -> None:
         """Note that this queue was read; after the last one, call the consumer."""
@@ -112,15 +112,15 @@ class Feeder(Consumer):
             self.head.scanning = False
             self.head.on_scan_end()
 
-    def ended(self) -> None:
+    def on_queue_end(self) -> None:
         """Leave the pool; the last feeder ends the consumer."""
         if self.pool.lose(self):
-            self.head.ended()
+            self.head.on_queue_end()
 
-    def failed(self, error: Exception) -> None:
+    def on_failure(self, error: Exception) -> None:
         """Remove the consumer from all queues; it failed."""
         self.pool.remove_consumer(self.head)
-        self.head.failed(error)
+        self.head.on_failure(error)
 
 
 class MultiQueue(Queue):

@@ -312,7 +312,7 @@ class ConsumerGroups:
         """Return True if a group has a live claim."""
         return bool(group.owner) and (group.holder is not None or now_ms < group.held_ms)
 
-    def holder_gone(self, holder: object, now_ms: int) -> None:
+    def on_holder_end(self, holder: object, now_ms: int) -> None:
         """Start the timeouts of the claims of a closed connection."""
         for group in self._claims.pop(holder, ()):
             group.holder = None

@@ -183,7 +183,7 @@ class Stream(Queue):
             own.note(offset)
             if len(own) > RUNS_MAX:
                 self.remove_consumer(consumer)
-                consumer.failed(
+                consumer.on_failure(
                     ResourceError(
                         f"the reader is too far behind in stream '{self.name}' to recognise "
                         "its own records"
@@ -377,7 +377,7 @@ class Stream(Queue):
             batch = self.fetched.get(consumer)
             if not batch and 0 <= reader.last <= reader.next:
                 self.remove_consumer(consumer)
-                consumer.ended()
+                consumer.on_queue_end()
                 return
             if not consumer.can_take():
                 self.deactivate(consumer)
@@ -396,7 +396,7 @@ class Stream(Queue):
                     if reader.strict:
                         error = self.removed_error(reader.next)
                         self.remove_consumer(consumer)
-                        consumer.failed(error)
+                        consumer.on_failure(error)
                         return
                     reader.next = log.first_offset
                 if reader.filter_values is not None:

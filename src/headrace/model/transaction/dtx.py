@@ -196,7 +196,7 @@ class Branches:
         return next((b for b in self._by_worker.get(worker, ()) if worker in b.workers), None)
 
     # Keeps 0-10/s117.
-    def worker_gone(self, worker: Worker) -> None:
+    def on_worker_end(self, worker: Worker) -> None:
         """Mark the branches of a closed session rollback-only."""
         for branch in list(self._by_worker.get(worker, ())):
             self._part(worker, branch)

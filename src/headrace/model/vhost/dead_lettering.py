@@ -134,7 +134,7 @@ class DeadLetters:
         return now_ms + PAUSE_MS if self._postponed else 0
 
     # Keeps 0-9-1/queue.delete#01, 0-9/queue.delete#01, 0-10/s179, 0-10/s180.
-    def queue_gone(self, queue: Queue) -> None:
+    def on_queue_deletion(self, queue: Queue) -> None:
         """Drop the undelivered dead letters and delayed retries of a deleted queue."""
         undelivered = self._undelivered.pop(queue, None)
         if undelivered is not None:

@@ -403,7 +403,7 @@ class QueueRegistry(Topology):
         self._outliving.add(queue)
 
     # Keeps 0-10/s188.
-    def owner_gone(self, owner: object) -> None:
+    def on_owner_end(self, owner: object) -> None:
         """Delete or release the exclusive queues of an owner that is gone."""
         to_delete: list[Queue] = []
         for queue in self._owned.pop(owner, ()):
@@ -415,9 +415,9 @@ class QueueRegistry(Topology):
             else:
                 to_delete.append(queue)
         self._delete_in_steps(to_delete)
-        self.session_ended(owner)
+        self.on_session_end(owner)
 
-    def session_ended(self, owner: object) -> None:
+    def on_session_end(self, owner: object) -> None:
         """Delete the queues whose lifetime is bound to a closed connection, session or channel."""
         self._delete_in_steps(self.lifetimes.end(owner))
 
@@ -460,7 +460,7 @@ class QueueRegistry(Topology):
 
     # --- Time -------------------------------------------------------------------------------------
 
-    def queue_unused(self, queue: Queue) -> None:
+    def on_queue_unused(self, queue: Queue) -> None:
         """Delete an auto-delete queue that has lost its last consumer."""
         if AUTO_DELETE_TIMEOUT in queue.arguments and queue.expires_ms >= 0:
             return  # It is deleted after its timeout.

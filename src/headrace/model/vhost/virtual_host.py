@@ -117,7 +117,7 @@ class VirtualHost(QueueRegistry):
         self.groups = ConsumerGroups(self.facts)
         self.lost_records = LostRecords(self.facts)
         #: Called with each closed connection or session and the time (ms).
-        self.close_listeners: list[Callable[[object, int], None]] = [self.groups.holder_gone]
+        self.close_listeners: list[Callable[[object, int], None]] = [self.groups.on_holder_end]
         self.publishing_ids = PublishingIds(self.facts, counters)
         self.jobs = Jobs(self)
         self.stamps: Stamps | None = None  # Headers that the broker adds to messages.
@@ -438,7 +438,7 @@ class VirtualHost(QueueRegistry):
         """Release the groups and exclusive queues of a closed connection."""
         for watcher in self.close_listeners:
             watcher(owner, self.counters.now_ms)
-        self.owner_gone(owner)
+        self.on_owner_end(owner)
 
     def check_consumer(self, consumer: Consumer) -> None:
         """Refuse a consumer before it is added to its queue.
@@ -462,13 +462,13 @@ class VirtualHost(QueueRegistry):
             self._consumers[consumer] = memory
             self.definition_memory += memory
 
-    def consumer_added(self, consumer: Consumer) -> None:
+    def on_consumer_added(self, consumer: Consumer) -> None:
         """Called when a queue has a new consumer."""
         self.count_consumer(consumer)
         if self.events.has_listeners and not consumer.queue.access_name.startswith(SERVICES):
             self.events.emit("consumer.created", **consumer_facts(consumer, self.name))
 
-    def consumer_removed(self, consumer: Consumer) -> None:
+    def on_consumer_removed(self, consumer: Consumer) -> None:
         """Called when a queue has lost a consumer."""
         self.definition_memory -= self._consumers.pop(consumer, 0)
         if self.events.has_listeners and not consumer.queue.access_name.startswith(SERVICES):
@@ -521,17 +521,17 @@ class VirtualHost(QueueRegistry):
             self.lost_records.forget(queue)
         count: int = queue.message_count()
         if self.orphans.reroute(queue, user):
-            self.dead_letters.queue_gone(queue)
+            self.dead_letters.on_queue_deletion(queue)
         else:
             self.end_queue(queue)
         if queue.durable and not queue.is_hidden:
-            self.leases.queue_gone(queue)
+            self.leases.on_queue_deletion(queue)
         return count
 
     def end_queue(self, queue: Queue) -> None:
         """Remove the last of a deleted queue: its messages and its definition."""
         queue.destroy()
-        self.dead_letters.queue_gone(queue)
+        self.dead_letters.on_queue_deletion(queue)
         self.count_alternate(queue.alternate_exchange, -1)
         if queue.durable:
             self.definitions.delete_queue(queue.id)

@@ -80,7 +80,7 @@ def select(session: Session010, command: DtxSelect, header: bytes, parts: object
         raise ExecutionError(ExecutionCode.ILLEGAL_STATE, "the session is transactional already")
     if not session.selected_dtx:
         session.selected_dtx = True
-        session.on_end.append(partial(session.vhost.branches.worker_gone, session))
+        session.on_end.append(partial(session.vhost.branches.on_worker_end, session))
 
 
 # Keeps 0-10/s110.

@@ -187,7 +187,7 @@ def enforce_timeout(session: Session010, subscription: Subscription, timeout_ms:
             return
         if session.context.context.consumer_timeout_closes:
             subscription.queue.remove_consumer(subscription)
-            subscription.failed(timeout_error(0, timeout_ms))
+            subscription.on_failure(timeout_error(0, timeout_ms))
         else:
             for holder in holders:
                 session.requeue_overdue(cast("Subscription", holder), last)

@@ -268,4 +268,4 @@ class Session010(SessionContext):
             if part.exclusive_owner is self and not self.over and part is not self.reply_queue:
                 continue  # The session's end deletes the queue (0-10/s188).
             if part.auto_delete and not part.deleted and not part.consumer_count():
-                self.vhost.queue_unused(part)
+                self.vhost.on_queue_unused(part)

@@ -306,17 +306,17 @@ class Subscription(Consumer):
         if connection is not None:
             connection.hold(self.queue.store, position)
 
-    def cancelled(self) -> None:
+    def on_cancel(self) -> None:
         self.session.subscription_cancelled(self)
 
     def on_scan_end(self) -> None:
         if self.flush_id >= 0:
             self.session.end_flush(self)
 
-    def ended(self) -> None:
+    def on_queue_end(self) -> None:
         self.session.subscription_ended(self)
 
-    def failed(self, error: Exception) -> None:
+    def on_failure(self, error: Exception) -> None:
         self.session.subscription_failed(self, error)
 
 

@@ -69,9 +69,9 @@ cdef class BasicConsumer(Consumer):
     cdef put_large(self, Message message, int redelivered)
     cpdef on_redelivery(self)
     cpdef hold(self, unsigned long long position)
-    cpdef cancelled(self)
-    cpdef ended(self)
-    cpdef failed(self, object error)
+    cpdef on_cancel(self)
+    cpdef on_queue_end(self)
+    cpdef on_failure(self, object error)
 
 cdef class GetConsumer(Consumer):
     cdef public Peer connection

@@ -314,15 +314,15 @@ class BasicConsumer(Consumer):
         if consumers is not None:
             consumers.pop(self.tag, None)
 
-    def cancelled(self) -> None:
+    def on_cancel(self) -> None:
         self.leave()
         self.connection.consumer_cancelled(self.channel, self.tag)
 
-    def ended(self) -> None:
+    def on_queue_end(self) -> None:
         self.leave()
         self.connection.consumer_ended(self.channel, self.tag)
 
-    def failed(self, error: Exception) -> None:
+    def on_failure(self, error: Exception) -> None:
         self.leave()
         self.connection.consumer_failed(self.channel, error)
 

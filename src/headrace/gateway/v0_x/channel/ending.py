@@ -22,7 +22,7 @@ def end_channel(vhost: VirtualHost, channel: Channel) -> None:
     channel.tx_publishes = None
     channel.tx_settles = None
     if channel.dtx:
-        vhost.branches.worker_gone(channel)
+        vhost.branches.on_worker_end(channel)
     if consumers:
         for consumer in consumers.values():
             consumer.queue.remove_consumer(consumer)
@@ -40,4 +40,4 @@ def end_consumer(vhost: VirtualHost, consumer: Consumer) -> None:
             queue.drain()  # Another consumer is active now.
         home = home_queue(queue)
         if home.auto_delete and not home.deleted and not home.consumer_count():
-            vhost.queue_unused(home)
+            vhost.on_queue_unused(home)

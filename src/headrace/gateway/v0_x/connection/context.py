@@ -119,4 +119,4 @@ class V0xContext(Context):
         if connection.vhost is not None:
             version, tally = connection.version.label, channel.update_tally()
             self.channel_ended(connection.vhost, version, tally, connection.number)
-            connection.vhost.session_ended(channel)
+            connection.vhost.on_session_end(channel)

@@ -206,13 +206,13 @@ class MessageConsumer(BasicConsumer):
         if self.automatic and holder is not None and head_consumer(holder) is self:
             holder.queue.settle(message)
 
-    def cancelled(self) -> None:
+    def on_cancel(self) -> None:
         """Remove the consumer of a deleted queue."""
         self.leave()
 
-    def ended(self) -> None:
+    def on_queue_end(self) -> None:
         """Send message.cancel after the last record of a range; the client requested it."""
-        self.cancelled()
+        self.on_cancel()
         if self.channel.state != CLOSING:
             self.transfers.awaited.append(METHOD_OK)
             self.transfers.connection.reply(

@@ -59,7 +59,7 @@ def enforce_timeout(
             return
         if connection.context.consumer_timeout_closes:
             consumer.queue.remove_consumer(consumer)
-            consumer.failed(timeout_error(channel.number, timeout_ms))
+            consumer.on_failure(timeout_error(channel.number, timeout_ms))
         else:
             for holder in holders:
                 channel.requeue_overdue(holder, last)
