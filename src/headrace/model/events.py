@@ -54,7 +54,7 @@ Listener = Callable[[Event], None]
 
 
 class Churn:
-    """Counts of the connections, channels and queues of clients that came and went."""
+    """Counts of connections, channels and queues that clients opened and closed."""
 
     __slots__ = (
         *("connections_opened", "connections_closed", "channels_opened", "channels_closed"),
@@ -72,9 +72,9 @@ class Events:
     """The listeners of one broker, and counts that are kept without listeners."""
 
     def __init__(self, counters: Counters | None = None) -> None:
-        """Events are dated by the clock of ``counters``."""
+        """Take the time of events from the clock of ``counters``; without it, 0."""
         self.churn = Churn()
-        self.has_listeners = False  # True if there is a listener.
+        self.has_listeners = False  # Sources collect facts only while it is True.
         self.actor: Actor | None = None  # The user whose request is being served.
         #: Returns the reason for which audited changes are refused; "" if they are accepted.
         self.refusal: Callable[[], str] | None = None

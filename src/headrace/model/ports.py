@@ -30,7 +30,7 @@ class Span:
     """The messages that were appended in one turn, if an answer waits for nothing else."""
 
     def is_consumed(self) -> bool:
-        """Return True if consumers have settled all of them, in all their queues.
+        """Return True if consumers have settled all messages, in all their queues.
 
         Then their answers need not wait for the disk: a crash loses only messages that a consumer
         got, and acknowledged if it had to.
@@ -101,11 +101,11 @@ class Store:
         """
 
     def bind(self) -> None:
-        """Let answers to all that was appended so far wait for the disk.
+        """Make answers to everything appended so far wait for the disk.
 
-        A message was removed for another reason than a consumer's: another message took its place,
-        it expired, or a transaction took it. A crash may undo that reason, and must not take the
-        message with it.
+        Called when a message is removed without a consumer: another message replaced it, it
+        expired, or a transaction acquired it. A crash may undo that cause, and must not lose the
+        message.
         """
         self.bound_position = self.appended
 
@@ -177,7 +177,7 @@ class Store:
             self.facts[key] = value
 
     def failing(self) -> bool:
-        """Return True while writing fails; the store retries."""
+        """Return True while writes fail and the store retries them."""
         return False
 
     def seal_changes(self) -> None:
@@ -222,7 +222,7 @@ class Store:
         return ()
 
     def woken(self) -> None:
-        """Take note of finished writes; called on the loop's thread."""
+        """Update ``synced`` and ``full`` after writes; called on the loop's thread."""
 
     def store_redelivered(self, marks: Iterable[tuple[int, int]]) -> None:
         """Store which messages were delivered before, as (queue id, seq).
@@ -231,7 +231,7 @@ class Store:
         """
 
     def close(self) -> None:
-        """Write and sync the rest, and close the files."""
+        """Write and sync the appended records, and close the files."""
 
 
 class Files:

@@ -3,9 +3,9 @@
 
 Browsing. A browser gets messages at their positions, and acquires none.
 
-Filtering. A consumer that passes messages over (a selector, no-local) acquires from the middle of
-the queue. It looks at each message once, and once more when that was requeued. It passes over
-``LOOKS_MAX`` messages in a row, fewer large ones, and continues a moment later.
+Filtering. A consumer with a selector or no-local acquires messages from the middle of the queue. It
+evaluates each message once, and again after a requeue. After ``LOOKS_MAX`` messages in a row that
+it does not accept, fewer large ones, it continues ``LOOK_PAUSE_MS`` later.
 
 Browsers and filters have a cursor, which the ready list keeps up to date.
 """

@@ -37,7 +37,7 @@ class DeadLetterSender:
         return queue.vhost is not None
 
     def begin(self, message: Message) -> bool:
-        """Begin a store transaction for a durable message.
+        """Begin a store transaction for a stored message.
 
         Return True if the caller must call :meth:`end`.
         """
@@ -142,7 +142,7 @@ class DeadLetterSender:
     def orphan_some(self, maximum: int) -> int:
         """Pass up to ``maximum`` ready messages on to the alternate exchange, in one transaction.
 
-        Return how many of ``maximum`` are left.
+        Return ``maximum`` less the number of messages.
         """
         queue = self.queue
         batch = self.begin_batch()

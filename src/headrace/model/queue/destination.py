@@ -78,14 +78,14 @@ class Consumer:
         self.cursor: Cursor | None = None  # The position in the queue, while it filters or browses.
         self.scanning = False  # The scan of the queue continues in a later turn.
         self.priority = 0
-        self.family = 0  # The kind of content that ``put`` accepts: see model/message.py.
+        self.family = 0  # The kind of content that ``put`` accepts; see model/message.py.
         self.publisher = 0  # The number of its connection, as in Message.publisher.
         self.parked = False  # The consumer is outside the queue's round until it has room.
         self.browses = False  # The consumer gets messages without acquiring them.
         self.arguments: Mapping[str, object] = {}
 
     def can_take(self) -> bool:
-        """Return True if there is room for one more message."""
+        """Return True if the consumer has room for one more message."""
         return False
 
     def accepts(self, message: Message) -> int:
@@ -104,7 +104,7 @@ class Consumer:
     def hold(self, position: int) -> None:
         """Delay later deliveries until the journal is synced up to ``position``.
 
-        So a message that a client received is redelivered with the flag after a crash.
+        After a crash the messages that a client received are then marked redelivered.
         """
 
     def put(
@@ -191,7 +191,7 @@ class ConsumerRound:
             self.stalled_total_ms += self.counters.now_ms - self.stalled_since_ms
             self.stalled_since_ms = 0
         if not self.has_priorities:
-            if self.next_index and self.next_index <= len(self.active):  # Its turn is the last.
+            if self.next_index and self.next_index <= len(self.active):  # Behind all others.
                 self.active.insert(self.next_index, consumer)
                 self.next_index += 1
             else:

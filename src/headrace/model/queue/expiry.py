@@ -20,7 +20,7 @@ EXPIRE_MAX = 16384  # Messages that expire in one call; dead letters: LETTERS_MA
 class Expiry:
     """A heap of deadlines, so that a message expires on time at any position in the queue.
 
-    A message that left, or is unacked, keeps its entry until the deadline.
+    A message that was removed, or is unacked, keeps its entry until the deadline or a sweep.
     """
 
     def __init__(self) -> None:

@@ -40,7 +40,7 @@ class Cursor:
 
     def __init__(self, browses: bool, levels: int) -> None:
         self.browses = browses  # A message requeued behind a browser's cursor is not shown again.
-        self.seen = [0] * levels  # The last seq that it has seen, by level.
+        self.seen = [0] * levels  # The last seq that the cursor has passed, by level.
         self.ahead: list[tuple[int, int, Message]] | None = None  # Entries of ``requeued`` to see.
         self.looks = 0  # Messages passed over in a row.
 
@@ -107,7 +107,7 @@ class ReadyList:
         return newest is not None and newest.seq < message.seq
 
     def reinsert(self, message: Message) -> None:
-        """Return a message to its position."""
+        """Add a message at its position, by way of the heap ``requeued``."""
         if self.requeued is None:
             self.requeued = []
         entry = (-self.level(message.priority), message.seq, message)

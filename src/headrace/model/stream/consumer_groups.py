@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Consumer groups: positions of cooperating stream readers, kept by the broker.
 
-A group has an *initial* position, where it first began, which never changes, and a *committed* one:
-the offset up to which, exclusively, its readers are done. Both are facts of the virtual host:
-durable, and changed in one transaction with messages on request.
+A group has two positions. The *initial* one is the offset at which the group began; it never
+changes. The *committed* one is the offset below which its readers have processed all records. Both
+are durable facts of the virtual host, and can change in one transaction with messages.
 
-An owner may *claim* a group; its token is chosen by a program, which keeps it over restarts. A
-claim is live while its connection is open and for ``owner_ms`` after that; then, or by force,
-another owner may claim the group. The same owner may claim it again at any time.
+An owner may *claim* a group. The owner is a token that a program chooses and keeps over restarts.
+A claim is live while its connection is open, and for ``owner_ms`` after that. Another owner may
+claim the group when the claim is over, or by force; the same owner may claim it at any time.
 
 A group may *pin* the stream: retention keeps the records that the group has not read, as long as
 the stream exceeds its own limit by no more than ``pin_bytes_max`` (:class:`.log.StreamLog`).
@@ -72,10 +72,10 @@ class ConsumerGroup:
 
     def count(self, position: int) -> None:
         """Count the records that a commit of ``position`` adds to those read."""
-        began = self.initial if self.committed is None else self.committed
-        if began is not None:  # Else where its readers began is unknown.
-            began = max(began, self.stream.log.first_offset)
-            self.committed_records += max(0, position - began)
+        start = self.initial if self.committed is None else self.committed
+        if start is not None:  # The start of readers that only commit is unknown.
+            start = max(start, self.stream.log.first_offset)
+            self.committed_records += max(0, position - start)
 
     def key(self) -> bytes:
         """Return the key of the group's fact."""

@@ -72,7 +72,7 @@ class Topology(ABC):
         self.events = events
         self.rules: Rules = NO_RULES
         self.queues: dict[str, Queue] = {}
-        #: Queues in the order of declaration; may be iterated while queues come and go.
+        #: Queues in the order of declaration; may change while it is iterated.
         self.queues_in_order: ChunkedList[Queue] = ChunkedList()
         self.queues_ended = QueueTally()
         self.channels_ended = ChannelTally()
@@ -465,7 +465,10 @@ class Topology(ABC):
             self._schedule_unindexing()
 
     def _unindex_some(self, now_ms: int) -> int:
-        """Drop some removed bindings from the index; return when to go on, 0 for never."""
+        """Drop removed bindings from the index in part.
+
+        Return the time of the next call, 0 for none.
+        """
         for _ in range(min(UNINDEXED_AT_ONCE, len(self._removed_bindings))):
             binding = self._removed_bindings.popleft()
             binding.source.remove_from_index(binding)
