@@ -70,7 +70,7 @@ def test_undecided_batches_expire(vhost: VirtualHost) -> None:
     pass_time(vhost, 600)
     assert vhost.queues["q"].ready_count == 1
     assert vhost.queues["q"].pending_count == 0
-    assert not vhost.branches.of(STAGED, global_id("s", 0))
+    assert not vhost.branches.find_global(STAGED, global_id("s", 0))
 
 
 def test_a_silent_owner_loses_its_sink_in_time(vhost: VirtualHost) -> None:

@@ -100,7 +100,7 @@ def run(call: RequestCall, operation: str) -> RequestAnswer | Steps:
         running = jobs.begin(name, request, make_job(call, operation), watcher, dry=dry)
     else:
         running = job
-        running.close_listeners.add(call.connection.number)
+        running.watchers.add(call.connection.number)
     if not wait:
         return {"id": name, "already": False, **running.describe()}
     return follow(running)

@@ -84,8 +84,8 @@ def describe(branch: Branch) -> dict[str, object]:
     """Return a branch as a JSON object."""
     publishes, settles = branch.size()
     state = branch.state.value
-    if branch.state is BranchState.ACTIVE and branch.failed:
-        state = f"rollback only ({status_name(branch.failed)})"
+    if branch.state is BranchState.ACTIVE and branch.rollback_reason:
+        state = f"rollback only ({status_name(branch.rollback_reason)})"
     elif branch.state is BranchState.COMPLETED:
         state = f"{state} ({status_name(branch.decided)})"
     since = datetime.fromtimestamp(branch.since_ms / 1000, UTC)

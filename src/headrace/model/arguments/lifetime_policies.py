@@ -80,23 +80,23 @@ class QueueOwner:
         self.connection = connection
         self.user = user
 
-    def admits(self, other: object) -> bool:
+    def admits(self, client: object) -> bool:
         """Return True if a connection or session may use the queue."""
         if self.connection is not None:
-            return other is self.connection or (
-                getattr(other, "connection", None) is self.connection
+            return client is self.connection or (
+                getattr(client, "connection", None) is self.connection
             )
-        return user_name(other) == self.user
+        return user_name(client) == self.user
 
 
-def admits(holder: object, other: object) -> bool:
-    """Return True if the owner of a queue lets ``other`` use it, too."""
-    return isinstance(holder, QueueOwner) and holder.admits(other)
+def admits(queue_owner: object, client: object) -> bool:
+    """Return True if the owner of a queue lets ``client`` use it, too."""
+    return isinstance(queue_owner, QueueOwner) and queue_owner.admits(client)
 
 
-def lifetime_scope(holder: object) -> object:
+def lifetime_scope(queue_owner: object) -> object:
     """Return the connection or session at whose end an owner's queues end."""
-    return holder.connection if isinstance(holder, QueueOwner) else holder
+    return queue_owner.connection if isinstance(queue_owner, QueueOwner) else queue_owner
 
 
 def recovered_owner(arguments: Mapping[str, object]) -> QueueOwner | None:
@@ -223,11 +223,11 @@ class LifetimePlan:
             return QueueOwner(None, user), {**arguments, OWNER: user}
         return (owner if self.exclusive or self.policy == SESSION else None), arguments
 
-    def is_same_owner(self, holder: object, owner: object) -> bool:
+    def is_same_owner(self, queue_owner: object, owner: object) -> bool:
         """Return True if the queue's owner may declare it again."""
-        if isinstance(holder, QueueOwner):
-            return self.policy != "" and holder.admits(owner)
-        return holder is (owner if self.exclusive or self.policy == SESSION else None)
+        if isinstance(queue_owner, QueueOwner):
+            return self.policy != "" and queue_owner.admits(owner)
+        return queue_owner is (owner if self.exclusive or self.policy == SESSION else None)
 
 
 class LifetimeHost(Protocol):

@@ -29,17 +29,17 @@ class OwnedQueue(Protocol):
     consumers: Collection[Consumer] | None
 
 
-def number_of_owner(holder: object) -> int:
+def number_of_owner(queue_owner: object) -> int:
     """Return the number of the connection that owns a queue, or whose session does; 0 for none."""
-    return int(getattr(owning_connection(lifetime_scope(holder)), "number", 0))
+    return int(getattr(owning_connection(lifetime_scope(queue_owner)), "number", 0))
 
 
 def is_local(destination: object, publisher: int) -> bool:
     """Return True if a queue belongs to its publisher's connection, given by its number."""
     if not publisher or not isinstance(destination, OwnedQueue):
         return False
-    holder = destination.exclusive_owner
-    if holder is not None and number_of_owner(holder) == publisher:
+    queue_owner = destination.exclusive_owner
+    if queue_owner is not None and number_of_owner(queue_owner) == publisher:
         return True
     consumer = destination.exclusive_consumer
     consumers = destination.consumers or ()

@@ -57,7 +57,7 @@ class JobRun:
         self.request = request
         self.job = job
         self.dry = dry
-        self.close_listeners: set[int] = set()  # Numbers of the connections that wait for it.
+        self.watchers: set[int] = set()  # Numbers of the connections that wait for the job.
         self.result: MoveResult | None = None
         self.error: ModelError | None = None
         self.steps: Generator[None, None, MoveResult] | None = None
@@ -104,7 +104,7 @@ class Jobs:
     def __init__(self, vhost: Host) -> None:
         self.vhost = vhost
         self.messages_max = MESSAGES_MAX
-        # Returns True for the number of an open connection.
+        # Returns True if the connection of that number is open.
         self.is_open: Callable[[int], object] = lambda _: True
         self._running: dict[str, JobRun] = {}
         self._finished: dict[str, JobRun] = {}  # Finished jobs without a fact.
@@ -128,7 +128,7 @@ class Jobs:
         if run is not None:
             self._check_same(name, request_digest(run.request), request)
             return run
-        kept = self._stored(name)
+        kept = self._load_fact(name)
         if kept is None:
             return None
         self._check_same(name, kept["what"], request)
@@ -147,7 +147,7 @@ class Jobs:
         if not name:
             self._unnamed += 1
         run = JobRun(name, request, job, dry)
-        run.close_listeners.add(watcher)
+        run.watchers.add(watcher)
         key = name or f"\0{self._unnamed}"
         remember = None if dry or not name else self._make_remember(run)
         run.steps = job.run(remember)
@@ -166,7 +166,7 @@ class Jobs:
         run = self._running.get(name) or self._finished.get(name)
         if run is not None:
             return run.request, run.describe()
-        kept = self._stored(name)
+        kept = self._load_fact(name)
         if kept is None:
             return None
         return kept["of"], {"id": name, **kept["did"], "state": "done", "at_ms": kept["at_ms"]}
@@ -191,11 +191,11 @@ class Jobs:
         """Run the next slice; return False if it was the last."""
         job, steps = run.job, run.steps
         assert steps is not None
-        close_listeners = run.close_listeners
+        watchers = run.watchers
         if (
             job.state == CHOOSING
-            and OPERATOR not in close_listeners
-            and not any(map(self.is_open, close_listeners))
+            and OPERATOR not in watchers
+            and not any(map(self.is_open, watchers))
         ):
             job.cancel("no client waits for the job any more")
         try:
@@ -221,7 +221,7 @@ class Jobs:
         """Return the function that makes the facts of a job's decision."""
 
         def remember(result: MoveResult) -> dict[bytes, bytes | None]:
-            numbers = self._all()
+            numbers = self._result_numbers()
             number = 1 + next(reversed(numbers.values()), 0)
             short = {name: run.request.get(name) for name in ("do", "from", "to")}
             fact: _JobFact = {
@@ -248,7 +248,7 @@ class Jobs:
 
         return remember
 
-    def _all(self) -> dict[str, int]:
+    def _result_numbers(self) -> dict[str, int]:
         """Return the numbers of the remembered results, in order."""
         if self._numbers is None:
             numbers = {
@@ -258,7 +258,7 @@ class Jobs:
             self._numbers = dict(sorted(numbers.items(), key=lambda item: item[1]))
         return self._numbers
 
-    def _stored(self, name: str) -> _JobFact | None:
+    def _load_fact(self, name: str) -> _JobFact | None:
         raw = self.vhost.facts.get(KEY + name.encode()) if name else None
         if raw is None:
             return None

@@ -22,7 +22,7 @@ from headrace.model.contents import UnreadableError
 from headrace.model.counters import memory_weight
 from headrace.model.message import PAGED, PERSISTENT, SCRATCH, Message, new_message
 from headrace.model.queue.delivery_count import HEADER as COUNT
-from headrace.model.transaction.publishes import admit, bring
+from headrace.model.transaction.publishes import admit, unpage
 from headrace.model.transaction.xid import JOB, Xid
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class PreparedCopies:
         copy = batch.loose.pop(i, None)
         if copy is not None:
             self.vhost.counters.memory_used -= memory_weight(copy)
-            bring(copy, store)
+            unpage(copy, store)
             copy.position = 0
             return copy
         copy = unpack_copy(batch.items, i)

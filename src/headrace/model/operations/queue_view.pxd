@@ -26,7 +26,7 @@ cdef class QueueView(Stream):
     cdef show_some(self, Consumer consumer)
     @cython.locals(source=Queue, entries=list, messages=list, message=Message,
                    first=cython.ulonglong, last=cython.ulonglong, read_size=Py_ssize_t,
-                   left=Py_ssize_t)
+                   bytes_left=Py_ssize_t)
     cdef list prepare(self, Consumer consumer)
     @cython.locals(seen=Message)
     cdef bint matches(self, Consumer consumer, Message message, tuple entry) except -1

@@ -146,14 +146,14 @@ class QueueView(Stream):
         last = self.ends[consumer]
         entries: list[StreamRecord] = []
         read_size = READ_SIZE if consumer.selector is None else SELECT_READ
-        left = SELECT_SIZE
+        bytes_left = SELECT_SIZE
         consumer.scanning = False
         while not entries:
-            if left <= 0:
+            if bytes_left <= 0:
                 consumer.scanning = True
                 break
             if consumer.selector is not None:
-                left -= read_size
+                bytes_left -= read_size
             first = self.cursors[consumer]
             messages = source.ready.peek(first, last, read_size, self.ahead[consumer])
             if not messages:

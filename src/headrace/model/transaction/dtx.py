@@ -90,7 +90,7 @@ class Branch:
         self.xid = xid
         self.transaction = Transaction(vhost, owns=True)
         self.state = BranchState.ACTIVE
-        self.failed = XaStatus.OK  # Why it can only be rolled back.
+        self.rollback_reason = XaStatus.OK  # OK, or why it can only be rolled back.
         self.decided = XaStatus.OK  # An operator's decision, or a failure.
         self.damaged = False
         # Associated workers; True: the outcome ends the association.
@@ -163,13 +163,13 @@ class Branches:
             raise IllegalState(f"the branch {xid} is not suspended on this session")
         elif join and worker in branch.suspended:
             raise IllegalState(f"the branch {xid} is suspended on this session")
-        if branch.failed and not resume:
-            return branch.failed
+        if branch.rollback_reason and not resume:
+            return branch.rollback_reason
         branch.suspended.discard(worker)
         branch.workers[worker] = ends_with_outcome
         self._by_worker.setdefault(worker, {})[branch] = None
         worker.transaction = branch.transaction
-        return branch.failed
+        return branch.rollback_reason
 
     # Keeps 0-10/s116, 0-10/s118, 0-10/s119, 0-10/s120.
     def end(
@@ -183,13 +183,13 @@ class Branches:
             raise IllegalState(f"the session does not work for a branch {xid}")
         if suspend and worker in branch.suspended:
             raise IllegalState(f"the branch {xid} is suspended on this session already")
-        self._part(worker, branch)
+        self._dissociate(worker, branch)
         if suspend:
             branch.suspended.add(worker)
             self._by_worker.setdefault(worker, {})[branch] = None
         if fail:
             self._fail(branch, XaStatus.RBROLLBACK)
-        return branch.failed
+        return branch.rollback_reason
 
     def current(self, worker: Worker) -> Branch | None:
         """Return the branch that a session works for; None if there is none."""
@@ -199,7 +199,7 @@ class Branches:
     def on_worker_end(self, worker: Worker) -> None:
         """Mark the branches of a closed session rollback-only."""
         for branch in list(self._by_worker.get(worker, ())):
-            self._part(worker, branch)
+            self._dissociate(worker, branch)
             self._fail(branch, XaStatus.RBROLLBACK)
 
     # --- Outcomes -----------------------------------------------------------------------------
@@ -215,11 +215,11 @@ class Branches:
             ResourceError: the disk is full, or a queue would reject a message; the branch is
                 unchanged.
         """
-        branch = self._settled_by_all(xid)
+        branch = self._find_unassociated(xid)
         if branch.state is not BranchState.ACTIVE:
             raise IllegalState(f"the branch {xid} is {branch.state.value}")
-        if branch.failed:
-            return branch.failed
+        if branch.rollback_reason:
+            return branch.rollback_reason
         if not branch.transaction and not keep_empty:
             self._remove(branch)
             return XaStatus.RDONLY
@@ -227,19 +227,19 @@ class Branches:
             raise ResourceError(f"the disk is full; the branch {xid} was not prepared")
         self._require_room(branch)
         self.vhost.scheduler.remove(("branch", self, xid))
-        self._keep(branch)
+        self._store_prepared(branch)
         return XaStatus.OK
 
     # Keeps 0-10/s124, 0-10/s125.
     def commit(self, xid: Xid, *, one_phase: bool = False) -> XaStatus:
         """Commit a branch; durable like :meth:`prepare`."""
-        branch = self._settled_by_all(xid)
+        branch = self._find_unassociated(xid)
         if branch.state is BranchState.ACTIVE:
             if not one_phase:
                 raise IllegalState(f"the branch {xid} is not prepared")
-            if branch.failed:
+            if branch.rollback_reason:
                 self._remove(branch)
-                return branch.failed
+                return branch.rollback_reason
             self._require_room(branch)
             branch.transaction.commit()
             self._remove(branch)
@@ -254,7 +254,7 @@ class Branches:
 
     def rollback(self, xid: Xid) -> XaStatus:
         """Roll back a branch; durable like :meth:`prepare`."""
-        branch = self._settled_by_all(xid)
+        branch = self._find_unassociated(xid)
         if branch.state is BranchState.COMPLETED:
             return branch.decided
         if branch.state is BranchState.COMMITTING:
@@ -264,7 +264,7 @@ class Branches:
             return XaStatus.OK
         branch.transaction.undo()
         self._remove(branch)
-        return branch.failed
+        return branch.rollback_reason
 
     def decide(self, xid: Xid, *, commit: bool) -> XaStatus:
         """Complete a prepared branch by an operator's decision.
@@ -272,7 +272,7 @@ class Branches:
         The result is the coordinator's answer: HEURCOM, HEURRB, or HEURMIX if a queue of the branch
         was deleted.
         """
-        branch = self._settled_by_all(xid)
+        branch = self._find_unassociated(xid)
         if branch.state is not BranchState.PREPARED:
             raise IllegalState(f"the branch {xid} is {branch.state.value}")
         queues = [q for publish in branch.publishes for q in publish.queues]
@@ -301,7 +301,7 @@ class Branches:
 
     def forget(self, xid: Xid) -> None:
         """Forget a heuristically completed branch: its coordinator knows the decision."""
-        branch = self._settled_by_all(xid)
+        branch = self._find_unassociated(xid)
         if branch.state is not BranchState.COMPLETED:
             raise IllegalState(f"the branch {xid} is {branch.state.value}")
         self.vhost.store.decide(xid.encode(), 0, 0)
@@ -313,14 +313,14 @@ class Branches:
         if timeout_s > TIMEOUT_MAX_S:
             raise NotAllowed(f"a timeout is {TIMEOUT_MAX_S} s at most")
         branch.timeout_s = timeout_s or TIMEOUT_DEFAULT_S
-        if branch.state is BranchState.ACTIVE and not branch.failed:
-            self._expect(branch, branch.timeout_s * 1000)
+        if branch.state is BranchState.ACTIVE and not branch.rollback_reason:
+            self._schedule_timeout(branch, branch.timeout_s * 1000)
 
     def get_timeout(self, xid: Xid) -> int:
         """Return the timeout of a branch in seconds."""
         return self.find(xid).timeout_s
 
-    def of(self, xid_format: int, global_id: bytes) -> list[Branch]:
+    def find_global(self, xid_format: int, global_id: bytes) -> list[Branch]:
         """Return the branches of a global transaction in order of their start."""
         return list(self._global.get((xid_format, global_id), ()))
 
@@ -391,7 +391,7 @@ class Branches:
         """Roll back all branches that are not prepared; the broker stops."""
         for branch in list(self._branches.values()):
             for worker in [*branch.workers, *branch.suspended]:
-                self._part(worker, branch)
+                self._dissociate(worker, branch)
             if branch.state is BranchState.ACTIVE:
                 branch.transaction.undo()
                 self._remove(branch)
@@ -406,20 +406,25 @@ class Branches:
         branch = Branch(xid, self.vhost)
         branch.transaction.counts = xid.format == STAGED
         self._add(branch)
-        self._expect(branch, branch.timeout_s * 1000)
+        self._schedule_timeout(branch, branch.timeout_s * 1000)
         return branch
 
-    def _settled_by_all(self, xid: Xid) -> Branch:
-        """Return a branch without associated sessions."""
+    def _find_unassociated(self, xid: Xid) -> Branch:
+        """Return a branch for its outcome; end the associations that end with the outcome.
+
+        Raises:
+            IllegalState: a session still works for the branch.
+            NotFound: the xid is unknown.
+        """
         branch = self.find(xid)
         for worker, ends_with_outcome in list(branch.workers.items()):
             if ends_with_outcome:
-                self._part(worker, branch)
+                self._dissociate(worker, branch)
         if branch.workers or branch.suspended:
             raise IllegalState(f"a session still works for the branch {xid}")
         return branch
 
-    def _part(self, worker: Worker, branch: Branch) -> None:
+    def _dissociate(self, worker: Worker, branch: Branch) -> None:
         """End the association of a session and a branch."""
         if branch.workers.pop(worker, None) is not None:
             worker.transaction = None
@@ -431,27 +436,27 @@ class Branches:
 
     def _fail(self, branch: Branch, status: XaStatus) -> None:
         """Mark a branch rollback-only, releasing its messages."""
-        if branch.failed or branch.state is not BranchState.ACTIVE:
+        if branch.rollback_reason or branch.state is not BranchState.ACTIVE:
             return
-        branch.failed = status
+        branch.rollback_reason = status
         branch.transaction.dead = True
         branch.transaction.undo()
         branch.since_ms = self.vhost.counters.now_ms
-        self._expect(branch, KEPT_MS)
+        self._schedule_timeout(branch, KEPT_MS)
 
     # Keeps 0-10/s123, 0-10/s128, 0-10/s132, 0-10/s135.
-    def _expect(self, branch: Branch, within_ms: int) -> None:
-        """Schedule the timeout of a branch."""
+    def _schedule_timeout(self, branch: Branch, within_ms: int) -> None:
+        """Schedule the timeout of a branch, replacing an earlier one."""
         key: Hashable = ("branch", self, branch.xid)
         self.vhost.scheduler.remove(key)
         due_ms = self.vhost.counters.now_ms + within_ms
-        self.vhost.scheduler.put(key, due_ms, lambda now_ms: self._overdue(branch, now_ms))
+        self.vhost.scheduler.put(key, due_ms, lambda now_ms: self._on_timeout(branch, now_ms))
 
-    def _overdue(self, branch: Branch, now_ms: int) -> int:
+    def _on_timeout(self, branch: Branch, now_ms: int) -> int:
         """Handle the timeout of a branch; return when to check again."""
         if self._branches.get(branch.xid) is not branch or branch.state is not BranchState.ACTIVE:
             return 0
-        if not branch.failed:
+        if not branch.rollback_reason:
             self._fail(branch, XaStatus.RBTIMEOUT)
             return 0
         if branch.workers or branch.suspended:
@@ -484,7 +489,7 @@ class Branches:
         else:
             self._remove(branch)
 
-    def _keep(self, branch: Branch) -> None:
+    def _store_prepared(self, branch: Branch) -> None:
         """Store a prepared branch in one transaction, and count its messages in their queues."""
         store, counters = self.vhost.store, self.vhost.counters
         branch.publishes, branch.settles = branch.transaction.detach()
@@ -503,7 +508,7 @@ class Branches:
             store.prepare(branch.xid.encode(), seqs, settles)
         finally:
             store.commit()
-        branch.publishes.store_away(store, counters)
+        branch.publishes.charge_memory(store, counters)
 
     def _require_room(self, branch: Branch) -> None:
         """Refuse to prepare if a queue would reject a message; after prepare none does."""

@@ -22,7 +22,7 @@ cdef class TransactionPublishes:
     @cython.locals(last=tuple, queues=tuple)
     cpdef list routes(self)
     @cython.locals(message=Message)
-    cpdef bring(self, Store store)
+    cpdef unpage(self, Store store)
     @cython.locals(message=Message)
     cpdef abandon(self, Store store)
     @cython.locals(
@@ -30,9 +30,9 @@ cdef class TransactionPublishes:
         queue=Queue, q=Queue,
     )
     cpdef list keep(self, Store store, Counters counters)
-    cdef bint brought(self, Py_ssize_t i, Store store) except -1
+    cdef bint try_unpage(self, Py_ssize_t i, Store store) except -1
     @cython.locals(count=Py_ssize_t, i=Py_ssize_t, message=Message, crowded=cython.bint)
-    cpdef store_away(self, Store store, Counters counters)
+    cpdef charge_memory(self, Store store, Counters counters)
     @cython.locals(lost=Py_ssize_t, i=Py_ssize_t, message=Message, queue=Queue)
     cpdef Py_ssize_t admit(self, Py_ssize_t start, Py_ssize_t end, Store store, Counters counters) except -1
     @cython.locals(i=Py_ssize_t, message=Message, queue=Queue)
@@ -41,7 +41,7 @@ cdef class TransactionPublishes:
     cpdef forget(self, Py_ssize_t start, Py_ssize_t end)
 
 cdef Message new_placeholder()
-cpdef bring(Message message, Store store)
+cpdef unpage(Message message, Store store)
 
 @cython.locals(kept=cython.bint, message_copy=Message, kind=cython.uint, lane=Queue)
 cpdef bint admit(Message message, Queue queue, Store store) except -1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The publishes of a transaction, in order: messages with the queues of their routes.
 
-They are parallel lists, so that a publish costs its message and three references.
+The publishes are parallel lists, so that each costs its message and three references.
 """
 
 from __future__ import annotations
@@ -79,11 +79,15 @@ class TransactionPublishes:
                 last = queues
         return routes
 
-    def bring(self, store: Store) -> None:
-        """Load the messages that were paged out during the transaction."""
+    def unpage(self, store: Store) -> None:
+        """Load the messages that were paged out during the transaction.
+
+        Raises:
+            OSError: a message cannot be read.
+        """
         if self.paged:
             for message in self.messages:
-                bring(message, store)
+                unpage(message, store)
             self.paged = 0
 
     def abandon(self, store: Store) -> None:
@@ -108,7 +112,7 @@ class TransactionPublishes:
         for i in range(count):
             message = self.messages[i]
             in_scratch = message.flags & C_SCRATCH
-            if in_scratch and not self.brought(i, store):
+            if in_scratch and not self.try_unpage(i, store):
                 continue
             message.seq = counters.next_seq
             counters.next_seq += 1
@@ -127,10 +131,10 @@ class TransactionPublishes:
         self.paged = 0
         return kept
 
-    def brought(self, i: int, store: Store) -> bool:
+    def try_unpage(self, i: int, store: Store) -> bool:
         """Load one message; if that fails, count it as lost and return False."""
         try:
-            bring(self.messages[i], store)
+            unpage(self.messages[i], store)
         except OSError as error:
             log.error("a message of a transaction cannot be read and is lost: %s", error)
             self.lost += 1
@@ -139,8 +143,8 @@ class TransactionPublishes:
             return False
         return True
 
-    def store_away(self, store: Store, counters: Counters) -> None:
-        """Count the memory of all messages; page them out if memory is short."""
+    def charge_memory(self, store: Store, counters: Counters) -> None:
+        """Add the memory of all messages to the count; page them out if memory is short."""
         count = len(self.messages)
         for i in range(count):
             message = self.messages[i]
@@ -186,7 +190,7 @@ def new_placeholder() -> Message:
     return Message()
 
 
-def bring(message: Message, store: Store) -> None:
+def unpage(message: Message, store: Store) -> None:
     """Load a message from the scratch log.
 
     Raises:
@@ -229,7 +233,7 @@ def admit(message: Message, queue: Queue, store: Store) -> bool:
 
 
 def disown(message: Message, queue: Queue, store: Store) -> None:
-    """Settle a queue's pending message that is not published."""
+    """Remove a pending message from the store for a queue that does not get it."""
     if not message.position or not queue.durable:
         return
     if queue.deleted:

@@ -251,7 +251,7 @@ class Sinks:
         transaction = branch.transaction
         if transaction.flaw_at >= 0:
             raise PreconditionFailed(f"message {transaction.flaw_at}: {transaction.flaw}")
-        if not branch.failed and transaction.seen != count:
+        if not branch.rollback_reason and transaction.seen != count:
             raise PreconditionFailed(
                 f"{count} messages were published, {transaction.seen} have come"
             )
@@ -354,7 +354,7 @@ class Sinks:
         self.check_epoch(name, epoch)
         while name in self._deciding:
             yield
-        leftovers = self.vhost.branches.of(STAGED, global_id(name, batch))
+        leftovers = self.vhost.branches.find_global(STAGED, global_id(name, batch))
         dropped = yield from self._drop([b for b in leftovers if b.state is BranchState.PREPARED])
         return {"branches": dropped, **self.describe(name)}
 

@@ -193,7 +193,7 @@ class Transaction:
         facts, numbers, interceptions = self.facts, self.numbers, self.interceptions
         refused = 0
         publishes, settles = self.detach()
-        publishes.bring(store)
+        publishes.unpage(store)
         store.begin()
         try:
             for index, (message, queues, persistent) in enumerate(publishes):

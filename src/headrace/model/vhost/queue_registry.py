@@ -84,10 +84,10 @@ class QueueRegistry(Topology):
         #: Called with a queue when its consumer timeout has changed.
         self.retime: Callable[[Queue], None] | None = None
         self._owned: dict[object, dict[Queue, None]] = {}  # Exclusive queues by connection.
-        # Queues of closed connections by former name; they wait for their deletion.
+        # Ownerless queues, of closed connections, by former name; later turns delete them.
         self._ownerless: dict[str, Queue] = {}
         self._outliving: set[Queue] = set()  # Exclusive queues that outlive their owner.
-        # Declared durable, but transient because exclusive.
+        # Queues that were declared durable and are transient, because they are exclusive.
         self._durable_exclusive: set[Queue] = set()
         self.no_local: set[Queue] = set()  # Queues that refuse their own connection's publishes.
         self._internal_count = 0  # Queues of the broker, not of clients.
@@ -122,11 +122,11 @@ class QueueRegistry(Topology):
             raise NotFound(f"no {self._queue_subject(name)}")
         if queue.is_hidden and not queue.is_stream:
             raise AccessRefused(f"{self._queue_subject(name)} is the broker's own")
-        holder = queue.exclusive_owner
+        queue_owner = queue.exclusive_owner
         if (
-            holder is not None
-            and holder is not owner
-            and not lifetime_policies.admits(holder, owner)
+            queue_owner is not None
+            and queue_owner is not owner
+            and not lifetime_policies.admits(queue_owner, owner)
         ):
             raise self._locked_error(name)
         return queue
@@ -183,7 +183,7 @@ class QueueRegistry(Topology):
         dlq = self._dlq_to_declare(name, arguments)
         self.check_room(name, 2 if dlq else 1)
         lasting = durable and (kept or not exclusive) and not plan.life.scope
-        holder, arguments = plan.owner(owner, session, arguments)
+        queue_owner, arguments = plan.owner(owner, session, arguments)
         self._check_space(name, arguments, dlq, lasting)
         queue_id = 0
         if lasting:
@@ -194,7 +194,7 @@ class QueueRegistry(Topology):
             id=queue_id,
             durable=lasting,
             auto_delete=plan.auto_delete,
-            exclusive_owner=holder,
+            exclusive_owner=queue_owner,
             arguments=arguments,
         )
         self._add_queue(queue, user)
@@ -243,14 +243,14 @@ class QueueRegistry(Topology):
         Return them with the virtual host's default type, if that applies.
         """
         default_type = self.rules.default_queue_type
-        own = plan.exclusive or plan.owner_bound
-        plain = durable and not own and not plan.deletes_itself
+        is_owned = plan.exclusive or plan.owner_bound
+        plain = durable and not is_owned and not plan.deletes_itself
         if default_type != "classic" and plain and "x-queue-type" not in arguments:
             arguments = {**arguments, "x-queue-type": default_type}
         check_queue_arguments(arguments, self._queue_subject(name))
         kinds.check(arguments, self._queue_subject(name))
         if queue_type(arguments) != "classic":
-            self._check_lasting(name, durable, own, plan.deletes_itself)
+            self._check_lasting(name, durable, is_owned, plan.deletes_itself)
             self._check_stream(name, arguments)
         return arguments
 
@@ -275,12 +275,12 @@ class QueueRegistry(Topology):
         durable: bool,
         kept: bool,
     ) -> None:
-        """Register whose end releases or deletes a new queue."""
+        """Register the owner of a new queue, whose end releases or deletes the queue."""
         if plan.life.scope and durable:
             self._durable_exclusive.add(queue)
         if plan.owner_bound:
-            holder = lifetime_policies.lifetime_scope(queue.exclusive_owner)
-            self._owned.setdefault(holder, {})[queue] = None
+            scope = lifetime_policies.lifetime_scope(queue.exclusive_owner)
+            self._owned.setdefault(scope, {})[queue] = None
             self._outliving.add(queue)
         elif plan.exclusive:
             self._owned.setdefault(owner, {})[queue] = None
@@ -350,16 +350,16 @@ class QueueRegistry(Topology):
 
     def set_rules(self, rules: Rules) -> None:
         """Set new rules; existing queues and exchanges follow within a few turns."""
-        before, self.rules = self.rules, rules
-        if before.policies.same(rules.policies):
+        former_rules, self.rules = self.rules, rules
+        if former_rules.policies.same(rules.policies):
             return
-        self._change = RulesChange(self, None if self._change is not None else before)
-        again = self._apply_changed_rules(self.counters.now_ms)
-        if again:
-            self.scheduler.put(("rules", self), again, self._apply_changed_rules)
+        self._change = RulesChange(self, None if self._change is not None else former_rules)
+        next_ms = self._apply_changed_rules(self.counters.now_ms)
+        if next_ms:
+            self.scheduler.put(("rules", self), next_ms, self._apply_changed_rules)
 
     def _apply_changed_rules(self, now_ms: int) -> int:
-        """Apply changed rules to some queues and exchanges; return when to go on, 0 for never."""
+        """Apply changed rules in part; return the time of the next call, 0 for none."""
         if self._change is not None and self._change.step():
             return now_ms + 1
         self._change = None
@@ -393,8 +393,10 @@ class QueueRegistry(Topology):
         Raises:
             ResourceLocked: another connection owns it or consumes from it.
         """
-        holder = queue.exclusive_owner
-        if holder is owner or (holder is not None and lifetime_policies.admits(holder, owner)):
+        queue_owner = queue.exclusive_owner
+        if queue_owner is owner or (
+            queue_owner is not None and lifetime_policies.admits(queue_owner, owner)
+        ):
             return
         if queue.exclusive_owner is not None or queue.consumer_count():
             raise self._locked_error(queue.name)
@@ -424,12 +426,12 @@ class QueueRegistry(Topology):
     def _delete_in_steps(self, queues: list[Queue]) -> None:
         """Delete queues; transient ones beyond ``DELETIONS_PER_STEP`` in later turns.
 
-        These lose their names at once, so no client can use them. Durable ones do not wait: the
-        broker may stop in between.
+        A queue that waits loses its name at once, so no client can use it. Durable queues are
+        deleted in this turn, because the broker may stop before the next one.
         """
         for number, queue in enumerate(queues):
             if self.queues.get(queue.name) is not queue:
-                continue  # Deleted with another one, or waiting already.
+                continue  # The queue was deleted with another one, or is ownerless already.
             if number < DELETIONS_PER_STEP or queue.durable:
                 self._remove_queue(queue)
             else:
@@ -440,12 +442,12 @@ class QueueRegistry(Topology):
             self.scheduler.put(("owners", self), self.counters.now_ms + 1, self._delete_some)
 
     def _delete_some(self, now_ms: int) -> int:
-        """Delete some of the queues that wait for it; return when to go on, 0 for never."""
+        """Delete some ownerless queues; return the time of the next call, 0 for none."""
         self.delete_ownerless(DELETIONS_PER_STEP)
         return now_ms + 1 if self._ownerless else 0
 
     def delete_ownerless(self, count: int | None = None) -> None:
-        """Delete the queues of closed connections that wait for it, ``count`` of them at most."""
+        """Delete up to ``count`` ownerless queues; None deletes all of them."""
         for name in list(islice(self._ownerless, count)):
             queue = self._ownerless.get(name)
             if queue is not None:
@@ -468,7 +470,10 @@ class QueueRegistry(Topology):
             self._remove_queue(queue)
 
     def expire_queue(self, queue: Queue, now_ms: int) -> int:
-        """Delete a queue that was unused for its x-expires; return when to check again."""
+        """Delete a queue that was unused for its ``x-expires``.
+
+        Return the time of the next check, 0 for none.
+        """
         if queue.deleted:
             return 0
         if queue.consumer_count() or self._is_leased(queue):
@@ -650,9 +655,9 @@ class QueueRegistry(Topology):
         """Hide a queue: clients cannot name it, and limits do not count it."""
         user = self.declared_by.get(queue, "")
         if user:
-            left = self.declared_queue_counts.pop(user) - 1
-            if left:
-                self.declared_queue_counts[user] = left
+            count = self.declared_queue_counts.pop(user) - 1
+            if count:
+                self.declared_queue_counts[user] = count
         del self.queues[queue.name]
         self._internal_count -= queue.is_hidden or is_own(queue.name)
 
@@ -666,12 +671,12 @@ class QueueRegistry(Topology):
             self.queues_in_order.remove(queue, queue.chunk)
             queue.chunk = None
         self.definition_memory -= queue_memory(queue.name, queue.arguments)
-        holder = lifetime_policies.lifetime_scope(queue.exclusive_owner)
-        owned = self._owned.get(holder)
+        scope = lifetime_policies.lifetime_scope(queue.exclusive_owner)
+        owned = self._owned.get(scope)
         if owned is not None:
             owned.pop(queue, None)
             if not owned:
-                del self._owned[holder]
+                del self._owned[scope]
         self.lifetimes.forget(queue)
         self._durable_exclusive.discard(queue)
         self._outliving.discard(queue)

@@ -55,9 +55,11 @@ def check(arguments: Mapping[str, object], subject: str) -> None:
     Raises:
         InvalidArgument: two arguments contradict each other; the text names both.
     """
-    wanted = [name for name in (first_set(arguments, family) for family in _KIND_ARGUMENTS) if name]
-    if len(wanted) > 1:
-        raise _contradiction(wanted[1], wanted[0], subject)
+    kind_arguments = [
+        name for name in (first_set(arguments, family) for family in _KIND_ARGUMENTS) if name
+    ]
+    if len(kind_arguments) > 1:
+        raise _contradiction(kind_arguments[1], kind_arguments[0], subject)
     for family in (LAST_VALUE[:1], PRIORITIES):
         names = [name for name in family if first_set(arguments, (name,))]
         if len(names) > 1:
@@ -66,10 +68,10 @@ def check(arguments: Mapping[str, object], subject: str) -> None:
     if hold and first_set(arguments, LAST_VALUE):
         raise _contradiction(hold, first_set(arguments, LAST_VALUE), subject)
     once = first_set(arguments, (DEDUPLICATION,))
-    wanted += [name for name in (hold, first_set(arguments, SHARES)) if name]
-    wanted = [name for name in wanted if name not in PRIORITIES]
-    if once and wanted:
-        raise _contradiction(once, wanted[0], subject)
+    kind_arguments += [name for name in (hold, first_set(arguments, SHARES)) if name]
+    kind_arguments = [name for name in kind_arguments if name not in PRIORITIES]
+    if once and kind_arguments:
+        raise _contradiction(once, kind_arguments[0], subject)
     flow_control.check(arguments, subject)
     for name, needed in _REQUIRED_ARGUMENTS:
         if name in arguments and not first_set(arguments, needed):
