@@ -240,5 +240,5 @@ def test_it_is_so_after_a_restart(of_queue: bool) -> None:
     me = Connected(3)
     vhost.lock_queue(vhost.queues["q"], me)
     assert [reached(vhost, number) for number in (1, 2, 3)] == [1, 1, 0]
-    vhost.connection_closed(me)
+    vhost.on_connection_closed(me)
     assert reached(vhost, 3) == 1

@@ -158,7 +158,7 @@ def test_one_owner_at_a_time() -> None:
         groups.claim(stream, "g", "a", "first", now_ms=31_000)
     groups.release(stream, "g", "c")
     groups.claim(stream, "g", "a", "first", now_ms=31_000)
-    host.vhost.connection_closed("first")
+    host.vhost.on_connection_closed("first")
     groups.delete(stream, "g", force=True, now_ms=31_000)
     with pytest.raises(NotFound, match="no group 'g' of stream 's'"):
         groups.find(stream, "g")

@@ -85,9 +85,9 @@ def test_what_goes_with_a_connection_is_not_kept() -> None:
     for _ in range(2):
         vhost.declare_queue("q", durable=True, arguments=arguments, owner=session)
     assert not kept.queues
-    vhost.connection_closed(session)
+    vhost.on_connection_closed(session)
     assert "q" in vhost.queues
-    vhost.connection_closed(connection)
+    vhost.on_connection_closed(connection)
     assert "q" not in vhost.queues
 
 
@@ -130,7 +130,7 @@ def test_a_session_owns_a_queue_and_a_channel_does_not() -> None:
     vhost.declare_queue("q", arguments=arguments, owner=session)
     with pytest.raises(ResourceLocked):
         vhost.find_queue("q", Client("me"))
-    vhost.connection_closed(session)
+    vhost.on_connection_closed(session)
     assert vhost.find_queue("q", Client("me"))
     with pytest.raises(InvalidArgument, match="a channel owns no queues"):
         vhost.declare_queue("p", arguments=arguments, owner=Client("me"), session=object())
@@ -189,7 +189,7 @@ def test_many_queues_of_a_connection_are_deleted_in_steps(properties: dict[str, 
     mine, other = Client("me"), Client("you")
     count = 2 * DELETIONS_PER_STEP + 10
     queues = [vhost.declare_queue(f"q{n}", owner=mine, **properties) for n in range(count)]
-    vhost.connection_closed(mine)
+    vhost.on_connection_closed(mine)
     assert sum(not queue.deleted for queue in queues) == count - DELETIONS_PER_STEP
     # A queue that waits for its deletion does not exist for a client that names it.
     assert not vhost.queues
@@ -218,7 +218,7 @@ def test_a_queue_that_waits_for_its_deletion_is_gone_for_all(properties: dict[st
     letters = dead_letter_queue("orders")
     names = [*[f"q{n}" for n in range(count - 1)], letters]
     queues = [vhost.declare_queue(name, owner=mine, user="me", **properties) for name in names]
-    vhost.connection_closed(mine)
+    vhost.on_connection_closed(mine)
     assert not queues[-1].deleted
     assert not vhost.route("", names[-1], dict).queues
     assert vhost.queue_count() == 0
@@ -241,7 +241,7 @@ def test_many_queues_of_a_closed_channel_are_deleted_although_their_owner_is_gon
     for n in range(DELETIONS_PER_STEP + 10):
         vhost.declare_queue(f"q{n}", owner=mine, session=channel, arguments=arguments)
     vhost.on_session_end(channel)
-    vhost.connection_closed(mine)
+    vhost.on_connection_closed(mine)
     host.pass_time(1)
     assert not vhost.queues
 
@@ -255,7 +255,7 @@ def test_many_durable_queues_are_deleted_at_once() -> None:
         )
         for n in range(DELETIONS_PER_STEP + 10)
     ]
-    vhost.connection_closed(mine)
+    vhost.on_connection_closed(mine)
     assert all(queue.deleted for queue in queues)
 
 
@@ -266,7 +266,7 @@ def test_many_queues_that_outlive_their_session_are_free_at_once() -> None:
     count = DELETIONS_PER_STEP + 10
     for n in range(count):
         vhost.declare_queue(f"q{n}", exclusive=True, kept=True, owner=mine)
-    vhost.connection_closed(mine)
+    vhost.on_connection_closed(mine)
     assert all(queue.exclusive_owner is None for queue in vhost.queues.values())
     last = vhost.find_queue(f"q{count - 1}", other)
     vhost.lock_queue(last, other)

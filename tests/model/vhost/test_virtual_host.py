@@ -208,9 +208,9 @@ def test_an_exclusive_queue_is_its_connections_own(vhost: VirtualHost) -> None:
         assert text == locked
     assert refusal(vhost.delete_queue, "q", owner=other, raises=ResourceLocked) == locked
     assert refusal(vhost.bind, "amq.fanout", ("queue", "q"), owner=other, raises=ResourceLocked)
-    vhost.connection_closed(other)
+    vhost.on_connection_closed(other)
     assert "q" in vhost.queues
-    vhost.connection_closed(mine)
+    vhost.on_connection_closed(mine)
     assert "q" not in vhost.queues
     assert queue.deleted
 
@@ -361,7 +361,7 @@ def test_a_route_through_a_headers_exchange_is_not_remembered(vhost: VirtualHost
         lambda v: v.delete_exchange("x"),
         lambda v: v.bind("x", ("queue", "q"), "new"),
         lambda v: v.unbind("x", ("queue", "q"), "old"),
-        lambda v: v.connection_closed("me"),
+        lambda v: v.on_connection_closed("me"),
     ],
 )
 def test_whatever_may_change_a_route_moves_the_generation(vhost: VirtualHost, change: Any) -> None:

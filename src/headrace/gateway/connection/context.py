@@ -273,4 +273,4 @@ class Context:
         """Drop the state of an ended connection, and delete its exclusive queues."""
         self.forget(connection)
         if connection.vhost is not None:
-            connection.vhost.connection_closed(connection)
+            connection.vhost.on_connection_closed(connection)

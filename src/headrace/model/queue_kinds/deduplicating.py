@@ -154,8 +154,8 @@ class DeduplicatingQueue(InspectingQueue):
     def _forget(self, seq: int) -> None:
         message_id = self._ids.pop(seq, None)
         if message_id is not None:
-            left = self._present[message_id] - 1
-            if left:
-                self._present[message_id] = left
+            count = self._present[message_id] - 1
+            if count:
+                self._present[message_id] = count
             else:
                 del self._present[message_id]

@@ -128,8 +128,8 @@ class StreamLog:
     def bytes_from(self, offset: int) -> int:
         """Return roughly the bytes of the records from an offset on; it costs little."""
         count = len(self.records)
-        left = self.first_offset + count - max(offset, self.first_offset)
-        return self.size * left // count if left > 0 else 0
+        retained = self.first_offset + count - max(offset, self.first_offset)
+        return self.size * retained // count if retained > 0 else 0
 
     def read(self, offset: int, bytes_max: int) -> list[StreamRecord]:
         """Return committed messages from ``offset`` on: (offset, data, address_len, body_size,

@@ -15,7 +15,7 @@ cdef class Stream(Queue):
     cdef public StreamLog log
     cdef dict cursors
     cdef dict fetched
-    cdef dict ahead_size
+    cdef dict fetched_size
     cdef dict readers
     cdef object blocks
     cdef object tracking
@@ -41,7 +41,7 @@ cdef class Stream(Queue):
     @cython.locals(offset=cython.ulonglong, message=Message, data=bytes, address_len=Py_ssize_t,
                    body_size=Py_ssize_t)
     cdef hand_out(self, Consumer consumer, list batch)
-    @cython.locals(log=StreamLog, batch=list, entries=list, looked=Py_ssize_t,
+    @cython.locals(log=StreamLog, batch=list, entries=list, scanned_size=Py_ssize_t,
                    end=cython.longlong)
     cdef serve_filtered(self, Consumer consumer)
     cpdef int settle(self, Message message) except -1

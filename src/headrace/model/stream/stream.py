@@ -46,11 +46,11 @@ from headrace.model.stream.reader_options import (
 
 log = logging.getLogger(__name__)
 
-TRIM_MIN_MS = 1000  # Between two checks for records beyond the age limits.
+TRIM_MIN_MS = 1000  # The shortest interval between two checks of the age limits.
 READ_SIZE = 262144  # Bytes read from the log for a reader at a time.
 SCAN_SIZE = 1 << 20  # Bytes scanned for one reader in one turn without a match.
 SELECT_WEIGHT = 1 << 19  # Bytes that a read with a selector counts for.
-SCAN_PAUSE_MS = 1  # Before the next scan.
+SCAN_PAUSE_MS = 1  # The pause before the next scan.
 NO_BLOCKS = FilterBlocks()  # Always empty.
 INTERVAL_UNITS_S = {
     "Y": 365 * 86400,
@@ -69,11 +69,12 @@ class Stream(Queue):
         Queue.__init__(self, name, **options)
         self.log = log
         log.name = name
-        log.on_arrival = self.records_arrived
+        log.on_arrival = self.on_records
         self.is_stream = True
         self.cursors: dict[Consumer, int] = {}
         self.fetched: dict[Consumer, list[StreamRecord]] = {}
-        self.ahead_size: dict[Consumer, int] = {}  # Their bytes, counted as memory in use.
+        # Bytes of the fetched records of each reader, counted as memory in use.
+        self.fetched_size: dict[Consumer, int] = {}
         # The readers with a filter, range or tracking.
         self.readers: dict[Consumer, StreamReader] = {}
         self.blocks = NO_BLOCKS  # Replaced once a reader has a filter.
@@ -82,8 +83,8 @@ class Stream(Queue):
         # Readers without records of their own connection; None while there are none.
         self.no_local_readers: list[tuple[Consumer, OwnRecords]] | None = None
 
-    def records_arrived(self) -> None:
-        """Serve the readers again: records are here that a read did not find."""
+    def on_records(self) -> None:
+        """Serve the readers again; called when records that a read lacked have been loaded."""
         self.wake()
 
     def next_offset(self, consumer: Consumer) -> int | None:
@@ -166,7 +167,10 @@ class Stream(Queue):
         return now_ms + max(TRIM_MIN_MS, min(ages) // 8)
 
     def pin(self, offset: int, bytes_max: int) -> None:
-        """Keep the records from an offset on, whatever their age; -1 pins none. See StreamLog."""
+        """Keep the records from an offset on, whatever their age; -1 pins none.
+
+        ``bytes_max`` bounds the bytes beyond the stream's own limit.
+        """
         log = self.log
         log.pinned_offset = offset
         log.pin_bytes_max = bytes_max
@@ -321,12 +325,12 @@ class Stream(Queue):
                 if cursor < self.log.first_offset:
                     cursor = self.log.first_offset
                 if consumer.takes_records():
-                    following = self.log.deliver_records(
+                    next_offset = self.log.deliver_records(
                         cursor, self.log.committed_offset, consumer
                     )
-                    self.tally.deliver_no_ack += following - cursor
-                    self.cursors[consumer] = following
-                    if following == cursor:
+                    self.tally.deliver_no_ack += next_offset - cursor
+                    self.cursors[consumer] = next_offset
+                    if next_offset == cursor:
                         return
                     continue
                 batch = self.log.read(cursor, READ_SIZE)
@@ -342,7 +346,7 @@ class Stream(Queue):
             size += len(entry[1])
         batch.reverse()
         self.fetched[consumer] = batch
-        self.ahead_size[consumer] = size
+        self.fetched_size[consumer] = size
         self.counters.memory_used += size
 
     def hand_out(self, consumer: Consumer, batch: list[StreamRecord]) -> None:
@@ -365,13 +369,13 @@ class Stream(Queue):
                 message.consumer = consumer
                 consumer.deliver(message)
         if not batch:
-            self.counters.memory_used -= self.ahead_size.pop(consumer, 0)
+            self.counters.memory_used -= self.fetched_size.pop(consumer, 0)
 
     def serve_filtered(self, consumer: Consumer) -> None:
         """Deliver records to a reader with an end or a filter while it has room."""
         reader: StreamReader = self.readers[consumer]
         log = self.log
-        looked = 0
+        scanned_size = 0
         consumer.scanning = False
         while True:
             batch = self.fetched.get(consumer)
@@ -383,7 +387,7 @@ class Stream(Queue):
                 self.deactivate(consumer)
                 return
             if not batch:
-                if looked >= SCAN_SIZE:
+                if scanned_size >= SCAN_SIZE:
                     consumer.scanning = True
                     self.vhost.scheduler.put(
                         ("scan", self), self.counters.now_ms + SCAN_PAUSE_MS, self.drain_again
@@ -410,23 +414,23 @@ class Stream(Queue):
                 elif reader.selector is None and consumer.takes_records():
                     if 0 <= reader.last < end:
                         end = reader.last
-                    following = log.deliver_records(reader.next, end, consumer)
-                    if following == reader.next:
+                    next_offset = log.deliver_records(reader.next, end, consumer)
+                    if next_offset == reader.next:
                         return
-                    self.tally.deliver_no_ack += following - reader.next
-                    reader.next = following
+                    self.tally.deliver_no_ack += next_offset - reader.next
+                    reader.next = next_offset
                     continue
                 entries = log.read(reader.next, READ_SIZE)
                 if not entries:
                     return
-                looked += READ_SIZE if reader.selector is None else SELECT_WEIGHT
+                scanned_size += READ_SIZE if reader.selector is None else SELECT_WEIGHT
                 contents = self.vhost.contents
                 assert contents is not None  # Without it there are no streams.
                 batch = reader.sift(entries, contents, self.blocks)
                 if not batch:
                     continue
                 self.fetch(consumer, batch)
-                looked = 0
+                scanned_size = 0
             self.hand_out(consumer, batch)
 
     def settle(self, message: Message) -> None:
@@ -456,7 +460,7 @@ class Stream(Queue):
             self.tracking.end(consumer)
         self.cursors.pop(consumer, None)
         self.fetched.pop(consumer, None)
-        self.counters.memory_used -= self.ahead_size.pop(consumer, 0)
+        self.counters.memory_used -= self.fetched_size.pop(consumer, 0)
         self.readers.pop(consumer, None)
         if self.no_local_readers is not None:
             self.no_local_readers = [
@@ -472,8 +476,8 @@ class Stream(Queue):
         Queue.destroy(self)
         self.cursors.clear()
         self.fetched.clear()
-        self.counters.memory_used -= sum(self.ahead_size.values())
-        self.ahead_size.clear()
+        self.counters.memory_used -= sum(self.fetched_size.values())
+        self.fetched_size.clear()
         self.readers.clear()
         forget_readers(self.vhost.facts, self.id_bytes)
         self.tracking = None

@@ -121,7 +121,7 @@ class VirtualHost(QueueRegistry):
         self.publishing_ids = PublishingIds(self.facts, counters)
         self.jobs = Jobs(self)
         self.stamps: Stamps | None = None  # Headers that the broker adds to messages.
-        self.frozen = False  # True while its clients, and those that open it, must wait.
+        self.frozen = False  # True while clients must wait, also those that open the host.
         self.tracer: Tracer | None = None  # Copies messages to amq.rabbitmq.trace.
 
     def __repr__(self) -> str:
@@ -173,7 +173,7 @@ class VirtualHost(QueueRegistry):
             )
 
     def _load_binding(self, record: BindingRecord) -> None:
-        """Restore a binding; one without source or destination is logged and left out."""
+        """Restore a binding; log and omit it if its source or destination is missing."""
         source = self.exchanges.get(record.source)
         destinations: Mapping[str, BindingDestination] = (
             self.queues if record.kind == QUEUE else self.exchanges
@@ -250,7 +250,7 @@ class VirtualHost(QueueRegistry):
         ``observers`` collects the observers of the exchanges passed.
         """
         cacheable = True
-        # Alternates left to try from each exchange on.
+        # How many alternate exchanges in a row may follow each exchange.
         seen: dict[Exchange, int] = {first: alternates}
         pending = [first]
         while pending:
@@ -274,20 +274,21 @@ class VirtualHost(QueueRegistry):
                     following.append(destination)
                 else:
                     queues[destination] = None
-            left = seen[exchange]
-            if not matched and exchange.alternate is not None and left:
+            alternates_left = seen[exchange]
+            if not matched and exchange.alternate is not None and alternates_left:
                 alternate = self.exchanges.get(exchange.alternate)
                 if alternate is not None:
                     following.append(alternate)
-                    left -= 1
+                    alternates_left -= 1
             for exchange in following:
                 if exchange not in seen:
-                    seen[exchange] = left
+                    seen[exchange] = alternates_left
                     pending.append(exchange)
-        for queue in [each for each in queues if each in self.no_local] if self.no_local else ():
-            cacheable = False  # The queue's owner may change at any time.
-            if is_local(queue, publisher):
-                del queues[queue]
+        if self.no_local:
+            for queue in [queue for queue in queues if queue in self.no_local]:
+                cacheable = False  # The owner of the queue may change at any time.
+                if is_local(queue, publisher):
+                    del queues[queue]
         return cacheable
 
     # --- Publishing by the broker -----------------------------------------------------------------
@@ -369,7 +370,7 @@ class VirtualHost(QueueRegistry):
         return self.dead_letters.deliver(queue_messages, promised=promised)
 
     def encode_for_stream(self, message: Message, stream: Queue) -> bool:
-        """Convert a message to the form that streams keep (class basic, body in one piece).
+        """Convert a message to the form of stream records: class basic, body in one piece.
 
         Return False, and dead-letter the message, if it cannot be converted.
         """
@@ -411,7 +412,7 @@ class VirtualHost(QueueRegistry):
         self._update_traced()
 
     def before_delivery(self, queue: Queue, consumer: Consumer, message: Message) -> None:
-        """Stamp and trace a delivery; called just before it."""
+        """Stamp and trace a message; called just before its delivery."""
         if queue.guard is not None:
             queue.guard.note_delivery(consumer, message)
         if queue.access_name.startswith(SERVICES):
@@ -434,10 +435,10 @@ class VirtualHost(QueueRegistry):
 
     # --- Connections and consumers ----------------------------------------------------------------
 
-    def connection_closed(self, owner: object) -> None:
+    def on_connection_closed(self, owner: object) -> None:
         """Release the groups and exclusive queues of a closed connection."""
-        for watcher in self.close_listeners:
-            watcher(owner, self.counters.now_ms)
+        for listener in self.close_listeners:
+            listener(owner, self.counters.now_ms)
         self.on_owner_end(owner)
 
     def check_consumer(self, consumer: Consumer) -> None:
@@ -463,13 +464,13 @@ class VirtualHost(QueueRegistry):
             self.definition_memory += memory
 
     def on_consumer_added(self, consumer: Consumer) -> None:
-        """Called when a queue has a new consumer."""
+        """Count the memory of a new consumer, and report it."""
         self.count_consumer(consumer)
         if self.events.has_listeners and not consumer.queue.access_name.startswith(SERVICES):
             self.events.emit("consumer.created", **consumer_facts(consumer, self.name))
 
     def on_consumer_removed(self, consumer: Consumer) -> None:
-        """Called when a queue has lost a consumer."""
+        """Release the memory of a removed consumer, and report its removal."""
         self.definition_memory -= self._consumers.pop(consumer, 0)
         if self.events.has_listeners and not consumer.queue.access_name.startswith(SERVICES):
             self.events.emit("consumer.deleted", **consumer_name(consumer, self.name))
@@ -529,7 +530,7 @@ class VirtualHost(QueueRegistry):
         return count
 
     def end_queue(self, queue: Queue) -> None:
-        """Remove the last of a deleted queue: its messages and its definition."""
+        """Remove the messages and the definition of a deleted queue."""
         queue.destroy()
         self.dead_letters.on_queue_deletion(queue)
         self.count_alternate(queue.alternate_exchange, -1)

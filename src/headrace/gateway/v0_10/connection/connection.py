@@ -515,4 +515,4 @@ class Connection010(Connection):
         self.shared.forget_states(self.number)
         self.context.forget(self)
         if self.vhost is not None:
-            self.vhost.connection_closed(self)
+            self.vhost.on_connection_closed(self)

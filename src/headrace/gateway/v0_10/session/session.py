@@ -258,7 +258,7 @@ class Session010(SessionContext):
             self.leave_queue(subscription.queue)
         self.windows.runs = None
         self.context.context.channel_ended(self.vhost, "0-10", self.tally, self.number)
-        self.vhost.connection_closed(self)
+        self.vhost.on_connection_closed(self)
 
     def leave_queue(self, queue: Queue) -> None:
         """Delete an auto-delete queue whose last subscription has ended."""
