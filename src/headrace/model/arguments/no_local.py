@@ -29,7 +29,7 @@ class OwnedQueue(Protocol):
     consumers: Collection[Consumer] | None
 
 
-def number_of_owner(queue_owner: object) -> int:
+def owner_connection_number(queue_owner: object) -> int:
     """Return the number of the connection that owns a queue, or whose session does; 0 for none."""
     return int(getattr(owning_connection(lifetime_scope(queue_owner)), "number", 0))
 
@@ -39,7 +39,7 @@ def is_local(destination: object, publisher: int) -> bool:
     if not publisher or not isinstance(destination, OwnedQueue):
         return False
     queue_owner = destination.exclusive_owner
-    if queue_owner is not None and number_of_owner(queue_owner) == publisher:
+    if queue_owner is not None and owner_connection_number(queue_owner) == publisher:
         return True
     consumer = destination.exclusive_consumer
     consumers = destination.consumers or ()

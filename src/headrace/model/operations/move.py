@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moving, copying and deleting selected messages of a queue.
 
-A job is one transaction, whatever its size: after a crash all its messages are in the source,
-or all in the target. It scans the source in slices, and the loop serves others in between. Selected
-messages are withdrawn from the source, so that they are not delivered; if the job fails they are
-back in their places (:mod:`headrace.model.operations.prepared_copies`).
+A job is one transaction, whatever its size: after a crash all its messages are in the source, or
+all in the target. The job scans the source in slices, between which the event loop serves clients.
+Selected messages are withdrawn from the source, so that they are not delivered. If the job fails,
+they return to their positions (:mod:`headrace.model.operations.prepared_copies`).
 
 A moved message is new to its target: its redelivery count starts at 0, and the source queue's TTL
 no longer applies.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 MESSAGES_MAX = 1_000_000  # Default limit of one job.
 BATCH_MAX = 256  # Messages of one batch.
-BATCH_BYTES_MAX = 256 << 10  # Bytes of their bodies after which it is full.
+BATCH_BYTES_MAX = 256 << 10  # Bytes of bodies after which a batch is full.
 READ_SIZE = 48 << 10  # Bytes scanned in one turn.
 LOOKS_MAX = 192  # Messages scanned in one turn.
 BEHIND_MAX = 32  # Batches that may wait for the disk.
@@ -53,7 +53,7 @@ CHOOSING = "choosing"  # State of a job that still scans.
 MOVING = "moving"  # Decided.
 DONE = "done"
 
-#: The target queue, or why the message stays.
+#: Returns the target queue of a message, or the reason for which the message stays.
 Target = Callable[[Content], "Queue | str"]
 Facts = Mapping[bytes, bytes | None]
 
@@ -135,22 +135,22 @@ class Job:
         self._batch: list[SelectedMessage] = []
         self._batch_size = 0
         self._written: deque[int] = deque()  # Log positions of the latest batches.
-        self._rooms: dict[Queue, TargetRoom] = {}
+        self._target_rooms: dict[Queue, TargetRoom] = {}
         self._looked = self._selected = self._done = 0
         self._skipped: dict[str, int] = {}
         self._to: dict[str, int] = {}
         self._cancelled = ""
 
     def cancel(self, reason: str) -> None:
-        """Cancel it, unless it is decided."""
+        """Cancel the job, unless it is decided; ``reason`` begins the error text."""
         self._cancelled = self._cancelled or reason
 
     def run(
         self, remember: Callable[[MoveResult], Facts] | None = None
     ) -> Generator[None, None, MoveResult]:
-        """Run it in steps; return the result.
+        """Run the job in steps; return the result.
 
-        ``remember`` returns facts to change in its transaction.
+        ``remember`` returns the facts to change in the transaction of the job.
 
         Raises:
             ResourceError: the job is too large, or disk or target are full; nothing was done.
@@ -174,7 +174,7 @@ class Job:
         store = self.vhost.store
         decided_at = store.appended
         while store.synced < decided_at:
-            yield  # Deliver nothing that a crash could undo.
+            yield  # A delivery before the sync could be undone by a crash.
         yield from self._copies.show()
         self.state = DONE
         return self.outcome()
@@ -192,7 +192,7 @@ class Job:
         )
 
     def progress(self) -> dict[str, object]:
-        """Return the progress."""
+        """Return the state, counts and positions of the job for operators."""
         return {
             "state": self.state,
             "looked": self._looked,
@@ -236,12 +236,12 @@ class Job:
         """Refuse to continue if cancelled, too large, or a queue is deleted."""
         if self._cancelled:
             raise IllegalState(f"{self._cancelled}; nothing was changed")
-        for queue in (self.source, *self._rooms):
+        for queue in (self.source, *self._target_rooms):
             if queue.deleted:
                 raise PreconditionFailed(
                     f"queue '{queue.name}' was deleted meanwhile; nothing was changed"
                 )
-        for room in self._rooms.values():
+        for room in self._target_rooms.values():
             room.check()
 
     def _read(self) -> list[Message]:
@@ -249,14 +249,14 @@ class Job:
         source = self.source
         if isinstance(source, Stream):
             entries = source.log.read(self._next, READ_SIZE)
-            messages = [record(entry) for entry in entries if entry[0] < self._last]
+            messages = [record_message(entry) for entry in entries if entry[0] < self._last]
             if not messages:
                 self._next = self._last
             return messages
-        at = bisect_left(self._returned, self._next, key=message_seq)
-        returned = self._returned[at : at + RETURNED_MAX]
+        index = bisect_left(self._returned, self._next, key=message_seq)
+        returned = self._returned[index : index + RETURNED_MAX]
         last = self._last
-        if at + RETURNED_MAX < len(self._returned):
+        if index + RETURNED_MAX < len(self._returned):
             last = returned[-1].seq + 1
         messages = source.ready.peek(self._next, last, READ_SIZE, returned)
         if not messages:
@@ -270,20 +270,20 @@ class Job:
         if queued and message.deadline_ms and message.deadline_ms <= self.vhost.counters.now_ms:
             return
         paged = not queued or bool(message.flags & PAGED)
-        with_data: Message | None = message
+        loaded: Message | None = message
         if self._selector is not None or self._target is not None:
-            with_data = load_copy(self.vhost, message)
-        if with_data is None:
+            loaded = load_copy(self.vhost, message)
+        if loaded is None:
             self._skip(UNREADABLE)
             return
         contents = self.vhost.contents
         selector = self._selector
-        if selector and not (contents and selector.matches(contents.values(with_data))):
+        if selector and not (contents and selector.matches(contents.values(loaded))):
             return
         self._selected += 1
         self._check_size(self._selected)
         try:
-            content = self._content(message, with_data)
+            content = self._content(message, loaded)
         except UnreadableError:
             self._skip(UNREADABLE)
             return
@@ -304,14 +304,14 @@ class Job:
         copy = None
         lasting = content is None or content.persistent
         if target is not None:
-            copy = copy_message(with_data)
+            copy = copy_message(loaded)
             if message.deliveries:
                 begin_anew(self.vhost, copy)
             if content is None or content.expiration is None:
                 copy.deadline_ms = 0  # The deadline came from the source queue's TTL.
             if not queued and content is not None:
                 copy.priority = content.priority  # Streams have no priorities.
-            self._rooms.setdefault(target, TargetRoom(target)).add(copy)
+            self._target_rooms.setdefault(target, TargetRoom(target)).add(copy)
             lasting = lasting or target.is_stream
         if self._dry:
             return
@@ -322,7 +322,7 @@ class Job:
         if len(self._batch) >= BATCH_MAX or self._batch_size >= BATCH_BYTES_MAX:
             self._flush()
 
-    def _content(self, message: Message, with_data: Message) -> Content | None:
+    def _content(self, message: Message, loaded: Message) -> Content | None:
         """Return a message's headers and properties; None if nothing depends on them.
 
         Raises:
@@ -335,7 +335,7 @@ class Job:
             return None
         if self.vhost.contents is None:
             raise UnreadableError("no module can read it")
-        return self.vhost.contents.read(with_data)
+        return self.vhost.contents.read(loaded)
 
     def _skip(self, reason: str) -> None:
         if reason not in self._skipped and len(self._skipped) >= REASONS_MAX:
@@ -358,22 +358,22 @@ class Job:
         if self._target is not None:
             if self.vhost.store.full:
                 raise ResourceError("the disk is full; nothing was changed")
-            for room in self._rooms.values():
+            for room in self._target_rooms.values():
                 room.check()
         batch, self._batch, self._batch_size = self._batch, [], 0
         self._copies.prepare(batch)
         self._written.append(self.vhost.store.appended)
-        for chosen in batch:
-            if chosen.queue is not None:
-                self._rooms[chosen.queue].prepared += 1
+        for selected in batch:
+            if selected.queue is not None:
+                self._target_rooms[selected.queue].prepared += 1
 
     def _undo(self) -> Generator[None, None, None]:
-        """Undo everything."""
+        """Return the selected messages to the source, and drop their copies."""
         batch, self._batch = self._batch, []
         yield from self._copies.undo()
-        for chosen in batch:
-            if chosen.source is not None:
-                self._copies.give_back(chosen.source)
+        for selected in batch:
+            if selected.source is not None:
+                self._copies.give_back(selected.source)
         self.source.drain()
 
 
@@ -387,7 +387,7 @@ class TargetRoom:
         self.prepared = 0  # Messages that the queue counts as pending.
 
     def add(self, message: Message) -> None:
-        """Add a message."""
+        """Count the room for one more message."""
         self.messages += 1
         self.size += message.body_size
 
@@ -411,7 +411,10 @@ class TargetRoom:
 
 
 def load_copy(vhost: Host, message: Message) -> Message | None:
-    """Return a message in memory: itself, or a loaded copy if it is paged out."""
+    """Return a message in memory: itself, or a loaded copy if it is paged out.
+
+    Return None if the message cannot be read.
+    """
     if not message.flags & PAGED:
         return message if message.data is not None else None
     store = vhost.store
@@ -429,21 +432,21 @@ def load_copy(vhost: Host, message: Message) -> Message | None:
 
 
 def message_seq(message: Message) -> int:
-    """Return the sort key of a message."""
+    """Return the position of a message, as a sort key."""
     return message.seq
 
 
-def record(entry: StreamRecord) -> Message:
+def record_message(entry: StreamRecord) -> Message:
     """Return a stream's record as a message."""
     message = new_message(entry[1], entry[2], entry[3])
     message.seq = entry[0]
     return message
 
 
-def to_origin(vhost: Host, may: Callable[[str], bool]) -> Target:
+def to_origin(vhost: Host, may_write: Callable[[str], bool]) -> Target:
     """Return a target that sends dead letters back to the queue in which they died last.
 
-    ``may`` returns True if the user may write to a queue.
+    ``may_write`` returns True if the user may write to a queue.
     """
 
     def origin(content: Content) -> Queue | str:
@@ -455,7 +458,7 @@ def to_origin(vhost: Host, may: Callable[[str], bool]) -> Target:
         queue = vhost.queues.get(name)
         if queue is None or queue.is_hidden or queue.exclusive_owner is not None:
             return f"queue '{name}' no longer exists"
-        if not may(name):
+        if not may_write(name):
             return f"write access to queue '{name}' refused"
         return queue
 

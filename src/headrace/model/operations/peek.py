@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.arguments.consumer import REPLAY, replay_period
 from headrace.model.errors import AccessRefused, InvalidArgument, PreconditionFailed
-from headrace.model.operations.move import load_copy, message_seq, record
+from headrace.model.operations.move import load_copy, message_seq, record_message
 from headrace.model.queue_kinds.delayed import DelayedQueue
 from headrace.model.queue_kinds.grouped import GroupedQueue
 from headrace.model.stream.stream import Stream
@@ -114,7 +114,9 @@ class Peek:
         if isinstance(source, Stream):
             entries = source.log.read(self._next, READ_SIZE)
             peeked = [
-                PeekedMessage(record(entry), entry[4]) for entry in entries if entry[0] < last
+                PeekedMessage(record_message(entry), entry[4])
+                for entry in entries
+                if entry[0] < last
             ]
             self._next = peeked[-1].message.seq + 1 if peeked else last
             return peeked

@@ -60,7 +60,7 @@ def imposed_overflow(policies: Policies, kind: str, name: str, own_overflow: obj
     Without an overflow in the operator policy the queue's own counts, unless it would make the
     length no limit.
     """
-    operator = policies.of(kind, name)[1]
+    operator = policies.matching(kind, name)[1]
     if operator is None or kind == STREAM or not LENGTHS & operator.arguments.keys():
         return None
     overflow = operator.arguments.get("x-overflow")

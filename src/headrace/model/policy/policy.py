@@ -6,10 +6,11 @@ A policy is a JSON value, as in RabbitMQ::
     {"pattern": "^orders", "definition": {"max-length": 1000}, "priority": 0, "apply-to": "queues"}
 
 Of the policies that match an object, the one with the highest priority applies; of equal
-priorities, the first by name. One operator policy, found in the same way, applies with it. Where
-both set the same key, the smaller of two limits counts, and otherwise the operator policy. Together
-they complete the object's own arguments: the smaller of two limits counts, and otherwise the
-argument. For streams, and the overflow of quorum queues, the policies count: see `KEYS`.
+priorities, the first by name. One operator policy, selected by the same rule, applies with it.
+If both policies set the same key, the smaller of two limits counts; for any other key the operator
+policy counts. The two policies complete the object's own arguments: the smaller of two limits
+counts; for any other key the argument counts. For streams, and for the overflow of quorum queues,
+the policies replace the arguments: see `KEYS`.
 """
 
 from __future__ import annotations
@@ -216,14 +217,14 @@ def _arguments(
 
 
 def unknown_key(name: str) -> str:
-    """Return the text about a key of a policy that is unknown, and the key that is like it."""
+    """Return the error text for an unknown policy key, with the closest known key."""
     close = difflib.get_close_matches(name[:KEY_CHARACTERS_MATCHED], KEYS, 1)
     meant = f"; did you mean '{close[0]}'?" if close else ""
     return f"unknown policy key '{name:.255}'{meant}"
 
 
 def contradiction(arguments: Mapping[str, object]) -> str:
-    """Return how settings contradict each other; "" if they do not."""
+    """Return the error text for settings that contradict each other; "" if none do."""
     if (
         arguments.get("x-dead-letter-strategy") == "at-least-once"
         and arguments.get("x-overflow") == "drop-head"
@@ -247,7 +248,7 @@ _THRESHOLDS = frozenset(
 )
 
 
-def _smaller(argument: str, limit: object, other_limit: object) -> object:
+def _stricter(argument: str, limit: object, other_limit: object) -> object:
     """Return the stricter of two limits; a negative one means no limit."""
     is_age = argument in ("x-max-age", "x-local-max-age")
     first, second = [(age_ms(str(v)) or -1) if is_age else number(v) for v in (limit, other_limit)]
@@ -262,7 +263,7 @@ def merge(weaker: Mapping[str, object], stronger: Mapping[str, object]) -> dict[
     """Return the union: the smaller of two limits, and ``stronger``'s value of any other key."""
     union = {**weaker, **stronger}
     for argument in _LIMITS & weaker.keys() & stronger.keys():
-        union[argument] = _smaller(argument, weaker[argument], stronger[argument])
+        union[argument] = _stricter(argument, weaker[argument], stronger[argument])
     return union
 
 
@@ -297,13 +298,13 @@ class Policies:
         """Return True if both have the same definitions."""
         return self.values == other.values
 
-    def of(self, kind: str, name: str) -> tuple[Policy | None, Policy | None]:
+    def matching(self, kind: str, name: str) -> tuple[Policy | None, Policy | None]:
         """Return the policy and operator policy that apply to an object."""
-        return _first(self.policies, kind, name), _first(self.operator, kind, name)
+        return _first_match(self.policies, kind, name), _first_match(self.operator, kind, name)
 
     def settings(self, kind: str, name: str) -> dict[str, object]:
         """Return the settings of the policies for an object, as arguments."""
-        policy, operator = self.of(kind, name)
+        policy, operator = self.matching(kind, name)
         settings = merge(
             policy.arguments if policy is not None else {},
             operator.arguments if operator is not None else {},
@@ -339,7 +340,7 @@ def _sorted_policies(values: Mapping[str, object], kind: str) -> tuple[Policy, .
     return tuple(sorted(policies, key=lambda policy: (-policy.priority, policy.name)))
 
 
-def _first(policies: tuple[Policy, ...], kind: str, name: str) -> Policy | None:
+def _first_match(policies: tuple[Policy, ...], kind: str, name: str) -> Policy | None:
     for policy in policies:
         if kind in policy.kinds and policy.pattern.matches(name):
             return policy

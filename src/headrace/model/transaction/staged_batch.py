@@ -10,8 +10,8 @@ the sink, up to that batch, are rolled back.
     fact    ``sink/<name>``: {"owner", "run", "epoch", "last", "at_ms"}
 
 Committed messages are enqueued in slices once the decision is durable: a batch may be larger than
-memory. A crash between two slices loses nothing: recovery treats committed messages like any
-others, and appends the missing ones to streams.
+memory. A crash between two slices loses nothing: recovery restores committed messages like all
+stored messages, and appends the missing ones to streams.
 
 Owners. A sink has one owner, set by :meth:`Sinks.begin`; each run of an owner has an epoch, and
 requests with an earlier epoch are refused. Another owner is refused until the present one has been
@@ -138,7 +138,9 @@ class Sinks:
     def __init__(self, vhost: StagingHost) -> None:
         self.vhost = vhost
         self.keep_ms = int(KEEP_S * 1000)
-        self._heard_ms: dict[str, int] = {}  # The last activity of each owner since the start.
+        self._active_ms: dict[
+            str, int
+        ] = {}  # The time of each owner's last activity since the start.
         self._deciding: set[str] = set()  # Sinks with a decided batch that is not yet published.
 
     # --- Owners -------------------------------------------------------------------------------
@@ -167,23 +169,23 @@ class Sinks:
         build_xid(name, 0, "-")
         now_ms = self.vhost.counters.now_ms
         try:
-            before = self.find(name)
+            former = self.find(name)
         except NotFound:
-            before = Sink("", "", 0, -1, 0)
-        if before.owner != owner:
-            if before.owner and not force and self.is_live(name):
+            former = Sink("", "", 0, -1, 0)
+        if former.owner != owner:
+            if former.owner and not force and self.is_live(name):
                 raise IllegalState(
-                    f"sink '{name}' belongs to '{before.owner}', which was active less than "
+                    f"sink '{name}' belongs to '{former.owner}', which was active less than "
                     f"{OWNER_S:.0f} s ago"
                 )
-            self._put(name, Sink(owner, run, before.epoch + 1, -1, 0))
-        elif run in before.past:
+            self._put(name, Sink(owner, run, former.epoch + 1, -1, 0))
+        elif run in former.past:
             raise IllegalState(f"run '{run}' of '{owner}' is over: sink '{name}' has a later one")
-        elif before.run != run or not run:
-            self._put(name, before.next(run))
+        elif former.run != run or not run:
+            self._put(name, former.next(run))
         sink = self.find(name)
-        self._heard_ms[name] = now_ms
-        if sink.epoch != before.epoch:
+        self._active_ms[name] = now_ms
+        if sink.epoch != former.epoch:
             yield from self._drop(
                 [b for b in self.undecided_branches(name) if b.state is not BranchState.ACTIVE]
             )
@@ -193,13 +195,13 @@ class Sinks:
         """Give up a sink, so that another owner may have it at once."""
         sink = self.find(name)
         if sink.owner == owner:
-            self._heard_ms[name] = self.vhost.counters.now_ms - int(OWNER_S * 1000)
+            self._active_ms[name] = self.vhost.counters.now_ms - int(OWNER_S * 1000)
         return self.describe(name)
 
     def is_live(self, name: str) -> bool:
         """Return True if the owner may be active; at the start all count as active."""
-        heard_ms = self._heard_ms.setdefault(name, self.vhost.counters.now_ms)
-        return self.vhost.counters.now_ms - heard_ms < OWNER_S * 1000
+        active_ms = self._active_ms.setdefault(name, self.vhost.counters.now_ms)
+        return self.vhost.counters.now_ms - active_ms < OWNER_S * 1000
 
     def check_epoch(self, name: str, epoch: int) -> Sink:
         """Refuse a former owner; 0 stands for the current epoch."""
@@ -209,7 +211,7 @@ class Sinks:
                 f"sink '{name}' is at epoch {sink.epoch} (owner '{sink.owner}'): epoch "
                 f"{epoch} has ended"
             )
-        self._heard_ms[name] = self.vhost.counters.now_ms
+        self._active_ms[name] = self.vhost.counters.now_ms
         return sink
 
     # --- Operations -----------------------------------------------------------------------------
@@ -363,7 +365,7 @@ class Sinks:
         self.find(name)
         dropped = yield from self._drop(self.undecided_branches(name))
         self.vhost.facts.put(KEY + name.encode(), None)
-        self._heard_ms.pop(name, None)
+        self._active_ms.pop(name, None)
         return {"branches": dropped}
 
     def describe(self, name: str) -> dict[str, object]:

@@ -345,7 +345,7 @@ class QueueRegistry(Topology):
 
     def policy_names(self, queue: Queue) -> tuple[str, str]:
         """Return the names of a queue's policy and operator policy; empty for none."""
-        policies = self.rules.policies.of(queue_type(queue.arguments), queue.name)
+        policies = self.rules.policies.matching(queue_type(queue.arguments), queue.name)
         return policies[0].name if policies[0] else "", policies[1].name if policies[1] else ""
 
     def set_rules(self, rules: Rules) -> None:

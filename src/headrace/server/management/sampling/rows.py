@@ -103,7 +103,7 @@ def queue_static(queue: Queue, vhost: VirtualHost, policies: tuple[str, str]) ->
 
 def exchange_static(exchange: Exchange, vhost: VirtualHost) -> Static:
     """Return the static fields of an exchange; the names of its policies seldom change."""
-    policies = vhost.rules.policies.of(POLICY_KIND, exchange.name)
+    policies = vhost.rules.policies.matching(POLICY_KIND, exchange.name)
     return (
         exchange.name,
         vhost.name,
