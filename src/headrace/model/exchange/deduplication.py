@@ -13,7 +13,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from headrace.model.arguments.canonical import DIGEST_SIZE, canonical
-from headrace.model.arguments.canonical import digest as digest_of
+from headrace.model.arguments.canonical import digest as canonical_digest
 from headrace.model.arguments.exchange import one_of, string, switch, whole_number
 from headrace.model.arguments.values import CACHE_SIZE_MAX, parse_integer
 
@@ -166,7 +166,7 @@ class IdCache:
 
 def digest(value: object) -> bytes:
     """Return the digest of an id, the same for equal ids of all protocol versions."""
-    return digest_of(canonical(value))
+    return canonical_digest(canonical(value))
 
 
 def fact_prefix(kind: bytes, name: str) -> bytes:

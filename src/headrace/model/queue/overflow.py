@@ -84,7 +84,7 @@ class Overflow:
         return 0 <= self.max_length_bytes < self.bytes(queue) + body_bytes
 
     def reject(self, queue: "Queue", message: Message) -> None:
-        """Reject an arrival."""
+        """Reject an arrival, as the policy requires: dead-letter it, or delete the queue."""
         if self.policy == C_REJECT_DEAD_LETTER:
             sender = queue.dead_letter_sender()
             queue.count_death("maxlen")

@@ -90,7 +90,7 @@ class DelayingHost(Protocol):
 
 
 class DelayedQueue(Queue):
-    """The hidden queue, which routes each message when it is due."""
+    """The hidden queue of delayed messages, which routes each message when it is due."""
 
     def __init__(self, name: str, **options: Unpack[Options]) -> None:
         super().__init__(name, **options)
@@ -128,14 +128,15 @@ class DelayedQueue(Queue):
     def expire(self, now_ms: int) -> int:
         """Route due messages; return the time of the next call, 0 if none waits.
 
-        In one store transaction, so that a message is either here or in its queues.
+        Routing and removal are one store transaction, so that after a crash a message is either
+        in this queue or in its targets.
         """
         self._unpack(now_ms)
         if 0 < self._near.next_ms <= now_ms:
             self.store.begin()
             try:
                 for _ in range(DUE_MAX):
-                    for message in self._near.pop_due(now_ms, 1):  # A failure loses no other one.
+                    for message in self._near.pop_due(now_ms, 1):  # One, so a failure loses one.
                         self._route(message)
             finally:
                 self.store.commit()
@@ -277,7 +278,7 @@ class DelayedQueue(Queue):
                 del self._far[heappop(self._starts)]
 
     def _drain(self) -> list[Message]:
-        """Remove and return all waiting messages, as objects."""
+        """Remove and return all waiting messages, unpacking the packed ones."""
         messages = self._near.pop_all()
         for packed in self._far.values():
             for row in PACKED.iter_unpack(packed):
@@ -318,7 +319,7 @@ class DelayedQueue(Queue):
 
 
 def _packed_position(packed: bytearray, number: int) -> int:
-    """Return the position of a packed message."""
+    """Return the position of the packed message at index ``number``."""
     seq: int = PACKED.unpack_from(packed, number * PACKED.size)[1]
     return seq
 

@@ -11,8 +11,8 @@ shared (``qpid.shared_msg_group``)
     A consumer owns a group while it has an unacked message of it. Messages without the header are
     together in one group (``qpid.default-message-group``).
 
-An unacked message locks its group, also when its consumer is gone: no other consumer gets the next
-message before the earlier one is settled or requeued.
+An unacked message locks its group, also after its consumer was removed: no other consumer gets the
+next message before the earlier one is settled or requeued.
 """
 
 import cython
@@ -40,7 +40,7 @@ class GroupedQueue(InspectingQueue):
         """As :meth:`GroupList.group_state`."""
         return self.group_list.group_state(message)
 
-    # --- Coming and going -------------------------------------------------------------------
+    # --- Arrivals and departures ------------------------------------------------------------
 
     def enqueue(self, message: Message) -> int:
         if self.postpones(message):
@@ -169,7 +169,7 @@ class GroupedQueue(InspectingQueue):
             if consumer.parked or consumer not in self.group_list.alive:
                 continue
             if consumer.can_take():
-                eager[consumer] = None  # Behind the others.
+                eager[consumer] = None  # The consumer is now last in the order of turns.
                 return consumer
             self.deactivate(consumer)
         return None
