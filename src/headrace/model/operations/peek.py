@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Peeking at messages without consuming.
 
-A peek starts at a position and goes in that order, or shows all ready messages in delivery order,
-or delayed messages in the order in which they are due. Nothing is marked or counted, and the queue
-does not count as used: this is for operators. (Consumers that browse use
-:mod:`headrace.model.operations.queue_view`.) The loop serves others between two steps; messages
-consumed meanwhile are not shown.
+A peek shows messages in order of position from a given one on, all ready messages in delivery
+order, or delayed messages in the order in which they are due. Peeks are for operators: no message
+is marked or counted, and the queue does not count as used. (Consumers that browse use
+:mod:`headrace.model.operations.queue_view`.) The event loop does other work between two steps;
+messages consumed meanwhile are not shown.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RETURNED_MAX = 64  # Returned messages among those of one step.
 
 
 class PeekedMessage(NamedTuple):
-    """A message that is shown."""
+    """A message that a peek shows, with its times."""
 
     message: Message  # In memory; read only.
     arrived_ms: int  # The time of arrival; 0 if unknown.
@@ -82,27 +82,27 @@ class Peek:
             self._returned = source.ready.requeued_between(first, self._last)
 
     def run(self) -> Generator[PeekedMessage | None, None, None]:
-        """Yield each selected message, and None for each other one."""
+        """Yield each selected message, and None for each message that is not selected."""
         if isinstance(self._source, DelayedQueue):
             yield from self._read_delayed(self._source)
             return
         while self._next < self._last and not self._source.deleted:
             for shown in self._read():
                 message = shown.message
-                chosen = self._selector is None or self._matches(self._selector, message)
-                yield shown if chosen else None
+                is_selected = self._selector is None or self._matches(self._selector, message)
+                yield shown if is_selected else None
             yield None
 
     def _read_delayed(self, source: DelayedQueue) -> Generator[PeekedMessage | None]:
         for message in source.waiting():
-            with_data = None if message is None else load_copy(self._vhost, message)
-            chosen = self._selector is None
-            if with_data is not None and self._selector is not None:
-                chosen = self._matches(self._selector, with_data)
-            if with_data is None or not chosen:
+            loaded = None if message is None else load_copy(self._vhost, message)
+            is_selected = self._selector is None
+            if loaded is not None and self._selector is not None:
+                is_selected = self._matches(self._selector, loaded)
+            if loaded is None or not is_selected:
                 yield None
             else:
-                yield PeekedMessage(with_data, self._arrival(with_data), with_data.deadline_ms)
+                yield PeekedMessage(loaded, self._arrival(loaded), loaded.deadline_ms)
 
     def _matches(self, selector: Selector, message: Message) -> bool:
         contents = self._vhost.contents
@@ -128,9 +128,9 @@ class Peek:
             if message.deadline_ms and message.deadline_ms <= now_ms:
                 continue
             arrived_ms = self._arrival(message)
-            with_data = load_copy(self._vhost, message)
-            if with_data is not None:
-                peeked.append(PeekedMessage(with_data, arrived_ms))
+            loaded = load_copy(self._vhost, message)
+            if loaded is not None:
+                peeked.append(PeekedMessage(loaded, arrived_ms))
         return peeked
 
     def _next_in_order(self, cursor: Cursor) -> list[Message]:
@@ -148,9 +148,9 @@ class Peek:
     def _next_by_position(self) -> list[Message]:
         """Return the messages at the next positions."""
         source, last = self._source, self._last
-        at = bisect_left(self._returned, self._next, key=message_seq)
-        returned = self._returned[at : at + RETURNED_MAX]
-        if at + RETURNED_MAX < len(self._returned):
+        index = bisect_left(self._returned, self._next, key=message_seq)
+        returned = self._returned[index : index + RETURNED_MAX]
+        if index + RETURNED_MAX < len(self._returned):
             last = returned[-1].seq + 1
         messages: list[Message] = source.ready.peek(self._next, last, READ_SIZE, returned)
         self._next = messages[-1].seq + 1 if messages else last
@@ -164,7 +164,7 @@ class Peek:
 
 
 class AssignedGroups:
-    """Moves messages of groups assigned to a consumer behind the others, in delivery order.
+    """Moves messages of groups that a consumer owns behind all others, in delivery order.
 
     A grouped queue is scanned twice: first the messages that any consumer may get; then, for each
     group that was assigned when it was reached, all its messages from there on.
@@ -172,24 +172,24 @@ class AssignedGroups:
 
     def __init__(self, source: GroupedQueue) -> None:
         self._source = source
-        self._again = False
+        self._in_second_scan = False
         # Groups with postponed messages, and the position of the first.
         self._groups: dict[object, int] = {}
 
     def begin(self) -> bool:
         """Start the second scan; return False if none is needed."""
-        again = bool(self._groups) and not self._again
-        self._again = True
-        return again
+        is_needed = bool(self._groups) and not self._in_second_scan
+        self._in_second_scan = True
+        return is_needed
 
     def shows(self, message: Message) -> bool:
         """Return True if a message is shown in this scan."""
         group_state = self._source.group_state(message)
         if group_state is None:
-            return not self._again
+            return not self._in_second_scan
         name, is_owned = group_state
         first = self._groups.get(name)
-        if self._again:
+        if self._in_second_scan:
             return first is not None and message.seq >= first
         if first is None and is_owned:
             self._groups[name] = message.seq

@@ -48,10 +48,10 @@ TTL_BATCH_BYTES = 1 << 20  # Bytes of messages that get a new TTL at a time.
 class RulesChange:
     """A change of rules that is being applied to existing queues and exchanges."""
 
-    def __init__(self, vhost: PolicyHost, before: Rules | None) -> None:
-        """``before`` are the former rules of all queues; None if a change was under way."""
+    def __init__(self, vhost: PolicyHost, former_rules: Rules | None) -> None:
+        """``former_rules`` applied to all queues; None if a change was under way."""
         self.vhost = vhost
-        self.before = before
+        self.former_rules = former_rules
         self._remaining: Iterator[Exchange | Queue] = chain(
             list(vhost.exchanges.values()), iter(vhost.queues_in_order)
         )
@@ -66,7 +66,7 @@ class RulesChange:
             count += 1
             if isinstance(target, Queue):
                 if vhost.queues.get(target.name) is target and not target.deleted:
-                    reconfigure(vhost, target, self.before)
+                    reconfigure(vhost, target, self.former_rules)
             elif vhost.exchanges.get(target.name) is target:
                 configure_exchange(vhost, target)
             is_late = clock() > until_s
@@ -114,9 +114,9 @@ def configure(vhost: PolicyHost, queue: Queue) -> None:
             schedule_retention(vhost, queue)
 
 
-def reconfigure(vhost: PolicyHost, queue: Queue, before: Rules | None) -> None:
-    """Apply changed rules to a queue; ``before`` is None if the former rules are unknown."""
-    former = None if before is None else effective(before, queue)
+def reconfigure(vhost: PolicyHost, queue: Queue, former_rules: Rules | None) -> None:
+    """Apply changed rules to a queue; ``former_rules`` is None if they are unknown."""
+    former = None if former_rules is None else effective(former_rules, queue)
     current = vhost.effective(queue)
     if former == current:
         return
