@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Owners of leases.
 
-An owner is a name chosen by the client. While the owner's last connection is open, and for a
-timeout after its end, any other owner is refused.
+The client chooses the owner's name. While the owner's last connection is open, and for a timeout
+after its end, any other owner is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TIMEOUT_S = 30  # The default timeout after the owner's connection is closed.
 TIMEOUT_S_MAX = 7 * 86400
 
 KEEP = "keep"  # After the timeout the next owner gets the leased messages.
-RELEASE = "release"  # After the timeout they return to the queue.
+RELEASE = "release"  # After the timeout the leased messages return to the queue.
 ON_TIMEOUT = (KEEP, RELEASE)
 
 _DURABLE = ("owner", "timeout_s", "on_timeout")
@@ -43,7 +43,7 @@ class LeaseOwnership:
     on_timeout: str = KEEP
     # The number of the owner's connection; 0 is none.
     connection: int = field(default=0, compare=False)
-    seen_ms: int = field(default=0, compare=False)  # The last time at which it was open.
+    seen_ms: int = field(default=0, compare=False)  # The last time at which it was open (ms).
 
     def leave(self, owner: str) -> bool:
         """Remove the owner; return False if ``owner`` does not own the lease."""
@@ -78,7 +78,7 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
     ) -> None:
         """``on_timeout`` is called with a lease whose owner has timed out."""
         super().__init__()
-        # Returns True for the number of an open connection.
+        # Returns True if the connection of that number is open.
         self.is_open: Callable[[int], object] = _NO_CONNECTION.count
         self._counters = counters
         self._scheduler = scheduler

@@ -5,7 +5,8 @@
 waits; ``qpid.fairshare-N`` is that number for level N; 0 means no limit. When a level has had its
 share, or is empty, the next lower one follows, and after the lowest the highest again.
 
-A cursor goes through the levels in the same way, from where the queue was when it was made.
+A cursor goes through the levels by the same rule. It starts with the level that the queue serves
+when the cursor is made.
 """
 
 from heapq import heapify, heappop, heappush
@@ -31,7 +32,7 @@ class FairShareCursor(Cursor):
         self, browses: bool, heaps: list[list[tuple[int, Message]]], current: int, served: int
     ) -> None:
         Cursor.__init__(self, browses, len(heaps))
-        self.heaps = heaps  # The messages that it has not seen, as the list's own.
+        self.heaps = heaps  # The messages that the cursor has not seen: seq, message; by level.
         self.current = current
         self.served = served
 
@@ -43,7 +44,7 @@ class FairShareList(OrderedList):
         OrderedList.__init__(self)
         self.level_count = max(2, number(arguments["qpid.priorities"]))
         self.shares: list[int] = []  # The share of each level; 0 means no limit.
-        self.heaps: list[list[tuple[int, Message]]] = []  # Seq; heaps, by level.
+        self.heaps: list[list[tuple[int, Message]]] = []  # Seq, message; a heap by level.
         share = arguments.get("qpid.fairshare", arguments.get("x-qpid-fairshare", 0))
         for level in range(self.level_count):
             self.shares.append(number(arguments.get(f"qpid.fairshare-{level}", share)))
@@ -135,7 +136,7 @@ class FairShareList(OrderedList):
         own = cursor
         level = self.level(message.priority)
         heap = own.heaps[level]
-        while heap and heap[0][1] is message:  # One that was requeued may be there twice.
+        while heap and heap[0][1] is message:  # A requeued message may be listed twice.
             heappop(heap)
         if message.seq > own.seen[level]:
             own.seen[level] = message.seq

@@ -21,7 +21,7 @@ cdef class GroupList(OrderedList):
     cdef Destination queue
     cdef str key
     cdef bint shared
-    cdef object otherwise
+    cdef object default_group
     cdef public dict groups
     cdef dict group_of
     cdef dict unacked

@@ -34,10 +34,11 @@ class Group:
 
     def __init__(self, name: object) -> None:
         self.name = name  # None for messages without a group.
-        self.ready: list[tuple[int, Message]] = []  # Ready ones by seq; a heap.
+        self.ready: list[tuple[int, Message]] = []  # Ready messages by seq; a heap.
         self.owner: Consumer | None = None
         self.unacked = 0
-        self.listed = 0  # Its seq in its owner's heap, or in the heap of free groups.
+        # The group's seq in its owner's heap, or in the heap of free groups; 0 if in none.
+        self.listed = 0
 
 
 class GroupList(OrderedList):
@@ -52,23 +53,23 @@ class GroupList(OrderedList):
         self.key = str(arguments["qpid.group_header_key"])  # The name of the header.
         self.shared = str(arguments.get("qpid.shared_msg_group", 0)).lower() in ("1", "true")
         default = arguments.get("qpid.default-message-group", NO_GROUP if self.shared else None)
-        self.otherwise = short(default)  # The group of messages without the header.
+        self.default_group = short(default)  # The group of messages without the header.
         self.groups: dict[object, Group] = {}
         self.group_of: dict[int, Group] = {}  # The group of each message, by seq.
         self.unacked: dict[int, Group] = {}  # The group of each unacked message, by seq.
         self.free: list[tuple[int, Group]] = []  # Groups without an owner, by their first seq.
-        self.owned: dict[Consumer, list[tuple[int, Group]]] = {}  # The others, by owner.
+        self.owned: dict[Consumer, list[tuple[int, Group]]] = {}  # Groups with an owner, by owner.
         self.eager: dict[Consumer, None] = {}  # Owners that may have room.
         self.alive: dict[Consumer, None] = {}
         self.owns: dict[Consumer, dict[Group, None]] = {}  # All groups of each consumer.
-        self.idle: dict[Group, None] = {}  # Empty ones that have an owner.
-        self.dirty = False  # There may be stale messages in lines.
+        self.idle: dict[Group, None] = {}  # Empty groups that have an owner.
+        self.dirty = False  # A group may list messages that are not ready.
 
     def level(self, priority: int) -> int:
         """Return 0: messages leave by position, whatever their priority."""
         return 0
 
-    # --- Lines ------------------------------------------------------------------------------
+    # --- Groups -----------------------------------------------------------------------------
 
     def find_group(self, message: Message) -> Group:
         """Return the group that a message belongs to."""
@@ -76,12 +77,12 @@ class GroupList(OrderedList):
         if group is None:
             name = short(self.reader.read(message, self.key))
             if name is None:
-                name = self.otherwise
+                name = self.default_group
             group = self.groups.get(name)
             if group is None:
                 group = self.groups[name] = Group(name)
             self.group_of[message.seq] = group
-        elif self.groups.get(group.name) is not group:  # The group has been empty since.
+        elif self.groups.get(group.name) is not group:  # The group was empty, and dropped.
             group = self.groups.setdefault(group.name, group)
             self.group_of[message.seq] = group
         return group
@@ -104,7 +105,7 @@ class GroupList(OrderedList):
             heappush(self.free, (first, group))
             return
         if owner not in self.alive:
-            group.listed = 0  # No consumer gets more of it now.
+            group.listed = 0  # The owner was removed and still has unacked messages.
             return
         heap = self.owned.get(owner)
         if heap is None:
@@ -281,7 +282,7 @@ class GroupList(OrderedList):
         return group.name, group.owner is not None
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Let a consumer own groups."""
+        """Register a consumer, which may then own groups."""
         self.alive[consumer] = None
 
     def remove_consumer(self, consumer: Consumer) -> None:

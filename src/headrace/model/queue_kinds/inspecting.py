@@ -4,13 +4,14 @@
 An ordinary queue passes bytes from one socket to the next without reading them. Where the order or
 the contents of a queue depend on a header, every arrival becomes a message first (``inspects``):
 in sorted and fair-share queues, which are this class with a ready list of that kind, and in the
-kinds that derive from it. This class itself serves two options that go with most kinds:
+derived kinds. This class itself serves two options that most kinds can have:
 
 Not valid before. With ``holdOnPublishEnabled`` a message whose header ``x-qpid-not-valid-before``
-names a time is not ready before it, while others pass it. It keeps its position.
+names a time is not ready before that time. Later messages may be delivered first; the message
+keeps its position.
 
-Limits by Qpid's names. Unacked messages count for these, so no arrival is delivered at once for
-which there would be no room.
+Limits by Qpid's names. Unacked messages count for these limits, so an arrival beyond them is not
+delivered at once.
 """
 
 from typing import TYPE_CHECKING
@@ -77,7 +78,9 @@ class InspectingQueue(Queue):
         return Queue.ready_consumer(self) is not None
 
     def would_reject(self, body_size: int) -> bool:
-        if self.limits is not None and self.limits.counts_unacked:  # Delivered, it would count.
+        if (
+            self.limits is not None and self.limits.counts_unacked
+        ):  # It would count as unacked, too.
             return self.is_full_for(body_size)
         return Queue.would_reject(self, body_size)
 

@@ -2,8 +2,8 @@
 """Options of stream readers: an end, filter values, failing on gaps, a selector.
 
 A publisher may give records a filter value, and a reader may select records with some values.
-Every record is checked, so a reader gets exactly those. The values that occur in a block of records
-are remembered, so that a later reader skips blocks without its values.
+The broker checks every record, so a reader gets only matching ones. It remembers the values that
+occur in a block of records, so that a later reader skips blocks without its values.
 
 A stream has no record of its messages' publishers. While a reader with no-local is subscribed,
 the offsets of its connection's publishes are noted as runs, until the reader has passed them.
@@ -48,7 +48,7 @@ class StreamReader:
         self.strict = strict  # Fail if retention removed unread records.
         self.selector: Selector | None = None  # Applied to records with these values.
         self.own: OwnRecords | None = None  # Records to skip for no-local.
-        # Records of the current block are all noted up to here; -1: not from its start.
+        # The offset up to which all records of the block are noted; -1: not from its start.
         self.block_next = -1
         self.block_values: set[str | None] = set()
 
@@ -162,12 +162,12 @@ class FilterBlocks:
         frozen = frozenset(values)
         self._values[block] = self._shared.setdefault(frozen, frozen)
 
-    def skip(self, offset: int, end: int, wanted_values: frozenset[str | None]) -> int:
+    def skip(self, offset: int, end: int, filter_values: frozenset[str | None]) -> int:
         """Return the first offset from ``offset`` to ``end`` where a matching record may be."""
         values_by_block = self._values
         while offset < end:
             values = values_by_block.get(offset // BLOCK)
-            if values is None or not values.isdisjoint(wanted_values):
+            if values is None or not values.isdisjoint(filter_values):
                 return offset
             offset = (offset // BLOCK + 1) * BLOCK
         return end

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.model.vhost.dead_lettering import DeadLetters
     from headrace.model.vhost.definitions import Definitions
 
-ENDING_PREFIX = "amq.headrace.ending."  # Prefix of such a queue's name in its definition.
+ENDING_PREFIX = "amq.headrace.ending."  # Prefix of the internal names in the definitions.
 PAUSE_MS = 1  # The pause between two portions.
 
 
@@ -53,7 +53,7 @@ class Orphans:
     def reroute(self, queue: Queue, user: str) -> bool:
         """Reroute the ready messages of a deleted queue; ``user`` declared it.
 
-        Return True if messages are left for later; otherwise the caller destroys the queue.
+        Return True if messages remain for later turns; otherwise the caller destroys the queue.
         """
         if queue.alternate_exchange is None or not self.vhost.dead_letters.has_target(
             queue, ORPHANED
@@ -71,7 +71,7 @@ class Orphans:
         return True
 
     def adopt(self, queue: Queue) -> None:
-        """Resume a deleted queue after a restart; its messages are recovered next."""
+        """Register a recovered deleted queue, before its messages are recovered."""
         self._queues.append(queue)
 
     def resume(self) -> None:
@@ -100,7 +100,7 @@ class Orphans:
         return 0
 
     def _reroute_portion(self, queue: Queue) -> bool:
-        """Reroute one portion; return True if it was the last."""
+        """Reroute one portion; return True if it was the last one."""
         counters = self.vhost.counters
         counters.begin_letters(counters.now_ms)
         for lane in (queue, *(queue.lanes or {}).values()):

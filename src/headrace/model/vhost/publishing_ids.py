@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 PREFIX = b"publisher/"
 NAME_MAX = 255  # Bytes of a publisher's name.
 ID_MAX = (1 << 63) - 1
-# Beyond this number of publishers in a virtual host, a new one replaces the longest idle one. The
-# new one is refused if none was idle for ``IDLE_MS``.
+# Publishers of one virtual host. Beyond it a new publisher replaces the one that was idle longest,
+# and is refused if no publisher was idle for ``IDLE_MS``.
 PUBLISHERS_MAX = 10_000
 IDLE_MS = 7 * 86400 * 1000
 REFUSED_MAX = 256  # Ranges of refused ids kept for one publisher; the lowest are dropped.
@@ -41,7 +41,7 @@ class PublisherState:
     """The ids of one publisher."""
 
     def __init__(self, value: bytes | None) -> None:
-        """``value`` is from :meth:`encode`."""
+        """Read ``value``, a result of :meth:`encode`; None for a new publisher."""
         self.highest = -1  # The highest accepted id.
         self.used_ms = 0
         # Ranges of refused ids in order, both ends inclusive.
@@ -128,12 +128,12 @@ class PublishingIds:
             )
         self.forget(idle)
 
-    def note(self, publishing_id: PublishingId, lasting: bool) -> None:
-        """Record an accepted message; if ``lasting``, inside its store transaction."""
+    def note(self, publishing_id: PublishingId, persistent: bool) -> None:
+        """Record an accepted message; if ``persistent``, inside its store transaction."""
         state = self._state(publishing_id[0])
         state.accept(publishing_id[1])
         state.used_ms = self._counters.now_ms
-        if lasting:
+        if persistent:
             self._facts.change(PREFIX + publishing_id[0], state.encode())
 
     def refuse(self, publishing_id: PublishingId) -> None:
