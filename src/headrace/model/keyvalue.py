@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FACT_KEY_MAX = 600  # Bytes of a key.
 FACT_VALUE_MAX = 64 << 10  # Bytes of a value.
 FACTS_MAX = 100_000  # Facts of one virtual host.
-FACTS_BYTES_MAX = 64 << 20  # Bytes of their keys and values, all in memory.
+FACTS_BYTES_MAX = 64 << 20  # Bytes of all keys and values, which are in memory.
 
 
 class Facts:
@@ -42,7 +42,7 @@ class Facts:
         return len(self._values)
 
     def restore(self) -> None:
-        """Load the facts that the store has recovered."""
+        """Replace the facts in memory by those that the store has recovered."""
         self._values = self._store.facts
         self._keys = sorted(self._values)
         self._size = sum(len(key) + len(value) for key, value in self._values.items())

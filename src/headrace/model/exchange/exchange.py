@@ -55,7 +55,8 @@ COMMON_ARGUMENTS: Mapping[str, Check] = {
 }
 
 FILTER_ARGUMENTS = (*SELECTORS, NO_LOCAL)
-BINDING_ARGUMENTS = (EXCLUSIVE, *FILTER_ARGUMENTS)  # Filters are refused where bindings have none.
+# Arguments of bindings; types without ``supports_selectors`` refuse the filters.
+BINDING_ARGUMENTS = (EXCLUSIVE, *FILTER_ARGUMENTS)
 
 
 class BindingFilter(NamedTuple):
@@ -119,7 +120,7 @@ class Exchange:
     unindexes_later = False  # True if the index may be cleared after bindings are removed.
     own_memory = EXCHANGE  # Bytes of memory without name, arguments and bindings.
     index_memory_max = 1 << 62  # The bound of the index's memory, for all bindings together.
-    fixed = False  # Clients may not delete it.
+    fixed = False  # True if clients may not delete the exchange.
 
     def __init__(
         self,
@@ -140,7 +141,7 @@ class Exchange:
         ]
         alternate = alternates[0] if alternates else None
         self.own_alternate = alternate if isinstance(alternate, str) else None
-        # A policy may set another. `VirtualHost.follow` routes to it.
+        # The alternate in effect, from the arguments or a policy; `VirtualHost.follow` uses it.
         self.alternate = self.own_alternate
         self.bindings: dict[Binding, None] = {}  # Bindings of this source, in order of binding.
         self.filtered: dict[tuple[str, bool], tuple[BindingFilter, Exchange]] | None = None
@@ -199,8 +200,9 @@ class Exchange:
         return True
 
     def memory(self) -> int:
-        """Return the exchange's memory in bytes, without bindings
-        (:mod:`headrace.model.arguments.memory_estimate`).
+        """Return the memory of the exchange without its bindings, in bytes.
+
+        See :mod:`headrace.model.arguments.memory_estimate`.
         """
         return self.own_memory + text_memory(self.name) + table_memory(self.arguments)
 

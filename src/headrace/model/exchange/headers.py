@@ -34,7 +34,7 @@ Criterion = tuple[str, object]  # A header's name and canonical value, or None f
 
 
 class Condition:
-    """A condition shared by bindings."""
+    """A header's name and value, or any value, which bindings share as a condition."""
 
     __slots__ = ("all_of", "any_of", "number", "uses")
 

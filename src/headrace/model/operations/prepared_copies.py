@@ -39,7 +39,7 @@ SLICE = 512  # Messages enqueued or returned at a time.
 
 
 class SelectedMessage(NamedTuple):
-    """A selected message."""
+    """A message that a job has selected, with its copy for the target."""
 
     source: Message | None  # Withdrawn, unless the source keeps it.
     copy: Message | None  # The copy in memory; None if the message is deleted.

@@ -126,14 +126,16 @@ class StreamLog:
         return False
 
     def bytes_from(self, offset: int) -> int:
-        """Return roughly the bytes of the records from an offset on; it costs little."""
+        """Return the approximate bytes of the records from an offset on, at constant cost."""
         count = len(self.records)
         retained = self.first_offset + count - max(offset, self.first_offset)
         return self.size * retained // count if retained > 0 else 0
 
     def read(self, offset: int, bytes_max: int) -> list[StreamRecord]:
-        """Return committed messages from ``offset`` on: (offset, data, address_len, body_size,
-        arrived_ms), at least one if there is one, about ``bytes_max`` bytes at most.
+        """Return committed messages from ``offset`` on, about ``bytes_max`` bytes at most.
+
+        Each is (offset, data, address_len, body_size, arrived_ms). At least one message is
+        returned if one exists.
         """
         entries = []
         size = 0
