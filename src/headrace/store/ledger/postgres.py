@@ -30,15 +30,15 @@ from headrace.store.ledger.postgres_schema import (
     AGAIN,
     LOCK,
     ROW_BYTES,
-    table_of,
+    entries_table,
 )
 from headrace.store.ledger.postgres_session import (
     BYTEA,
     INT4,
     INT8,
     TEXT,
+    PostgresSession,
     Row,
-    Session,
     StatementError,
 )
 
@@ -177,7 +177,7 @@ class PostgresLedger(LedgerAccess):
 
     # --- Taking it --------------------------------------------------------------------------
 
-    def take(self, session: Session, taken: str) -> Row:
+    def take(self, session: PostgresSession, taken: str) -> Row:
         """Become the owner, though an owner that stands still may have the row locked."""
         broker, seen = self.silent or ("", 0)
         for _ in range(TAKE_ATTEMPTS):
@@ -197,13 +197,13 @@ class PostgresLedger(LedgerAccess):
 
     # --- Appending --------------------------------------------------------------------------
 
-    def begin_append(self, session: Session) -> None:
+    def begin_append(self, session: PostgresSession) -> None:
         """Find the table of the next entry; prepare the statements of an append."""
         segments = session.query(SEGMENTS, self.id)
         if segments:
             self.segment = int(segments[-1][0] or 0)
             size = session.query(
-                b"select pg_relation_size($1)", table_of(self.id, self.segment).decode()
+                b"select pg_relation_size($1)", entries_table(self.id, self.segment).decode()
             )
             self.filled = int(size[0][0] or 0)
         advance = b"select headrace.advance($1, $2, $3, $4)"
@@ -214,16 +214,19 @@ class PostgresLedger(LedgerAccess):
         else:
             self.add_segment(session, self.durable + 1)
 
-    def prepare_insert(self, session: Session) -> None:
+    def prepare_insert(self, session: PostgresSession) -> None:
         """Prepare the statement that cuts a part of an entry into rows."""
-        statement = INSERT_PART % {b"table": table_of(self.id, self.segment), b"row": ROW_BYTES}
+        statement = INSERT_PART % {
+            b"table": entries_table(self.id, self.segment),
+            b"row": ROW_BYTES,
+        }
         session.prepare(self.insert_name(), statement, [INT8, INT4, BYTEA])
 
     def insert_name(self) -> bytes:
         """Return the name of the statement that inserts into the segment."""
         return INSERT + b"%d" % self.segment
 
-    def add_segment(self, session: Session, number: int) -> None:
+    def add_segment(self, session: PostgresSession, number: int) -> None:
         """Begin a table with an entry."""
         query = b"select headrace.add_segment($1, $2, $3)"
         rows = session.query(query, self.id, self.taken, number)
@@ -231,7 +234,7 @@ class PostgresLedger(LedgerAccess):
         self.segment, self.filled = int(rows[0][0] or 0), 0
         self.prepare_insert(session)
 
-    def send(self, session: Session, number: int, data: bytes) -> None:
+    def send(self, session: PostgresSession, number: int, data: bytes) -> None:
         """Send an append and the check of the standbys; wait for both answers."""
         session.warnings.clear()
         key = struct.pack(">q", number)
@@ -257,7 +260,7 @@ class PostgresLedger(LedgerAccess):
             raise
         self.check_promise(session, session.answer()[0])
 
-    def repeat(self, session: Session, number: int) -> None:
+    def repeat(self, session: PostgresSession, number: int) -> None:
         """Prove an entry that the server has: a commit after it is durable only with it.
 
         Raises:
@@ -270,7 +273,9 @@ class PostgresLedger(LedgerAccess):
 
     # --- Reading ----------------------------------------------------------------------------
 
-    def read_some(self, session: Session, after: int, last: int) -> Sequence[tuple[int, bytes]]:
+    def read_some(
+        self, session: PostgresSession, after: int, last: int
+    ) -> Sequence[tuple[int, bytes]]:
         """Return at least one entry behind a number, though not all up to the last.
 
         Raises:
@@ -295,12 +300,12 @@ class PostgresLedger(LedgerAccess):
         raise Gap(f"ledger {self.name!r} has no entry {after + 1}, though its last is {last}")
 
     def read_segment(
-        self, session: Session, segment: int, after: int, last: int
+        self, session: PostgresSession, segment: int, after: int, last: int
     ) -> Sequence[tuple[int, bytes]]:
         """Return the first entries of a segment behind a number; one at least if there is one."""
         limit = READ_ROWS
         while True:
-            table = table_of(self.id, segment)
+            table = entries_table(self.id, segment)
             query = READ % {b"table": table, b"limit": limit}
             rows = session.query_binary(query, after, last)
             entries = list(whole_entries(rows, cut=len(rows) == limit))

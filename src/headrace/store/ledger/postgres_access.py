@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from headrace.store.ledger.port import Fenced, Gap, LedgerLost, Position
 from headrace.store.ledger.postgres_cluster import Cluster
 from headrace.store.ledger.postgres_schema import FENCED, GAP, LOCK
-from headrace.store.ledger.postgres_session import Row, Session, StatementError
+from headrace.store.ledger.postgres_session import PostgresSession, Row, StatementError
 
 NEW_LOG = b"""insert into headrace.log (name, owner, taken, epoch, last, front)
     values ($1, '', '', 0, 0, 1) on conflict (name) do nothing"""
@@ -36,14 +36,14 @@ class LedgerAccess:
         self.taken = ""  # Names this epoch of this owner.
         self.durable = 0  # The last entry known to be.
         self.segment = 0  # The segment of the next entry; 0 while unknown.
-        self.open_session: Session | None = None
+        self.open_session: PostgresSession | None = None
         self.abandoned: list[int] = []  # Processes of the server that sessions were left with.
 
     def __repr__(self) -> str:
         return f"<ledger {self.name!r} in {self.cluster.address!r}>"
 
     @contextlib.contextmanager
-    def session(self) -> Iterator[Session]:
+    def session(self) -> Iterator[PostgresSession]:
         """Yield a session; after an error without an answer, the next call has a new one.
 
         Raises:
@@ -76,13 +76,13 @@ class LedgerAccess:
             self.abandoned.append(self.open_session.process)
             self.close()
 
-    def end_abandoned(self, session: Session) -> None:
+    def end_abandoned(self, session: PostgresSession) -> None:
         """End the sessions that were left: they may hold the ledger's row locked."""
         if self.abandoned:
             session.query(HOLDERS, LOCK, self.id, f"{{{','.join(map(str, self.abandoned))}}}")
             self.abandoned.clear()
 
-    def find(self, session: Session) -> Position:
+    def find(self, session: PostgresSession) -> Position:
         """Return the position of the ledger, which is created if missing.
 
         Raises:
@@ -99,15 +99,15 @@ class LedgerAccess:
             )
         return position
 
-    def lock(self, session: Session) -> None:
+    def lock(self, session: PostgresSession) -> None:
         """Mark the session as one that may hold the ledger's row locked; others may do so, too."""
         session.query(LOCK_LOG, LOCK, self.id)
 
-    def check_answer(self, session: Session) -> None:
+    def check_answer(self, session: PostgresSession) -> None:
         """Raise OSError unless a standby has the commit, by the last answer."""
         self.cluster.check_answer(session)
 
-    def check_promise(self, session: Session, row: Row) -> None:
+    def check_promise(self, session: PostgresSession, row: Row) -> None:
         """Raise OSError after a warning, or when commits wait for no standby."""
         self.cluster.check_warnings(session, session.warnings)
         self.cluster.check_promise(*row)

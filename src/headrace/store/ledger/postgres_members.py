@@ -23,7 +23,7 @@ from headrace.store.ledger.members import (
     StandbyRow,
 )
 from headrace.store.ledger.postgres_cluster import CHECK, Cluster, UnfitServerError
-from headrace.store.ledger.postgres_session import Row, Session, StatementError
+from headrace.store.ledger.postgres_session import PostgresSession, Row, StatementError
 
 log = logging.getLogger(__name__)
 
@@ -91,11 +91,11 @@ class Members:
         self.port = port
         self.lease_s = lease_s
         self.incarnation = f"{os.getpid()}-{secrets.token_hex(8)}"
-        self.open_session: Session | None = None
+        self.open_session: PostgresSession | None = None
         self.size = 0  # The bytes of the database; read if it has a limit.
         self.sized_s = -SIZE_S
 
-    def session(self) -> Session:
+    def session(self) -> PostgresSession:
         """Return the session; a new one after an error."""
         if self.open_session is None or self.open_session.closed:
             self.open_session = self.cluster.session()
@@ -143,7 +143,7 @@ class Members:
         self.write_row(session)
         self.check_answer(session)
 
-    def write_row(self, session: Session) -> None:
+    def write_row(self, session: PostgresSession) -> None:
         """Write the row of this broker, and its lease."""
         values = self.name, self.incarnation, self.host, self.port
         session.query(JOIN, *values, str(self.lease_s))
@@ -164,13 +164,13 @@ class Members:
             log.warning("the database does not know this broker: an older one was restored")
             self.write_row(session)
         self.check_answer(session)
-        brokers = [broker_of(row) for row in session.query(BROKERS)]
-        ledgers = [ledger_of(row) for row in session.query(LEDGERS)]
+        brokers = [parse_broker_row(row) for row in session.query(BROKERS)]
+        ledgers = [parse_ledger_row(row) for row in session.query(LEDGERS)]
         unfit = self.unfit(session)
         self.read_size(session)
         return ClusterRows(brokers, ledgers, unfit, self.size)
 
-    def read_size(self, session: Session) -> None:
+    def read_size(self, session: PostgresSession) -> None:
         """Read the size of the database, at intervals; a refusal ends no heartbeat."""
         now_s = time.monotonic()
         if not self.cluster.size_max or now_s - self.sized_s < SIZE_S:
@@ -181,7 +181,7 @@ class Members:
         except StatementError as error:
             log.warning("the size of the database is not known: %s", error)
 
-    def unfit(self, session: Session) -> str:
+    def unfit(self, session: PostgresSession) -> str:
         """Return why commits wait for no standby now; empty if they do."""
         try:
             self.cluster.check_promise(*session.query(CHECK)[0])
@@ -235,7 +235,7 @@ class Members:
             StandbyRow(text(row[0]), text(row[1]), text(row[2]), int(row[3] or 0)) for row in rows
         ]
 
-    def check_answer(self, session: Session) -> None:
+    def check_answer(self, session: PostgresSession) -> None:
         """Raise OSError if no standby has the commit, by the last answer."""
         self.cluster.check_warnings(session, session.warnings)
 
@@ -251,13 +251,13 @@ def text(value: bytes | None) -> str:
     return (value or b"").decode()
 
 
-def broker_of(row: Row) -> BrokerRow:
+def parse_broker_row(row: Row) -> BrokerRow:
     """Return a row of headrace.broker."""
     name, seen, host, port, state, lease_s = map(text, row)
     return BrokerRow(name, int(seen), host, int(port), state, float(lease_s))
 
 
-def ledger_of(row: Row) -> LedgerRow:
+def parse_ledger_row(row: Row) -> LedgerRow:
     """Return a row of headrace.log."""
     name, owner, taken, epoch, last, front, wanted = map(text, row)
     return LedgerRow(name, owner, taken, int(epoch), int(last), int(front), wanted)

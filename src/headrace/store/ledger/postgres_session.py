@@ -77,7 +77,7 @@ class Address:
     def __repr__(self) -> str:
         return f"<PostgreSQL at {self.text}>"
 
-    def connect(self, answer_s: float = ANSWER_S) -> "Session":
+    def connect(self, answer_s: float = ANSWER_S) -> "PostgresSession":
         """Open a session with the server that takes writes.
 
         Raises:
@@ -87,7 +87,7 @@ class Address:
             connection = psycopg.connect(make_conninfo("", **self.parameters), autocommit=True)
         except psycopg.Error as error:
             raise ConnectionError(f"PostgreSQL at {self.text}: {first_line(error)}") from None
-        return Session(connection, self.text, answer_s)
+        return PostgresSession(connection, self.text, answer_s)
 
 
 def check_quoting(url: str) -> None:
@@ -110,7 +110,7 @@ def check_quoting(url: str) -> None:
         )
 
 
-class Session:
+class PostgresSession:
     """A connection to a server; see the module."""
 
     def __init__(
