@@ -91,7 +91,7 @@ class Upcalls:
 
     # --- Contents -----------------------------------------------------------------------------
 
-    def sink_of(
+    def body_sink(
         self, channel: Channel, method: MethodBase, header: bytes, body_size: int
     ) -> "BodySink | None":
         """Return the sink for the body of a content; None to keep the body in memory.
@@ -176,9 +176,9 @@ class EventCollector(Upcalls):
         end: int,
         body_size: int,
     ) -> None:
-        self.events.append(self.content_of(channel, buffer, args, address_len, header, end))
+        self.events.append(self.decode_publish(channel, buffer, args, address_len, header, end))
 
-    def content_of(
+    def decode_publish(
         self,
         channel: Channel,
         buffer: bytes | bytearray,
@@ -210,7 +210,7 @@ class EventCollector(Upcalls):
         parts: tuple[bytes, ...],
         body_size: int,
     ) -> None:
-        content = self.content_of(channel, start, 0, address_len, address_len + 2, len(start))
+        content = self.decode_publish(channel, start, 0, address_len, address_len + 2, len(start))
         self.events.append(
             ContentReceived(content.channel, content.method, content.header, b"".join(parts))
         )

@@ -173,7 +173,7 @@ def transaction(db: sqlite3.Connection, kind: str = "DEFERRED") -> Iterator[None
         raise
 
 
-def file_of(data: Path | None) -> str:
+def database_path(data: Path | None) -> str:
     """Return the path of the file in a data directory; ``:memory:`` without a directory."""
     return ":memory:" if data is None else str(data / FILE_NAME)
 

@@ -57,7 +57,7 @@ def unpack(data: bytes) -> Value:
     return Value(body[:IDENTITY].decode(), body[IDENTITY : IDENTITY + SECRET], database)
 
 
-def vhosts_of(data: bytes) -> dict[str, int]:
+def read_vhost_numbers(data: bytes) -> dict[str, int]:
     """Return the virtual hosts of a value and their numbers.
 
     Raises:
