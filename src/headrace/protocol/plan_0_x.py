@@ -163,7 +163,7 @@ def group_fields(fields: Iterable[Field]) -> list[list[Field]]:
 
 
 def group_bits(fields: list[Field]) -> list[list[Field] | Field]:
-    """Return numbers as they are, and neighbouring bits in lists of up to eight."""
+    """Group neighbouring bits into lists of up to eight; numbers stand alone."""
     items: list[list[Field] | Field] = []
     for entry in fields:
         if entry.type != "bit":

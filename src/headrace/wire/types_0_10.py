@@ -901,7 +901,7 @@ def _encode_decimal(value: Decimal, bits: int) -> bytes:
 
 
 def _unscaled_integer(value: Decimal, exponent: int) -> int:
-    """Return the digits as a signed integer, whatever the precision of the context."""
+    """Return the digits as a signed integer; the decimal context has no influence."""
     sign, digits, _ = value.as_tuple()
     if len(digits) > 20:
         raise ValueError(f"a decimal does not fit 64 bits: {value}")

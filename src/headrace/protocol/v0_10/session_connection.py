@@ -238,7 +238,7 @@ class SessionConnection(Endpoint):
         self.on_command(session, decode_command(payload)[1], b"", ())
 
     def body_sink(self, session: "Session", header: bytes) -> "BodySink | None":
-        """Return the sink that takes the body of a file.stage instead of memory, or None."""
+        """Return the sink for the body of a file.stage; None to keep the body in memory."""
         return None
 
     def on_command(

@@ -37,7 +37,7 @@ class Upcalls:
     """The owner of a connection; a call that a subclass does not override has no effect."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []  # Collected events that the owner has not taken yet.
+        self.events: list[Event] = []  # Events that the owner has not taken yet.
 
     # --- The connection -----------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ class Upcalls:
         return AmqpError(ReplyCode.INTERNAL_ERROR, "internal error")
 
     def pause_reading(self, paused: bool) -> None:
-        """Pause reading, as too many frames wait on busy channels, or resume it."""
+        """Pause or resume reading, because too many frames wait on busy channels."""
 
     def will_answer(self) -> bool:
         """Return False if deferred answers cannot be sent, as the disk is full."""
@@ -187,7 +187,7 @@ class EventCollector(Upcalls):
         header: int,
         end: int,
     ) -> ContentReceived:
-        """Return the decoded arguments of :meth:`on_publish`."""
+        """Return the event for the encoded arguments of :meth:`on_publish`."""
         payload = b"\x00\x3c\x00\x28\x00\x00" + cut(buffer, args, args + address_len + 1)
         size = get32(buffer, header + 3)
         position = header + 8 + size

@@ -45,7 +45,7 @@ def pack(value: Value) -> bytes:
 
 
 def unpack(data: bytes) -> Value:
-    """Take a value apart.
+    """Decode a value of the catalog.
 
     Raises:
         StoreError: the value is damaged.
@@ -58,7 +58,7 @@ def unpack(data: bytes) -> Value:
 
 
 def read_vhost_numbers(data: bytes) -> dict[str, int]:
-    """Return the virtual hosts of a value and their numbers.
+    """Return the numbers of the virtual hosts of a value, by name.
 
     Raises:
         StoreError: the value is damaged.

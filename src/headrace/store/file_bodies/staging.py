@@ -404,7 +404,7 @@ class Staging(Files):
         self.submit(work, finish)
 
     def find_body(self, data: bytes) -> Body | None:
-        """Return the body that a message's data refers to."""
+        """Return the body that a message's data refers to; None if it is unknown."""
         return self.bodies.get(int.from_bytes(data[len(data) - 8 :], "big"))
 
     def reader(self, body: Body) -> BodyReader:

@@ -3,12 +3,12 @@
 
 An append is one transaction, in one round trip: an update of the ledger's row that names the owner
 and the number before, and the rows of the entry. PostgreSQL answers when the standby has the commit
-on its disk. Three things make that answer worth less, and each is looked at:
+on its disk. Three failures weaken that answer, and the ledger checks for each:
 
 - A cancelled wait succeeds, with a warning. Any warning leaves the append in doubt.
 - The standbys may be configured away while a commit waits. A second transaction of the same round
   trip reads the setting: the server reloads it for a session before it ends the session's wait.
-- The connection may end, or stay silent. That says nothing of the commit.
+- The connection may end, or stay silent. The outcome of the commit is unknown then.
 
 An append in doubt is repeated, and only an answered commit after it proves that it is durable: a
 restarted server shows entries that its standby lacks, so reading proves nothing. For the same
@@ -57,8 +57,8 @@ ADVANCE = b"advance"
 INSERT = b"insert"
 PROMISE = b"promise"
 
-# The lock lets a heartbeat of the owner before come either before this, which takes nothing then,
-# or after it, and that one finds another owner.
+# The lock orders this statement and a heartbeat of the previous owner. After that heartbeat the
+# statement takes nothing; before it, the heartbeat finds another owner.
 TAKE = b"""with silent as (
         select name from headrace.broker where name = $5 and seen = $6::bigint for update)
     update headrace.log set epoch = epoch + 1, owner = $2, taken = $3, wanted = ''
@@ -88,9 +88,9 @@ class PostgresLedger(LedgerAccess):
             owner: the name of this broker, for errors of others and for operators.
         """
         super().__init__(cluster, name, owner)
-        self.segment_bytes: int | None = None  # Instead of the cluster's.
+        self.segment_bytes: int | None = None  # Replaces the segment size of the cluster.
         self.rival = ANY  # Names the only epoch that open() may end.
-        # open() ends an epoch only while this broker has no heartbeats; None: whatever it has.
+        # open() ends an epoch only while this broker has no heartbeats; None: without that check.
         self.silent: SilentBroker | None = None
         self.front = 1
         self.filled = 0  # Bytes of the segment.
@@ -112,9 +112,9 @@ class PostgresLedger(LedgerAccess):
         return position
 
     def read_position(self) -> Position:
-        """Return where the ledger stands; see `Ledger`.
+        """Return the position of the ledger; see `Ledger`.
 
-        The last entry is one that is durable for certain: that of the ledger only for its owner.
+        The last entry of the position is certainly durable. The owner may have a later one.
         """
         with self.session() as session:
             position = self.find(session)
@@ -151,7 +151,7 @@ class PostgresLedger(LedgerAccess):
                 yield number, data
 
     def trim(self, before: int) -> None:
-        """Let tables go whose entries all have a lower number; see `Ledger`."""
+        """Drop the tables whose entries all have a lower number; see `Ledger`."""
         with self.session() as session:
             query = b"select headrace.trim($1, $2, $3)"
             rows = session.query(query, self.id, self.taken, before)
@@ -159,7 +159,7 @@ class PostgresLedger(LedgerAccess):
             self.front = int(rows[0][0] or 0)
 
     def interrupt(self) -> None:
-        """Let a call that another thread waits in fail soon: the ledger is another broker's."""
+        """Make the call of another thread fail soon, because another broker has the ledger."""
         session = self.open_session
         if session is not None and not session.closed:
             session.interrupt()
@@ -175,10 +175,10 @@ class PostgresLedger(LedgerAccess):
         other.durable, other.front = self.durable, self.front
         return other
 
-    # --- Taking it --------------------------------------------------------------------------
+    # --- Taking the ledger ------------------------------------------------------------------
 
     def take(self, session: PostgresSession, taken: str) -> Row:
-        """Become the owner, though an owner that stands still may have the row locked."""
+        """Become the owner, even if an owner without heartbeats has the row locked."""
         broker, seen = self.silent or ("", 0)
         for _ in range(TAKE_ATTEMPTS):
             try:
@@ -261,7 +261,7 @@ class PostgresLedger(LedgerAccess):
         self.check_promise(session, session.answer()[0])
 
     def repeat(self, session: PostgresSession, number: int) -> None:
-        """Prove an entry that the server has: a commit after it is durable only with it.
+        """Prove that an entry of the server is durable, by a later commit.
 
         Raises:
             Fenced: another owner came in between.

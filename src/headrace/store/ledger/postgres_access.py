@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access to a ledger in PostgreSQL: its row, and a session that is opened again after an error.
 
-A session that is left without an answer may still wait for a standby with the ledger's row locked:
-the next one ends it.
+An abandoned session may still wait for a standby with the ledger's row locked. The next session
+ends it.
 """
 
 import contextlib
@@ -34,10 +34,10 @@ class LedgerAccess:
         self.id = 0  # The id of the ledger's row; 0 while unknown.
         self.epoch = 0  # 0 while this broker does not own the ledger.
         self.taken = ""  # Names this epoch of this owner.
-        self.durable = 0  # The last entry known to be.
+        self.durable = 0  # The number of the last entry that is known to be durable.
         self.segment = 0  # The segment of the next entry; 0 while unknown.
         self.open_session: PostgresSession | None = None
-        self.abandoned: list[int] = []  # Processes of the server that sessions were left with.
+        self.abandoned: list[int] = []  # The server processes of abandoned sessions.
 
     def __repr__(self) -> str:
         return f"<ledger {self.name!r} in {self.cluster.address!r}>"
@@ -71,13 +71,13 @@ class LedgerAccess:
             raise
 
     def abandon(self) -> None:
-        """Leave the session; the server's process may still wait for a standby."""
+        """Close the session; its server process may still wait for a standby."""
         if self.open_session is not None:
             self.abandoned.append(self.open_session.process)
             self.close()
 
     def end_abandoned(self, session: PostgresSession) -> None:
-        """End the sessions that were left: they may hold the ledger's row locked."""
+        """End the abandoned sessions, which may hold the ledger's row locked."""
         if self.abandoned:
             session.query(HOLDERS, LOCK, self.id, f"{{{','.join(map(str, self.abandoned))}}}")
             self.abandoned.clear()

@@ -2,9 +2,9 @@
 """The brokers of a cluster and the owners of its ledgers, in PostgreSQL.
 
 Each broker has a row with a counter, ``seen``, that it advances at regular intervals. A broker
-whose counter stands still for the lease that it wrote beside it, by the clock of the one who looks,
-may be replaced as an owner. No clocks are compared; that an owner who was replaced too early does
-no harm is the epoch's work.
+whose counter stands still for its lease, by the clock of the observing broker, may be replaced as
+an owner. A broker writes its lease beside the counter. Clocks of brokers are never compared. The
+epoch of a ledger shuts out an owner that was replaced too early.
 """
 
 import contextlib
@@ -182,7 +182,7 @@ class Members:
             log.warning("the size of the database is not known: %s", error)
 
     def unfit(self, session: PostgresSession) -> str:
-        """Return why commits wait for no standby now; empty if they do."""
+        """Return the reason if commits wait for no standby now; empty if they wait for one."""
         try:
             self.cluster.check_promise(*session.query(CHECK)[0])
         except UnfitServerError as error:
@@ -252,12 +252,12 @@ def text(value: bytes | None) -> str:
 
 
 def parse_broker_row(row: Row) -> BrokerRow:
-    """Return a row of headrace.broker."""
+    """Return the broker in a row of `BROKERS`."""
     name, seen, host, port, state, lease_s = map(text, row)
     return BrokerRow(name, int(seen), host, int(port), state, float(lease_s))
 
 
 def parse_ledger_row(row: Row) -> LedgerRow:
-    """Return a row of headrace.log."""
+    """Return the ledger in a row of `LEDGERS`."""
     name, owner, taken, epoch, last, front, wanted = map(text, row)
     return LedgerRow(name, owner, taken, int(epoch), int(last), int(front), wanted)

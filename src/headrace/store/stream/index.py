@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The index of a stream: positions by offset, time and bytes.
 
-Memory has one entry (offset, file offset, time) for about 64 KiB of a segment. From an entry on the
-records are read one by one. An old segment is indexed on first use. Bytes are those of the
-segments' records with their heads, without the files' headers.
+The index in memory has one entry (offset, file offset, time) for about 64 KiB of a segment. Records
+behind an entry are read one by one. An old segment is indexed on first use. Counts of bytes include
+the heads of records, but not the headers of files.
 """
 
 import bisect
@@ -34,7 +34,7 @@ class StreamIndex:
         self.segments = segments
 
     def segment_index(self, segment: StreamSegment) -> list[tuple[int, int, int]]:
-        """Return the index of a segment, making it on first use."""
+        """Return the index of a segment, which is built on first use."""
         if segment.offloaded is not None:
             index = segment.offloaded.record_index()
             return [] if index is None else index.index
@@ -150,7 +150,7 @@ class StreamIndex:
     def find_offloaded_record(
         self, segment: StreamSegment, offset: int, limit: int
     ) -> tuple[int, int]:
-        """As :meth:`find_record` for a segment in the object store, by its sidecar.
+        """Find a record as :meth:`find_record` does, by the sidecar of an offloaded segment.
 
         With a limit the record may be the one before, because a sidecar has no ends of records.
         """

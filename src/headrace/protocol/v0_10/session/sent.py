@@ -366,5 +366,5 @@ class SentCommands:
 
 
 def retained_size(item: tuple[bytes, bytes, tuple[bytes, ...]]) -> int:
-    """Return the size of a kept command, with its overhead."""
+    """Return the bytes of memory of a retained command, with its overhead."""
     return len(item[0]) + len(item[1]) + sum([len(part) for part in item[2]]) + 64
