@@ -26,8 +26,8 @@ from headrace.protocol.plan_0_x import (  # noqa: E402  (the path comes first)
     METHOD_BYTES,
     NUMBERS,
     attribute,
+    group_bits,
     group_fields,
-    octets_of,
 )
 from headrace.spec.methods import METHODS, dialect  # noqa: E402
 from headrace.spec.properties import CONTENT_CLASSES  # noqa: E402
@@ -188,7 +188,7 @@ def decoder(method: Method, structs: set[str]) -> str:
     for group in group_fields(method.fields):
         if is_fixed(group):
             code, size, names, bits = "", 0, [], []
-            for number, item in enumerate(octets_of(group)):
+            for number, item in enumerate(group_bits(group)):
                 if isinstance(item, list):
                     octet = f"bits_{number}"
                     code, size = code + "B", size + 1
@@ -236,7 +236,7 @@ def encoder(method: Method, structs: set[str]) -> str:
             continue
         if number:
             code, values = "", []
-        for item in octets_of(group):
+        for item in group_bits(group):
             if isinstance(item, list):
                 code += "B"
                 bits = [

@@ -28,7 +28,6 @@ from headrace.wire.types_0_10 import (
     Struct32,
     check_map,
     check_value,
-    code_of,
     decode_array,
     decode_list,
     decode_map,
@@ -39,6 +38,7 @@ from headrace.wire.types_0_10 import (
     encode_map,
     encode_struct32,
     encode_value,
+    type_code,
 )
 
 # Name, code and an example of every type that can stand in a map, as the standard lists them.
@@ -106,7 +106,7 @@ EXAMPLES: list[tuple[str, int, Any, str]] = [
 def test_every_type(name: str, code: int, value: Any, octets: str) -> None:
     raw = bytes.fromhex(octets)
     assert encode_value(value) == (code, raw)
-    assert code_of(value) == code
+    assert type_code(value) == code
     again, end = decode_value(b"x" + raw, code, 1)
     assert (again, type(again), end) == (value, type(value), 1 + len(raw))
     assert encode_value(again) == (code, raw)

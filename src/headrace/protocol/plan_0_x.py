@@ -162,8 +162,8 @@ def group_fields(fields: Iterable[Field]) -> list[list[Field]]:
     return groups
 
 
-def octets_of(fields: list[Field]) -> list[list[Field] | Field]:
-    """Return numbers as they are, and neighbouring bits in lists of up to eight."""
+def group_bits(fields: list[Field]) -> list[list[Field] | Field]:
+    """Group neighbouring bits into lists of up to eight; numbers stand alone."""
     items: list[list[Field] | Field] = []
     for entry in fields:
         if entry.type != "bit":
@@ -181,7 +181,7 @@ class NumbersStep:
     __slots__ = ("items", "packer")
 
     def __init__(self, fields: list[Field]) -> None:
-        octets = octets_of(fields)
+        octets = group_bits(fields)
         codes = ["B" if isinstance(item, list) else NUMBERS[item.type] for item in octets]
         self.packer = struct.Struct(">" + "".join(codes))
         # Of each number of the struct: the attribute that it is, or the bits that are in it.

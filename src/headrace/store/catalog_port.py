@@ -7,14 +7,16 @@ NONE = ""  # The version without a value.
 
 
 class CatalogChangedError(Exception):
-    """Another broker has stored another value since."""
+    """The catalog has another version: another broker has replaced it."""
 
 
 class CatalogEngine(Protocol):
-    """An engine with the value; calls block, and come from one thread at a time."""
+    """An engine that stores the catalog; calls block, from one thread at a time."""
 
     def version(self) -> str:
-        """Return the version of the value, ``NONE`` without one; each value has another.
+        """Return the version of the value; ``NONE`` without a value.
+
+        Each value has a version of its own.
 
         Raises:
             OSError: the engine does not answer.
@@ -28,7 +30,9 @@ class CatalogEngine(Protocol):
         """
 
     def store(self, expected: str, value: bytes) -> str:
-        """Replace the value that has a version; return when a majority has it, the new version.
+        """Replace the value that has the expected version; return the new version.
+
+        Returns when a majority of the engine's disks has the new value.
 
         Raises:
             CatalogChangedError: the value has another version.

@@ -45,7 +45,7 @@ MIGRATIONS: dict[int, Callable[[Path], None]] = {
 }
 
 
-def cluster_of(path: Path) -> str:
+def read_cluster_id(path: Path) -> str:
     """Return the id of the cluster that a data directory belongs to; empty for none."""
     file = path / CLUSTER_FILE
     return file.read_text(errors="replace").strip() if file.exists() else ""
@@ -139,7 +139,7 @@ class DataDirectory:
 
     def _check_cluster(self, cluster: str) -> None:
         """Refuse a directory whose data is of another cluster."""
-        recorded = cluster_of(self.path)
+        recorded = read_cluster_id(self.path)
         if recorded and not cluster:
             raise StoreError(
                 f"data directory {self.path} is a copy of what a cluster has: start with the "

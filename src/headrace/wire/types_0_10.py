@@ -718,7 +718,7 @@ def encode_datetime(moment: datetime | int) -> int:
     return seconds
 
 
-def code_of(value: object) -> int:
+def type_code(value: object) -> int:
     """Return the type code that `value` is encoded with."""
     return _encode_value(value, 1)[0]
 
@@ -892,7 +892,7 @@ def _encode_decimal(value: Decimal, bits: int) -> bytes:
     places = -exponent if exponent < 0 else 0
     if places > 255 or exponent > 20:
         raise ValueError(f"a decimal has too many places: {value}")
-    unscaled = _digits_of(value, exponent)
+    unscaled = _unscaled_integer(value, exponent)
     if bits == 32 and -0x80000000 <= unscaled <= 0x7FFFFFFF:
         return b"\xc8" + bytes((places,)) + unscaled.to_bytes(4, "big", signed=True)
     if -0x8000000000000000 <= unscaled <= 0x7FFFFFFFFFFFFFFF:
@@ -900,8 +900,8 @@ def _encode_decimal(value: Decimal, bits: int) -> bytes:
     raise ValueError(f"a decimal does not fit 64 bits: {value}")
 
 
-def _digits_of(value: Decimal, exponent: int) -> int:
-    """Return the digits as a signed integer, whatever the precision of the context."""
+def _unscaled_integer(value: Decimal, exponent: int) -> int:
+    """Return the digits as a signed integer; the decimal context has no influence."""
     sign, digits, _ = value.as_tuple()
     if len(digits) > 20:
         raise ValueError(f"a decimal does not fit 64 bits: {value}")

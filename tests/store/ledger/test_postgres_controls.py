@@ -15,7 +15,7 @@ import pytest
 from headrace.store.ledger.port import Fenced
 from headrace.store.ledger.postgres import PostgresLedger
 from headrace.store.ledger.postgres_cluster import SETTINGS, Cluster
-from headrace.store.ledger.postgres_session import Address, Session
+from headrace.store.ledger.postgres_session import Address, PostgresSession
 from support.brokers.broker_process import until
 from support.ledger_judge import Judge
 from support.postgres import WAITING, Server, Servers, servers
@@ -94,7 +94,7 @@ def test_a_cancelled_wait_confirms_nothing(
     running: Servers, control: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if control != WITH:
-        monkeypatch.setattr(Session, "on_notice", lambda *_: None)
+        monkeypatch.setattr(PostgresSession, "on_notice", lambda *_: None)
     seen = while_it_waits(
         running, lambda process: running.primary.execute(f"select pg_cancel_backend({process})")
     )

@@ -70,10 +70,10 @@ def share(data: Path, directory: UserDirectory) -> None:
         AccountError: the cluster's URL is not set, is that of another cluster, or does not answer.
     """
     from headrace.model.policy.accounts import AccountError
-    from headrace.store.data_directory import cluster_of
+    from headrace.store.data_directory import read_cluster_id
     from headrace.store.errors import StoreError
 
-    cluster_id = cluster_of(data)
+    cluster_id = read_cluster_id(data)
     if not cluster_id:
         return
     url = os.environ.get(CLUSTER_VARIABLE)

@@ -100,7 +100,7 @@ class Staging(Protocol):
     def seal(self, part: StagedBody, then: Callable[[Body | None, OSError | None], None]) -> None:
         """Complete a staged body, so that messages can refer to it."""
 
-    def body_of(self, data: bytes) -> Body | None:
+    def find_body(self, data: bytes) -> Body | None:
         """Return the body that the data of a message refers to."""
 
     def reader(self, body: Body) -> Reader:

@@ -270,7 +270,7 @@ class FileClass(FilePort):
         """Offer a file of a queue to the client by file.open."""
         data = message.data
         assert data is not None
-        body = self.staging.body_of(data)
+        body = self.staging.find_body(data)
         assert body is not None  # The message refers to it.
         if consumer.browses:  # Another consumer may take the message; the browser settles a copy.
             message = copy_for_browser(message, consumer)

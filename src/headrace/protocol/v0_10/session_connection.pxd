@@ -46,7 +46,7 @@ cdef class SessionConnection(Endpoint):
         Py_ssize_t header, Py_ssize_t header_end, tuple parts, unsigned long long body_size
     )
     cdef on_accept(self, SessionPort session, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end)
-    cpdef object sink_of(self, SessionPort session, bytes header)
+    cpdef object body_sink(self, SessionPort session, bytes header)
     cpdef on_command(self, SessionPort session, object command, bytes header, tuple parts)
     cpdef on_result(self, SessionPort session, unsigned int command_id, object value)
     cpdef on_exception(self, SessionPort session, object exception)

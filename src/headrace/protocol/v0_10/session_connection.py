@@ -237,8 +237,8 @@ class SessionConnection(Endpoint):
         payload += (end - start).to_bytes(2, "big") + cut(buffer, start, end)
         self.on_command(session, decode_command(payload)[1], b"", ())
 
-    def sink_of(self, session: "Session", header: bytes) -> "BodySink | None":
-        """Return the sink that takes the body of a file.stage instead of memory, or None."""
+    def body_sink(self, session: "Session", header: bytes) -> "BodySink | None":
+        """Return the sink for the body of a file.stage; None to keep the body in memory."""
         return None
 
     def on_command(

@@ -249,7 +249,7 @@ class ContentReader:
             raise AmqpError(ReplyCode.FRAME_ERROR, "the weight of a content header is not 0")
         body_size = get64(buffer, start + 4)
         if channel.method is not None:
-            channel.sink = self.owner.sink_of(
+            channel.sink = self.owner.body_sink(
                 channel, channel.method, cut(buffer, start, end), body_size
             )
         if body_size > self.body_max and channel.sink is None:

@@ -20,7 +20,7 @@ cdef class Upcalls:
     cpdef on_method(self, Channel channel, unsigned int number, object method)
     cpdef on_channel_forgotten(self, Channel channel)
     cpdef resume_later(self, Channel channel)
-    cpdef object sink_of(
+    cpdef object body_sink(
         self, Channel channel, object method, bytes header, unsigned long long body_size
     )
     cpdef on_content(self, Channel channel, object method, bytes header, bytes body)
@@ -50,7 +50,7 @@ cdef class EventCollector(Upcalls):
         Py_ssize_t header, Py_ssize_t end, unsigned long long body_size
     )
     @cython.locals(size=Py_ssize_t, position=Py_ssize_t)
-    cdef object content_of(
+    cdef object decode_publish(
         self, Channel channel, const unsigned char* buffer, Py_ssize_t args, Py_ssize_t address_len,
         Py_ssize_t header, Py_ssize_t end
     )

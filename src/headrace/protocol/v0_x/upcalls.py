@@ -37,7 +37,7 @@ class Upcalls:
     """The owner of a connection; a call that a subclass does not override has no effect."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []  # Collected events that the owner has not taken yet.
+        self.events: list[Event] = []  # Events that the owner has not taken yet.
 
     # --- The connection -----------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ class Upcalls:
         return AmqpError(ReplyCode.INTERNAL_ERROR, "internal error")
 
     def pause_reading(self, paused: bool) -> None:
-        """Pause reading, as too many frames wait on busy channels, or resume it."""
+        """Pause or resume reading, because too many frames wait on busy channels."""
 
     def will_answer(self) -> bool:
         """Return False if deferred answers cannot be sent, as the disk is full."""
@@ -91,7 +91,7 @@ class Upcalls:
 
     # --- Contents -----------------------------------------------------------------------------
 
-    def sink_of(
+    def body_sink(
         self, channel: Channel, method: MethodBase, header: bytes, body_size: int
     ) -> "BodySink | None":
         """Return the sink for the body of a content; None to keep the body in memory.
@@ -176,9 +176,9 @@ class EventCollector(Upcalls):
         end: int,
         body_size: int,
     ) -> None:
-        self.events.append(self.content_of(channel, buffer, args, address_len, header, end))
+        self.events.append(self.decode_publish(channel, buffer, args, address_len, header, end))
 
-    def content_of(
+    def decode_publish(
         self,
         channel: Channel,
         buffer: bytes | bytearray,
@@ -187,7 +187,7 @@ class EventCollector(Upcalls):
         header: int,
         end: int,
     ) -> ContentReceived:
-        """Return the decoded arguments of :meth:`on_publish`."""
+        """Return the event for the encoded arguments of :meth:`on_publish`."""
         payload = b"\x00\x3c\x00\x28\x00\x00" + cut(buffer, args, args + address_len + 1)
         size = get32(buffer, header + 3)
         position = header + 8 + size
@@ -210,7 +210,7 @@ class EventCollector(Upcalls):
         parts: tuple[bytes, ...],
         body_size: int,
     ) -> None:
-        content = self.content_of(channel, start, 0, address_len, address_len + 2, len(start))
+        content = self.decode_publish(channel, start, 0, address_len, address_len + 2, len(start))
         self.events.append(
             ContentReceived(content.channel, content.method, content.header, b"".join(parts))
         )

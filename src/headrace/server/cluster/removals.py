@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from headrace.server.cluster.assignment import ledger_name
 from headrace.server.cluster.heartbeat import BEAT_S, boot_s
-from headrace.store.catalog.replica import vhosts_of
+from headrace.store.catalog.replica import read_vhost_numbers
 from headrace.store.catalog_port import CatalogChangedError
 from headrace.store.errors import StoreError
 from headrace.store.ledger.postgres_catalog import Removal
@@ -39,7 +39,7 @@ def ledgers_of(catalog: bytes) -> set[str]:
     Raises:
         StoreError: the value is damaged.
     """
-    return {ledger_name(vhost, number) for vhost, number in vhosts_of(catalog).items()}
+    return {ledger_name(vhost, number) for vhost, number in read_vhost_numbers(catalog).items()}
 
 
 class Removals:

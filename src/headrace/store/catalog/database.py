@@ -173,8 +173,8 @@ def transaction(db: sqlite3.Connection, kind: str = "DEFERRED") -> Iterator[None
         raise
 
 
-def file_of(data: Path | None) -> str:
-    """Return the path of the file in a data directory; ``:memory:`` without a directory."""
+def database_path(data: Path | None) -> str:
+    """Return the path of ``definitions.db``; ``:memory:`` without a data directory."""
     return ":memory:" if data is None else str(data / FILE_NAME)
 
 

@@ -19,8 +19,8 @@ from headrace.model.vhost.definitions import (
 )
 from headrace.store.catalog.database import (
     DatabaseError,
+    database_path,
     earlier_tables,
-    file_of,
     open_database,
     transaction,
 )
@@ -42,7 +42,7 @@ class EarlierDefinitions:
         Raises:
             StoreError: the file cannot be used.
         """
-        self.path = file_of(data)
+        self.path = database_path(data)
         try:
             self._db = open_database(self.path)
         except DatabaseError as error:

@@ -45,7 +45,7 @@ def pack(value: Value) -> bytes:
 
 
 def unpack(data: bytes) -> Value:
-    """Take a value apart.
+    """Decode a value of the catalog.
 
     Raises:
         StoreError: the value is damaged.
@@ -57,8 +57,8 @@ def unpack(data: bytes) -> Value:
     return Value(body[:IDENTITY].decode(), body[IDENTITY : IDENTITY + SECRET], database)
 
 
-def vhosts_of(data: bytes) -> dict[str, int]:
-    """Return the virtual hosts of a value and their numbers.
+def read_vhost_numbers(data: bytes) -> dict[str, int]:
+    """Return the numbers of the virtual hosts of a value, by name.
 
     Raises:
         StoreError: the value is damaged.

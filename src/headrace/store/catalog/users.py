@@ -28,8 +28,8 @@ from headrace.store.catalog.changes import Changes, change
 from headrace.store.catalog.database import (
     DatabaseError,
     check,
+    database_path,
     earlier_tables,
-    file_of,
     open_database,
     transaction,
 )
@@ -101,7 +101,7 @@ class UserDirectory:
         Raises:
             AccountError: the file cannot be opened.
         """
-        self.path = file_of(data)
+        self.path = database_path(data)
         try:
             self._db = open_database(self.path)
         except DatabaseError as error:

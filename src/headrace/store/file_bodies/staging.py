@@ -403,8 +403,8 @@ class Staging(Files):
 
         self.submit(work, finish)
 
-    def body_of(self, data: bytes) -> Body | None:
-        """Return the body that a message's data refers to."""
+    def find_body(self, data: bytes) -> Body | None:
+        """Return the body that a message's data refers to; None if it is unknown."""
         return self.bodies.get(int.from_bytes(data[len(data) - 8 :], "big"))
 
     def reader(self, body: Body) -> BodyReader:
@@ -416,7 +416,7 @@ class Staging(Files):
         return BodyReader(self.disk, self.path(body.name()), body.size)
 
     def add_reference(self, data: bytes) -> bool:
-        body = self.body_of(data)
+        body = self.find_body(data)
         if body is None:
             return False
         body.count += 1
@@ -424,7 +424,7 @@ class Staging(Files):
         return True
 
     def remove_reference(self, data: bytes) -> None:
-        body = self.body_of(data)
+        body = self.find_body(data)
         if body is not None:
             body.count -= 1
             if body.count == 0:

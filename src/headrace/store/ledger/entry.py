@@ -63,12 +63,12 @@ def encode(number: int, before: bytes, changes: Sequence[Change]) -> tuple[list[
     for buffer in buffers:
         check = zlib.crc32(buffer, check)
     summed = struct.pack(">IQ", check, number) + before
-    chain = chain_of(summed)
+    chain = chain_hash(summed)
     head = MAGIC + summed + chain + bytes(table)
     return [head, *buffers], chain
 
 
-def chain_of(summed: bytes) -> bytes:
+def chain_hash(summed: bytes) -> bytes:
     """Return the hash of a head without its chain."""
     return hashlib.blake2b(summed, digest_size=CHAIN).digest()
 
@@ -84,12 +84,12 @@ def decode(number: int, data: bytes) -> Entry:
         raise DamagedEntryError(f"entry {number} of the ledger is not a valid entry")
     summed, chain = data[4:24], data[24:HEAD]
     check, own_number = struct.unpack_from(">IQ", summed)
-    if own_number != number or chain_of(summed) != chain or zlib.crc32(view[HEAD:]) != check:
+    if own_number != number or chain_hash(summed) != chain or zlib.crc32(view[HEAD:]) != check:
         raise DamagedEntryError(f"entry {number} of the ledger is damaged, or entry {own_number}")
-    return Entry(number, summed[12:], chain, list(changes_of(view)))
+    return Entry(number, summed[12:], chain, list(decode_changes(view)))
 
 
-def changes_of(view: memoryview) -> Iterator[Change]:
+def decode_changes(view: memoryview) -> Iterator[Change]:
     """Yield the changes of an entry that is whole."""
     table = []
     offset = HEAD

@@ -22,7 +22,7 @@ class BrokerRow(NamedTuple):
     host: str
     port: int
     state: str
-    lease_s: float = 0.0  # 0 if its version writes none.
+    lease_s: float = 0.0  # 0 if the broker's version writes no lease.
 
 
 class LedgerRow(NamedTuple):
@@ -54,7 +54,7 @@ class StandbyRow(NamedTuple):
     name: str
     state: str
     sync_state: str
-    behind: int  # Bytes; -1 where the role may not see it.
+    behind: int  # Bytes; -1 if the role may not see them.
 
 
 class ClusterRows(NamedTuple):

@@ -3,12 +3,12 @@
 
 An append is one transaction, in one round trip: an update of the ledger's row that names the owner
 and the number before, and the rows of the entry. PostgreSQL answers when the standby has the commit
-on its disk. Three things make that answer worth less, and each is looked at:
+on its disk. Three failures weaken that answer, and the ledger checks for each:
 
 - A cancelled wait succeeds, with a warning. Any warning leaves the append in doubt.
 - The standbys may be configured away while a commit waits. A second transaction of the same round
   trip reads the setting: the server reloads it for a session before it ends the session's wait.
-- The connection may end, or stay silent. That says nothing of the commit.
+- The connection may end, or stay silent. The outcome of the commit is unknown then.
 
 An append in doubt is repeated, and only an answered commit after it proves that it is durable: a
 restarted server shows entries that its standby lacks, so reading proves nothing. For the same
@@ -30,15 +30,15 @@ from headrace.store.ledger.postgres_schema import (
     AGAIN,
     LOCK,
     ROW_BYTES,
-    table_of,
+    entries_table,
 )
 from headrace.store.ledger.postgres_session import (
     BYTEA,
     INT4,
     INT8,
     TEXT,
+    PostgresSession,
     Row,
-    Session,
     StatementError,
 )
 
@@ -57,8 +57,8 @@ ADVANCE = b"advance"
 INSERT = b"insert"
 PROMISE = b"promise"
 
-# The lock lets a heartbeat of the owner before come either before this, which takes nothing then,
-# or after it, and that one finds another owner.
+# The lock orders this statement and a heartbeat of the previous owner. After that heartbeat the
+# statement takes nothing; before it, the heartbeat finds another owner.
 TAKE = b"""with silent as (
         select name from headrace.broker where name = $5 and seen = $6::bigint for update)
     update headrace.log set epoch = epoch + 1, owner = $2, taken = $3, wanted = ''
@@ -88,9 +88,9 @@ class PostgresLedger(LedgerAccess):
             owner: the name of this broker, for errors of others and for operators.
         """
         super().__init__(cluster, name, owner)
-        self.segment_bytes: int | None = None  # Instead of the cluster's.
+        self.segment_bytes: int | None = None  # Replaces the segment size of the cluster.
         self.rival = ANY  # Names the only epoch that open() may end.
-        # open() ends an epoch only while this broker has no heartbeats; None: whatever it has.
+        # open() ends an epoch only while this broker has no heartbeats; None: without that check.
         self.silent: SilentBroker | None = None
         self.front = 1
         self.filled = 0  # Bytes of the segment.
@@ -112,9 +112,9 @@ class PostgresLedger(LedgerAccess):
         return position
 
     def read_position(self) -> Position:
-        """Return where the ledger stands; see `Ledger`.
+        """Return the position of the ledger; see `Ledger`.
 
-        The last entry is one that is durable for certain: that of the ledger only for its owner.
+        The last entry of the position is certainly durable. The owner may have a later one.
         """
         with self.session() as session:
             position = self.find(session)
@@ -151,7 +151,7 @@ class PostgresLedger(LedgerAccess):
                 yield number, data
 
     def trim(self, before: int) -> None:
-        """Let tables go whose entries all have a lower number; see `Ledger`."""
+        """Drop the tables whose entries all have a lower number; see `Ledger`."""
         with self.session() as session:
             query = b"select headrace.trim($1, $2, $3)"
             rows = session.query(query, self.id, self.taken, before)
@@ -159,7 +159,7 @@ class PostgresLedger(LedgerAccess):
             self.front = int(rows[0][0] or 0)
 
     def interrupt(self) -> None:
-        """Let a call that another thread waits in fail soon: the ledger is another broker's."""
+        """Make the call of another thread fail soon, because another broker has the ledger."""
         session = self.open_session
         if session is not None and not session.closed:
             session.interrupt()
@@ -175,10 +175,10 @@ class PostgresLedger(LedgerAccess):
         other.durable, other.front = self.durable, self.front
         return other
 
-    # --- Taking it --------------------------------------------------------------------------
+    # --- Taking the ledger ------------------------------------------------------------------
 
-    def take(self, session: Session, taken: str) -> Row:
-        """Become the owner, though an owner that stands still may have the row locked."""
+    def take(self, session: PostgresSession, taken: str) -> Row:
+        """Become the owner, even if an owner without heartbeats has the row locked."""
         broker, seen = self.silent or ("", 0)
         for _ in range(TAKE_ATTEMPTS):
             try:
@@ -197,13 +197,13 @@ class PostgresLedger(LedgerAccess):
 
     # --- Appending --------------------------------------------------------------------------
 
-    def begin_append(self, session: Session) -> None:
+    def begin_append(self, session: PostgresSession) -> None:
         """Find the table of the next entry; prepare the statements of an append."""
         segments = session.query(SEGMENTS, self.id)
         if segments:
             self.segment = int(segments[-1][0] or 0)
             size = session.query(
-                b"select pg_relation_size($1)", table_of(self.id, self.segment).decode()
+                b"select pg_relation_size($1)", entries_table(self.id, self.segment).decode()
             )
             self.filled = int(size[0][0] or 0)
         advance = b"select headrace.advance($1, $2, $3, $4)"
@@ -214,16 +214,19 @@ class PostgresLedger(LedgerAccess):
         else:
             self.add_segment(session, self.durable + 1)
 
-    def prepare_insert(self, session: Session) -> None:
+    def prepare_insert(self, session: PostgresSession) -> None:
         """Prepare the statement that cuts a part of an entry into rows."""
-        statement = INSERT_PART % {b"table": table_of(self.id, self.segment), b"row": ROW_BYTES}
+        statement = INSERT_PART % {
+            b"table": entries_table(self.id, self.segment),
+            b"row": ROW_BYTES,
+        }
         session.prepare(self.insert_name(), statement, [INT8, INT4, BYTEA])
 
     def insert_name(self) -> bytes:
         """Return the name of the statement that inserts into the segment."""
         return INSERT + b"%d" % self.segment
 
-    def add_segment(self, session: Session, number: int) -> None:
+    def add_segment(self, session: PostgresSession, number: int) -> None:
         """Begin a table with an entry."""
         query = b"select headrace.add_segment($1, $2, $3)"
         rows = session.query(query, self.id, self.taken, number)
@@ -231,7 +234,7 @@ class PostgresLedger(LedgerAccess):
         self.segment, self.filled = int(rows[0][0] or 0), 0
         self.prepare_insert(session)
 
-    def send(self, session: Session, number: int, data: bytes) -> None:
+    def send(self, session: PostgresSession, number: int, data: bytes) -> None:
         """Send an append and the check of the standbys; wait for both answers."""
         session.warnings.clear()
         key = struct.pack(">q", number)
@@ -257,8 +260,8 @@ class PostgresLedger(LedgerAccess):
             raise
         self.check_promise(session, session.answer()[0])
 
-    def repeat(self, session: Session, number: int) -> None:
-        """Prove an entry that the server has: a commit after it is durable only with it.
+    def repeat(self, session: PostgresSession, number: int) -> None:
+        """Prove that an entry of the server is durable, by a later commit.
 
         Raises:
             Fenced: another owner came in between.
@@ -270,7 +273,9 @@ class PostgresLedger(LedgerAccess):
 
     # --- Reading ----------------------------------------------------------------------------
 
-    def read_some(self, session: Session, after: int, last: int) -> Sequence[tuple[int, bytes]]:
+    def read_some(
+        self, session: PostgresSession, after: int, last: int
+    ) -> Sequence[tuple[int, bytes]]:
         """Return at least one entry behind a number, though not all up to the last.
 
         Raises:
@@ -295,12 +300,12 @@ class PostgresLedger(LedgerAccess):
         raise Gap(f"ledger {self.name!r} has no entry {after + 1}, though its last is {last}")
 
     def read_segment(
-        self, session: Session, segment: int, after: int, last: int
+        self, session: PostgresSession, segment: int, after: int, last: int
     ) -> Sequence[tuple[int, bytes]]:
         """Return the first entries of a segment behind a number; one at least if there is one."""
         limit = READ_ROWS
         while True:
-            table = table_of(self.id, segment)
+            table = entries_table(self.id, segment)
             query = READ % {b"table": table, b"limit": limit}
             rows = session.query_binary(query, after, last)
             entries = list(whole_entries(rows, cut=len(rows) == limit))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access to a ledger in PostgreSQL: its row, and a session that is opened again after an error.
 
-A session that is left without an answer may still wait for a standby with the ledger's row locked:
-the next one ends it.
+An abandoned session may still wait for a standby with the ledger's row locked. The next session
+ends it.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from headrace.store.ledger.port import Fenced, Gap, LedgerLost, Position
 from headrace.store.ledger.postgres_cluster import Cluster
 from headrace.store.ledger.postgres_schema import FENCED, GAP, LOCK
-from headrace.store.ledger.postgres_session import Row, Session, StatementError
+from headrace.store.ledger.postgres_session import PostgresSession, Row, StatementError
 
 NEW_LOG = b"""insert into headrace.log (name, owner, taken, epoch, last, front)
     values ($1, '', '', 0, 0, 1) on conflict (name) do nothing"""
@@ -34,16 +34,16 @@ class LedgerAccess:
         self.id = 0  # The id of the ledger's row; 0 while unknown.
         self.epoch = 0  # 0 while this broker does not own the ledger.
         self.taken = ""  # Names this epoch of this owner.
-        self.durable = 0  # The last entry known to be.
+        self.durable = 0  # The number of the last entry that is known to be durable.
         self.segment = 0  # The segment of the next entry; 0 while unknown.
-        self.open_session: Session | None = None
-        self.abandoned: list[int] = []  # Processes of the server that sessions were left with.
+        self.open_session: PostgresSession | None = None
+        self.abandoned: list[int] = []  # The server processes of abandoned sessions.
 
     def __repr__(self) -> str:
         return f"<ledger {self.name!r} in {self.cluster.address!r}>"
 
     @contextlib.contextmanager
-    def session(self) -> Iterator[Session]:
+    def session(self) -> Iterator[PostgresSession]:
         """Yield a session; after an error without an answer, the next call has a new one.
 
         Raises:
@@ -71,18 +71,18 @@ class LedgerAccess:
             raise
 
     def abandon(self) -> None:
-        """Leave the session; the server's process may still wait for a standby."""
+        """Close the session; its server process may still wait for a standby."""
         if self.open_session is not None:
             self.abandoned.append(self.open_session.process)
             self.close()
 
-    def end_abandoned(self, session: Session) -> None:
-        """End the sessions that were left: they may hold the ledger's row locked."""
+    def end_abandoned(self, session: PostgresSession) -> None:
+        """End the abandoned sessions, which may hold the ledger's row locked."""
         if self.abandoned:
             session.query(HOLDERS, LOCK, self.id, f"{{{','.join(map(str, self.abandoned))}}}")
             self.abandoned.clear()
 
-    def find(self, session: Session) -> Position:
+    def find(self, session: PostgresSession) -> Position:
         """Return the position of the ledger, which is created if missing.
 
         Raises:
@@ -99,15 +99,15 @@ class LedgerAccess:
             )
         return position
 
-    def lock(self, session: Session) -> None:
+    def lock(self, session: PostgresSession) -> None:
         """Mark the session as one that may hold the ledger's row locked; others may do so, too."""
         session.query(LOCK_LOG, LOCK, self.id)
 
-    def check_answer(self, session: Session) -> None:
+    def check_answer(self, session: PostgresSession) -> None:
         """Raise OSError unless a standby has the commit, by the last answer."""
         self.cluster.check_answer(session)
 
-    def check_promise(self, session: Session, row: Row) -> None:
+    def check_promise(self, session: PostgresSession, row: Row) -> None:
         """Raise OSError after a warning, or when commits wait for no standby."""
         self.cluster.check_warnings(session, session.warnings)
         self.cluster.check_promise(*row)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from headrace.store.catalog_port import NONE, CatalogChangedError
 from headrace.store.ledger.postgres_cluster import Cluster
 from headrace.store.ledger.postgres_schema import CHANGED
-from headrace.store.ledger.postgres_session import Session, StatementError
+from headrace.store.ledger.postgres_session import PostgresSession, StatementError
 
 VERSION = b"select version from headrace.catalog"
 LOAD = b"select version, content from headrace.catalog"
@@ -26,9 +26,9 @@ class PostgresCatalog:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.open_session: Session | None = None
+        self.open_session: PostgresSession | None = None
 
-    def session(self) -> Session:
+    def session(self) -> PostgresSession:
         """Return the session; a new one after an error."""
         if self.open_session is None or self.open_session.closed:
             self.open_session = self.cluster.session()

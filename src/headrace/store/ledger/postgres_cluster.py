@@ -13,8 +13,8 @@ from headrace.store.ledger.postgres_schema import ADDITIONS, LOCK, STATEMENTS, V
 from headrace.store.ledger.postgres_session import (
     ANSWER_S,
     Address,
+    PostgresSession,
     Row,
-    Session,
     StatementError,
 )
 
@@ -103,7 +103,7 @@ class Cluster:
         assert self.id is not None
         return self.id
 
-    def session(self) -> Session:
+    def session(self) -> PostgresSession:
         """Open a session in which a commit is on the disks of a standby.
 
         Raises:
@@ -123,7 +123,7 @@ class Cluster:
             raise
         return session
 
-    def connect(self) -> Session:
+    def connect(self) -> PostgresSession:
         """Open a session; check everything but the schema."""
         session = self.address.connect(self.answer_s)
         try:
@@ -146,7 +146,7 @@ class Cluster:
             raise self.unfit("fsync is off: a power cut loses what it confirmed; set fsync = on")
         self.check_promise(names, commit)
 
-    def check_answer(self, session: Session) -> None:
+    def check_answer(self, session: PostgresSession) -> None:
         """Raise OSError unless a standby has the commit, by the last answer of a session.
 
         A warning may report that none has. Standbys may be configured away while a commit waits;
@@ -157,7 +157,7 @@ class Cluster:
         self.check_warnings(session, [*warnings, *session.warnings])
         self.check_promise(*row)
 
-    def check_warnings(self, session: Session, warnings: Sequence[str]) -> None:
+    def check_warnings(self, session: PostgresSession, warnings: Sequence[str]) -> None:
         """Raise OSError if an answer came with a warning."""
         if warnings:
             raise ConnectionError(f"PostgreSQL at {session.address}: {warnings[0]}")
@@ -173,11 +173,11 @@ class Cluster:
                 "synchronous_mode_strict"
             )
 
-    def has_schema(self, session: Session) -> bool:
+    def has_schema(self, session: PostgresSession) -> bool:
         """Return True if the database has the schema of clusters."""
         return session.query(FACTS)[0][-1] == b"t"
 
-    def make_schema(self, session: Session) -> None:
+    def make_schema(self, session: PostgresSession) -> None:
         """Make the schema, unless another broker just did."""
         with self.changing_schema(session):
             if self.has_schema(session):
@@ -189,7 +189,7 @@ class Cluster:
             session.sync()
             session.answer()
 
-    def extend_schema(self, session: Session) -> None:
+    def extend_schema(self, session: PostgresSession) -> None:
         """Make the additions that an older broker, or an older database, left out."""
         if not self.missing_additions(session):
             return
@@ -197,14 +197,14 @@ class Cluster:
             for statement in self.missing_additions(session):
                 session.query(statement.encode())
 
-    def missing_additions(self, session: Session) -> list[str]:
+    def missing_additions(self, session: PostgresSession) -> list[str]:
         """Return the statements that make the additions which the schema lacks."""
         (row,) = session.query(f"select {', '.join(ADDITIONS)}".encode())
         made = zip(row, ADDITIONS.values(), strict=True)
         return [statement for value, statement in made if value is None]
 
     @contextlib.contextmanager
-    def changing_schema(self, session: Session) -> Iterator[None]:
+    def changing_schema(self, session: PostgresSession) -> Iterator[None]:
         """Let no other broker change the schema meanwhile."""
         session.query(b"select pg_advisory_lock($1, 0)", LOCK)
         try:
@@ -213,7 +213,7 @@ class Cluster:
             if not session.closed:
                 session.query(b"select pg_advisory_unlock($1, 0)", LOCK)
 
-    def check_schema(self, session: Session) -> None:
+    def check_schema(self, session: PostgresSession) -> None:
         """Refuse a schema of a later version, or of another cluster."""
         rows = session.query(
             b"select id, version, pg_has_role(relowner, 'USAGE'), relowner::regrole, current_user "
@@ -235,7 +235,7 @@ class Cluster:
             raise self.unfit(f"it holds cluster {id}, this broker is of cluster {self.id}")
         self.id = id
 
-    def check_no_pooler(self, session: Session) -> None:
+    def check_no_pooler(self, session: PostgresSession) -> None:
         """Refuse a proxy that gives the transactions of a session to several servers' sessions.
 
         The other session holds a transaction open: a proxy that pools transactions gives it the

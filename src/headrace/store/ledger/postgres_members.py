@@ -2,9 +2,9 @@
 """The brokers of a cluster and the owners of its ledgers, in PostgreSQL.
 
 Each broker has a row with a counter, ``seen``, that it advances at regular intervals. A broker
-whose counter stands still for the lease that it wrote beside it, by the clock of the one who looks,
-may be replaced as an owner. No clocks are compared; that an owner who was replaced too early does
-no harm is the epoch's work.
+whose counter stands still for its lease, by the clock of the observing broker, may be replaced as
+an owner. A broker writes its lease beside the counter. Clocks of brokers are never compared. The
+epoch of a ledger shuts out an owner that was replaced too early.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from headrace.store.ledger.members import (
     StandbyRow,
 )
 from headrace.store.ledger.postgres_cluster import CHECK, Cluster, UnfitServerError
-from headrace.store.ledger.postgres_session import Row, Session, StatementError
+from headrace.store.ledger.postgres_session import PostgresSession, Row, StatementError
 
 log = logging.getLogger(__name__)
 
@@ -91,11 +91,11 @@ class Members:
         self.port = port
         self.lease_s = lease_s
         self.incarnation = f"{os.getpid()}-{secrets.token_hex(8)}"
-        self.open_session: Session | None = None
+        self.open_session: PostgresSession | None = None
         self.size = 0  # The bytes of the database; read if it has a limit.
         self.sized_s = -SIZE_S
 
-    def session(self) -> Session:
+    def session(self) -> PostgresSession:
         """Return the session; a new one after an error."""
         if self.open_session is None or self.open_session.closed:
             self.open_session = self.cluster.session()
@@ -143,7 +143,7 @@ class Members:
         self.write_row(session)
         self.check_answer(session)
 
-    def write_row(self, session: Session) -> None:
+    def write_row(self, session: PostgresSession) -> None:
         """Write the row of this broker, and its lease."""
         values = self.name, self.incarnation, self.host, self.port
         session.query(JOIN, *values, str(self.lease_s))
@@ -164,13 +164,13 @@ class Members:
             log.warning("the database does not know this broker: an older one was restored")
             self.write_row(session)
         self.check_answer(session)
-        brokers = [broker_of(row) for row in session.query(BROKERS)]
-        ledgers = [ledger_of(row) for row in session.query(LEDGERS)]
+        brokers = [parse_broker_row(row) for row in session.query(BROKERS)]
+        ledgers = [parse_ledger_row(row) for row in session.query(LEDGERS)]
         unfit = self.unfit(session)
         self.read_size(session)
         return ClusterRows(brokers, ledgers, unfit, self.size)
 
-    def read_size(self, session: Session) -> None:
+    def read_size(self, session: PostgresSession) -> None:
         """Read the size of the database, at intervals; a refusal ends no heartbeat."""
         now_s = time.monotonic()
         if not self.cluster.size_max or now_s - self.sized_s < SIZE_S:
@@ -181,8 +181,8 @@ class Members:
         except StatementError as error:
             log.warning("the size of the database is not known: %s", error)
 
-    def unfit(self, session: Session) -> str:
-        """Return why commits wait for no standby now; empty if they do."""
+    def unfit(self, session: PostgresSession) -> str:
+        """Return the reason if commits wait for no standby now; empty if they wait for one."""
         try:
             self.cluster.check_promise(*session.query(CHECK)[0])
         except UnfitServerError as error:
@@ -235,7 +235,7 @@ class Members:
             StandbyRow(text(row[0]), text(row[1]), text(row[2]), int(row[3] or 0)) for row in rows
         ]
 
-    def check_answer(self, session: Session) -> None:
+    def check_answer(self, session: PostgresSession) -> None:
         """Raise OSError if no standby has the commit, by the last answer."""
         self.cluster.check_warnings(session, session.warnings)
 
@@ -251,13 +251,13 @@ def text(value: bytes | None) -> str:
     return (value or b"").decode()
 
 
-def broker_of(row: Row) -> BrokerRow:
-    """Return a row of headrace.broker."""
+def parse_broker_row(row: Row) -> BrokerRow:
+    """Return the broker in a row of `BROKERS`."""
     name, seen, host, port, state, lease_s = map(text, row)
     return BrokerRow(name, int(seen), host, int(port), state, float(lease_s))
 
 
-def ledger_of(row: Row) -> LedgerRow:
-    """Return a row of headrace.log."""
+def parse_ledger_row(row: Row) -> LedgerRow:
+    """Return the ledger in a row of `LEDGERS`."""
     name, owner, taken, epoch, last, front, wanted = map(text, row)
     return LedgerRow(name, owner, taken, int(epoch), int(last), int(front), wanted)

@@ -225,6 +225,6 @@ ADDITIONS = {
 }
 
 
-def table_of(log: int, segment: int) -> bytes:
+def entries_table(log: int, segment: int) -> bytes:
     """Return the name of the table with the entries of a segment."""
     return b"headrace.entries_%d_%d" % (log, segment)

@@ -29,8 +29,8 @@ APPLICATION = "headrace"
 
 Row = tuple[bytes | None, ...]
 
-# A server that is gone is noticed within seconds, though the kernel would wait for minutes. What
-# the URL sets goes before these.
+# These settings detect a lost server within seconds; the kernel alone would wait for minutes. The
+# URL overrides them.
 CONNECTION_DEFAULTS: Mapping[str, str | int] = {
     "application_name": APPLICATION,
     "connect_timeout": CONNECT_S,
@@ -68,16 +68,16 @@ class Address:
                 "the URL of the cluster is not a PostgreSQL URL: it must begin with postgresql:// "
                 "and name user, hosts and database, as postgresql://user@host1,host2/database"
             ) from None
-        given = {name: value for name, value in fields.items() if value is not None}
-        self.parameters: dict[str, str | int] = {**CONNECTION_DEFAULTS, **given}
+        url_parameters = {name: value for name, value in fields.items() if value is not None}
+        self.parameters: dict[str, str | int] = {**CONNECTION_DEFAULTS, **url_parameters}
         self.parameters["target_session_attrs"] = "read-write"
-        host = str(given.get("host", given.get("hostaddr", "local socket")))
-        self.text = f"{host}/{given.get('dbname', given.get('user', ''))}"
+        host = str(url_parameters.get("host", url_parameters.get("hostaddr", "local socket")))
+        self.text = f"{host}/{url_parameters.get('dbname', url_parameters.get('user', ''))}"
 
     def __repr__(self) -> str:
         return f"<PostgreSQL at {self.text}>"
 
-    def connect(self, answer_s: float = ANSWER_S) -> "Session":
+    def connect(self, answer_s: float = ANSWER_S) -> "PostgresSession":
         """Open a session with the server that takes writes.
 
         Raises:
@@ -87,7 +87,7 @@ class Address:
             connection = psycopg.connect(make_conninfo("", **self.parameters), autocommit=True)
         except psycopg.Error as error:
             raise ConnectionError(f"PostgreSQL at {self.text}: {first_line(error)}") from None
-        return Session(connection, self.text, answer_s)
+        return PostgresSession(connection, self.text, answer_s)
 
 
 def check_quoting(url: str) -> None:
@@ -110,8 +110,8 @@ def check_quoting(url: str) -> None:
         )
 
 
-class Session:
-    """A connection to a server; see the module."""
+class PostgresSession:
+    """A connection to a PostgreSQL server, whose statements have a deadline."""
 
     def __init__(
         self, connection: psycopg.Connection[TupleRow], address: str, answer_s: float

@@ -6,9 +6,9 @@ file holds what the ledger lacks. The files are written without a sync, and are 
 plain disk are. A file beside them, ``applied``, has the number of the entry up to which they are
 durable; a start applies the entries behind it again.
 
-Replicated are the segments of journals and streams, and the secret of the journal. Bodies of file
-messages are objects of the ledger (:mod:`headrace.store.ledger.object_files`). Everything else is
-of this machine alone: reserves, scratch files, spares, quarantined bytes.
+The segments of journals and streams are replicated, and the secret of the journal. Bodies of file
+messages are objects of the ledger (:mod:`headrace.store.ledger.object_files`). All other files
+belong to this machine alone: reserves, scratch files, spares, quarantined bytes.
 """
 
 import errno
@@ -41,12 +41,12 @@ JOURNAL = "journal"
 STREAMS = "streams"
 BODIES = "staging"
 BODY = ".body"
-ADOPTED = 1 << 20  # Bytes of an entry with a part of a file that was here before.
+ADOPTED = 1 << 20  # Bytes of one entry that sends a part of a local file.
 MARK_EVERY = 64 << 20  # Bytes written between two writes of ``applied``.
 
 
 class Release:
-    """A job of a journal's writer: lets the ledger forget what no file needs, without a write."""
+    """A job of a journal's writer: releases the entries of the ledger that no file needs."""
 
     def run(self, disk: Disk) -> None:
         """Write the mark of the durable entries, and release entries; see `ReplicatedDisk`."""
@@ -65,12 +65,12 @@ class ReplicatedDisk(PassingDisk):
         self.ledger = ledger
         self.home = home  # Paths in entries are relative to this directory.
         self.bodies = self.object_files(ledger)  # The bodies of file messages.
-        self.lost: LedgerLost | None = None  # Why this node may write nothing more.
+        self.lost: LedgerLost | None = None  # The reason why this node may write nothing more.
         self.epoch = 0
         self.applied = Applied(0, NO_CHAIN, {})  # The entries in the files, durable or not.
         self.marked = 0  # The last entry that is durable here.
         self.mark_every = MARK_EVERY
-        self.since_mark = 0  # Bytes written since.
+        self.since_mark = 0  # Bytes written since ``marked`` was set.
         self.front = 1  # The number of the ledger's first entry.
         self.doubtful = NO_CHAIN  # The chain of an entry without an answer.
         self.dirty: set[str] = set()  # Files with writes that are not durable here.
@@ -79,7 +79,7 @@ class ReplicatedDisk(PassingDisk):
         self.fresh: set[str] = set()
         self.missing: set[str] = set()  # Files of which a part is missing.
         self.suspect: set[str] = set()  # Files that failed to be synced.
-        self.stale: set[int] = set()  # Open files of these: no write to them may count.
+        self.stale: set[int] = set()  # Handles of suspect files, to which no write may count.
 
     # --- Taking the ledger ------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ class ReplicatedDisk(PassingDisk):
         self.applied = Applied(self.front - 1, NO_CHAIN, {})
 
     def apply(self, number: int, data: bytes) -> None:
-        """Make the changes of an entry that another owner wrote, or that were lost here."""
+        """Apply an entry of another owner, or one whose changes this node lost."""
         try:
             entry = decode(number, data)
         except DamagedEntryError as error:

@@ -13,7 +13,7 @@ cdef class StreamIndex:
     cdef object files
     cdef list segments
 
-    cpdef list index_of(self, StreamSegment segment)
+    cpdef list segment_index(self, StreamSegment segment)
     cpdef StreamSegment next_segment(self, StreamSegment segment)
     @cython.locals(following=StreamSegment)
     cpdef StreamSegment find_next_segment(self, StreamSegment segment, u64 offset)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The index of a stream: positions by offset, time and bytes.
 
-Memory has one entry (offset, file offset, time) for about 64 KiB of a segment. From an entry on the
-records are read one by one. An old segment is indexed on first use. Bytes are those of the
-segments' records with their heads, without the files' headers.
+The index in memory has one entry (offset, file offset, time) for about 64 KiB of a segment. Records
+behind an entry are read one by one. An old segment is indexed on first use. Counts of bytes include
+the heads of records, but not the headers of files.
 """
 
 import bisect
@@ -33,8 +33,8 @@ class StreamIndex:
         self.files = files
         self.segments = segments
 
-    def index_of(self, segment: StreamSegment) -> list[tuple[int, int, int]]:
-        """Return the index of a segment, making it on first use."""
+    def segment_index(self, segment: StreamSegment) -> list[tuple[int, int, int]]:
+        """Return the index of a segment, which is built on first use."""
         if segment.offloaded is not None:
             index = segment.offloaded.record_index()
             return [] if index is None else index.index
@@ -68,10 +68,10 @@ class StreamIndex:
 
     def find(self, offset: int) -> tuple[StreamSegment, int]:
         """Return a segment and a file offset at or before an offset."""
-        k = bisect.bisect_right(self.segments, offset, key=first_offset_of) - 1
+        k = bisect.bisect_right(self.segments, offset, key=segment_first_offset) - 1
         segment = self.segments[max(k, 0)]
-        index = self.index_of(segment)
-        k = bisect.bisect_right(index, offset, key=offset_of) - 1
+        index = self.segment_index(segment)
+        k = bisect.bisect_right(index, offset, key=entry_offset) - 1
         return segment, index[k][1] if k >= 0 else HEADER
 
     def offset_before(self, timestamp_ms: int) -> int:
@@ -79,10 +79,10 @@ class StreamIndex:
 
         The stream must have a segment.
         """
-        k = bisect.bisect_left(self.segments, timestamp_ms, key=begun_ms_of) - 1
+        k = bisect.bisect_left(self.segments, timestamp_ms, key=segment_begun_ms) - 1
         segment = self.segments[max(k, 0)]
-        index = self.index_of(segment)
-        k = bisect.bisect_left(index, timestamp_ms, key=arrived_ms_of) - 1
+        index = self.segment_index(segment)
+        k = bisect.bisect_left(index, timestamp_ms, key=entry_arrived_ms) - 1
         return index[k][0] if k >= 0 else segment.first_offset
 
     # --- Bytes ------------------------------------------------------------------------------
@@ -93,10 +93,10 @@ class StreamIndex:
 
     def position(self, offset: int) -> int:
         """Return the bytes of the records before a written record."""
-        k = max(bisect.bisect_right(self.segments, offset, key=first_offset_of) - 1, 0)
+        k = max(bisect.bisect_right(self.segments, offset, key=segment_first_offset) - 1, 0)
         segment = self.segments[k]
-        index = self.index_of(segment)
-        i = bisect.bisect_right(index, offset, key=offset_of) - 1
+        index = self.segment_index(segment)
+        i = bisect.bisect_right(index, offset, key=entry_offset) - 1
         file_offset, _ = self.find_record(
             segment, index[i][1] if i >= 0 else HEADER, offset, segment.written
         )
@@ -109,8 +109,8 @@ class StreamIndex:
         for segment in self.segments:
             size = segment.written - HEADER
             if size > stop:
-                index = self.index_of(segment)
-                i = bisect.bisect_right(index, HEADER + stop, key=file_offset_of) - 1
+                index = self.segment_index(segment)
+                i = bisect.bisect_right(index, HEADER + stop, key=entry_file_offset) - 1
                 file_offset = index[i][1] if i >= 0 else HEADER
                 return self.find_record(segment, file_offset, 1 << 62, HEADER + stop)[1]
             stop -= size
@@ -150,7 +150,7 @@ class StreamIndex:
     def find_offloaded_record(
         self, segment: StreamSegment, offset: int, limit: int
     ) -> tuple[int, int]:
-        """As :meth:`find_record` for a segment in the object store, by its sidecar.
+        """Find a record as :meth:`find_record` does, by the sidecar of an offloaded segment.
 
         With a limit the record may be the one before, because a sidecar has no ends of records.
         """
@@ -168,7 +168,7 @@ class StreamIndex:
             The record's offset, and 0. If the segment has no such record, -1 and the next segment's
             first offset. If the segment is not offloaded, or is the last, -1 and -1.
         """
-        k = max(bisect.bisect_right(self.segments, offset, key=first_offset_of) - 1, 0)
+        k = max(bisect.bisect_right(self.segments, offset, key=segment_first_offset) - 1, 0)
         segment = self.segments[k]
         if segment.offloaded is None:
             return -1, -1
@@ -207,7 +207,7 @@ class StreamIndex:
         first, file_offset = segment.first_offset, HEADER
         entry_end, stop = last, end
         if segment.index:
-            k = bisect.bisect_right(segment.index, offset, key=offset_of)
+            k = bisect.bisect_right(segment.index, offset, key=entry_offset)
             if k:
                 first, file_offset = segment.index[k - 1][:2]
             if k < len(segment.index):
@@ -218,26 +218,26 @@ class StreamIndex:
         return end - stop + size
 
 
-def first_offset_of(segment: StreamSegment) -> int:
+def segment_first_offset(segment: StreamSegment) -> int:
     """Return the sort key of a segment by offset."""
     return segment.first_offset
 
 
-def begun_ms_of(segment: StreamSegment) -> int:
+def segment_begun_ms(segment: StreamSegment) -> int:
     """Return the sort key of a segment by time."""
     return segment.begun_ms
 
 
-def offset_of(entry: tuple[int, int, int]) -> int:
+def entry_offset(entry: tuple[int, int, int]) -> int:
     """Return the sort key of an index entry by offset."""
     return entry[0]
 
 
-def arrived_ms_of(entry: tuple[int, int, int]) -> int:
+def entry_arrived_ms(entry: tuple[int, int, int]) -> int:
     """Return the sort key of an index entry by time."""
     return entry[2]
 
 
-def file_offset_of(entry: tuple[int, int, int]) -> int:
+def entry_file_offset(entry: tuple[int, int, int]) -> int:
     """Return the sort key of an index entry by file offset."""
     return entry[1]

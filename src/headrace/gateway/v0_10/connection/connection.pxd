@@ -42,7 +42,7 @@ cdef class Connection010(Connection):
     cdef on_accept(
         self, SessionPort session, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end
     )
-    cpdef object sink_of(self, SessionPort session, bytes header)
+    cpdef object body_sink(self, SessionPort session, bytes header)
     @cython.locals(broker_session=Session010)
     cpdef on_command(self, SessionPort session, object command, bytes header, tuple parts)
     @cython.locals(broker_session=Session010, windows=WindowCredit)

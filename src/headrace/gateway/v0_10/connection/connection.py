@@ -394,7 +394,7 @@ class Connection010(Connection):
         if windows.runs:
             windows.completed(first_id, last_id)
 
-    def sink_of(self, session: ProtocolSession, header: bytes) -> "BodySink | None":
+    def body_sink(self, session: ProtocolSession, header: bytes) -> "BodySink | None":
         sink = self.shared.commands.sink
         return None if sink is None else sink(cython.cast(Session010, session), header)
 

@@ -25,7 +25,7 @@ cdef class ConnectionOwner(Upcalls):
     cpdef on_method(self, ProtocolChannel channel, unsigned int number, object method)
     cpdef on_channel_forgotten(self, ProtocolChannel channel)
     cpdef resume_later(self, ProtocolChannel channel)
-    cpdef object sink_of(
+    cpdef object body_sink(
         self, ProtocolChannel channel, object method, bytes header, unsigned long long body_size
     )
     cpdef on_content(self, ProtocolChannel channel, object method, bytes header, bytes body)

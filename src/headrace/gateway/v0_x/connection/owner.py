@@ -115,7 +115,7 @@ class ConnectionOwner(Upcalls):
 
     # --- Contents -------------------------------------------------------------------------------
 
-    def sink_of(
+    def body_sink(
         self, channel: ProtocolChannel, method: MethodBase, header: bytes, body_size: int
     ) -> "BodySink | None":
         sink: BodySink | None = self.context.sink(

@@ -66,4 +66,4 @@ cdef class ReceivedCommands:
     @cython.locals(low=cython.longlong, high=cython.longlong)
     cpdef on_known_completed(self, unsigned int first_id, unsigned int last_id)
 
-cdef unsigned int code_of(bytes command) except? 0xFFFFFFFF
+cdef unsigned int read_command_codes(bytes command) except? 0xFFFFFFFF

@@ -243,24 +243,24 @@ class ReceivedCommands:
             return
         number = session.command_id
         try:
-            assembly.sink = session.connection.sink_of(session, assembly.header)
+            assembly.sink = session.connection.body_sink(session, assembly.header)
         except Exception:
             session.take_number(False)
-            session.connection.current = code_of(assembly.command)
+            session.connection.current = read_command_codes(assembly.command)
             raise
         session.command_id = number
 
     def refuse(self, text: str) -> None:
         """Refuse a command that is too large; its id counts as used."""
         self.session.take_number(False)
-        self.session.connection.current = code_of(self.assembly.command)
+        self.session.connection.current = read_command_codes(self.assembly.command)
         raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, text)
 
     def check_segments(self, command: bytes) -> None:
         """Refuse a command without segments whose header or body is about to arrive."""
         if command[:2] not in WITH_SEGMENTS:
             self.session.take_number(False)
-            self.session.connection.current = code_of(command)
+            self.session.connection.current = read_command_codes(command)
             raise ExecutionError(
                 ExecutionCode.COMMAND_INVALID, "header or body on a command that takes none"
             )
@@ -285,7 +285,7 @@ class ReceivedCommands:
         session.take_number(len(command) > 3 and command[3] & 1 != 0)
         self.pass_gaps()
         connection = session.connection
-        connection.current = code_of(command)
+        connection.current = read_command_codes(command)
         if self.completed.unwrap(session.next_in) - self.completed.low > RUNNING_MAX:
             raise ExecutionError(
                 ExecutionCode.RESOURCE_LIMIT_EXCEEDED,
@@ -442,7 +442,7 @@ class ReceivedCommands:
         self.known_to_peer.add(low, high)
 
 
-def code_of(command: bytes) -> int:
+def read_command_codes(command: bytes) -> int:
     """Return class code << 8 | command code of an encoded command; a missing code is 0."""
     if len(command) > 1:
         return command[0] << 8 | command[1]

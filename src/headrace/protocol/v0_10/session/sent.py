@@ -274,7 +274,7 @@ class SentCommands:
     def keep(self, payload: bytes, header: bytes, parts: tuple[bytes, ...]) -> None:
         """Keep the next command for replay, if there is room."""
         item = (payload, header, parts)
-        size = size_of(item)
+        size = retained_size(item)
         if self.kept_bytes + size > REPLAY_BYTES_MAX or len(self.kept) >= REPLAY_COMMANDS_MAX:
             if self.lossless:
                 raise ReplayFull(
@@ -292,7 +292,7 @@ class SentCommands:
         else:
             gone = [number for number in kept if low <= number <= high]
         for number in gone:
-            self.kept_bytes -= size_of(kept.pop(number))
+            self.kept_bytes -= retained_size(kept.pop(number))
 
     def forget_kept(self, first_id: int, last_id: int) -> None:
         """The peer confirmed these: they need not be replayed."""
@@ -365,6 +365,6 @@ class SentCommands:
         self.release(low, low + ((last_id - first_id) & SERIAL_MASK))
 
 
-def size_of(item: tuple[bytes, bytes, tuple[bytes, ...]]) -> int:
-    """Return the size of a kept command, with its overhead."""
+def retained_size(item: tuple[bytes, bytes, tuple[bytes, ...]]) -> int:
+    """Return the bytes of memory of a retained command, with its overhead."""
     return len(item[0]) + len(item[1]) + sum([len(part) for part in item[2]]) + 64
