@@ -36,15 +36,12 @@ class HttpAnswer(NamedTuple):
         return json.loads(self.body)
 
 
-class LocalConsole:
-    """A broker and its console, on threads of this process."""
+class ConsoleOnThread:
+    """A console of a running broker, on a thread of this process."""
 
-    def __init__(
-        self, data: Path, *, broker: Mapping[str, Any] | None = None, **settings: Any
-    ) -> None:
-        """``settings`` are those of the console, ``broker`` those of the broker."""
+    def __init__(self, data: Path, **settings: Any) -> None:
+        """``data`` is the directory of the broker, ``settings`` are those of the console."""
         self.socket = data / "management.sock"
-        self.broker = LocalBroker(data, **(broker or {}))
         self._settings = ConsoleSettings(socket=self.socket, port=0, metrics_port=0, **settings)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="console")
@@ -52,7 +49,6 @@ class LocalConsole:
         self.addresses: dict[str, str] = {}
 
     def __enter__(self) -> Self:
-        self.broker.start()
         self._thread.start()
         self.addresses = self.run(self._start())
         return self
@@ -68,7 +64,6 @@ class LocalConsole:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE_S)
         self._loop.close()
-        self.broker.stop()
 
     def run(self, work: Any) -> Any:
         """Run a coroutine on the console's loop."""
@@ -128,6 +123,25 @@ class LocalConsole:
             while piece := end.recv(65536):
                 found += piece
             return found
+
+
+class LocalConsole(ConsoleOnThread):
+    """A broker and its console, on threads of this process."""
+
+    def __init__(
+        self, data: Path, *, broker: Mapping[str, Any] | None = None, **settings: Any
+    ) -> None:
+        """``settings`` are those of the console, ``broker`` those of the broker."""
+        super().__init__(data, **settings)
+        self.broker = LocalBroker(data, **(broker or {}))
+
+    def __enter__(self) -> Self:
+        self.broker.start()
+        return super().__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        self.broker.stop()
 
 
 def basic(username: str, password: str) -> str:

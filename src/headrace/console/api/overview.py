@@ -120,10 +120,11 @@ async def show_overview(call: HttpCall) -> JsonObject:
 
 
 def visible_sums(call: HttpCall) -> list[SampledObject]:
-    """Return the sums that the user sees: of the broker, or of the user's virtual hosts."""
-    if call.identity.sees_all:
-        return call.state.totals.last_objects()
+    """Return the sums that the user sees: of the brokers, or of the user's virtual hosts."""
     vhosts = call.state.vhosts.last_objects()
+    if call.identity.sees_all:
+        elsewhere = [vhost for vhost in vhosts if vhost.node]
+        return [*call.state.totals.last_objects(), *elsewhere]
     return [vhost for vhost in vhosts if call.identity.sees_vhost(vhost.text("name"))]
 
 

@@ -123,7 +123,7 @@ async def show_queue(call: HttpCall, vhost: str, queue: str) -> JsonObject:
     """Return one queue, as it is now."""
     row = await call.ask("show queue", vhost=vhost, name=queue)
     sampled = await find_now(call, call.state.queues, vhost, queue)
-    names = await connection_names(call)
+    names = {} if sampled.node else await connection_names(call)
     table, slot = sampled.table, sampled.slot
     rows = QueueRows(table, [slot], await policies_of(call, table), call.query)
     return {

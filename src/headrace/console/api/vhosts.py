@@ -89,7 +89,7 @@ def vhost_of(call: HttpCall, vhost: SampledObject) -> JsonObject:
         "default_queue_type": kind,
         "protected_from_deletion": row["protected_from_deletion"],
         "tracing": row["tracing"],
-        "cluster_state": {node_name(): "running"},
+        "cluster_state": {vhost.node or node_name(): "running"},
         **depths(vhost, call.query),
         "message_stats": message_stats(vhost, call.query),
         **byte_counts(vhost, call.query),

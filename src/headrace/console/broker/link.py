@@ -112,7 +112,7 @@ class BrokerLink:
         self, listing: ListOperation[Row], *, ticket: str | None = None, **fields: object
     ) -> list[Row]:
         """Return the rows of a list. Raises as :meth:`ask`."""
-        items = self.items(listing.name, ticket=ticket, **listing.fields, **fields)
+        items = self.items(listing.name, ticket=ticket, **{**listing.fields, **fields})
         return [cast("Row", item) async for item in items]
 
     def close(self) -> None:

@@ -261,8 +261,9 @@ def attempts(table: Table) -> Iterator[str]:
 
 
 def oldest_message_age(table: Table) -> str:
-    """Return the age of the oldest ready message of all queues."""
-    times_ms = [value for value in table.totals(("oldest_ms",)) if value]
+    """Return the age of the oldest ready message of all queues of this broker."""
+    values = table.totals(("oldest_ms",))
+    times_ms = [values[slot] for slot in table.own_slots() if values[slot]]
     age_s = max(0.0, time.time() - min(times_ms) / MS) if times_ms else 0.0
     about = "Age of the oldest ready message of all queues"
     return metric_of_value("headrace_oldest_ready_message_seconds", GAUGE, about, round(age_s, 3))
@@ -274,7 +275,7 @@ def queues_without_consumers(table: Table) -> str:
     kinds = table.fields.get("type")
     count = sum(
         1
-        for slot in table.slots_in_order()
+        for slot in table.own_slots()
         if ready[slot] and not consumers[slot] and kinds is not None and kinds[slot] != STREAM
     )
     about = "Queues that have ready messages and no consumer, without streams"
@@ -283,8 +284,8 @@ def queues_without_consumers(table: Table) -> str:
 
 async def readers(call: HttpCall) -> str:
     """Return the lags of groups, and the leased messages; Spark's queries read as groups."""
-    groups = await call.link.rows(GROUPS)
-    leases = await call.link.rows(LEASES)
+    groups = await call.link.rows(GROUPS, everywhere=False)
+    leases = await call.link.rows(LEASES, everywhere=False)
 
     def of_stream(row: GroupRow) -> dict[str, str]:
         return {"vhost": row["vhost"], "stream": row["stream"], "group": row["group"]}

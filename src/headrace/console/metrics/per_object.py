@@ -89,7 +89,7 @@ async def show_detailed(call: HttpCall) -> StreamedAnswer:
     fits = None
     if pattern is not None:
         queues = call.state.queues.table
-        queue_names = [queues.text("name", slot) for slot in queues.slots_in_order()]
+        queue_names = [queues.text("name", slot) for slot in queues.own_slots()]
         fits = (await names_that_match(queue_names, pattern)).__contains__
     connections = await connection_names(call)
     objects = Objects(call.state, DETAILED, connections, set(vhosts) or None, fits)
@@ -170,7 +170,7 @@ class Objects:
     def _slots(self, name: str, family: Family) -> Slots:
         """Return the objects of a family, after the limits."""
         table = self._tables[family.kind]
-        slots: Slots = table.slots_in_order()
+        slots: Slots = table.own_slots()
         if family.kind == LOGINS:
             is_detailed = name == "auth_attempt_detailed_metrics"
             return [slot for slot in slots if bool(table.text("user", slot)) is is_detailed]

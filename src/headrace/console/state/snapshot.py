@@ -3,25 +3,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import sys
 import time
 from array import array
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from headrace.console.broker.errors import BrokerGone
 from headrace.console.state.connection_sums import Sums
-from headrace.console.state.frames import (
-    BASIC,
-    DETAILED,
-    GLOBAL,
-    Frame,
-    Steps,
-    WorkResult,
-    run_steps,
-)
+from headrace.console.state.frames import BASIC, DETAILED, GLOBAL, Frame, run_steps
+from headrace.console.state.samples import OtherBrokers, read_sample
+from headrace.console.state.slices import Slices
 from headrace.console.state.table import Part, Table
 from headrace.measures import (
     CHANNEL,
@@ -44,10 +34,8 @@ from headrace.measures import (
 if TYPE_CHECKING:
     from headrace.console.broker.link import BrokerLink
     from headrace.console.state.process_numbers import ProcessNumbers
-    from headrace.untyped import JsonObject
 
 MIB = 1 << 20
-SLICE_S = 0.002  # Time of work on a sample after which requests are served.
 
 Tables = Mapping[str, Table]
 
@@ -74,34 +62,16 @@ def sums() -> tuple[Sums, Sums]:
     return Sums("vhost", columns(TRAFFIC)), Sums("user", columns(MEASURES[USER]))
 
 
-class Slices:
-    """Yields to the event loop after each slice of work."""
-
-    def __init__(self) -> None:
-        self._until_s = time.monotonic() + SLICE_S
-
-    async def step(self) -> None:
-        """Yield to the event loop if the slice is over."""
-        if time.monotonic() > self._until_s:
-            await asyncio.sleep(0)
-            self._until_s = time.monotonic() + SLICE_S
-
-    async def run(self, steps: Steps[WorkResult]) -> WorkResult:
-        """Run all steps of a work; return its result."""
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                return cast("WorkResult", done.value)
-            await self.step()
-
-
 class Snapshot:
-    """The last sample of the broker, as a table for each kind of objects."""
+    """The last sample of the broker, as a table for each kind of objects.
+
+    The tables also have the objects in virtual hosts that other brokers of the cluster serve.
+    """
 
     def __init__(self, link: BrokerLink) -> None:
         self._link = link
         self._epoch = 0
+        self.others = OtherBrokers(link)
         self._vhosts, self._users = sums()
         self.now_ms = 0  # When it was taken, in Unix time.
         self.tables: Tables = {**tables(), NODE: Table(("name",), GLOBAL, 16 * MIB)}
@@ -114,18 +84,14 @@ class Snapshot:
             OperationRefused: the broker does not know the operation.
         """
         slices = Slices()
-        parts: list[tuple[str, Part]] = []
-        done: JsonObject = {}
-        async for line in self._link.lines("sample", since=self._epoch):
-            if "item" in line:
-                parts.append(part_of(line["item"]))
-            done = line.get("done", done)
-            await slices.step()
-        now_ms = time.time_ns() // 1_000_000
+        sample = await read_sample(self._link, slices, since=self._epoch)
         into = self.tables
-        if done["everything"]:  # The first sample, or the broker was restarted.
+        if sample.everything:
             self._vhosts, self._users = sums()
             into = {**tables(), NODE: self.tables[NODE]}
+            self.others.forget()
+        parts = sample.parts + await self.others.read(sample.brokers, into, slices)
+        now_ms = time.time_ns() // 1_000_000
         for kind in into.keys() - {NODE}:
             into[kind].begin()
         for kind, part in parts:
@@ -142,7 +108,7 @@ class Snapshot:
             frame = await slices.run(into[kind].complete(now_ms))
             if frame is not None:
                 frames[kind] = frame
-        self.tables, self._epoch = into, done["epoch"]
+        self.tables, self._epoch = into, sample.epoch
         self.now_ms = now_ms
         return frames
 
@@ -155,25 +121,3 @@ class Snapshot:
         table.add(Part(array("q", (1,)), columns, ("name",), new, ()), now_ms)
         frame = run_steps(table.complete(now_ms))
         return {} if frame is None else {NODE: frame}
-
-
-def part_of(item: JsonObject) -> tuple[str, Part]:
-    """Return the kind and the part of a sample in a line.
-
-    Raises:
-        BrokerGone: the broker is of another version.
-    """
-    try:
-        columns = {name: unpack_numbers(text) for name, text in item["columns"].items()}
-        ids = unpack_numbers(item["ids"])
-        return item["kind"], Part(ids, columns, item["fields"], item["new"], item["gone"])
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise BrokerGone("the broker's samples are of another version than the console") from None
-
-
-def unpack_numbers(text: str) -> array[int]:
-    """Return the numbers of a column."""
-    column = array("q", base64.b64decode(text))
-    if sys.byteorder == "big":
-        column.byteswap()
-    return column

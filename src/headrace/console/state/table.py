@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 POINTS_MAX = 500  # Samples of an answer.
 NEVER = 0
+NODE_FIELD = "node"  # The node of an object of another broker; None: the console's own broker.
 Changes = dict[str, "Sequence[int]"]  # Changes by column.
 LATE_MS = 1000  # Delay of a sample that still counts for its moment.
 
@@ -76,6 +77,8 @@ class Table:
         self._parts: list[tuple[Sequence[int], Changes]] = []  # Parts of the incomplete sample.
         self._further: list[tuple[Sequence[int], Changes]] = []  # Further columns of its objects.
         self._ended: list[int] = []
+        # Objects whose key another object of the sample has: another broker serves them now.
+        self._replaced: list[int] = []
         self._totals: dict[tuple[str, ...], Sequence[float]] = {}  # Dropped by the next sample.
         self._rates: dict[tuple[str, ...], Sequence[float]] = {}
         self._recent: list[Frame] | None = None
@@ -140,6 +143,8 @@ class Table:
             for values, value in zip(lists, row[1:], strict=False):
                 values[slot] = value or None if isinstance(value, dict) else value
             key = self.keys[slot] = key_of([self.fields[name][slot] for name in self._key])
+            if (former := self.by_key.get(key, slot)) != slot:
+                self._replaced.append(self.ids[former])
             self.by_key[key] = slot
         self._forget_derived()
         return new_slots
@@ -150,6 +155,8 @@ class Table:
             self.ids[slot] = number
             for column in self.columns.values():
                 column[slot] = 0
+            if NODE_FIELD in self.fields:  # The console's own broker does not send it.
+                self.fields[NODE_FIELD][slot] = None
         else:
             slot = len(self.ids)
             self.ids.append(number)
@@ -187,6 +194,8 @@ class Table:
                 frame = yield from join_frames((frame, more))
             yield from self.frames.add(frame)
         self._parts, self._further = [], []
+        self._remove_gone(self._replaced)
+        self._replaced = []
         self._free += self._ended  # From the next sample on: a frame has an id once.
         self._ended = []
         self.now_ms = now_ms
@@ -202,6 +211,15 @@ class Table:
         if self._ordered is None:
             self._ordered = sorted(self.slots.values(), key=self.keys.__getitem__)
         return self._ordered
+
+    def own_slots(self) -> list[int]:
+        """Return the slots of the objects of the console's broker, in the order of their keys.
+
+        Each broker of a cluster has its own metrics, which are added up.
+        """
+        nodes = self.fields.get(NODE_FIELD)
+        slots = self.slots_in_order()
+        return slots if nodes is None else [slot for slot in slots if not nodes[slot]]
 
     def find(self, *key: object) -> int | None:
         """Return the slot of the object with a key; None without one."""
@@ -349,6 +367,11 @@ class SampledObject:
     def text(self, name: str) -> str:
         """Return a field that is text; empty where the broker does not send it."""
         return self.table.text(name, self.slot)
+
+    @property
+    def node(self) -> str:
+        """The name of its node where another broker has it; empty for the console's broker."""
+        return self.table.text(NODE_FIELD, self.slot)
 
     def number(self, *columns: str) -> int:
         """Return the sum of columns; those that the broker does not send are zero."""

@@ -51,6 +51,7 @@ log = logging.getLogger(__name__)
 
 LINKS_MAX = 64  # That this broker serves at the same time.
 LINE_BYTES_MAX = 4 << 20  # Of operators 1 MiB, which may grow threefold as ASCII.
+ANSWER_BYTES_MAX = 64 << 20  # A line of a sample has 64 queues with their arguments.
 LINE_S = 60.0  # The time that either side waits for a line, or for room to send one.
 MAC_DIGITS = 64
 NONCE_BYTES = 16
@@ -111,7 +112,7 @@ class Link:
             async with asyncio.timeout(LINE_S):
                 line = await self._reader.readline()
         except ValueError:
-            raise ConnectionError(f"a line has more than {LINE_BYTES_MAX} bytes") from None
+            raise ConnectionError("a line is longer than the limit of links") from None
         if not line:
             return ""
         text = line[MAC_DIGITS + 1 : -1]
@@ -172,7 +173,7 @@ class Links:
             try:
                 answer = pack(self._key, challenge, self._preamble(user, words, name, address))
                 await self._reactor.loop.sock_sendall(sock, answer)
-                streams = await asyncio.open_connection(sock=sock, limit=LINE_BYTES_MAX)
+                streams = await asyncio.open_connection(sock=sock, limit=ANSWER_BYTES_MAX)
             except BaseException:
                 sock.close()
                 raise

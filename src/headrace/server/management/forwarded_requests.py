@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serves requests that other brokers of the cluster forward (:mod:`.forwarding`).
 
-A link carries one request for one virtual host, of an operation on its objects. The
-operation runs with the rights of the operator's user, which are checked here again. It is audited
+A link carries one request: an operation on the objects of one virtual host, or a sample. It
+runs with the rights of the operator's user, which are checked here again. It is audited
 and logged with the operator's name at the broker that forwards.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.server.management.call import Call, OperationRefused
 from headrace.server.management.client import Client
-from headrace.server.management.operations import FORWARDED
+from headrace.server.management.operations import FORWARDED, SAMPLES
 from headrace.server.observe.account_events import Operator
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ class ForwardedClient(Client):
 
     async def _await_vhost(self, name: object) -> None:
         """Wait until a virtual host is served that this broker is taking."""
+        if name is None:
+            return
         loop = asyncio.get_running_loop()
         until_s = loop.time() + SERVED_S
         await self.broker.accounts.poll()
@@ -78,7 +80,7 @@ class ForwardedClient(Client):
 
     def act_as(self, call: Call) -> None:
         """Act as the operator's user; the request is not forwarded again."""
-        if "vhost" not in call.request:
+        if "vhost" not in call.request and call.request["do"] not in SAMPLES:
             raise OperationRefused("bad-request", "a forwarded request is for one virtual host")
         call.user = self.user
         call.forwarded = True

@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 
     from headrace.gateway.connection.cluster_port import ServingBroker
     from headrace.server.cluster_relay.links import Link
+    from headrace.server.management.managed_broker import ManagedBroker
 
 POLL_S = 0.1  # The interval between looks at a virtual host without an owner.
 OWNER_S = 12.0  # The time to wait for a virtual host's owner: longer than a takeover.
 # Fields that are not passed on: the link has the user, and the owner asks no other broker.
-OMITTED_FIELDS = ("as", "peer", "everywhere")
+OMITTED_FIELDS = ("as", "peer", "everywhere", "broker")
 BUSY_S = 10.0  # The interval between busy lines during the wait for an owner.
 
 
 class NotReached(Exception):
-    """No broker that serves a virtual host answered; the text has the name, and why."""
+    """The broker of a request did not answer, or none serves its virtual host; says why."""
 
 
 class ForwardedAnswer(NamedTuple):
@@ -75,6 +76,38 @@ async def add_elsewhere(call: Call, answer: JsonLine) -> JsonLine:
         assert isinstance(added, int)
         count += added
     return {**answer, "items": count, **({"missing": missing} if missing else {})}
+
+
+def other_brokers(broker: ManagedBroker) -> list[str]:
+    """Return the names of the other running brokers of the cluster."""
+    node = broker.node
+    if node is None:
+        return []
+    return sorted(row.name for row in node.census.alive() if row.name != node.name)
+
+
+async def pass_to_broker(call: Call, name: str) -> JsonLine:
+    """Let another broker of the cluster answer a request; send its items as they come.
+
+    Raises:
+        OperationRefused: there is no such broker, it refused the request, or did not answer.
+    """
+    node = call.broker.node
+    brokers = () if node is None or call.forwarded else node.brokers()
+    asked = next((broker for broker in brokers if broker.name == name), None)
+    if asked is None:
+        raise OperationRefused("not-found", f"the cluster has no other broker '{name}'")
+    request = {name: value for name, value in call.request.items() if name not in OMITTED_FIELDS}
+    try:
+        async with kept_busy(call):
+            link = await _open_link(call, asked)
+        try:
+            return await _exchange(call, link, request)
+        finally:
+            link.close()
+    except (OSError, TimeoutError, PreambleError) as error:
+        reason = f"broker '{name}' at {asked}: {str(error) or 'no answer'}"
+        raise OperationRefused("precondition", reason) from None
 
 
 async def pass_on(call: Call, vhost: str, wait_s: float) -> JsonLine | None:
@@ -199,7 +232,6 @@ async def _link_to(call: Call, vhost: str, wait_s: float) -> tuple[Link, Serving
     """
     broker = call.broker
     assert broker.node is not None
-    assert broker.links is not None
     until_s = broker.node.loop.time() + wait_s
     last_error = "no broker serves it"
     while True:
@@ -208,10 +240,7 @@ async def _link_to(call: Call, vhost: str, wait_s: float) -> tuple[Link, Serving
         owner = broker.node.serving(vhost)
         if owner is not None:
             try:
-                actor = call.actor
-                name = "" if actor is None else actor.name
-                address = actor.peer if isinstance(actor, Operator) else ""
-                link = await broker.links.open(owner, call.user, call.operator, name, address)
+                link = await _open_link(call, owner)
             except (OSError, TimeoutError, PreambleError) as error:
                 last_error = f"broker '{owner.name}' at {owner}: {str(error) or 'no answer'}"
             else:
@@ -219,6 +248,15 @@ async def _link_to(call: Call, vhost: str, wait_s: float) -> tuple[Link, Serving
         if broker.node.loop.time() >= until_s:
             raise NotReached(f"virtual host '{vhost}': {last_error}")
         await asyncio.sleep(POLL_S)
+
+
+async def _open_link(call: Call, broker: ServingBroker) -> Link:
+    """Open a link to another broker on behalf of the operator. Raises as ``Links.open``."""
+    assert call.broker.links is not None
+    actor = call.actor
+    name = "" if actor is None else actor.name
+    address = actor.peer if isinstance(actor, Operator) else ""
+    return await call.broker.links.open(broker, call.user, call.operator, name, address)
 
 
 @contextlib.asynccontextmanager

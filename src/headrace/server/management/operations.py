@@ -85,7 +85,8 @@ RESOURCES = (
 OPERATIONS: dict[str, OperationRow] = {
     row.name: row for resource in RESOURCES for row in resource.operation.rows
 }
-FORWARDED: dict[str, OperationRow] = {
+SAMPLES: dict[str, OperationRow] = {row.name: row for row in sampling.operation.rows}
+FORWARDED: dict[str, OperationRow] = SAMPLES | {
     row.name: row for resource in VHOST_RESOURCES for row in resource.operation.rows
 }
 # Lists that have the objects of other brokers, too, if the request says so.

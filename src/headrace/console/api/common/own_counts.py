@@ -52,7 +52,8 @@ def ages_of(table: Table) -> Callable[[int], int]:
 
 def longest_wait_ms(table: Table) -> int | None:
     """Return the age of the oldest ready message of all queues, in ms; None without one."""
-    since = [int(value) for value in table.totals(("oldest_ms",)) if value]
+    values = table.totals(("oldest_ms",))
+    since = [int(values[slot]) for slot in table.slots_in_order() if values[slot]]
     return max(0, table.now_ms - min(since)) if since else None
 
 

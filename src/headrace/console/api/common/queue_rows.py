@@ -68,12 +68,8 @@ class QueueRows(LazyList[int]):
         self._stats = CountWriter(table, self._counters, window(query, MESSAGE_RATES))
         self._own = own_counts.OwnCounts(table)
         self._without_stats = query.get("disable_stats") == "true"
-        node = node_name()
+        self._node = node_name()
         self._constants: JsonObject = {
-            "node": node,
-            "leader": node,
-            "members": [node],
-            "online": [node],
             "state": "running",
             "consumer_capacity": 0,
             "consumer_utilisation": 0,
@@ -100,7 +96,8 @@ class QueueRows(LazyList[int]):
         table = self._table
         queue = SampledObject(table, slot)
         row = {name: column[slot] or none for name, column, none in self._fields}
-        row.update(self._constants)
+        node = queue.node or self._node
+        row.update(self._constants, node=node, leader=node, members=[node], online=[node])
         row["arguments"] = table.field("arguments", slot) or {}
         row["user_who_performed_action"] = table.field("user", slot) or ""
         has_policy = row["policy"] or row["operator_policy"]

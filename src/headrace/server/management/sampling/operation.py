@@ -10,6 +10,8 @@ from array import array
 from typing import TYPE_CHECKING
 
 from headrace.measures import CHANNEL, CONNECTION, LOGINS, PROTOCOL, QUEUE, TOTALS
+from headrace.node_name import node_name
+from headrace.server.management.forwarding import other_brokers, pass_to_broker
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.sampling.rows import ROW_FIELDS, queue_static
 from headrace.server.management.sampling.sampler import EndedObject, SampledObject, Sampler
@@ -30,9 +32,14 @@ STEP = 256  # Objects of a step without a line.
 ROWS = 64  # Rows of a line.
 
 
-@operation("sample", LOOK, fields="`since`, `kinds`")
-async def sample(call: Call) -> Steps:
-    """List the rows of ``kinds`` that changed after the look ``since``; 0: all of them."""
+@operation("sample", LOOK, fields="`since`, `kinds`, `broker`")
+async def sample(call: Call) -> JsonLine | Steps:
+    """List the rows of ``kinds`` that changed after the look ``since``; 0: all of them.
+
+    ``broker`` is another broker of the cluster, whose rows are listed in place of this one's.
+    """
+    if "broker" in call.request:
+        return await pass_to_broker(call, call.text("broker"))
     since = call.number("since", 0)
     kinds = kinds_of(call)
     broker = call.broker
@@ -79,7 +86,14 @@ def changed_lines(
             yield line(kind, changed, since)
     yield from ended_lines(call, gone, kinds, since, epoch)
     took_ms = round(1000 * (time.monotonic() - began_s))
-    return {"epoch": epoch, "run": sampler.run, "everything": everything, "ms": took_ms}
+    return {
+        "epoch": epoch,
+        "run": sampler.run,
+        "everything": everything,
+        "ms": took_ms,
+        "node": node_name(),
+        "brokers": other_brokers(call.broker),
+    }
 
 
 def queue_lines(call: Call, changes: QueueChanges, since: int, epoch: int) -> Steps:
