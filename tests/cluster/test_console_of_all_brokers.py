@@ -39,7 +39,9 @@ def pair(make: Make, request: pytest.FixtureRequest) -> Iterator[Pair]:
     a, b = (make(name, *request.param).start() for name in ("a", "b"))
     with operator(a) as client:
         client.ask("put vhost", name="/shop")
-        client.ask("put permission", user="guest", vhost="/shop", configure=".*", write="", read="")
+        client.ask(
+            "put permission", user="guest", vhost="/shop", configure=".*", write=".*", read=".*"
+        )
     wait_until_served(b, "/shop")
     with ConsoleOnThread(b.home / "data") as console:
         yield Pair(a, b, console)

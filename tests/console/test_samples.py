@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.client import blocking
+from headrace.console.api.common.own_counts import longest_wait_ms
 from headrace.console.broker.errors import BrokerGone
 from headrace.console.state.frames import (
     BASIC,
@@ -24,7 +25,13 @@ from headrace.console.state.frames import (
     run_steps,
 )
 from headrace.console.state.history import History
-from headrace.console.state.snapshot import part_of
+from headrace.console.state.samples import (
+    ID_BITS,
+    KINDS_OF_VHOSTS,
+    ended_parts,
+    moved_part,
+    part_of,
+)
 from headrace.console.state.table import Part, SampledObject, Table, Window
 from support.console import LocalConsole
 
@@ -56,6 +63,55 @@ def sample(into: Table, at: int, one: Part) -> None:
     now_ms = BEGAN_MS + at * STEP_MS
     into.add(one, now_ms)
     run_steps(into.complete(now_ms))
+
+
+OTHER = 1 << ID_BITS  # The base of another broker's ids.
+
+
+def names(objects: Table, slots: list[int]) -> list[str]:
+    return [objects.text("name", slot) for slot in slots]
+
+
+def test_an_object_that_another_broker_serves_replaces_the_former_one() -> None:
+    objects = table()
+    sample(objects, 0, part({1: (5, 0), 2: (7, 0)}, (1, 2)))
+    row = part({1: (6, 0)}, (1,))
+    sample(objects, 1, moved_part(row, OTHER, "headrace@two"))
+    assert names(objects, objects.slots_in_order()) == ["queue 1", "queue 2"]
+    assert names(objects, objects.own_slots()) == ["queue 2"]
+    slot = objects.find("queue 1")
+    assert slot is not None
+    assert (SampledObject(objects, slot).node, objects.number(slot, "ready")) == ("headrace@two", 6)
+    sample(objects, 2, part({2: (8, 0)}, gone=[1]))  # The former owner reports its end later.
+    assert objects.number(1, "ready") == 8
+    assert objects.find("queue 1") == slot
+
+
+def test_a_slot_of_another_broker_is_reused_by_the_own_one() -> None:
+    objects = table()
+    sample(objects, 0, moved_part(part({1: (5, 0)}, (1,)), OTHER, "headrace@two"))
+    sample(objects, 1, Part(array("q"), {}, (), (), [1 + OTHER]))
+    sample(objects, 2, part({1: (4, 0)}, (1,)))
+    assert names(objects, objects.own_slots()) == ["queue 1"]
+
+
+def test_all_objects_of_a_broker_end_at_once() -> None:
+    tables = {kind: table() for kind in KINDS_OF_VHOSTS}
+    for objects in tables.values():
+        sample(objects, 0, part({1: (5, 0)}, (1,)))
+        sample(objects, 1, moved_part(part({2: (5, 0)}, (2,)), OTHER, "headrace@two"))
+    for kind, ended in ended_parts(tables, OTHER):
+        sample(tables[kind], 2, ended)
+    assert {tuple(objects.slots) for objects in tables.values()} == {(1,)}
+
+
+def test_a_deleted_queue_has_no_oldest_message() -> None:
+    objects = table()
+    old = Part(array("q", [1]), {"oldest_ms": array("q", [BEGAN_MS])}, ("name",), [(1, "q")], ())
+    sample(objects, 1, old)
+    assert longest_wait_ms(objects) == STEP_MS
+    sample(objects, 2, Part(array("q"), {}, (), (), [1]))
+    assert longest_wait_ms(objects) is None
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -48,8 +48,15 @@ class Sample(NamedTuple):
     brokers: list[str]  # The names of the other running brokers of its cluster.
 
 
-async def read_sample(link: BrokerLink, slices: Slices, **fields: object) -> Sample:
-    """Read a sample; ``fields`` are those of the operation.
+async def read_sample(
+    link: BrokerLink,
+    slices: Slices,
+    since: int,
+    *,
+    kinds: list[str] | None = None,
+    broker: str | None = None,
+) -> Sample:
+    """Read what changed after the sample ``since``; None: of all kinds, and of the own broker.
 
     Raises:
         BrokerGone: the broker does not answer.
@@ -57,7 +64,7 @@ async def read_sample(link: BrokerLink, slices: Slices, **fields: object) -> Sam
     """
     parts: list[tuple[str, Part]] = []
     done: JsonObject = {}
-    async for line in link.lines("sample", **fields):
+    async for line in link.lines("sample", since=since, kinds=kinds, broker=broker):
         if "item" in line:
             parts.append(part_of(line["item"]))
         done = line.get("done", done)
@@ -82,9 +89,7 @@ class OtherBroker:
         kinds = list(KINDS_OF_VHOSTS)
         try:
             async with asyncio.timeout(READ_S):
-                sample = await read_sample(
-                    link, slices, since=self._epoch, kinds=kinds, broker=self.name
-                )
+                sample = await read_sample(link, slices, self._epoch, kinds=kinds, broker=self.name)
         except (BrokerGone, OperationRefused, TimeoutError) as error:
             reason = str(error) or f"no sample within {READ_S:.0f} s"
             if not self.trouble:

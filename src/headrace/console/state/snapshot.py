@@ -84,7 +84,7 @@ class Snapshot:
             OperationRefused: the broker does not know the operation.
         """
         slices = Slices()
-        sample = await read_sample(self._link, slices, since=self._epoch)
+        sample = await read_sample(self._link, slices, self._epoch)
         into = self.tables
         if sample.everything:
             self._vhosts, self._users = sums()

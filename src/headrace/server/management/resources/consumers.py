@@ -63,8 +63,10 @@ def consuming_user(call: Call, consumer: Consumer) -> User | None:
     """Return the user of a consumer's connection, or of its detached session; None for others."""
     connection = clients_of(call.broker.context).get(consumer.publisher)
     if connection is not None:
-        return connection.user
-    return cast("Session010", consumer.session).user if isinstance(consumer, Subscription) else None
+        return cast("User", connection.user)
+    if not isinstance(consumer, Subscription):
+        return None
+    return cast("Session010", consumer.session).user
 
 
 def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Consumer) -> ConsumerRow:
