@@ -35,6 +35,7 @@ KINDS_OF_VHOSTS = (VHOST, QUEUE, EXCHANGE, GROUP, LEASE)
 # Ids of an object at its own broker are below it; the higher bits number the brokers' runs.
 ID_BITS = 44
 READ_S = 2.0  # The time that another broker has to send a sample.
+OTHER_VERSION = "the broker's samples are of another version than the console"
 RETRY_S = 5.0  # The time before a broker that did not answer is asked again.
 
 
@@ -69,7 +70,10 @@ async def read_sample(
             parts.append(part_of(line["item"]))
         done = line.get("done", done)
         await slices.step()
-    return Sample(parts, done["epoch"], done["everything"], done["node"], done["brokers"])
+    try:
+        return Sample(parts, done["epoch"], done["everything"], done["node"], done["brokers"])
+    except KeyError:
+        raise BrokerGone(OTHER_VERSION) from None
 
 
 class OtherBroker:
@@ -184,7 +188,7 @@ def part_of(item: JsonObject) -> tuple[str, Part]:
         ids = unpack_numbers(item["ids"])
         return item["kind"], Part(ids, columns, item["fields"], item["new"], item["gone"])
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise BrokerGone("the broker's samples are of another version than the console") from None
+        raise BrokerGone(OTHER_VERSION) from None
 
 
 def unpack_numbers(text: str) -> array[int]:
