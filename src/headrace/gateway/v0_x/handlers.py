@@ -24,7 +24,7 @@ class MethodHandlers:
 
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {}
-        #: Of methods with content, except basic.publish, which the publisher handles.
+        #: Of methods with content, except basic.publish, which `PublishReceiver` handles.
         self.content_handlers: dict[str, ContentHandler] = {}
         #: Of methods whose bodies are written to disk as they arrive. Arguments: connection,
         #: channel, the undecoded payload of the header frame, the size of the body.

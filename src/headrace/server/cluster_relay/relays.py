@@ -349,4 +349,4 @@ def introduce(connection: GatewayConnection, properties: Mapping[str, object]) -
     connection.capabilities = capabilities if isinstance(capabilities, dict) else {}
     connection.quirks = quirks_of(cast("Table", properties))
     connection.speaks_extensions = connection.early and connection.quirks.qpid
-    connection.publisher.absolute_expirations = connection.quirks.expiration_moment
+    connection.publish_receiver.absolute_expirations = connection.quirks.expiration_moment

@@ -113,7 +113,9 @@ class OperatorSession:
             self.vhost, self.context.stores[name], self.context.pending_confirms(name)
         )
         channel = Channel(0, connection)
-        refused = connection.publisher.publish_content(channel, data, len(address), len(body), None)
+        refused = connection.publish_receiver.publish_content(
+            channel, data, len(address), len(body), None
+        )
         connection.drop()  # Drops the message if it was returned.
         tally = channel.update_tally()
         self.context.channel_ended(self.vhost, V0_9_1.label, tally)

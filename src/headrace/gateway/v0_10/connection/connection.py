@@ -313,7 +313,7 @@ class Connection010(Connection):
 
     def on_detached(self, session: ProtocolSession, channel: int, code: int) -> None:
         broker_session: Session010 = cython.cast(Session010, session)
-        broker_session.publisher.detached()
+        broker_session.transfer_receiver.detached()
         self.context.connection_events.channel_closed(self, channel)
 
     def on_session_failed(self, session: ProtocolSession, error: ExecutionError) -> None:
@@ -354,10 +354,12 @@ class Connection010(Connection):
         body_end: int,
     ) -> None:
         broker_session: Session010 = cython.cast(Session010, session)
-        broker_session.publisher.publish(buffer, args, args_end, header, header_end, body, body_end)
+        broker_session.transfer_receiver.publish(
+            buffer, args, args_end, header, header_end, body, body_end
+        )
         if (
-            broker_session.publisher.transfer.route is None
-            or not broker_session.publisher.transfer.route.serves
+            broker_session.transfer_receiver.transfer.route is None
+            or not broker_session.transfer_receiver.transfer.route.serves
         ):
             self.publishes = True
 
@@ -373,12 +375,12 @@ class Connection010(Connection):
         body_size: int,
     ) -> None:
         broker_session: Session010 = cython.cast(Session010, session)
-        broker_session.publisher.publish_large(
+        broker_session.transfer_receiver.publish_large(
             start, args, args_end, header, header_end, parts, body_size
         )
         if (
-            broker_session.publisher.transfer.route is None
-            or not broker_session.publisher.transfer.route.serves
+            broker_session.transfer_receiver.transfer.route is None
+            or not broker_session.transfer_receiver.transfer.route.serves
         ):
             self.publishes = True
 

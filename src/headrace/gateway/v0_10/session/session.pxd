@@ -4,7 +4,7 @@ import cython
 from headrace.gateway.v0_10.session.completion cimport Completion
 from headrace.gateway.v0_10.session.context cimport SessionContext
 from headrace.gateway.v0_10.session.deliveries cimport Deliveries, serial_distance
-from headrace.gateway.v0_10.session.publisher cimport Publisher
+from headrace.gateway.v0_10.session.transfer_receiver cimport TransferReceiver
 from headrace.gateway.v0_10.session.subscription cimport Subscription, WindowCredit
 from headrace.gateway.v0_10.session.transfer cimport ParsedTransfer
 from headrace.model.message cimport Message
@@ -21,7 +21,7 @@ cdef class Session010(SessionContext):
     cdef public Deliveries deliveries
     cdef public WindowCredit windows
     cdef public Completion completion
-    cdef public Publisher publisher
+    cdef public TransferReceiver transfer_receiver
     cdef public dict subscriptions
     cdef public dict consumers
     cdef public dict plug_ins

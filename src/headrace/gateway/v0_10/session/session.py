@@ -3,7 +3,7 @@
 
 A session is composed of objects that use it as a :class:`SessionContext`. :class:`Deliveries` holds
 unsettled messages, :class:`WindowCredit` returns credit, :class:`Completion` completes commands,
-:class:`ParsedTransfer` holds a parsed transfer, and :class:`Publisher` publishes it.
+:class:`ParsedTransfer` holds a parsed transfer, and :class:`TransferReceiver` publishes it.
 """
 
 from typing import TYPE_CHECKING
@@ -14,9 +14,9 @@ if not cython.compiled:
     from headrace.gateway.v0_10.session.completion import Completion
     from headrace.gateway.v0_10.session.context import SessionContext
     from headrace.gateway.v0_10.session.deliveries import Deliveries, serial_distance
-    from headrace.gateway.v0_10.session.publisher import Publisher
     from headrace.gateway.v0_10.session.subscription import Subscription, WindowCredit
     from headrace.gateway.v0_10.session.transfer import ParsedTransfer
+    from headrace.gateway.v0_10.session.transfer_receiver import TransferReceiver
     from headrace.model.queue.queue import Queue
     from headrace.protocol.v0_10.session.port import ATTACHED as C_ATTACHED
     from headrace.protocol.v0_10.session.session import Session
@@ -52,7 +52,7 @@ class Session010(SessionContext):
         self.deliveries = Deliveries(self)
         self.windows = WindowCredit()
         self.completion = Completion(self, connection.pending_confirms)
-        self.publisher = Publisher(self, ParsedTransfer(self), self.completion)
+        self.transfer_receiver = TransferReceiver(self, ParsedTransfer(self), self.completion)
         self.subscriptions: dict[str, Subscription] = {}
         self.consumers: dict[str, Consumer] | None = None  # Consumers of files and packets, by tag.
         self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
@@ -63,7 +63,7 @@ class Session010(SessionContext):
         """A connection of the same user attaches the session, perhaps with other permissions."""
         self.number = connection.number
         self.user = connection.user
-        self.publisher.attach_to(connection)
+        self.transfer_receiver.attach_to(connection)
 
     def complete_when_durable(self, result: Struct | None = None) -> bool:
         """As :meth:`Completion.complete_when_durable`."""
@@ -236,7 +236,7 @@ class Session010(SessionContext):
             return
         self.over = True
         self.completion.batch = None
-        self.publisher.transfer.clear()
+        self.transfer_receiver.transfer.clear()
         subscriptions = list(self.subscriptions.values())
         self.subscriptions = {}
         for subscription in subscriptions:

@@ -8,7 +8,7 @@ from headrace.protocol.v0_x.frames cimport (
 from headrace.gateway.v0_x.peer cimport Peer
 from headrace.gateway.v0_x.channel.channel cimport Channel
 from headrace.gateway.v0_x.connection.owner cimport ConnectionOwner
-from headrace.gateway.v0_x.connection.publisher cimport Publisher
+from headrace.gateway.v0_x.connection.publish_receiver cimport PublishReceiver
 from headrace.model.counters cimport Counters
 from headrace.model.ports cimport Store
 from headrace.model.queue.destination cimport Consumer, Destination
@@ -28,7 +28,7 @@ cdef class GatewayConnection(Peer):
     cdef public object context
     cdef public Counters counters
     cdef public Store store
-    cdef public Publisher publisher
+    cdef public PublishReceiver publish_receiver
     cdef public bint loopback
     cdef public str mechanism
     cdef public dict plug_ins

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The broker's connection of a 0-8, 0-9 or 0-9-1 client: logins, confirms, closes.
 
-:mod:`headrace.gateway.v0_x.connection.publisher` handles publishes, the functions of
+:mod:`headrace.gateway.v0_x.connection.publish_receiver` handles publishes, the functions of
 :mod:`headrace.gateway.v0_x.methods` all other methods, a module for each class.
 """
 
@@ -14,7 +14,7 @@ if not cython.compiled:
     from headrace.gateway.messages.pending_confirms import ANSWER_NACK as C_ANSWER_NACK
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.owner import ConnectionOwner
-    from headrace.gateway.v0_x.connection.publisher import Publisher
+    from headrace.gateway.v0_x.connection.publish_receiver import PublishReceiver
     from headrace.gateway.v0_x.peer import Peer
     from headrace.model.queue.queue import Queue
     from headrace.protocol.v0_x.channel import CLOSING as C_CLOSING
@@ -89,8 +89,8 @@ class GatewayConnection(Peer):
         self.prefetch = 0
         self.unflushed = []
         self.store: Store | None = None  # The store of its virtual host; None before it is open.
-        self.publisher = Publisher(self, context)
-        self.set_owner(ConnectionOwner(self, context, self.publisher))
+        self.publish_receiver = PublishReceiver(self, context)
+        self.set_owner(ConnectionOwner(self, context, self.publish_receiver))
         self.loopback = loopback
         self.mechanism = ""
         self.speaks_extensions = False
@@ -109,8 +109,8 @@ class GatewayConnection(Peer):
         self.vhost = vhost
         self.store = store
         self.pending_confirms = pending_confirms
-        self.publisher.distributor.vhost = vhost
-        self.publisher.distributor.store = store
+        self.publish_receiver.distributor.vhost = vhost
+        self.publish_receiver.distributor.store = store
 
     # --- Confirms -------------------------------------------------------------------------------
 
@@ -328,5 +328,5 @@ class GatewayConnection(Peer):
             if not is_resumable or not self.context.keep_channel(self, channel):
                 self.context.end_channel(self, channel)
         self.starving = None
-        self.publisher.clear_routes()
+        self.publish_receiver.clear_routes()
         self.context.end_connection(self)

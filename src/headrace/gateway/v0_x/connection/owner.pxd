@@ -3,14 +3,14 @@ import cython
 
 from headrace.gateway.v0_x.peer cimport Peer
 from headrace.gateway.v0_x.channel.channel cimport Channel
-from headrace.gateway.v0_x.connection.publisher cimport Publisher
+from headrace.gateway.v0_x.connection.publish_receiver cimport PublishReceiver
 from headrace.protocol.v0_x.channel cimport Channel as ProtocolChannel
 from headrace.protocol.v0_x.upcalls cimport Upcalls
 
 cdef class ConnectionOwner(Upcalls):
     cdef Peer connection
     cdef object context
-    cdef Publisher publisher
+    cdef PublishReceiver publish_receiver
 
     cpdef on_header(self, object version)
     cpdef on_rejected(self, bytes header)

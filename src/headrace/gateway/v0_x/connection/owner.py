@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The broker's handling of the upcalls of a 0-8, 0-9 or 0-9-1 connection.
 
-Publishes go to the connection's :class:`Publisher`, acknowledgements to the channel, and every
+The connection's :class:`PublishReceiver` handles publishes, and the channel acknowledgements. Every
 other method is control, for the functions of :mod:`headrace.gateway.v0_x.methods`.
 """
 
@@ -12,7 +12,7 @@ import cython
 
 if not cython.compiled:
     from headrace.gateway.v0_x.channel.channel import Channel
-    from headrace.gateway.v0_x.connection.publisher import Publisher
+    from headrace.gateway.v0_x.connection.publish_receiver import PublishReceiver
     from headrace.protocol.v0_x.channel import Channel as ProtocolChannel
     from headrace.protocol.v0_x.upcalls import Upcalls
 
@@ -38,12 +38,15 @@ class ConnectionOwner(Upcalls):
     """The broker's side of one client's connection."""
 
     def __init__(
-        self, connection: "GatewayConnection", context: V0xContext, publisher: Publisher
+        self,
+        connection: "GatewayConnection",
+        context: V0xContext,
+        publish_receiver: PublishReceiver,
     ) -> None:
         Upcalls.__init__(self)
         self.connection = connection
         self.context = context
-        self.publisher = publisher
+        self.publish_receiver = publish_receiver
 
     # --- The connection -------------------------------------------------------------------------
 
@@ -87,7 +90,7 @@ class ConnectionOwner(Upcalls):
 
     def will_answer(self) -> bool:
         opened = self.connection.vhost is not None
-        return not opened or not self.publisher.distributor.store.full
+        return not opened or not self.publish_receiver.distributor.store.full
 
     # --- Channels and methods -------------------------------------------------------------------
 
@@ -144,7 +147,7 @@ class ConnectionOwner(Upcalls):
         end: int,
         body_size: int,
     ) -> None:
-        self.publisher.publish(
+        self.publish_receiver.publish(
             cython.cast(Channel, channel), buffer, args, address_len, header, end, body_size
         )
 
@@ -156,7 +159,7 @@ class ConnectionOwner(Upcalls):
         parts: tuple[bytes, ...],
         body_size: int,
     ) -> None:
-        self.publisher.publish_large(
+        self.publish_receiver.publish_large(
             cython.cast(Channel, channel), start, address_len, parts, body_size
         )
 

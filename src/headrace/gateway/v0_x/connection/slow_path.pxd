@@ -39,7 +39,7 @@ cdef class DetachedPublish(Publish):
     cdef unsigned int bits(self) except? 255
 
 @cython.final
-cdef class SlowPathPublisher:
+cdef class SlowPathReceiver:
     cdef Peer connection
     cdef object context
     cdef Routes routes

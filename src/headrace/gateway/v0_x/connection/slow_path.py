@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The slow path of publishing: publishes that the hot path of ``Publisher`` does not handle.
+"""The slow path of publishing: publishes that the hot path of ``PublishReceiver`` does not handle.
 
 A publish takes the slow path if it has a publishing id, a delay, or routing keys in CC or BCC, if
 it is immediate, unroutable or part of a transaction, or if its route has an interception. It is
@@ -91,7 +91,7 @@ class DetachedPublish(Publish):
         return self.data[self.address_len]
 
 
-class SlowPathPublisher:
+class SlowPathReceiver:
     """Publishes the detached publishes of one connection."""
 
     def __init__(

@@ -114,7 +114,7 @@ def publish(transfers: ChannelTransfers, method: MessageTransfer, parts: list[by
                 for position in range(0, size, limit)
             ]
         )
-    refused = connection.publisher.publish_content(channel, start, len(address), size, large)
+    refused = connection.publish_receiver.publish_content(channel, start, len(address), size, large)
     if refused < 0:
         text = "no consumer takes it at once"
         transfers.answer(MessageReject(code=REJECT_IMMEDIATE, text=text))

@@ -57,7 +57,7 @@ def start_ok(connection: GatewayConnection, channel: Channel, method: Connection
     connection.capabilities = capabilities
     connection.quirks = quirks_of(method.client_properties)
     connection.speaks_extensions = connection.early and connection.quirks.qpid
-    connection.publisher.absolute_expirations = connection.quirks.expiration_moment
+    connection.publish_receiver.absolute_expirations = connection.quirks.expiration_moment
     mechanism = connection.mechanism = method.mechanism
     if mechanism not in context.offered(connection.number):
         context.record_unknown_mechanism(connection, mechanism)

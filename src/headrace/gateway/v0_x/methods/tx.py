@@ -35,9 +35,9 @@ def select(connection: GatewayConnection, channel: Channel, method: TxSelect) ->
 
 # Keeps 0-9-1/tx.commit#01.
 def commit(connection: GatewayConnection, channel: Channel, method: TxCommit) -> None:
-    """Commit by ``SlowPathPublisher.commit``; the answer waits until it is durable."""
+    """Commit by ``SlowPathReceiver.commit``; the answer waits until it is durable."""
     check_transactional(channel)
-    connection.publisher.commit(channel)
+    connection.publish_receiver.commit(channel)
     connection.reply_when_durable(channel, TxCommitOk())
 
 

@@ -26,7 +26,7 @@ cdef class TransferDistributor(Distributor):
     ) except -1
 
 @cython.final
-cdef class Publisher:
+cdef class TransferReceiver:
     cdef SessionContext session
     cdef public ParsedTransfer transfer
     cdef public TransferDistributor distributor

@@ -68,8 +68,8 @@ class TransferDistributor(Distributor):
         return True
 
 
-class Publisher:
-    """Publishes the transfers of a session."""
+class TransferReceiver:
+    """Receives the transfers of one session and publishes them."""
 
     def __init__(
         self, session: SessionContext, transfer: ParsedTransfer, completion: Completion

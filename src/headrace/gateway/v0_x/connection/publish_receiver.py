@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Publishes of 0-8, 0-9 and 0-9-1 clients, from the frames to the queues.
 
-:meth:`Publisher.publish` is given offsets into the receive buffer. The address is looked up among
-the routes of the connection (one memcmp when it repeats, one dict lookup when it is known) and the
-flags of the header show whether it has properties that the broker uses. Most messages then go
-to their queues (:mod:`headrace.gateway.messages.distributor`); the others are cut out of the buffer
-(:mod:`headrace.gateway.v0_x.connection.slow_path`).
+The arguments of :meth:`PublishReceiver.publish` are offsets into the receive buffer. The address
+selects a route of the connection: one memcmp if it repeats, one dict lookup if it is cached. The
+flags of the header show whether it has properties that the broker uses. Most messages go to their
+queues at once (:mod:`headrace.gateway.messages.distributor`). The others are copied out of the
+buffer (:mod:`headrace.gateway.v0_x.connection.slow_path`).
 """
 
 import re
@@ -31,7 +31,7 @@ if not cython.compiled:
     from headrace.gateway.v0_x.connection.slow_path import (
         PUBLISHING_ID as C_PUBLISHING_ID,
     )
-    from headrace.gateway.v0_x.connection.slow_path import SlowPathPublisher
+    from headrace.gateway.v0_x.connection.slow_path import SlowPathReceiver
     from headrace.gateway.v0_x.peer import Peer
     from headrace.protocol.v0_x.frames import FLAGS_AT as C_FLAGS_AT
     from headrace.protocol.v0_x.frames import NO_PROPERTIES as C_NO_PROPERTIES
@@ -80,8 +80,8 @@ if not cython.compiled:
     C_ID_LEN = ID_LEN
 
 
-class Publisher:
-    """The publishing side of one connection."""
+class PublishReceiver:
+    """Receives the publishes of one connection and distributes them to queues."""
 
     def __init__(self, connection: Peer, context: Context) -> None:
         self.connection = connection
@@ -89,7 +89,7 @@ class Publisher:
         self.counters = context.counters
         self.distributor = Distributor(connection, context.counters, connection.number)
         self.routes = Routes(connection, context)
-        self.slow_path = SlowPathPublisher(connection, context, self.routes, self.distributor)
+        self.slow_path = SlowPathReceiver(connection, context, self.routes, self.distributor)
         self.publishing = Publish()  # The message that is being published.
         self.route: Route | None = None  # The route of the last publish.
         self.scan = BasicScan()

@@ -10,7 +10,7 @@ from headrace.gateway.messages.route cimport Route
 from headrace.gateway.v0_x.channel.channel cimport Channel
 from headrace.gateway.v0_x.connection.routes cimport Routes
 from headrace.gateway.v0_x.connection.slow_path cimport (
-    C_DIRECT_REPLY_TO, C_CC_KEYS, C_DELAYED, C_IMMEDIATE, C_PUBLISHING_ID, DetachedPublish, SlowPathPublisher,
+    C_DIRECT_REPLY_TO, C_CC_KEYS, C_DELAYED, C_IMMEDIATE, C_PUBLISHING_ID, DetachedPublish, SlowPathReceiver,
 )
 from headrace.model.counters cimport Counters
 from headrace.spec.ids cimport BASIC_PUBLISH
@@ -31,13 +31,13 @@ cdef bytes REPLY_TO
 cdef Py_ssize_t REPLY_TO_LEN
 
 @cython.final
-cdef class Publisher:
+cdef class PublishReceiver:
     cdef Peer connection
     cdef object context
     cdef Counters counters
     cdef public Distributor distributor
     cdef public Routes routes
-    cdef SlowPathPublisher slow_path
+    cdef SlowPathReceiver slow_path
     cdef Publish publishing
     cdef Route route
     cdef BasicScan scan
