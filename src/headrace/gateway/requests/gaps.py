@@ -9,7 +9,7 @@ from headrace.model.stream.stream import Stream
 
 def note(call: RequestCall) -> RequestAnswer:
     """Record a range of records that a reader found missing."""
-    stream, reader = call.stream(), reader_of(call)
+    stream, reader = call.stream(), reader_name(call)
     first, last = call.number("first"), call.number("last")
     gaps = call.vhost.lost_records
     return {"records": gaps.note(stream, reader, first, last, call.vhost.counters.now_ms)}
@@ -22,7 +22,7 @@ def count(call: RequestCall) -> RequestAnswer:
         call.refuse("bad-request", "'streams' is not a list of names")
     if len(names) > LISTED_MAX:
         call.refuse("limit", f"'streams' has more than {LISTED_MAX} names")
-    reader = reader_of(call)
+    reader = reader_name(call)
     counts = {}
     for name in names:
         call.allow("read", name)
@@ -32,7 +32,7 @@ def count(call: RequestCall) -> RequestAnswer:
     return {"records": counts}
 
 
-def reader_of(call: RequestCall) -> str:
+def reader_name(call: RequestCall) -> str:
     """Return the reader of a request."""
     return call.text("reader", bytes_max=READER_BYTES_MAX)
 

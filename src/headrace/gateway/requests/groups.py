@@ -25,26 +25,26 @@ GROUP_BYTES = 1024  # The maximum size of a stored group.
 
 def begin(call: RequestCall) -> RequestAnswer:
     """Store the initial positions of groups that do not exist yet."""
-    name, groups = group_name(call), groups_of(call)
+    name, groups = group_name(call), consumer_groups(call)
     pin = None if call.request.get("pin") is None else call.flag("pin")
 
     def step(stream: Stream, position: int) -> ConsumerGroup:
         return groups.begin(stream, name, position, pin=pin)
 
-    positions = positions_of(call)
+    positions = read_positions(call)
     require_room(call, name, positions)
     return change_all(call, positions, step)
 
 
 def commit(call: RequestCall) -> RequestAnswer:
     """Move committed positions."""
-    name, owner, force = group_name(call), owner_of(call, ""), call.flag("force")
-    now_ms, groups = call.vhost.counters.now_ms, groups_of(call)
+    name, owner, force = group_name(call), read_owner(call, ""), call.flag("force")
+    now_ms, groups = call.vhost.counters.now_ms, consumer_groups(call)
 
     def step(stream: Stream, position: int) -> ConsumerGroup:
         return groups.commit(stream, name, position, owner=owner, force=force, now_ms=now_ms)
 
-    positions = positions_of(call)
+    positions = read_positions(call)
     for stream, position in positions.items():
         groups.check(stream, name, position, owner=owner, force=force, now_ms=now_ms)
     require_room(call, name, positions)
@@ -54,14 +54,16 @@ def commit(call: RequestCall) -> RequestAnswer:
 def get(call: RequestCall) -> RequestAnswer:
     """Return the state of groups."""
     name = group_name(call)
-    return describe_all(call, [groups_of(call).find(stream, name) for stream in streams_of(call)])
+    return describe_all(
+        call, [consumer_groups(call).find(stream, name) for stream in find_streams(call)]
+    )
 
 
 def delete(call: RequestCall) -> RequestAnswer:
     """Forget groups."""
     name, force = group_name(call), call.flag("force")
-    now_ms, groups = call.vhost.counters.now_ms, groups_of(call)
-    streams = streams_of(call)
+    now_ms, groups = call.vhost.counters.now_ms, consumer_groups(call)
+    streams = find_streams(call)
     for stream in streams:
         group = groups.find(stream, name)
         if not force:
@@ -75,13 +77,13 @@ def delete(call: RequestCall) -> RequestAnswer:
 
 def claim(call: RequestCall) -> RequestAnswer:
     """Claim groups for an owner."""
-    name, owner, force = group_name(call), owner_of(call), call.flag("force")
-    now_ms, groups = call.vhost.counters.now_ms, groups_of(call)
+    name, owner, force = group_name(call), read_owner(call), call.flag("force")
+    now_ms, groups = call.vhost.counters.now_ms, consumer_groups(call)
 
     def step(stream: Stream, _: int) -> ConsumerGroup:
         return groups.claim(stream, name, owner, call.connection, force=force, now_ms=now_ms)
 
-    streams = streams_of(call)
+    streams = find_streams(call)
     for stream in streams:
         groups.check_claim(stream, name, owner, force=force, now_ms=now_ms)
     require_room(call, name, streams)
@@ -90,8 +92,8 @@ def claim(call: RequestCall) -> RequestAnswer:
 
 def release(call: RequestCall) -> RequestAnswer:
     """Release claims."""
-    name, owner, groups = group_name(call), owner_of(call), groups_of(call)
-    streams = streams_of(call)
+    name, owner, groups = group_name(call), read_owner(call), consumer_groups(call)
+    streams = find_streams(call)
     for stream in streams:
         groups.find(stream, name)
     return change_all(
@@ -111,7 +113,7 @@ def list_page(call: RequestCall) -> RequestAnswer:
         and isinstance(after[1], str)
     ):
         call.refuse("bad-request", "'after' must be the 'next' of an answer")
-    groups = groups_of(call)
+    groups = consumer_groups(call)
     only = call.stream().id if "stream" in call.request else 0
     page = groups.page((after[0], after[1]), LIST_MAX, only)
     allowed = call.context.access.allowed
@@ -128,7 +130,7 @@ def list_page(call: RequestCall) -> RequestAnswer:
 
 def require_room(call: RequestCall, name: str, streams: Iterable[Stream]) -> None:
     """Refuse new groups beyond the limits, before anything is changed."""
-    groups = groups_of(call)
+    groups = consumer_groups(call)
     more = sum(not groups.has(stream, name) for stream in streams)
     if more:
         groups.require(more)
@@ -172,7 +174,7 @@ def describe(call: RequestCall, group: ConsumerGroup) -> RequestAnswer:
         "position": group.position,
         "pin": group.pin,
         "owner": group.owner,
-        "claimed": groups_of(call).is_claimed(group, call.vhost.counters.now_ms),
+        "claimed": consumer_groups(call).is_claimed(group, call.vhost.counters.now_ms),
         "lag": lag,
         "lag_octets": lag_octets,
         "gone": group.removed_count(),
@@ -182,7 +184,7 @@ def describe(call: RequestCall, group: ConsumerGroup) -> RequestAnswer:
 # --- Fields -----------------------------------------------------------------------------------
 
 
-def groups_of(call: RequestCall) -> ConsumerGroups:
+def consumer_groups(call: RequestCall) -> ConsumerGroups:
     """Return the groups of the virtual host."""
     groups: ConsumerGroups = call.vhost.groups
     return groups
@@ -193,12 +195,12 @@ def group_name(call: RequestCall) -> str:
     return call.text("group", bytes_max=NAME_BYTES_MAX)
 
 
-def owner_of(call: RequestCall, default: str | None = None) -> str:
+def read_owner(call: RequestCall, default: str | None = None) -> str:
     """Return the token of an owner."""
     return call.text("owner", default, bytes_max=NAME_BYTES_MAX)
 
 
-def streams_of(call: RequestCall) -> list[Stream]:
+def find_streams(call: RequestCall) -> list[Stream]:
     """Return the streams that a request names."""
     if "stream" in call.request:
         name = call.text("stream")
@@ -228,18 +230,18 @@ def streams_of(call: RequestCall) -> list[Stream]:
     return streams
 
 
-def positions_of(call: RequestCall) -> dict[Stream, int]:
+def read_positions(call: RequestCall) -> dict[Stream, int]:
     """Return the streams that a request names, each with its position."""
-    streams = streams_of(call)
+    streams = find_streams(call)
     if "stream" in call.request:
-        return {streams[0]: position_of(streams[0], call.request.get("position"))}
+        return {streams[0]: resolve_position(streams[0], call.request.get("position"))}
     positions = call.request.get("positions")
     if not isinstance(positions, dict):
         call.refuse("bad-request", "'positions' is missing or not an object")
-    return {stream: position_of(stream, positions.get(stream.name)) for stream in streams}
+    return {stream: resolve_position(stream, positions.get(stream.name)) for stream in streams}
 
 
-def position_of(stream: Stream, position: object) -> int:
+def resolve_position(stream: Stream, position: object) -> int:
     """Return the offset of a number, a word, or a time."""
     if isinstance(position, int) and not isinstance(position, bool) and 0 <= position < 1 << 63:
         return position

@@ -15,32 +15,32 @@ from headrace.model.lease.rejects import has_dead_letters
 PARTS_MAX = 1000  # The maximum parts of a snapshot.
 
 
-def group_of(call: RequestCall) -> str:
+def read_group(call: RequestCall) -> str:
     """Return the group that a request names."""
     return call.text("group", bytes_max=GROUP_BYTES_MAX)
 
 
-def owner_of(call: RequestCall) -> str:
+def read_owner(call: RequestCall) -> str:
     """Return the owner that a request names."""
     return call.text("owner", bytes_max=OWNER_BYTES_MAX)
 
 
-def lease_of(call: RequestCall) -> Lease:
+def find_lease(call: RequestCall) -> Lease:
     """Return the lease that a request names."""
-    lease: Lease = call.vhost.leases.find(call.queue(), group_of(call))
+    lease: Lease = call.vhost.leases.find(call.queue(), read_group(call))
     return lease
 
 
 def owned_lease(call: RequestCall) -> Lease:
     """Return the lease that a request names, if its owner sent it."""
-    lease = lease_of(call)
-    call.vhost.leases.own(lease, owner_of(call), call.connection.number)
+    lease = find_lease(call)
+    call.vhost.leases.own(lease, read_owner(call), call.connection.number)
     return lease
 
 
 def claim(call: RequestCall) -> Steps:
     """Claim a lease for an owner; make a missing one."""
-    queue, group, owner = call.queue(), group_of(call), owner_of(call)
+    queue, group, owner = call.queue(), read_group(call), read_owner(call)
     leases = call.vhost.leases
     timeout_s = call.number("timeout_s", TIMEOUT_S, minimum=1, maximum=TIMEOUT_S_MAX)
     on_timeout, force = call.text("on_timeout", KEEP), call.flag("force")
@@ -106,7 +106,7 @@ def numbers(call: RequestCall, field: str) -> list[int]:
 
 def reject(call: RequestCall) -> RequestAnswer:
     """Reject numbers of a range in advance, for its settlement; all others are accepted."""
-    lease = lease_of(call)
+    lease = find_lease(call)
     owner = call.text("owner", "", bytes_max=OWNER_BYTES_MAX)
     holder = call.vhost.leases.ownerships.live_owner(lease)
     if owner and holder and owner != holder:
@@ -118,7 +118,7 @@ def reject(call: RequestCall) -> RequestAnswer:
 
 def rejected(call: RequestCall) -> RequestAnswer:
     """Return the numbers of a range that are rejected in advance."""
-    lease = lease_of(call)
+    lease = find_lease(call)
     first, last = call.number("first"), call.number("last")
     ranges = call.vhost.leases.rejects.ranges(lease, first, last)
     return {"settled": lease.settled, "numbers": [list(pair) for pair in ranges]}
@@ -126,20 +126,20 @@ def rejected(call: RequestCall) -> RequestAnswer:
 
 def release(call: RequestCall) -> Steps:
     """Release the leased messages; with ``forget`` delete the lease."""
-    lease = lease_of(call) if call.flag("force") else owned_lease(call)
+    lease = find_lease(call) if call.flag("force") else owned_lease(call)
     released = yield from call.vhost.leases.release(lease, forget=call.flag("forget"))
     return {"released": released, "settled": lease.settled}
 
 
 def leave(call: RequestCall) -> RequestAnswer:
     """Release the ownership of a lease."""
-    call.vhost.leases.leave(lease_of(call), owner_of(call))
+    call.vhost.leases.leave(find_lease(call), read_owner(call))
     return {}
 
 
 def info(call: RequestCall) -> RequestAnswer:
     """Return the state of a lease."""
-    return describe(call, lease_of(call))
+    return describe(call, find_lease(call))
 
 
 def list_leases(call: RequestCall) -> RequestAnswer:

@@ -41,9 +41,9 @@ def requeue(call: RequestCall) -> RequestAnswer | Steps:
 
 def show(call: RequestCall) -> RequestAnswer:
     """Return the progress or the result of a job."""
-    job = call.vhost.jobs.describe(name_of(call))
+    job = call.vhost.jobs.describe(read_job_id(call))
     if job is None:
-        call.refuse("not-found", f"there is no job '{name_of(call)}'")
+        call.refuse("not-found", f"there is no job '{read_job_id(call)}'")
     request, answer = job
     source = str(request["from"])
     call.allow("read", source)
@@ -54,11 +54,11 @@ def cancel(call: RequestCall) -> Steps:
     """Cancel a job; return its result."""
     show(call)
     jobs = call.vhost.jobs
-    jobs.cancel(name_of(call))
+    jobs.cancel(read_job_id(call))
     while True:
-        job = jobs.describe(name_of(call))
+        job = jobs.describe(read_job_id(call))
         if job is None:
-            call.refuse("not-found", f"there is no job '{name_of(call)}'")
+            call.refuse("not-found", f"there is no job '{read_job_id(call)}'")
         if job[1]["state"] not in ("choosing", "moving"):
             return with_ready_count(call, str(job[0]["from"]), job[1])
         yield
@@ -67,7 +67,7 @@ def cancel(call: RequestCall) -> Steps:
 # --- Inside -------------------------------------------------------------------------------------
 
 
-def name_of(call: RequestCall) -> str:
+def read_job_id(call: RequestCall) -> str:
     """Return the name of the job that a request is about."""
     return call.text("id", bytes_max=NAME_BYTES_MAX)
 
@@ -134,7 +134,7 @@ def make_job(call: RequestCall, operation: str) -> Job:
         source,
         target=target,
         keeps=operation == "copy",
-        selector=selector_of(call),
+        selector=read_selector(call),
         count=None if call.request.get("count") is None else call.number("count", minimum=1),
         first=call.number("first", 0),
         last=None if call.request.get("last") is None else call.number("last"),
@@ -151,7 +151,7 @@ def destination(call: RequestCall, source: Queue) -> Queue:
     return queue
 
 
-def selector_of(call: RequestCall) -> Selector | None:
+def read_selector(call: RequestCall) -> Selector | None:
     """Return the selector of a request; without one every message is selected."""
     text = call.request.get("selector", "")
     if not isinstance(text, str) or len(text) > LENGTH_MAX:

@@ -301,14 +301,14 @@ class RequestService(Consumer):
         self.number += 1
         key = (self, self.number)
         self.sliced_count += 1
-        if self.run_slice_of(key, call, outcome, answer):
+        if self.advance_request(key, call, outcome, answer):
 
             def run_next_slice(now_ms: int) -> int:
-                return now_ms + 1 if self.run_slice_of(key, call, outcome, answer) else 0
+                return now_ms + 1 if self.advance_request(key, call, outcome, answer) else 0
 
             self.vhost.scheduler.put(key, self.vhost.counters.now_ms, run_next_slice)
 
-    def run_slice_of(
+    def advance_request(
         self, key: object, call: RequestCall, steps: Steps, answer: PendingAnswer
     ) -> bool:
         """Run the next slice of a long request; return False after the last."""

@@ -19,7 +19,7 @@ STAGES_MAX = 20_000  # Attempts that one commit may name.
 SHOWN_MAX = 1000  # Branches that are shown of one sink.
 
 
-def sink_of(call: RequestCall, permission: str = "write") -> str:
+def read_sink(call: RequestCall, permission: str = "write") -> str:
     """Return the sink that a request names."""
     name = call.text("sink", bytes_max=SINK_BYTES_MAX)
     call.allow(permission, name)
@@ -28,7 +28,7 @@ def sink_of(call: RequestCall, permission: str = "write") -> str:
 
 def begin(call: RequestCall) -> Steps:
     """Claim a sink for an owner."""
-    name = sink_of(call)
+    name = read_sink(call)
     owner = call.text("owner", bytes_max=OWNER_BYTES_MAX)
     run = call.text("run", "", bytes_max=OWNER_BYTES_MAX)
     answer: RequestAnswer = yield from call.vhost.sinks.begin(
@@ -40,21 +40,21 @@ def begin(call: RequestCall) -> Steps:
 def release(call: RequestCall) -> RequestAnswer:
     """Release a sink."""
     owner = call.text("owner", bytes_max=OWNER_BYTES_MAX)
-    answer: RequestAnswer = call.vhost.sinks.release(sink_of(call), owner)
+    answer: RequestAnswer = call.vhost.sinks.release(read_sink(call), owner)
     return answer
 
 
 def last(call: RequestCall) -> RequestAnswer:
     """Return the last committed batch of a sink."""
-    answer: RequestAnswer = call.vhost.sinks.describe(sink_of(call, "write"))
+    answer: RequestAnswer = call.vhost.sinks.describe(read_sink(call, "write"))
     return answer
 
 
 def prepare(call: RequestCall) -> RequestAnswer:
     """Prepare staged work: it survives until it is committed or rolled back."""
     is_new = call.vhost.sinks.prepare(
-        sink_of(call),
-        epoch_of(call),
+        read_sink(call),
+        read_epoch(call),
         call.number("batch", maximum=BATCH_MAX),
         call.text("branch", bytes_max=STAGE_BYTES_MAX),
         call.number("count"),
@@ -64,7 +64,7 @@ def prepare(call: RequestCall) -> RequestAnswer:
 
 def commit(call: RequestCall) -> Steps:
     """Commit a batch, which makes it visible."""
-    name = sink_of(call)
+    name = read_sink(call)
     texts = call.request.get("branches", [])
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         call.refuse("bad-request", "'branches' is not a list of strings")
@@ -72,20 +72,24 @@ def commit(call: RequestCall) -> Steps:
         call.refuse("limit", f"a batch is the work of {STAGES_MAX} attempts at most")
     stages = [Stage.parse(text) for text in texts]
     batch = call.number("batch", maximum=BATCH_MAX)
-    answer: RequestAnswer = yield from call.vhost.sinks.commit(name, epoch_of(call), batch, stages)
+    answer: RequestAnswer = yield from call.vhost.sinks.commit(
+        name, read_epoch(call), batch, stages
+    )
     return answer
 
 
 def abort(call: RequestCall) -> Steps:
     """Roll back the staged branches of a batch."""
     batch = call.number("batch", maximum=BATCH_MAX)
-    answer: RequestAnswer = yield from call.vhost.sinks.abort(sink_of(call), epoch_of(call), batch)
+    answer: RequestAnswer = yield from call.vhost.sinks.abort(
+        read_sink(call), read_epoch(call), batch
+    )
     return answer
 
 
 def discard(call: RequestCall) -> Steps:
     """Forget a sink."""
-    answer: RequestAnswer = yield from call.vhost.sinks.discard(sink_of(call, "configure"))
+    answer: RequestAnswer = yield from call.vhost.sinks.discard(read_sink(call, "configure"))
     return answer
 
 
@@ -108,7 +112,7 @@ def list_sinks(call: RequestCall) -> RequestAnswer:
 
 def show(call: RequestCall) -> RequestAnswer:
     """Return a sink with its undecided branches."""
-    name = sink_of(call)
+    name = read_sink(call)
     branches = call.vhost.sinks.undecided_branches(name)
     shown = []
     for branch in branches[:SHOWN_MAX]:
@@ -131,7 +135,7 @@ def show(call: RequestCall) -> RequestAnswer:
     }
 
 
-def epoch_of(call: RequestCall) -> int:
+def read_epoch(call: RequestCall) -> int:
     """Return the epoch of a request; 0 is the present one."""
     return call.number("epoch", 0)
 

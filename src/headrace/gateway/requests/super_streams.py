@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def info(call: RequestCall) -> RequestAnswer:
     """Return the partitions of a super stream."""
-    return describe_super_stream(call, exchange_of(call, "read"))
+    return describe_super_stream(call, find_super_stream(call, "read"))
 
 
 def list_all(call: RequestCall) -> RequestAnswer:
@@ -41,7 +41,7 @@ def list_all(call: RequestCall) -> RequestAnswer:
 
 def add(call: RequestCall) -> RequestAnswer:
     """Declare one more partition, with the arguments that the others were declared with."""
-    exchange = exchange_of(call, "configure")
+    exchange = find_super_stream(call, "configure")
     if not isinstance(exchange, SuperStreamExchange):
         call.refuse("precondition", f"exchange '{exchange.name}' is not of type x-super-stream")
     call.allow("read", exchange.name)
@@ -73,7 +73,7 @@ def describe_super_stream(call: RequestCall, exchange: Exchange) -> RequestAnswe
     }
 
 
-def exchange_of(call: RequestCall, permission: str) -> Exchange:
+def find_super_stream(call: RequestCall, permission: str) -> Exchange:
     """Return the super stream that a request names."""
     name = call.text("exchange")
     call.allow(permission, name)

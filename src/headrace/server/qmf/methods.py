@@ -228,7 +228,7 @@ def reroute(call: QmfRequest) -> Steps:
         call.vhost,
         source,
         target=through(call, exchange, source),
-        selector=messages.selector_of(call),
+        selector=messages.read_selector(call),
         count=count,
         maximum=call.vhost.jobs.messages_max,
     )
