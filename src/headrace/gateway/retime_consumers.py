@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.messages.consumer_timeout import timeout_of
+from headrace.gateway.messages.consumer_timeout import find_timeout_ms
 from headrace.gateway.v0_10.commands import message
 from headrace.gateway.v0_10.session.subscription import Subscription
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer
@@ -35,6 +35,6 @@ def retime(vhost: VirtualHost, default_ms: int, queue: Queue) -> None:
         else:
             continue
         vhost.scheduler.remove(("acks", head))
-        timeout_ms = timeout_of(vhost, head.queue, head.arguments or {}, default_ms)
+        timeout_ms = find_timeout_ms(vhost, head.queue, head.arguments or {}, default_ms)
         if timeout_ms:
             enforce(*arguments, timeout_ms)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.gateway.conversion.contents import segment_of
+from headrace.gateway.conversion.contents import header_segment
 from headrace.gateway.conversion.headers import shortstr
 from headrace.gateway.conversion.neutral import Properties
 from headrace.gateway.conversion.neutral_transfer import read_transfer, write_transfer
@@ -229,7 +229,7 @@ def test_it_dies_of_age_and_keeps_the_types_of_its_headers(rig: Rig, client: Cli
     rig.pass_time(101)
     (letter,) = [rig.vhost.queues["dead"].dequeue()]
     assert letter is not None
-    headers = dict(read_transfer(segment_of(letter)).headers or ())
+    headers = dict(read_transfer(header_segment(letter)).headers or ())
     assert headers[b"raw"] == (0x30, b"12345678")
     assert headers[b"big"] == (0x32, b"\xff" * 8)
     assert headers[b"x-last-death-reason"] == (STR16, b"expired")

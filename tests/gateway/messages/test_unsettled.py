@@ -116,4 +116,4 @@ def test_the_deliveries_of_one_consumer() -> None:
         each = message()
         each.consumer = mine if number % 2 else None
         unsettled.add(number, each)
-    assert unsettled.numbers_of(mine, 4) == [1, 3]
+    assert unsettled.delivery_numbers(mine, 4) == [1, 3]

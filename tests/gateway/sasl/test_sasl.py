@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headrace.gateway.sasl import scram as mechanism
-from headrace.gateway.sasl.external import name_of
+from headrace.gateway.sasl.external import certificate_name
 from headrace.gateway.sasl.logins import Logins
 from headrace.gateway.sasl.mechanism import MechanismServices, Steps
 from headrace.gateway.sasl.mechanisms import DEFAULT, MechanismError, load
@@ -200,7 +200,7 @@ def test_our_side_of_scram_wants_the_servers_proof() -> None:
     ],
 )
 def test_a_certificate_names_its_user(where: str, san: str, name: str) -> None:
-    assert name_of(CERTIFICATE, where, san) == name
+    assert certificate_name(CERTIFICATE, where, san) == name
 
 
 @pytest.mark.parametrize(
@@ -219,12 +219,12 @@ def test_a_certificate_without_one_plain_name_names_no_user(
     certificate: Certificate, where: str, san: str
 ) -> None:
     with pytest.raises(LoginRefused):
-        name_of(certificate, where, san)
+        certificate_name(certificate, where, san)
 
 
 def test_a_subject_cannot_pass_for_another() -> None:
     forged: Certificate = {"subject": ((("commonName", "ada,O=Example"),),)}
-    assert name_of(forged, "distinguished_name") == "CN=ada\\,O\\=Example"
+    assert certificate_name(forged, "distinguished_name") == "CN=ada\\,O\\=Example"
 
 
 def test_mechanisms_are_offered_where_they_can_be_used(access: Access) -> None:

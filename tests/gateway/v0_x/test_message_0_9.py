@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.gateway.connection.offers import Offers
-from headrace.gateway.connection.plug_in_state import state_of
+from headrace.gateway.connection.plug_in_state import ensure_state
 from headrace.gateway.v0_x.early.references import (
     CHECKPOINT_KEEP_MS,
     REFERENCES_MAX,
@@ -73,7 +73,7 @@ def client(rig: Rig) -> Client:
 
 
 def checkpoints_in(rig: Rig) -> Checkpoints:
-    return state_of(rig.context, Checkpoints, Checkpoints)
+    return ensure_state(rig.context, Checkpoints, Checkpoints)
 
 
 def declare(client: Client, name: str = "q", **options: Any) -> None:

@@ -34,7 +34,7 @@ class ChannelState:
         """The channel is closed."""
 
 
-def state_of(owner: Slot, kind: type[State], make: Callable[[], State]) -> State:
+def ensure_state(owner: Slot, kind: type[State], make: Callable[[], State]) -> State:
     """Return the state of one kind that a plug-in keeps on ``owner``; make it on first use."""
     states = owner.plug_ins
     if states is None:
@@ -46,7 +46,7 @@ def state_of(owner: Slot, kind: type[State], make: Callable[[], State]) -> State
     return state
 
 
-def states_of(owner: Slot) -> list[ChannelState]:
+def channel_states(owner: Slot) -> list[ChannelState]:
     """Return the states of all plug-ins on a channel or session."""
     states = owner.plug_ins
     if states is None:

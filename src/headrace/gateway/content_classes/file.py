@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from headrace.gateway.content_classes.file_message import copy_for_browser, identifier_of
+from headrace.gateway.content_classes.file_message import copy_for_browser, file_identifier
 from headrace.gateway.content_classes.file_port import FilePort
 from headrace.gateway.content_classes.file_uploads import FileUploads
-from headrace.gateway.conversion.headers import address_of, header_of
+from headrace.gateway.conversion.headers import header_payload, message_address
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.model.errors import (
     CommandInvalid,
@@ -150,7 +150,7 @@ class FileClass(FilePort):
         Raises:
             CannotConvert: the client's version has no form for the header.
         """
-        return header_of(message)
+        return header_payload(message)
 
     def send_stage(self, transfer: FileTransfer, staged: int) -> None:
         """Send file.stage with the body from byte ``staged`` on; then call :meth:`sent`."""
@@ -167,7 +167,7 @@ class FileClass(FilePort):
 
     def send_deliver(self, transfer: FileTransfer, redelivered: bool, identifier: str) -> None:
         """Send file.deliver."""
-        exchange, routing_key = address_of(transfer.message)
+        exchange, routing_key = message_address(transfer.message)
         self.reply(
             self.codec.FileDeliver(
                 consumer_tag=transfer.consumer.tag,
@@ -181,7 +181,7 @@ class FileClass(FilePort):
 
     def send_return(self, code: int, text: str, message: Message, reader: Reader) -> bool:
         """Send file.return with the whole body; return True if :meth:`go_on` is called later."""
-        exchange, routing_key = address_of(message)
+        exchange, routing_key = message_address(message)
         method = self.codec.FileReturn(
             reply_code=code, reply_text=text, exchange=exchange, routing_key=routing_key
         )
@@ -293,7 +293,7 @@ class FileClass(FilePort):
             return
         self.transfer = FileTransfer(consumer, message, self.tag, header, reader)
         self.offered = True
-        self.send_open(identifier_of(message), message.body_size)
+        self.send_open(file_identifier(message), message.body_size)
 
     def forget_delivery(self, consumer: FileConsumer, message: Message) -> None:
         """Forget the delivery of the file just taken: it cannot be sent."""
@@ -328,7 +328,7 @@ class FileClass(FilePort):
             return
         message, consumer = transfer.message, transfer.consumer
         if message.data is not None:  # Its queue may have been deleted meanwhile.
-            self.send_deliver(transfer, bool(message.flags & REDELIVERED), identifier_of(message))
+            self.send_deliver(transfer, bool(message.flags & REDELIVERED), file_identifier(message))
         if consumer.automatic:
             self.settle([transfer.tag], "accept")
         self.go_on()

@@ -34,7 +34,7 @@ def copy_for_browser(message: Message, consumer: Consumer) -> Message:
     return copy
 
 
-def identifier_of(message: Message) -> str:
+def file_identifier(message: Message) -> str:
     """Return the identifier by which a file is staged to clients: the same each time."""
     data = message.data
     assert data is not None

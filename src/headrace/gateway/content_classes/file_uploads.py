@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.content_classes.file_message import file_message, with_body_size
-from headrace.gateway.content_classes.lanes import lanes_of, takes_at_once
+from headrace.gateway.content_classes.lanes import find_lanes, takes_at_once
 from headrace.model.errors import (
     CommandInvalid,
     NotFound,
@@ -150,7 +150,7 @@ class FileUploads:
         part = self.part
         if part is None:
             raise CommandInvalid("file.stage without file.open-ok")
-        self.files.priority_of(header)
+        self.files.read_priority(header)
         if 0 <= body_size != part.size - part.received:
             raise PreconditionFailed(
                 f"file.open announced {part.size} bytes and {part.received} are staged, but "
@@ -230,7 +230,7 @@ class FileUploads:
             self.files.pause()
             part.waiters.append(partial(self.retry, again))
             return
-        lanes_of(self.files.find_queues(exchange, routing_key, part.header), KIND_FILE)
+        find_lanes(self.files.find_queues(exchange, routing_key, part.header), KIND_FILE)
         self.files.pause()
 
         def on_sealed(body: Body | None, error: OSError | None) -> None:
@@ -278,9 +278,9 @@ class FileUploads:
     ) -> bool:
         """Enqueue a file; return True if later methods wait while it is returned to the client."""
         queues = list(self.files.find_queues(exchange, routing_key, part.header))
-        lanes = lanes_of(queues, KIND_FILE)
+        lanes = find_lanes(queues, KIND_FILE)
         message = file_message(exchange, routing_key, part.header, body)
-        message.priority = self.files.priority_of(part.header)
+        message.priority = self.files.read_priority(part.header)
         message.publisher = self.files.number
         reader = None
         if immediate:
@@ -304,7 +304,7 @@ class FileUploads:
         self.vhost.counters.count_publish(message.body_size)
         if queues:
             self.vhost.deliver(message, queues, True)
-        self.watch(cast("list[FileQueue]", lanes_of(queues, KIND_FILE)))
+        self.watch(cast("list[FileQueue]", find_lanes(queues, KIND_FILE)))
 
     def watch(self, lanes: Iterable[FileQueue]) -> None:
         """Request the client to stop publishing while a queue that it publishes to is full."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Keeps 0-9/basic.publish.exchange#03, 0-9/file.publish.exchange#03,
 # 0-9/message.transfer.destination#03, 0-9/stream.publish.exchange#03, 0-9-1/s105, 0-10/s221,
 # 0-10/s248.
-def lanes_of(queues: Iterable[Queue], kind: int) -> list[ContentClassQueue]:
+def find_lanes(queues: Iterable[Queue], kind: int) -> list[ContentClassQueue]:
     """Return the lanes of one kind of content in these queues.
 
     Raises:

@@ -55,7 +55,7 @@ class ContentClassPort:
         """Return the queues of a publish; check the user's permissions."""
         raise NotImplementedError
 
-    def priority_of(self, header: bytes) -> int:
+    def read_priority(self, header: bytes) -> int:
         """Return the priority in a content header; refuse one that is malformed."""
         raise NotImplementedError
 

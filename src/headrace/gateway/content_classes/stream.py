@@ -11,9 +11,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.content_classes.lanes import lanes_of, takes_at_once
+from headrace.gateway.content_classes.lanes import find_lanes, takes_at_once
 from headrace.gateway.content_classes.port import ContentClassPort
-from headrace.gateway.conversion.headers import address_of, shortstr
+from headrace.gateway.conversion.headers import message_address, shortstr
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.model.message import KIND_STREAM, LARGE, Message, new_message
 from headrace.model.queue.destination import Consumer
@@ -93,14 +93,14 @@ class PacketClass(ContentClassPort):
         method = self.codec.StreamDeliver(
             consumer_tag=consumer.tag,
             delivery_tag=tag,
-            exchange=address_of(message)[0],
+            exchange=message_address(message)[0],
             queue=consumer.queue.name,
         )
         self.send_packet(method, message)
 
     def send_return(self, code: int, text: str, message: Message) -> None:
         """Send stream.return with the packet."""
-        exchange, routing_key = address_of(message)
+        exchange, routing_key = message_address(message)
         method = self.codec.StreamReturn(
             reply_code=code, reply_text=text, exchange=exchange, routing_key=routing_key
         )
@@ -145,9 +145,9 @@ class PacketClass(ContentClassPort):
         body: bytes,
     ) -> None:
         """Publish a packet."""
-        priority = self.priority_of(header)
+        priority = self.read_priority(header)
         queues = list(self.find_queues(exchange, routing_key, header))
-        lanes = lanes_of(queues, KIND_STREAM)
+        lanes = find_lanes(queues, KIND_STREAM)
         message = packet(exchange, routing_key, header, body)
         message.priority = priority
         message.publisher = self.number

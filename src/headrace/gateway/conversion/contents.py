@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.conversion.headers import BasicContents, address_of, shortstr
+from headrace.gateway.conversion.headers import BasicContents, message_address, shortstr
 from headrace.gateway.conversion.neutral_basic import write_basic
 from headrace.gateway.conversion.neutral_transfer import (
     read_transfer,
@@ -185,10 +185,10 @@ class TransferContents:
     def read(self, message: Message) -> Content:
         """Return the properties of a message."""
         try:
-            p = read_transfer(segment_of(message))
+            p = read_transfer(header_segment(message))
         except CannotConvert as error:
             raise UnreadableError(error.reason) from error
-        exchange, routing_key = address_of(message)
+        exchange, routing_key = message_address(message)
         return Content(
             exchange,
             routing_key,
@@ -202,7 +202,7 @@ class TransferContents:
         """Return the data of a message with its delivery count in a header."""
         data = message.data
         assert data is not None, "the message is paged out"
-        segment = segment_of(message)
+        segment = header_segment(message)
         value = (INT64, count.to_bytes(8, "big"))
         try:
             written = with_application_header(segment, _DELIVERY_COUNT, value)
@@ -224,7 +224,7 @@ class TransferContents:
         """Return a new message; a header whose value is the same keeps its type."""
         data = message.data
         assert data is not None, "the message is paged out"
-        segment = segment_of(message)
+        segment = header_segment(message)
         try:
             p = read_transfer(segment)
             if not expires:
@@ -251,7 +251,7 @@ class TransferContents:
         """Return the data of the message converted to class basic, with the body."""
         data = message.data
         assert data is not None, "the message is paged out"
-        segment = segment_of(message)
+        segment = header_segment(message)
         try:
             header = write_basic(read_transfer(segment), message.body_size)
         except CannotConvert as error:
@@ -286,7 +286,7 @@ def with_64_bit_counts(headers: Mapping[str, object]) -> Mapping[str, object]:
     return headers
 
 
-def segment_of(message: Message) -> bytes:
+def header_segment(message: Message) -> bytes:
     """Return the payload of the header segment of a 0-10 message in memory."""
     data = message.data
     assert data is not None, "the message is paged out"

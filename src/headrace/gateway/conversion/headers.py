@@ -71,8 +71,8 @@ class BasicContents:
             raise UnreadableError(str(error)) from error
 
     def _read(self, message: Message) -> Content:
-        exchange, routing_key = address_of(message)
-        payload = header_of(message)
+        exchange, routing_key = message_address(message)
+        payload = header_payload(message)
         headers: Mapping[str, object] = {}
         kind = message.flags & KIND_MASK
         if kind >= KIND_FILE:  # Files and packets do not expire; all files are persistent.
@@ -128,7 +128,7 @@ class BasicContents:
         assert data is not None, "the message is paged out"
         position = message.address_len + PUBLISH_END_LEN
         try:
-            payload = header_of(message)
+            payload = header_payload(message)
             if message.flags & KIND_MASK >= KIND_FILE:
                 properties = other_properties(payload)
                 properties.headers = cast("Table", dict(headers))
@@ -179,7 +179,7 @@ def shortstr(text: str) -> bytes:
     return bytes((len(raw),)) + raw
 
 
-def address_of(message: Message) -> tuple[str, str]:
+def message_address(message: Message) -> tuple[str, str]:
     """Return exchange and routing key of a message in memory."""
     data = message.data
     assert data is not None, "the message is paged out"
@@ -204,7 +204,7 @@ def header_at(data: bytes, header: int) -> tuple[bytes, int]:
     return data[start:end], end
 
 
-def header_of(message: Message) -> bytes:
+def header_payload(message: Message) -> bytes:
     """Return the payload of the header frame of a message in memory."""
     data = message.data
     assert data is not None, "the message is paged out"

@@ -188,14 +188,14 @@ def set_app_id(p: Properties, text: bytes) -> None:
         p.app_id_text = text
 
 
-def reply_to_of(text: bytes) -> tuple[bytes | None, bytes | None]:
+def parse_reply_to(text: bytes) -> tuple[bytes | None, bytes | None]:
     """Return exchange and routing key of a reply-to; None for bytes that are not UTF-8."""
     return reply_to_of_text(text) if is_text(text) else (None, None)
 
 
 def set_reply_to(p: Properties, text: bytes) -> None:
     """Set a reply-to from text."""
-    p.reply_exchange, p.reply_key = reply_to_of(text)
+    p.reply_exchange, p.reply_key = parse_reply_to(text)
     if text_of_reply_to(p.reply_exchange, p.reply_key) != text:
         p.reply_text = text
 

@@ -107,8 +107,8 @@ def write_message(
         CannotConvert: a transfer of 0-9 has no form for a property.
     """
     headers = list(p.headers or ())
-    transaction_id = _field_of(headers, TRANSACTION_ID, STR16)
-    security_token = _field_of(headers, SECURITY_TOKEN, VBIN16)
+    transaction_id = _pop_field(headers, TRANSACTION_ID, STR16)
+    security_token = _pop_field(headers, SECURITY_TOKEN, VBIN16)
     if p.type is not None and find(headers, JMS_TYPE) is None:
         headers.append((JMS_TYPE, (STR16, p.type)))
     if p.cluster_id is not None:
@@ -161,7 +161,7 @@ def write_message(
     )
 
 
-def _field_of(headers: list[Entry], key: bytes, code: int) -> bytes | None:
+def _pop_field(headers: list[Entry], key: bytes, code: int) -> bytes | None:
     """Remove the value of a field from the headers that carried it."""
     value = find(headers, key)
     if value is None or value[0] != code or (code == STR16 and not is_text(value[1])):

@@ -17,7 +17,7 @@ from headrace.wire.property_bits cimport (
 @cython.locals(p=Properties)
 cpdef Properties read_transfer(bytes payload)
 @cython.locals(stop=Py_ssize_t)
-cpdef list structs_of(bytes payload, Py_ssize_t position, Py_ssize_t end)
+cpdef list split_structs(bytes payload, Py_ssize_t position, Py_ssize_t end)
 @cython.locals(flags=cython.uint)
 cdef int _flags(bytes buffer, Py_ssize_t position, Py_ssize_t end, unsigned int known_flags) except -1
 @cython.locals(flags=cython.uint, fixed=Py_ssize_t)

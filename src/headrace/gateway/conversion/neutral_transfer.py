@@ -26,7 +26,7 @@ from headrace.gateway.conversion.neutral import (
     Properties,
     bytes_of_text,
     is_text,
-    reply_to_of,
+    parse_reply_to,
     set_expiration,
     uuid_of_text,
 )
@@ -88,7 +88,7 @@ NON_PERSISTENT = 1
 PRIORITY_MAX = 9
 
 
-def structs_of(payload: bytes, position: int, end: int) -> list[tuple[bytes, int, int]]:
+def split_structs(payload: bytes, position: int, end: int) -> list[tuple[bytes, int, int]]:
     """Return the structs of a header segment: code, start of the flags, and end of each.
 
     Raises:
@@ -114,7 +114,7 @@ def read_transfer(payload: bytes) -> Properties:
     """
     p = Properties()
     unknown: list[bytes] = []
-    for code, position, end in structs_of(payload, 0, len(payload)):
+    for code, position, end in split_structs(payload, 0, len(payload)):
         if code == DELIVERY_PROPERTIES:
             _read_delivery(p, payload, position, end)
         elif code == MESSAGE_PROPERTIES:
@@ -240,7 +240,7 @@ def with_application_header(payload: bytes, name: bytes, value: Value) -> bytes:
         CannotConvert: the segment is malformed, or would have too many headers.
     """
     start = stop = -1
-    for code, position, end in structs_of(payload, 0, len(payload)):
+    for code, position, end in split_structs(payload, 0, len(payload)):
         if code == MESSAGE_PROPERTIES:
             start, stop = position, end
     if start < 0:
@@ -320,7 +320,7 @@ def _unload(p: Properties, headers: list[Entry]) -> None:
     carried: dict[bytes, Value] = {}
     if carrier is not None and carrier[0] == MAP:
         carried = dict(entries_of_map(carrier[1], 0, len(carrier[1])))
-        raw = _of(carried, b"headers", VBIN32) or b""
+        raw = _find_bytes(carried, b"headers", VBIN32) or b""
         table = len(raw).to_bytes(4, "big") + raw
         if check_table(table, 0, len(table)) < 0:
             carried = {}  # Not a carrier, but a header of a client.
@@ -330,7 +330,7 @@ def _unload(p: Properties, headers: list[Entry]) -> None:
             headers = restore(headers, originals, in_0_10=True)
     present = find(headers, JMS_TYPE)
     if b"type" in carried:
-        p.type = _text_of(carried, b"type")
+        p.type = _find_text(carried, b"type")
     elif present is not None and _is_type(present):
         p.type = present[1]
         headers = [entry for entry in headers if entry[0] != JMS_TYPE]
@@ -347,43 +347,43 @@ def _unload(p: Properties, headers: list[Entry]) -> None:
 
 def _restore(p: Properties, carried: dict[bytes, Value]) -> None:
     """Restore carried properties whose related properties are unchanged."""
-    mode = _of(carried, b"delivery-mode", UINT8)
+    mode = _find_bytes(carried, b"delivery-mode", UINT8)
     if mode is not None and p.delivery_mode == _mode(mode[0]):
         p.delivery_mode = mode[0]
-    priority = _of(carried, b"priority", UINT8)
+    priority = _find_bytes(carried, b"priority", UINT8)
     if priority is not None and p.priority == PRIORITY_MAX:
         p.priority = priority[0]
-    text = _text_of(carried, b"correlation-id")
+    text = _find_text(carried, b"correlation-id")
     if text is not None and p.correlation_id == bytes_of_text(text):
         p.correlation_id_text = text
-    text = _text_of(carried, b"app-id")
+    text = _find_text(carried, b"app-id")
     if text is not None and p.app_id == bytes_of_text(text):
         p.app_id_text = text
-    text = _text_of(carried, b"reply-to")
-    if text is not None and (p.reply_exchange, p.reply_key) == reply_to_of(text):
+    text = _find_text(carried, b"reply-to")
+    if text is not None and (p.reply_exchange, p.reply_key) == parse_reply_to(text):
         p.reply_text = text
-    text = _text_of(carried, b"message-id")
+    text = _find_text(carried, b"message-id")
     if text is not None and p.message_uuid == uuid_of_text(text):
         p.message_id_text = text
-    text = _text_of(carried, b"expiration")
+    text = _find_text(carried, b"expiration")
     if text is not None:
         properties = Properties()
         set_expiration(properties, text)
         if (properties.ttl_ms, properties.expiration) == (p.ttl_ms, p.expiration):
             p.expiration_text = text
-    p.cluster_id = _text_of(carried, b"cluster-id")
+    p.cluster_id = _find_text(carried, b"cluster-id")
     if p.content_type is None:
-        p.content_type = _of(carried, b"content-type", VBIN16)
+        p.content_type = _find_bytes(carried, b"content-type", VBIN16)
     if p.content_encoding is None:
-        p.content_encoding = _of(carried, b"content-encoding", VBIN16)
+        p.content_encoding = _find_bytes(carried, b"content-encoding", VBIN16)
 
 
-def _text_of(carried: dict[bytes, Value], name: bytes) -> bytes | None:
+def _find_text(carried: dict[bytes, Value], name: bytes) -> bytes | None:
     """Return a property of 0-x that was carried."""
-    return _of(carried, name, VBIN16) or _of(carried, name, STR16)
+    return _find_bytes(carried, name, VBIN16) or _find_bytes(carried, name, STR16)
 
 
-def _of(carried: dict[bytes, Value], name: bytes, code: int) -> bytes | None:
+def _find_bytes(carried: dict[bytes, Value], name: bytes, code: int) -> bytes | None:
     """Return the value that was carried under a name, if it is of this type."""
     value = carried.get(name)
     if value is None or value[0] != code:

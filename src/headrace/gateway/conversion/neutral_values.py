@@ -170,9 +170,9 @@ def _encode_container(value: Value, depth: int) -> bytes:
         raise CannotConvert(f"headers nest deeper than {DEPTH_MAX}")
     code = value[0]
     if code == MAP:
-        body = table_of_entries(list(items_of(value)), depth + 1)
+        body = table_of_entries(list(read_items(value)), depth + 1)
         return b"F" + len(body).to_bytes(4, "big") + body
-    items = items_of_array(value[1]) if code == ARRAY else items_of(value)
+    items = items_of_array(value[1]) if code == ARRAY else read_items(value)
     parts = [encode_with_tag(item, depth + 1) for item in items]
     body = b"".join([raw for raw in parts if raw is not None])
     return b"A" + len(body).to_bytes(4, "big") + body
@@ -189,7 +189,7 @@ def _encode_nearest(code: int, raw: bytes) -> bytes | None:
         if not -0x80000000 <= mantissa <= 0x7FFFFFFF:
             return None
         return b"D" + raw[:1] + raw[5:]
-    text = _text_of(code, raw)
+    text = _to_text(code, raw)
     if text is not None:
         return b"S" + len(text).to_bytes(4, "big") + text
     return b"x" + len(raw).to_bytes(4, "big") + raw
@@ -205,7 +205,7 @@ _ENCODINGS = {
 }
 
 
-def _text_of(code: int, raw: bytes) -> bytes | None:
+def _to_text(code: int, raw: bytes) -> bytes | None:
     if code == UUID:
         return text_of_uuid(raw)
     encoding = _ENCODINGS.get(code)
@@ -237,7 +237,7 @@ def entries_of_map(buffer: bytes, position: int, end: int) -> list[Entry]:
             raise CannotConvert("the key of a map is cut off")
         key = buffer[position : position + size]
         position += size
-        value, position = _value_of(buffer[position], buffer, position + 1, end)
+        value, position = _read_value(buffer[position], buffer, position + 1, end)
         entries.append((key, value))
         if len(entries) > ENTRIES_MAX:
             raise CannotConvert(f"a map has more than {ENTRIES_MAX} entries")
@@ -259,7 +259,7 @@ def items_of_list(buffer: bytes) -> tuple[Value, ...]:
     count, position, end = get32(buffer, 0), 4, len(buffer)
     items: list[Value] = []
     while position < end:
-        value, position = _value_of(buffer[position], buffer, position + 1, end)
+        value, position = _read_value(buffer[position], buffer, position + 1, end)
         items.append(value)
         if len(items) > ENTRIES_MAX:
             raise CannotConvert(f"a list has more than {ENTRIES_MAX} values")
@@ -268,7 +268,7 @@ def items_of_list(buffer: bytes) -> tuple[Value, ...]:
     return tuple(items)
 
 
-def _value_of(code: int, buffer: bytes, position: int, end: int) -> tuple[Value, int]:
+def _read_value(code: int, buffer: bytes, position: int, end: int) -> tuple[Value, int]:
     """Read a value of a known code at ``position``."""
     width = code >> 4
     if width == 8:
@@ -289,7 +289,7 @@ def _value_of(code: int, buffer: bytes, position: int, end: int) -> tuple[Value,
     return (code, buffer[position : position + size]), position + size
 
 
-def items_of(value: Value) -> tuple[Any, ...]:
+def read_items(value: Value) -> tuple[Any, ...]:
     """Return the entries of a map or the values of a list.
 
     Raises:
@@ -314,7 +314,7 @@ def items_of_array(raw: bytes) -> tuple[Value, ...]:
         raise CannotConvert(f"an array has more than {ENTRIES_MAX} values")
     items: list[Value] = []
     while len(items) < count:
-        value, position = _value_of(code, raw, position, end)
+        value, position = _read_value(code, raw, position, end)
         items.append(value)
     if position != end:
         raise CannotConvert("the count of an array is wrong")
@@ -371,9 +371,9 @@ def is_exact_in_0_x(value: Value) -> bool:
     """Return True if a value keeps its type in a field table."""
     code = value[0]
     if code == MAP:
-        return all(is_exact_in_0_x(nested) for _, nested in items_of(value))
+        return all(is_exact_in_0_x(nested) for _, nested in read_items(value))
     if code == LIST:
-        return all(map(is_exact_in_0_x, items_of(value)))
+        return all(map(is_exact_in_0_x, read_items(value)))
     raw: bytes = value[1]
     if code == STR16:
         return check_utf8(raw, 0, len(raw))

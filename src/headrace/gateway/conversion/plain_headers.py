@@ -60,10 +60,10 @@ def plain_value(value: object) -> bytes:
         return b"I" + int(value).to_bytes(4, "big", signed=True)
     if isinstance(value, Decimal):
         return encode_entry("", value)[1:]
-    raw = value if isinstance(value, bytes) else text_of(value).encode()
+    raw = value if isinstance(value, bytes) else plain_text(value).encode()
     return b"S" + len(raw).to_bytes(4, "big") + raw
 
 
-def text_of(value: object) -> str:
+def plain_text(value: object) -> str:
     """Return the text in place of a value without a plain type."""
     return value if isinstance(value, str) else str(value)

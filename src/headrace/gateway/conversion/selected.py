@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 
-from headrace.gateway.conversion.headers import address_of, header_of, read_headers
+from headrace.gateway.conversion.headers import header_payload, message_address, read_headers
 from headrace.gateway.conversion.neutral import text_of_bytes, text_of_reply_to
 from headrace.gateway.conversion.neutral_transfer import read_transfer
 from headrace.gateway.conversion.neutral_values import CannotConvert, Entry, text_of_uuid
@@ -64,7 +64,7 @@ class SelectorValues:
         if kind:
             return getattr(self.properties, "headers", None) or {}
         try:
-            return read_headers(header_of(message))
+            return read_headers(header_payload(message))
         except MalformedError:
             return {}
 
@@ -82,7 +82,7 @@ class SelectorValues:
                 if message.flags & KIND_MASK == KIND_TRANSFER:
                     self._properties = self._read_transfer()
                 else:
-                    self._properties = decode_content_header(V0_9, header_of(message))[2]
+                    self._properties = decode_content_header(V0_9, header_payload(message))[2]
             except (AmqpError, CannotConvert, MalformedError):
                 self._properties = NO_PROPERTIES
         return self._properties
@@ -168,11 +168,11 @@ def _redelivered(selected: SelectorValues) -> bool:
 
 
 def _exchange(selected: SelectorValues) -> str:
-    return address_of(selected.message)[0]
+    return message_address(selected.message)[0]
 
 
 def _routing_key(selected: SelectorValues) -> str:
-    return address_of(selected.message)[1]
+    return message_address(selected.message)[1]
 
 
 def _subject(selected: SelectorValues) -> object:
@@ -181,7 +181,7 @@ def _subject(selected: SelectorValues) -> object:
 
 
 def _to(selected: SelectorValues) -> str:
-    exchange, routing_key = address_of(selected.message)
+    exchange, routing_key = message_address(selected.message)
     return exchange or routing_key
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
-from headrace.gateway.conversion.headers import address_of, header_of, shortstr
+from headrace.gateway.conversion.headers import header_payload, message_address, shortstr
 from headrace.gateway.conversion.neutral import is_text
 from headrace.gateway.conversion.neutral_basic import write_basic
 from headrace.gateway.conversion.neutral_transfer import read_transfer, write_transfer
@@ -80,7 +80,7 @@ def add_headers(
 def _add_headers_basic(
     message: Message, headers: Mapping[str, object], timestamp_s: int | None
 ) -> bytes:
-    payload = header_of(message)
+    payload = header_payload(message)
     for name, value in headers.items():
         payload = with_header_entry(payload, encode_entry(name, value))
     if timestamp_s is not None:
@@ -115,7 +115,7 @@ def _add_headers_transfer(
     p.headers = entries or None
     if timestamp_s is not None:
         p.timestamp_s = timestamp_s
-    exchange, routing_key = address_of(message)
+    exchange, routing_key = message_address(message)
     written = write_transfer(p, exchange.encode(), routing_key.encode(), message.body_size)
     size = len(written).to_bytes(4, "big")
     return b"".join((data[:position], size, written, data[position + 4 + len(segment) :]))
@@ -129,7 +129,7 @@ def trace_copy(
     Raises:
         UnreadableError: the message is malformed.
     """
-    source, key = address_of(message)
+    source, key = message_address(message)
     try:
         payload, pieces = _as_basic(message)
         decoded = decode_content_header(V0_9_1, payload)[2]
@@ -168,7 +168,7 @@ def _as_basic(message: Message) -> tuple[bytes, list[bytes]]:
     position = message.address_len + 2
     if message.flags & KIND_MASK != KIND_TRANSFER:
         end = position + OVERHEAD + get32(data, position + SIZE_AT)
-        return header_of(message), [data[end:]]
+        return header_payload(message), [data[end:]]
     segment = data[position + 4 : position + 4 + get32(data, position)]
     header = write_basic(read_transfer(segment), message.body_size)
     body = data[position + 4 + len(segment) :]

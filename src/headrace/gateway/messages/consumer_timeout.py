@@ -31,7 +31,7 @@ CHECKS = 8  # Samples within one timeout.
 TIMEOUT_MS_MAX = 1 << 40
 
 
-def timeout_of(
+def find_timeout_ms(
     vhost: VirtualHost, queue: Queue, arguments: Mapping[str, object], default_ms: int
 ) -> int:
     """Return the timeout of a consumer in milliseconds; 0 is none.
@@ -47,7 +47,9 @@ def timeout_of(
     elif queue.is_stream:
         return 0
     elif isinstance(queue, MultiQueue):
-        timeouts_ms = [timeout_of(vhost, part, arguments, default_ms) for part in queue.sources]
+        timeouts_ms = [
+            find_timeout_ms(vhost, part, arguments, default_ms) for part in queue.sources
+        ]
         value = min([timeout_ms for timeout_ms in timeouts_ms if timeout_ms], default=0)
     else:
         value = vhost.effective(queue).get(ARGUMENT, default_ms)

@@ -25,7 +25,7 @@ ENTRY = bytes((len(HEADER),)) + HEADER.encode()  # The encoded key of the header
 NO_ROOM = "invalid message: its headers have no room for the publisher of a delayed message"
 
 
-def account_of(user: User) -> str:
+def publisher_account(user: User) -> str:
     """Return the account whose rights count when the message of a user is due; empty for none.
 
     A user with a token has none: the token's rights end with it.

@@ -32,7 +32,7 @@ cdef class Unsettled:
     cpdef list spilled_numbers(self, unsigned long long first, unsigned long long last)
     @cython.locals(number=cython.ulonglong, message=Message)
     cpdef Message take_first(self, unsigned long long last)
-    cpdef list numbers_of(self, Consumer consumer, unsigned long long last)
+    cpdef list delivery_numbers(self, Consumer consumer, unsigned long long last)
     @cython.locals(ring=Ring, index=Py_ssize_t, message=Message, first=cython.ulonglong, spilled=dict)
     cpdef list entries(self, unsigned long long last)
     cpdef Py_ssize_t slot_count(self) except -1

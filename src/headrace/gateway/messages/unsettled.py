@@ -157,7 +157,7 @@ class Unsettled:
                 return message
         return None
 
-    def numbers_of(self, consumer: Consumer, last: int) -> list[int]:
+    def delivery_numbers(self, consumer: Consumer, last: int) -> list[int]:
         """Return the numbers up to ``last`` of a consumer's deliveries, in order."""
         return [number for number, m in self.entries(last) if m.consumer is consumer]
 

@@ -50,13 +50,13 @@ class External:
         if not certificate or not self._peer.encrypted:
             raise LoginRefused("EXTERNAL without a verified certificate")
         services = self._services
-        name = name_of(certificate, services.certificate_name, services.certificate_san)
+        name = certificate_name(certificate, services.certificate_name, services.certificate_san)
         if response not in NO_NAME and decode_name(response, "the authorization identity") != name:
             raise LoginRefused(f"EXTERNAL asks to act as another user than {name!r}")
         return services.access.admit(name, self._peer)
 
 
-def name_of(certificate: Certificate, source: str, san: str = "dns") -> str:
+def certificate_name(certificate: Certificate, source: str, san: str = "dns") -> str:
     """Return the name in a certificate: exactly one, without control characters.
 
     ``source`` is ``common_name``, ``distinguished_name`` or ``subject_alternative_name``; of the

@@ -67,7 +67,7 @@ class ClientConnection(Identified, Protocol):
         """Refuse a renewed secret."""
 
 
-def version_of(connection: object) -> str:
+def client_version(connection: object) -> str:
     """Return the version of AMQP that a connection speaks, as "0-9-1"."""
     version = getattr(connection, "version", None)
     return (version if isinstance(version, Version) else Version.V0_10).label

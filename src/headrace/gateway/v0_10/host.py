@@ -22,7 +22,7 @@ PLAIN: tuple[type, ...] = (bool, int, float, str, bytes)
 
 
 @contextmanager
-def host_of(session: Session010, command: Command) -> Iterator[AuthorizedHost]:
+def authorized_host(session: Session010, command: Command) -> Iterator[AuthorizedHost]:
     """Yield the session's virtual host, with the rules of 0-10.
 
     Raises:
@@ -44,7 +44,7 @@ def host_of(session: Session010, command: Command) -> Iterator[AuthorizedHost]:
         raise translate(error, command, next(blamed, "")) from None
 
 
-def queue_of(session: Session010, name: str | None) -> Queue:
+def find_queue(session: Session010, name: str | None) -> Queue:
     """Return the queue of that name, if the session may use it.
 
     Raises:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
 
 
-def host_of(connection: GatewayConnection) -> AuthorizedHost:
+def authorized_host(connection: GatewayConnection) -> AuthorizedHost:
     """Return the connection's virtual host, with the rules of its version and client."""
     quirks = connection.quirks
     return AuthorizedHost(

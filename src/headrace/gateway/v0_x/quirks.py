@@ -47,7 +47,7 @@ QPID_QUIRKS = ClientQuirks(
 )
 
 
-def quirks_of(properties: Mapping[str, object]) -> ClientQuirks:
+def client_quirks(properties: Mapping[str, object]) -> ClientQuirks:
     """Return the quirks of the client that sent these properties."""
     product = properties.get("product")
     if isinstance(product, str) and PRODUCT in product.lower():

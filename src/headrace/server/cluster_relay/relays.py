@@ -18,7 +18,7 @@ from headrace.gateway.oauth.scopes import ScopeError, Scopes
 from headrace.gateway.security.remote_peer import RemotePeer
 from headrace.gateway.security.user import User
 from headrace.gateway.v0_x.connection.connection import RELAYED, GatewayConnection
-from headrace.gateway.v0_x.quirks import quirks_of
+from headrace.gateway.v0_x.quirks import client_quirks
 from headrace.protocol.codec_0_x import ConnectionOpen, ConnectionTuneOk, encode_method
 from headrace.protocol.v0_x.frames import FRAME_METHOD, make_frame
 from headrace.server.cluster_relay.ends import RelayedOpening, RelayEnd
@@ -347,6 +347,6 @@ def introduce(connection: GatewayConnection, properties: Mapping[str, object]) -
     connection.client_properties = properties
     capabilities = properties.get("capabilities")
     connection.capabilities = capabilities if isinstance(capabilities, dict) else {}
-    connection.quirks = quirks_of(cast("Table", properties))
+    connection.quirks = client_quirks(cast("Table", properties))
     connection.speaks_extensions = connection.early and connection.quirks.qpid
     connection.publish_receiver.absolute_expirations = connection.quirks.expiration_moment

@@ -18,7 +18,7 @@ from headrace.gateway.sasl.logins import WITHDRAWN, Logins
 from headrace.gateway.sasl.mechanism import MechanismServices
 from headrace.gateway.sasl.mechanisms import MechanismError, load
 from headrace.gateway.security.access import Access
-from headrace.gateway.security.client_connection import version_of
+from headrace.gateway.security.client_connection import client_version
 from headrace.gateway.security.remote_peer import LoginRefused
 from headrace.gateway.security.throttle import Throttle
 from headrace.server.login.attempts import LoginAttempts
@@ -202,7 +202,7 @@ class LoginService:
             outcome = await self.logins.step(number, peer, mechanism, response)
         except LoginRefused as error:
             log.warning("connection %d: login refused: %s", number, error)
-            self.attempts.count(version_of(connection), peer.host, error.user, succeeded=False)
+            self.attempts.count(client_version(connection), peer.host, error.user, succeeded=False)
             if self._events.has_listeners:
                 self._events.emit(
                     "user.authentication.failure",
@@ -216,7 +216,9 @@ class LoginService:
             elif isinstance(outcome, bytes):
                 connection.challenge(outcome)
             else:
-                self.attempts.count(version_of(connection), peer.host, outcome.name, succeeded=True)
+                self.attempts.count(
+                    client_version(connection), peer.host, outcome.name, succeeded=True
+                )
                 self._accept(connection, mechanism, outcome)
         self._turn()
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-def xid_of(command: DtxCommand) -> Xid:
+def read_xid(command: DtxCommand) -> Xid:
     """Return the xid that a command names."""
     xid = command.xid
     if xid is None:
@@ -91,7 +91,7 @@ def start(session: Session010, command: DtxStart, header: bytes, parts: object) 
     if command.join and command.resume:
         text = "join and resume exclude each other"
         raise field_error(ExecutionCode.NOT_ALLOWED, text, command, "resume")
-    xid = xid_of(command)
+    xid = read_xid(command)
     begin = partial(session.vhost.branches.start, session, xid)
     result(session, call_model(command, partial(begin, join=command.join, resume=command.resume)))
 
@@ -104,7 +104,7 @@ def end(session: Session010, command: DtxEnd, header: bytes, parts: object) -> N
     if command.fail and command.suspend:
         text = "fail and suspend exclude each other"
         raise field_error(ExecutionCode.NOT_ALLOWED, text, command, "suspend")
-    stop = partial(session.vhost.branches.end, session, xid_of(command))
+    stop = partial(session.vhost.branches.end, session, read_xid(command))
     result(session, call_model(command, partial(stop, fail=command.fail, suspend=command.suspend)))
 
 
@@ -127,7 +127,7 @@ def rollback(session: Session010, command: DtxRollback, header: bytes, parts: ob
 # Keeps 0-10/s121, 0-10/s130, 0-10/s133.
 def outcome(session: Session010, command: DtxCommand, call: Callable[[Xid], XaStatus]) -> bool:
     """Apply an outcome to a branch, and answer when it is on disk."""
-    status = call_model(command, partial(call, xid_of(command)))
+    status = call_model(command, partial(call, read_xid(command)))
     is_complete: bool = session.complete_when_durable(XaResult(status=int(status)))
     return is_complete
 
@@ -135,7 +135,7 @@ def outcome(session: Session010, command: DtxCommand, call: Callable[[Xid], XaSt
 # Keeps 0-10/s126.
 def forget(session: Session010, command: DtxForget, header: bytes, parts: object) -> bool:
     """Free the xid of a branch that an operator has decided."""
-    call_model(command, partial(session.vhost.branches.forget, xid_of(command)))
+    call_model(command, partial(session.vhost.branches.forget, read_xid(command)))
     is_complete: bool = session.complete_when_durable()
     return is_complete
 
@@ -151,14 +151,14 @@ def recover(session: Session010, command: DtxRecover, header: bytes, parts: obje
 
 def get_timeout(session: Session010, command: DtxGetTimeout, header: bytes, parts: object) -> None:
     """Send the timeout of a branch."""
-    timeout_s = call_model(command, partial(session.vhost.branches.get_timeout, xid_of(command)))
+    timeout_s = call_model(command, partial(session.vhost.branches.get_timeout, read_xid(command)))
     session.send_result(session.command_id, GetTimeoutResult(timeout=timeout_s))
 
 
 def set_timeout(session: Session010, command: DtxSetTimeout, header: bytes, parts: object) -> None:
     """Limit the time that a branch may take."""
     branches = session.vhost.branches
-    call_model(command, partial(branches.set_timeout, xid_of(command), command.timeout or 0))
+    call_model(command, partial(branches.set_timeout, read_xid(command), command.timeout or 0))
 
 
 HANDLERS: dict[str, Handler] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from headrace.gateway.v0_10.host import host_of, plain
+from headrace.gateway.v0_10.host import authorized_host, plain
 from headrace.model.arguments.canonical import canonical
 from headrace.model.exchange.binding import EXCHANGE, QUEUE
 from headrace.protocol.codec_0_10 import (
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def declare(session: Session010, command: ExchangeDeclare, header: bytes, parts: object) -> None:
     """Declare an exchange, or check that it exists."""
     name = command.exchange or ""
-    with host_of(session, command) as host:
+    with authorized_host(session, command) as host:
         if command.passive:
             if name:
                 host.check_any(EXCHANGE, name)
@@ -48,7 +48,7 @@ def declare(session: Session010, command: ExchangeDeclare, header: bytes, parts:
 
 def delete(session: Session010, command: ExchangeDelete, header: bytes, parts: object) -> None:
     """Delete an exchange that is not an alternate exchange of others."""
-    with host_of(session, command) as host:
+    with authorized_host(session, command) as host:
         host.delete_exchange(command.exchange or "", if_unused=command.if_unused)
 
 
@@ -56,7 +56,7 @@ def query(session: Session010, command: ExchangeQuery, header: bytes, parts: obj
     """Describe an exchange; a missing one is not an error."""
     name = command.name or ""
     if name:
-        with host_of(session, command) as host:
+        with authorized_host(session, command) as host:
             host.check_any(EXCHANGE, name)
     exchange = session.vhost.exchanges.get(name)
     if exchange is None:
@@ -70,21 +70,21 @@ def query(session: Session010, command: ExchangeQuery, header: bytes, parts: obj
 def bind(session: Session010, command: ExchangeBind, header: bytes, parts: object) -> None:
     """Bind a queue to an exchange, unless it is bound under that key already."""
     end, arguments = (QUEUE, command.queue or ""), plain(command.arguments or {})
-    with host_of(session, command) as host:
+    with authorized_host(session, command) as host:
         host.bind(command.exchange or "", end, command.binding_key or "", arguments)
 
 
 def unbind(session: Session010, command: ExchangeUnbind, header: bytes, parts: object) -> None:
     """Remove the binding of a queue under a key."""
     end = (QUEUE, command.queue or "")
-    with host_of(session, command) as host:
+    with authorized_host(session, command) as host:
         host.unbind(command.exchange or "", end, command.binding_key or "", {})
 
 
 def bound(session: Session010, command: ExchangeBound, header: bytes, parts: object) -> bool:
     """Report whether the binding exists, and otherwise which part of it is missing."""
     vhost, key = session.vhost, command.binding_key
-    with host_of(session, command) as host:
+    with authorized_host(session, command) as host:
         for kind, name in ((EXCHANGE, command.exchange), (QUEUE, command.queue)):
             if name:
                 host.check_any(kind, name)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.messages.consumer_timeout import (
     ConsumerTimeout,
+    find_timeout_ms,
     start_timer,
     timeout_error,
-    timeout_of,
 )
 from headrace.gateway.messages.direct_reply_to import REPLY_TO, make_queue
 from headrace.gateway.messages.unsettled import (
@@ -19,7 +19,7 @@ from headrace.gateway.messages.unsettled import (
     SETTLE_REQUEUE,
 )
 from headrace.gateway.v0_10.errors import field_error, translate
-from headrace.gateway.v0_10.host import plain, queue_of
+from headrace.gateway.v0_10.host import find_queue, plain
 from headrace.gateway.v0_10.session.deliveries import serial_distance
 from headrace.gateway.v0_10.session.subscription import Subscription
 from headrace.model.arguments.consumer import ConsumerFilter
@@ -69,7 +69,7 @@ def subscribe(session: Session010, command: MessageSubscribe, header: bytes, par
         if command.queue == REPLY_TO:
             queue = make_queue(session, session, accept_mode == 0)
         else:
-            queue = source_of(session, command)
+            queue = find_source(session, command)
     except ModelError as error:
         raise translate(error, command, "queue") from None
     check_subscription(session, command, queue)
@@ -83,7 +83,7 @@ def subscribe(session: Session010, command: MessageSubscribe, header: bytes, par
             queue = get_view(queue)  # It refuses a MultiQueue.
         timeout_ms = 0
         if accept_mode == 0 and acquire_mode == 0:
-            timeout_ms = timeout_of(
+            timeout_ms = find_timeout_ms(
                 session.vhost, queue, arguments, session.context.context.consumer_timeout_ms
             )
     except ModelError as error:
@@ -161,14 +161,14 @@ def check_subscription(session: Session010, command: MessageSubscribe, queue: Qu
 
 
 # Keeps 0-10/s091.
-def source_of(session: Session010, command: MessageSubscribe) -> Queue:
+def find_source(session: Session010, command: MessageSubscribe) -> Queue:
     """Return the source of a subscription: a queue, or all those that its arguments list."""
     arguments = command.arguments or {}
     if MULTIQUEUE not in arguments:
-        queue = queue_of(session, command.queue)
+        queue = find_queue(session, command.queue)
         session.check_access("read", "queue", queue.access_name)
         return queue
-    queues = [queue_of(session, name) for name in names_in(plain(arguments))]
+    queues = [find_queue(session, name) for name in names_in(plain(arguments))]
     for queue in queues:
         session.check_access("read", "queue", queue.access_name)
     return MultiQueue(queues)
@@ -181,7 +181,7 @@ def enforce_timeout(session: Session010, subscription: Subscription, timeout_ms:
         holders = [
             holder
             for holder in unacked_holders(subscription)
-            if session.deliveries.unsettled.numbers_of(holder, last)
+            if session.deliveries.unsettled.delivery_numbers(holder, last)
         ]
         if not holders:
             return
@@ -209,7 +209,7 @@ def enforce_timeout(session: Session010, subscription: Subscription, timeout_ms:
 
 
 # Keeps 0-10/s096.
-def subscription_of(
+def find_subscription(
     session: Session010,
     command: MessageSetFlowMode | MessageFlow | MessageFlush | MessageStop | MessageCancel,
 ) -> Subscription | None:
@@ -229,7 +229,7 @@ def subscription_of(
 # Keeps 0-10/s094, 0-10/s095.
 def cancel(session: Session010, command: MessageCancel, header: bytes, parts: object) -> None:
     """End a subscription; its unsettled transfers stay on the session."""
-    subscription = subscription_of(session, command)
+    subscription = find_subscription(session, command)
     if subscription is None:
         return
     del session.subscriptions[subscription.tag]
@@ -247,7 +247,7 @@ def set_flow_mode(
     session: Session010, command: MessageSetFlowMode, header: bytes, parts: object
 ) -> None:
     """Set the flow mode of a subscription without credit."""
-    subscription = subscription_of(session, command)
+    subscription = find_subscription(session, command)
     if subscription is None:
         return
     mode = command.flow_mode or 0
@@ -268,7 +268,7 @@ def set_flow_mode(
 
 def flow(session: Session010, command: MessageFlow, header: bytes, parts: object) -> None:
     """Add credit; without a value it is unlimited."""
-    subscription = subscription_of(session, command)
+    subscription = find_subscription(session, command)
     if subscription is None:
         return
     unit = command.unit or 0
@@ -289,7 +289,7 @@ def flow(session: Session010, command: MessageFlow, header: bytes, parts: object
 
 def flush(session: Session010, command: MessageFlush, header: bytes, parts: object) -> bool:
     """Send the ready messages that the credit allows, then withdraw the credit."""
-    subscription = subscription_of(session, command)
+    subscription = find_subscription(session, command)
     if subscription is None:
         return True
     if subscription.flush_id >= 0:
@@ -301,7 +301,7 @@ def flush(session: Session010, command: MessageFlush, header: bytes, parts: obje
 
 def stop(session: Session010, command: MessageStop, header: bytes, parts: object) -> None:
     """Withdraw the credit of a subscription."""
-    subscription = subscription_of(session, command)
+    subscription = find_subscription(session, command)
     if subscription is not None:
         subscription.stop()
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.security.authorized_host import ALTERNATE
-from headrace.gateway.v0_10.host import host_of, plain
+from headrace.gateway.v0_10.host import authorized_host, plain
 from headrace.model.exchange.binding import QUEUE
 from headrace.protocol.codec_0_10 import (
     QueueDeclare,
@@ -28,7 +28,7 @@ COUNT_MAX = 0xFFFFFFFF
 def declare(session: Session010, command: QueueDeclare, header: bytes, parts: object) -> None:
     """Declare a queue, or check that it exists."""
     name = command.queue or ""
-    with host_of(session, command) as host:
+    with authorized_host(session, command) as host:
         if command.passive:
             if name:
                 host.check_any(QUEUE, name)
@@ -47,7 +47,7 @@ def declare(session: Session010, command: QueueDeclare, header: bytes, parts: ob
 
 def delete(session: Session010, command: QueueDelete, header: bytes, parts: object) -> None:
     """Delete a queue; its messages go to its alternate exchange."""
-    with host_of(session, command) as host:
+    with authorized_host(session, command) as host:
         host.delete_queue(
             command.queue or "", if_unused=command.if_unused, if_empty=command.if_empty
         )
@@ -55,7 +55,7 @@ def delete(session: Session010, command: QueueDelete, header: bytes, parts: obje
 
 def purge(session: Session010, command: QueuePurge, header: bytes, parts: object) -> bool:
     """Drop the ready messages of a queue; unacked messages stay with their subscribers."""
-    with host_of(session, command) as host:
+    with authorized_host(session, command) as host:
         host.purge_queue(command.queue or "")
     return session.complete_when_durable()
 
@@ -64,7 +64,7 @@ def query(session: Session010, command: QueueQuery, header: bytes, parts: object
     """Describe a queue; the description of a missing one is empty."""
     name = command.queue or ""
     if name:
-        with host_of(session, command) as host:
+        with authorized_host(session, command) as host:
             host.check_any(QUEUE, name)
     queue = session.vhost.queues.get(name)
     result = QueueQueryResult()

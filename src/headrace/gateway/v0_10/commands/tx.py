@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.connection.plug_in_state import states_of
+from headrace.gateway.connection.plug_in_state import channel_states
 from headrace.model.transaction.transaction import Transaction
 from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
@@ -40,7 +40,7 @@ def commit(session: Session010, command: TxCommit, header: bytes, parts: object)
     refused = session.transaction.commit()
     session.deliveries.tx_settled.clear()
     session.deliveries.tx_returns.clear()
-    for state in states_of(session):
+    for state in channel_states(session):
         state.commit()
     if refused:  # A transfer that was part of a transaction can no longer be rejected.
         raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, "partial tx completion")
@@ -54,7 +54,7 @@ def rollback(session: Session010, command: TxRollback, header: bytes, parts: obj
     assert session.transaction is not None
     session.transaction.forget()
     session.deliveries.undo_settles()
-    for state in states_of(session):
+    for state in channel_states(session):
         state.rollback()
 
 

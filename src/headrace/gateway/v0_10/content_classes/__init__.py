@@ -25,9 +25,11 @@ Class = TypeVar("Class")
 def register(commands: CommandHandlers) -> None:
     """Add the handlers of these classes."""
     handlers: dict[str, Handler] = {
-        **{name: on_session(file.files_of, on_file) for name, on_file in FILE_HANDLERS.items()},
         **{
-            name: on_session(stream.packets_of, on_packet)
+            name: on_session(file.session_files, on_file) for name, on_file in FILE_HANDLERS.items()
+        },
+        **{
+            name: on_session(stream.session_packets, on_packet)
             for name, on_packet in STREAM_HANDLERS.items()
         },
         "file.stage": file.stage,

@@ -6,9 +6,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.gateway.connection.plug_in_state import state_of
+from headrace.gateway.connection.plug_in_state import ensure_state
 from headrace.gateway.content_classes.file import FileClass, FileConsumer, FileLimits
-from headrace.gateway.conversion.headers import header_of
+from headrace.gateway.conversion.headers import header_payload
 from headrace.gateway.v0_10.content_classes.session_port import SessionPort, error_0_10
 from headrace.gateway.v0_10.content_headers import FILE, to_0_10, to_0_x
 from headrace.model.errors import ModelError
@@ -93,7 +93,7 @@ class SessionFiles(SessionPort, FileClass):
         self.send_with_body(FileStage(), transfer.header, transfer.reader, staged, self.sent)
 
     def header_for(self, message: Message) -> bytes:
-        return to_0_10(header_of(message), FILE)
+        return to_0_10(header_payload(message), FILE)
 
     def send_with_body(
         self,
@@ -194,22 +194,22 @@ class SessionFiles(SessionPort, FileClass):
         self.end_consumers(FileConsumer)
 
 
-def files_of(session: Session010) -> SessionFiles:
+def session_files(session: Session010) -> SessionFiles:
     """Return the files of a session."""
-    return state_of(session, SessionFiles, partial(SessionFiles, session))
+    return ensure_state(session, SessionFiles, partial(SessionFiles, session))
 
 
 def begin_stage(session: Session010, header: bytes) -> StageSink:
     """Return the sink for the body of a file.stage."""
     try:
-        return files_of(session).uploads.begin(to_0_x(header, FILE, 0), -1, V0_9)
+        return session_files(session).uploads.begin(to_0_x(header, FILE, 0), -1, V0_9)
     except (AmqpError, ModelError) as error:
         raise error_0_10(error) from error
 
 
 def stage(session: Session010, command: FileStage, header: bytes, parts: object) -> None:
     """Finish the staging; an empty body has no body segment."""
-    uploads = files_of(session).uploads
+    uploads = session_files(session).uploads
     if not uploads.filling:
         begin_stage(session, header)
     uploads.finish_stage()
@@ -217,5 +217,5 @@ def stage(session: Session010, command: FileStage, header: bytes, parts: object)
 
 def publish(session: Session010, command: FilePublish, header: bytes, parts: object) -> bool:
     """Publish a staged file; the command completes once it is durable and there is room."""
-    files_of(session).on_publish(command)
+    session_files(session).on_publish(command)
     return False

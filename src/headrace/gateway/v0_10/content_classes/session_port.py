@@ -11,7 +11,7 @@ from headrace.gateway.content_classes.lanes import apply_arguments
 from headrace.gateway.content_classes.port import ContentClassPort
 from headrace.gateway.conversion.headers import other_properties
 from headrace.gateway.v0_10.errors import field_error, translate
-from headrace.gateway.v0_10.host import plain, queue_of
+from headrace.gateway.v0_10.host import find_queue, plain
 from headrace.model.errors import ModelError
 from headrace.model.queue_kinds.content_lanes import get_lane, home_queue
 from headrace.protocol import codec_0_10
@@ -85,7 +85,7 @@ class SessionPort(ContentClassPort, ChannelState):
         ).queues
         return queues
 
-    def priority_of(self, header: bytes) -> int:
+    def read_priority(self, header: bytes) -> int:
         return other_properties(header).priority or 0
 
     def consumers(self) -> Iterable[Consumer]:
@@ -102,7 +102,7 @@ class SessionPort(ContentClassPort, ChannelState):
         assert isinstance(method, FileConsume | StreamConsume)
         session = self.session
         try:
-            queue = queue_of(session, method.queue)
+            queue = find_queue(session, method.queue)
             session.check_access("read", "queue", queue.name)
         except ModelError as error:
             raise translate(error, method, "queue") from None

@@ -6,9 +6,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.gateway.connection.plug_in_state import state_of
+from headrace.gateway.connection.plug_in_state import ensure_state
 from headrace.gateway.content_classes.stream import PacketClass, PacketRate, StreamConsumer
-from headrace.gateway.conversion.headers import header_of
+from headrace.gateway.conversion.headers import header_payload
 from headrace.gateway.v0_10.content_classes.session_port import SessionPort
 from headrace.gateway.v0_10.content_headers import STREAM, to_0_10, to_0_x
 
@@ -28,7 +28,7 @@ class SessionPackets(SessionPort, PacketClass):
         session.on_end.append(self.end)
 
     def send_packet(self, command: Command, message: Message) -> None:
-        header = to_0_10(header_of(message), STREAM)
+        header = to_0_10(header_payload(message), STREAM)
         self.session.send_command(command, header=header, body=message.parts or ())
 
     def end(self) -> None:
@@ -36,9 +36,9 @@ class SessionPackets(SessionPort, PacketClass):
         self.end_consumers(StreamConsumer)
 
 
-def packets_of(session: Session010) -> SessionPackets:
+def session_packets(session: Session010) -> SessionPackets:
     """Return the packets of a session."""
-    return state_of(session, SessionPackets, partial(SessionPackets, session))
+    return ensure_state(session, SessionPackets, partial(SessionPackets, session))
 
 
 def publish(
@@ -46,4 +46,4 @@ def publish(
 ) -> None:
     """Publish a packet."""
     body = b"".join(parts)
-    packets_of(session).on_publish(command, to_0_x(header, STREAM, len(body)), body)
+    session_packets(session).on_publish(command, to_0_x(header, STREAM, len(body)), body)

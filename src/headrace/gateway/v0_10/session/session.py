@@ -118,7 +118,7 @@ class Session010(SessionContext):
 
     def requeue_overdue(self, subscription: Subscription, last: int) -> None:
         """Requeue overdue deliveries of a subscription."""
-        for number in self.deliveries.unsettled.numbers_of(subscription, last):
+        for number in self.deliveries.unsettled.delivery_numbers(subscription, last):
             self.deliveries.settle_range(number, number, REQUEUE)
         self.deliveries.drain_returned_queues()
 

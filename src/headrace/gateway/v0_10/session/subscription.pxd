@@ -63,7 +63,7 @@ cdef class Subscription(Consumer):
     cpdef bint can_take(self) except -1
     cpdef int accepts(self, Message message) except -1
     @cython.locals(data=bytes, position=Py_ssize_t, size=Py_ssize_t)
-    cpdef long long size_of(self, Message message) except -1
+    cpdef long long credit_cost(self, Message message) except -1
     cpdef add_credit(self, bint in_bytes, long long value)
     cpdef stop(self)
     cpdef set_selective(self, bint selective)

@@ -133,9 +133,9 @@ class Subscription(Consumer):
     def accepts(self, message: Message) -> int:
         if self.credit_bytes < 0:
             return 1
-        return 1 if self.size_of(message) <= self.credit_bytes else 2
+        return 1 if self.credit_cost(message) <= self.credit_bytes else 2
 
-    def size_of(self, message: Message) -> int:
+    def credit_cost(self, message: Message) -> int:
         """Return the credit that a message costs: the bytes of its header and body segments."""
         data = message.data
         position = message.address_len + 2

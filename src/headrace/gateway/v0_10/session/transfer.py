@@ -25,7 +25,11 @@ if not cython.compiled:
     )
 
 from headrace.gateway.messages.delay_header import ENTRY as DELAY_ENTRY
-from headrace.gateway.messages.delay_header import account_of, add_publisher_0_10, delayed_route
+from headrace.gateway.messages.delay_header import (
+    add_publisher_0_10,
+    delayed_route,
+    publisher_account,
+)
 from headrace.gateway.messages.publishing_id import ID_ENTRY
 from headrace.gateway.v0_10.session.direct_reply_to import ENTRY as REPLY_ENTRY
 from headrace.gateway.v0_10.session.direct_reply_to import set_reply_address
@@ -157,7 +161,9 @@ class ParsedTransfer(Publish):
         self.ttl_ms = -1  # The time to live begins after the delay.
         self.deadline_ms = due_ms
         route = delayed_route(session.vhost, route)
-        self.delivered_header = add_publisher_0_10(self.delivered_header, account_of(session.user))
+        self.delivered_header = add_publisher_0_10(
+            self.delivered_header, publisher_account(session.user)
+        )
         size = len(self.delivered_header).to_bytes(4, "big")
         self.prefix = address + b"\x00\x00" + size + self.delivered_header
         return route

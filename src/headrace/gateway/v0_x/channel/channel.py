@@ -194,7 +194,7 @@ class Channel(Deliveries):
     def requeue_overdue(self, consumer: Consumer, last: int) -> None:
         """Requeue a consumer's overdue deliveries up to the tag ``last``."""
         queue = consumer.queue
-        for tag in self.unsettled.numbers_of(consumer, last):
+        for tag in self.unsettled.delivery_numbers(consumer, last):
             message = self.unsettled.take(tag)
             assert message is not None, "the tag is the consumer's"
             if self.overdue is None:

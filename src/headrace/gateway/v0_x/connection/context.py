@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Unpack
 
 from headrace.gateway.connection.context import Context, Options
-from headrace.gateway.connection.plug_in_state import states_of
+from headrace.gateway.connection.plug_in_state import channel_states
 from headrace.gateway.v0_x import early_rules
 from headrace.gateway.v0_x.channel.ending import end_channel
 from headrace.gateway.v0_x.handlers import MethodHandlers
@@ -113,7 +113,7 @@ class V0xContext(Context):
     def end_channel(self, connection: GatewayConnection, channel: Channel) -> None:
         """End a channel: remove its consumers, and requeue its unacked messages."""
         self.connection_events.channel_closed(connection, channel.number)
-        for state in states_of(channel):
+        for state in channel_states(channel):
             state.end()
         end_channel(connection.vhost, channel)
         if connection.vhost is not None:

@@ -52,7 +52,7 @@ cdef class SlowPathReceiver:
     )
     cdef read_headers(self, DetachedPublish publish)
     @cython.locals(size=Py_ssize_t, start=Py_ssize_t)
-    cdef Route route_of(self, DetachedPublish publish)
+    cdef Route find_route(self, DetachedPublish publish)
     cdef delay(self, DetachedPublish publish)
     cdef int distribute(self, DetachedPublish publish, Route route) except -1
     cdef finish(self, Channel channel, DetachedPublish publish, int refused)

@@ -22,11 +22,11 @@ if not cython.compiled:
     from headrace.wire.memory import cut, get32
 
 from headrace.gateway.connection.context import Context
-from headrace.gateway.connection.plug_in_state import states_of
+from headrace.gateway.connection.plug_in_state import channel_states
 from headrace.gateway.messages.delay_header import (
-    account_of,
     add_publisher,
     delayed_route,
+    publisher_account,
     read_delay,
 )
 from headrace.gateway.messages.publishing_id import take_publishing_id
@@ -141,11 +141,11 @@ class SlowPathReceiver:
             data, publish.cc_keys = take_cc_keys(publish.data, publish.header)
             if not publish.delay_ms:  # After the delay the headers are read again.
                 publish.data = data
-        publish.route = self.route_of(publish)
+        publish.route = self.find_route(publish)
         if publish.known_route().keeps:
             publish.persistent = True
 
-    def route_of(self, publish: DetachedPublish) -> Route:
+    def find_route(self, publish: DetachedPublish) -> Route:
         """Return the route of a publish under the current bindings and permissions."""
         size = get32(publish.data, publish.header + C_SIZE_AT)
         start = publish.header + C_PAYLOAD_AT
@@ -159,7 +159,9 @@ class SlowPathReceiver:
         """Route a delayed publish to the queue in which it waits."""
         publish.deadline_ms = self.distributor.counters.now_ms + publish.delay_ms
         publish.route = delayed_route(self.connection.vhost, publish.known_route())
-        publish.data = add_publisher(publish.data, publish.header, account_of(self.connection.user))
+        publish.data = add_publisher(
+            publish.data, publish.header, publisher_account(self.connection.user)
+        )
 
     def distribute(self, publish: DetachedPublish, route: Route) -> int:
         """Enqueue a publish in every queue of a route; return how many refused it."""
@@ -384,7 +386,7 @@ class SlowPathReceiver:
             raise AmqpError(ReplyCode.PRECONDITION_FAILED, NO_PUBLISHING_ID_IN_BRANCH)
         if publish.route is None:
             try:
-                publish.route = self.route_of(publish)
+                publish.route = self.find_route(publish)
             except (AmqpError, ModelError) as error:
                 if not transaction.counts:
                     raise
@@ -426,7 +428,7 @@ class SlowPathReceiver:
         if publishes:
             for deferred in publishes:  # An impossible publish fails before any has an effect.
                 publish: DetachedPublish = cython.cast(DetachedPublish, deferred)
-                self.route_of(publish)
+                self.find_route(publish)
                 if publish.publishing_id is not None:
                     publishing_ids.check(publish.publishing_id[0])
         channel.tx_publishes = None
@@ -451,7 +453,7 @@ class SlowPathReceiver:
             if settles:
                 for tag in sorted(settles):
                     channel.settle_one(tag, settles[tag])
-            for state in states_of(channel):
+            for state in channel_states(channel):
                 state.commit()
         finally:
             channel.tx = True
@@ -463,7 +465,7 @@ class SlowPathReceiver:
 
     def commit_publish(self, channel: Channel, publish: DetachedPublish) -> int:
         """Publish a message of a transaction being committed; return how many queues refused it."""
-        publish.route = self.route_of(publish)
+        publish.route = self.find_route(publish)
         if publish.known_route().keeps:
             publish.persistent = True
         if publish.delay_ms:

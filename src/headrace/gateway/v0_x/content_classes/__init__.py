@@ -25,9 +25,9 @@ def register(context: V0xContext) -> None:
     """Add the handlers of these classes."""
     methods = context.methods
     for name, on_file in FILE_HANDLERS.items():
-        methods.handlers[name] = on_channel(file.files_of, on_file)
+        methods.handlers[name] = on_channel(file.channel_files, on_file)
     for name, on_packet in STREAM_HANDLERS.items():
-        methods.handlers[name] = on_channel(stream.packets_of, on_packet)
+        methods.handlers[name] = on_channel(stream.channel_packets, on_packet)
     methods.handlers.update(selftest.HANDLERS)
     methods.content_handlers.update(selftest.CONTENT_HANDLERS)
     methods.content_handlers["tunnel.request"] = tunnel.request

@@ -13,7 +13,7 @@ from headrace.gateway.v0_x.channel.ending import end_consumer
 from headrace.gateway.v0_x.connection.routing import make_route
 from headrace.gateway.v0_x.host import check_access
 from headrace.gateway.v0_x.methods.consumers import CONSUMERS_MAX, find_consumer_channel
-from headrace.gateway.v0_x.methods.queue import queue_of
+from headrace.gateway.v0_x.methods.queue import find_queue
 from headrace.gateway.v0_x.resumable_state import ResumableState
 from headrace.model.errors import ResourceLocked
 from headrace.model.queue_kinds.content_lanes import get_lane
@@ -70,7 +70,7 @@ class ChannelPort(ContentClassPort, ResumableState):
         queues: Iterable[Queue] = route.queues
         return queues
 
-    def priority_of(self, header: bytes) -> int:
+    def read_priority(self, header: bytes) -> int:
         properties = decode_content_header(self.connection.version, header)[2]
         return getattr(properties, "priority", None) or 0
 
@@ -85,7 +85,7 @@ class ChannelPort(ContentClassPort, ResumableState):
     # 0-9/stream.consume.consumer-tag#01, 0-9/stream.consume.exclusive#01.
     def check_consumer(self, method: ConsumeMethod, kind: int) -> tuple[Queue, str]:
         connection, channel = self.connection, self.channel
-        queue = queue_of(connection, channel, method.queue or "")
+        queue = find_queue(connection, channel, method.queue or "")
         check_access(connection, "read", "queue", queue.name)
         tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
         if find_consumer_channel(connection, tag) is not None:

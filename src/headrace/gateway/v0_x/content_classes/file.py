@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.gateway.connection.plug_in_state import state_of
+from headrace.gateway.connection.plug_in_state import ensure_state
 from headrace.gateway.content_classes.file import FileClass, FileLimits
 from headrace.gateway.content_classes.file_message import with_body_size
 from headrace.gateway.v0_x.channel.channel import check_branch
@@ -66,7 +66,7 @@ class ChannelFiles(ChannelPort, FileClass):
     takes_channel = True
 
     def __init__(self, connection: GatewayConnection, channel: Channel) -> None:
-        shared = state_of(connection, FileLimits, FileLimits)
+        shared = ensure_state(connection, FileLimits, FileLimits)
         FileClass.__init__(self, connection.vhost, connection.user.name, connection.number, shared)
         self.connection = connection
         self.channel = channel
@@ -148,7 +148,7 @@ class ChannelFiles(ChannelPort, FileClass):
     def move_to(self, connection: GatewayConnection) -> None:
         self.connection = connection
         self.number = connection.number
-        self.share(state_of(connection, FileLimits, FileLimits))
+        self.share(ensure_state(connection, FileLimits, FileLimits))
 
     def commit(self) -> None:
         FileClass.commit(self)
@@ -176,20 +176,20 @@ class ChannelFiles(ChannelPort, FileClass):
         return check_branch(self.channel) if self.channel.dtx else None
 
 
-def files_of(connection: GatewayConnection, channel: Channel) -> ChannelFiles:
+def channel_files(connection: GatewayConnection, channel: Channel) -> ChannelFiles:
     """Return the files of a channel."""
-    return state_of(channel, ChannelFiles, partial(ChannelFiles, connection, channel))
+    return ensure_state(channel, ChannelFiles, partial(ChannelFiles, connection, channel))
 
 
 def begin_stage(
     connection: GatewayConnection, channel: Channel, header: bytes, body_size: int
 ) -> StageSink:
     """Return the sink for the body of a file.stage."""
-    return files_of(connection, channel).uploads.begin(header, body_size, connection.version)
+    return channel_files(connection, channel).uploads.begin(header, body_size, connection.version)
 
 
 def stage(
     connection: GatewayConnection, channel: Channel, method: FileStage, header: bytes, body: bytes
 ) -> None:
     """Finish the staging: its whole body was received."""
-    files_of(connection, channel).uploads.finish_stage()
+    channel_files(connection, channel).uploads.finish_stage()

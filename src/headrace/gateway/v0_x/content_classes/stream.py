@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.gateway.connection.plug_in_state import state_of
+from headrace.gateway.connection.plug_in_state import ensure_state
 from headrace.gateway.content_classes.stream import PacketClass, PacketRate
-from headrace.gateway.conversion.headers import header_of
+from headrace.gateway.conversion.headers import header_payload
 from headrace.gateway.v0_x.content_classes.channel_port import ChannelPort
 from headrace.protocol.codec_0_x import MethodBase, StreamPublish, encode_method
 from headrace.protocol.v0_x.frames import FRAME_HEADER, FRAME_METHOD
@@ -26,7 +26,7 @@ class ChannelPackets(ChannelPort, PacketClass):
     """The packets of one channel."""
 
     def __init__(self, connection: GatewayConnection, channel: Channel) -> None:
-        shared = state_of(connection, PacketRate, PacketRate)
+        shared = ensure_state(connection, PacketRate, PacketRate)
         PacketClass.__init__(self, connection.vhost, connection.number, shared)
         self.connection = connection
         self.channel = channel
@@ -34,7 +34,7 @@ class ChannelPackets(ChannelPort, PacketClass):
     def move_to(self, connection: GatewayConnection) -> None:
         self.connection = connection
         self.number = connection.number
-        self.shared = state_of(connection, PacketRate, PacketRate)
+        self.shared = ensure_state(connection, PacketRate, PacketRate)
 
     def end(self) -> None:
         PacketClass.end(self)
@@ -42,13 +42,13 @@ class ChannelPackets(ChannelPort, PacketClass):
     def send_packet(self, method: MethodBase, message: Message) -> None:
         connection, number = self.connection, self.channel.number
         connection.write_frame(FRAME_METHOD, number, encode_method(connection.version, method))
-        connection.write_frame(FRAME_HEADER, number, header_of(message))
+        connection.write_frame(FRAME_HEADER, number, header_payload(message))
         connection.write_parts(number, message.parts, connection.frame_max)
 
 
-def packets_of(connection: GatewayConnection, channel: Channel) -> ChannelPackets:
+def channel_packets(connection: GatewayConnection, channel: Channel) -> ChannelPackets:
     """Return the packets of a channel."""
-    return state_of(channel, ChannelPackets, partial(ChannelPackets, connection, channel))
+    return ensure_state(channel, ChannelPackets, partial(ChannelPackets, connection, channel))
 
 
 def publish(
@@ -59,4 +59,4 @@ def publish(
     body: bytes,
 ) -> None:
     """Publish a packet."""
-    packets_of(connection, channel).on_publish(method, header, body)
+    channel_packets(connection, channel).on_publish(method, header, body)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.gateway.connection.plug_in_state import state_of
+from headrace.gateway.connection.plug_in_state import ensure_state
 from headrace.gateway.v0_x.errors import translate
 from headrace.gateway.v0_x.resumable_state import ResumableState
 from headrace.model.errors import AccessRefused, ModelError, NotAllowed, ResourceError
@@ -103,9 +103,9 @@ class ConnectionTickets:
         self.last = 0  # The number of the latest ticket.
 
 
-def tickets_of(connection: GatewayConnection) -> ConnectionTickets:
+def connection_tickets(connection: GatewayConnection) -> ConnectionTickets:
     """Return the tickets of a connection."""
-    return state_of(connection, ConnectionTickets, ConnectionTickets)
+    return ensure_state(connection, ConnectionTickets, ConnectionTickets)
 
 
 class ChannelTickets(ResumableState):
@@ -123,7 +123,7 @@ class ChannelTickets(ResumableState):
         self.connection = connection
 
     def end(self) -> None:
-        tickets = tickets_of(self.connection).by_number
+        tickets = connection_tickets(self.connection).by_number
         for ticket in [t for t in tickets.values() if t.channel is self.channel]:
             self.tickets.drop(self.connection, ticket)
 
@@ -141,7 +141,9 @@ class Tickets:
 
     def state(self, connection: GatewayConnection, channel: Channel) -> ChannelTickets:
         """Return the tickets of a channel."""
-        return state_of(channel, ChannelTickets, partial(ChannelTickets, self, connection, channel))
+        return ensure_state(
+            channel, ChannelTickets, partial(ChannelTickets, self, connection, channel)
+        )
 
     def request(
         self, connection: GatewayConnection, channel: Channel, method: AccessRequest
@@ -185,7 +187,7 @@ class Tickets:
         ticket = Ticket(
             self.fresh_number(connection), channel, vhost, realm, rights, method.exclusive
         )
-        tickets_of(connection).by_number[ticket.number] = ticket
+        connection_tickets(connection).by_number[ticket.number] = ticket
         self.state(connection, channel)
         self.by_realm.setdefault((vhost, realm), {})[ticket] = None
         return ticket
@@ -202,7 +204,7 @@ class Tickets:
 
     def fresh_number(self, connection: GatewayConnection) -> int:
         """Return a number that no ticket of this connection has."""
-        tickets = tickets_of(connection)
+        tickets = connection_tickets(connection)
         if len(tickets.by_number) >= TICKETS_MAX:
             raise ResourceError(f"more than {TICKETS_MAX} access tickets")
         number = tickets.last
@@ -214,7 +216,7 @@ class Tickets:
 
     def drop(self, connection: GatewayConnection, ticket: Ticket) -> None:
         """Revoke a ticket."""
-        del tickets_of(connection).by_number[ticket.number]
+        del connection_tickets(connection).by_number[ticket.number]
         self.check_again(ticket)
         key = (ticket.vhost, ticket.realm)
         holders = self.by_realm[key]
@@ -235,7 +237,7 @@ class Tickets:
 
         A ticket whose number is in use there is revoked.
         """
-        before, after = tickets_of(lost), tickets_of(connection)
+        before, after = connection_tickets(lost), connection_tickets(connection)
         for number, ticket in list(before.by_number.items()):
             if ticket.channel is not channel:
                 continue
@@ -253,7 +255,7 @@ class Tickets:
             AccessRefused: the connection has no ticket of that number.
             NotAllowed: the ticket is another channel's (0-9/access.request-ok#per-channel).
         """
-        ticket = tickets_of(connection).by_number.get(number)
+        ticket = connection_tickets(connection).by_number.get(number)
         if ticket is None:
             raise AccessRefused(f"unknown access ticket {number}")
         if ticket.channel is not channel:
@@ -340,7 +342,7 @@ class Tickets:
         """Add a resource that was just made with a ticket to the ticket's realm."""
         name = method.exchange if isinstance(method, ExchangeDeclare) else channel.last_queue
         target = resource(connection.vhost, kind, name)
-        ticket = tickets_of(connection).by_number.get(method.ticket)
+        ticket = connection_tickets(connection).by_number.get(method.ticket)
         if target is None or ticket is None:
             return
         if len(self.realm_of) >= self.pruned_at:

@@ -16,7 +16,7 @@ import logging
 import secrets
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.gateway.connection.plug_in_state import ChannelState, state_of, states_of
+from headrace.gateway.connection.plug_in_state import ChannelState, channel_states, ensure_state
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer
 from headrace.gateway.v0_x.connection.login import recheck
 from headrace.gateway.v0_x.resumable_state import ResumableState
@@ -65,7 +65,7 @@ class SuspendedChannels:
 
     def suspend(self, connection: GatewayConnection, channel: Channel) -> bool:
         """Keep a channel whose connection is lost; return True if it is kept."""
-        channel_id = state_of(channel, ResumeId, ResumeId).value
+        channel_id = ensure_state(channel, ResumeId, ResumeId).value
         keep_ms = self.keep_ms()
         if not keep_ms or not channel_id or connection.speaks_extensions:
             return False  # Qpid's clients never resume: their messages are requeued at once.
@@ -75,7 +75,7 @@ class SuspendedChannels:
         connection.forget_answers(channel)
         connection.forget_waiting(channel)
         channel.busy = 0
-        for state in states_of(channel):
+        for state in channel_states(channel):
             if isinstance(state, ResumableState):
                 state.suspend()
         self.waiting[channel_id] = SuspendedChannel(channel, connection)
@@ -124,7 +124,7 @@ def resume(connection: GatewayConnection, fresh: Channel, suspended: SuspendedCh
     connection.channels[number] = channel
     connection.last = None
     connection.unacked += channel.unacked
-    for state in states_of(channel):
+    for state in channel_states(channel):
         if isinstance(state, ResumableState):
             state.move_to(connection)
     consumers = channel.consumers or {}
@@ -154,7 +154,7 @@ def make_open_handler(suspended_channels: SuspendedChannels, handler: Handler) -
     ) -> MethodBase | None:
         reply = handler(connection, channel, method)
         if connection.version is V0_9 and isinstance(reply, ChannelOpenOk):
-            state = state_of(channel, ResumeId, ResumeId)
+            state = ensure_state(channel, ResumeId, ResumeId)
             state.value = reply.channel_id = suspended_channels.new_id()
         return reply
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from headrace.gateway.connection.plug_in_state import state_of
+from headrace.gateway.connection.plug_in_state import ensure_state
 from headrace.gateway.conversion.headers import shortstr
 from headrace.gateway.conversion.neutral_basic import write_basic
 from headrace.gateway.conversion.neutral_message import read_message
 from headrace.gateway.conversion.neutral_values import CannotConvert
-from headrace.gateway.messages.consumer_timeout import timeout_of
+from headrace.gateway.messages.consumer_timeout import find_timeout_ms
 from headrace.gateway.messages.direct_reply_to import REPLY_TO, make_queue
 from headrace.gateway.v0_x.channel.consumer import GetConsumer
 from headrace.gateway.v0_x.channel.ending import end_consumer
 from headrace.gateway.v0_x.early.message_transfers import (
     ChannelTransfers,
     MessageConsumer,
+    channel_transfers,
     deliver,
-    transfers_of,
 )
 from headrace.gateway.v0_x.early.references import Checkpoints
 from headrace.gateway.v0_x.host import check_access, check_topic
@@ -27,9 +27,9 @@ from headrace.gateway.v0_x.methods.consumers import (
     CONSUMERS_MAX,
     enforce_timeout,
     find_consumer_channel,
-    source_of,
+    find_source,
 )
-from headrace.gateway.v0_x.methods.queue import queue_of
+from headrace.gateway.v0_x.methods.queue import find_queue
 from headrace.model.arguments.consumer import ConsumerFilter
 from headrace.model.errors import AccessRefused
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
@@ -72,7 +72,7 @@ REJECT_IMMEDIATE = 1
 
 def transfer(connection: GatewayConnection, channel: Channel, method: MessageTransfer) -> None:
     """Publish a message; one by reference when the reference is closed."""
-    transfers = transfers_of(connection, channel)
+    transfers = channel_transfers(connection, channel)
     check_access(connection, "write", "exchange", method.destination or "amq.default")
     check_topic(connection, "write", method.destination, method.routing_key)
     connection.vhost.check_publishable(method.destination)
@@ -127,11 +127,11 @@ def publish(transfers: ChannelTransfers, method: MessageTransfer, parts: list[by
 # Keeps 0-9/message.consume.destination#01.
 def consume(connection: GatewayConnection, channel: Channel, method: MessageConsume) -> None:
     """Start a consumer."""
-    transfers = transfers_of(connection, channel)
+    transfers = channel_transfers(connection, channel)
     if method.queue == REPLY_TO:
         queue = make_queue(connection, channel, not method.no_ack)
     else:
-        queue = source_of(connection, channel, method.queue, method.filter)
+        queue = find_source(connection, channel, method.queue, method.filter)
     tag = method.destination
     consumers = channel.consumers
     if consumers is None:
@@ -148,7 +148,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: MessageCons
         queue = get_view(queue)
     timeout_ms = 0
     if not method.no_ack:
-        timeout_ms = timeout_of(
+        timeout_ms = find_timeout_ms(
             connection.vhost, queue, method.filter, connection.context.consumer_timeout_ms
         )
     consumer = MessageConsumer(transfers, queue, tag, method.no_ack)
@@ -199,13 +199,13 @@ def cancel(connection: GatewayConnection, channel: Channel, method: MessageCance
         )  # 0-9/message.consume.destination#02
     if consumer is not None:
         end_consumer(connection.vhost, consumer)
-    transfers_of(connection, channel).answer(MessageOk())
+    channel_transfers(connection, channel).answer(MessageOk())
 
 
 def get(connection: GatewayConnection, channel: Channel, method: MessageGet) -> None:
     """Transfer one message to the destination that the client names."""
-    transfers = transfers_of(connection, channel)
-    queue = queue_of(connection, channel, method.queue)
+    transfers = channel_transfers(connection, channel)
+    queue = find_queue(connection, channel, method.queue)
     check_access(connection, "read", "queue", queue.access_name)
     check_exclusive(queue, exclusive=False)
     refuse_stream(queue, method)
@@ -231,7 +231,7 @@ def get(connection: GatewayConnection, channel: Channel, method: MessageGet) -> 
 def recover(connection: GatewayConnection, channel: Channel, method: MessageRecover) -> None:
     """Redeliver all unsettled messages of the channel."""
     check_no_tx(channel)
-    transfers = transfers_of(connection, channel)
+    transfers = channel_transfers(connection, channel)
     transfers.forget_transfers()
     redeliver(channel, method.requeue)
     transfers.answer(MessageOk())
@@ -245,7 +245,7 @@ def qos(connection: GatewayConnection, channel: Channel, method: MessageQos) -> 
     else:
         channel.prefetch = method.prefetch_count
     connection.refresh_all()
-    transfers_of(connection, channel).answer(MessageOk())
+    channel_transfers(connection, channel).answer(MessageOk())
 
 
 # --- References ---------------------------------------------------------------------------------
@@ -253,14 +253,14 @@ def qos(connection: GatewayConnection, channel: Channel, method: MessageQos) -> 
 
 def open_(connection: GatewayConnection, channel: Channel, method: MessageOpen) -> None:
     """Open a reference."""
-    transfers = transfers_of(connection, channel)
+    transfers = channel_transfers(connection, channel)
     transfers.references.open(method.reference)
     transfers.answer(MessageOk())
 
 
 def append(connection: GatewayConnection, channel: Channel, method: MessageAppend) -> None:
     """Append to a reference."""
-    transfers = transfers_of(connection, channel)
+    transfers = channel_transfers(connection, channel)
     transfers.references.append(transfers.references.find(method.reference), method.data)
     transfers.answer(MessageOk())
 
@@ -268,10 +268,10 @@ def append(connection: GatewayConnection, channel: Channel, method: MessageAppen
 # Keeps 0-9/message.close#01.
 def close(connection: GatewayConnection, channel: Channel, method: MessageClose) -> None:
     """Close a reference, and publish the messages that were transferred by it."""
-    transfers = transfers_of(connection, channel)
+    transfers = channel_transfers(connection, channel)
     reference = transfers.references.close(method.reference)
     if reference.checkpoint is not None:
-        checkpoints_of(connection).forget(reference.checkpoint)
+        broker_checkpoints(connection).forget(reference.checkpoint)
     transfers.answer(MessageOk())
     parts = reference.body()
     for waiting in reference.transfers:
@@ -280,10 +280,10 @@ def close(connection: GatewayConnection, channel: Channel, method: MessageClose)
 
 def checkpoint(connection: GatewayConnection, channel: Channel, method: MessageCheckpoint) -> None:
     """Keep the present body of a reference, in case the connection is lost."""
-    transfers = transfers_of(connection, channel)
+    transfers = channel_transfers(connection, channel)
     reference = transfers.references.find(method.reference)
-    reference.checkpoint = key_of(connection, method.identifier)
-    checkpoints = checkpoints_of(connection)
+    reference.checkpoint = checkpoint_key(connection, method.identifier)
+    checkpoints = broker_checkpoints(connection)
     now_ms = connection.counters.now_ms
     checkpoints.keep(reference.checkpoint, reference, now_ms)
     next_expiry_ms = checkpoints.expire(now_ms)
@@ -295,21 +295,21 @@ def checkpoint(connection: GatewayConnection, channel: Channel, method: MessageC
 # Keeps 0-9/message.resume.reference#01.
 def resume(connection: GatewayConnection, channel: Channel, method: MessageResume) -> None:
     """Open a reference with the body of its checkpoint; without one it is empty."""
-    transfers = transfers_of(connection, channel)
-    key = key_of(connection, method.identifier)
+    transfers = channel_transfers(connection, channel)
+    key = checkpoint_key(connection, method.identifier)
     reference: Reference = transfers.references.open(method.reference)
     reference.checkpoint = key
-    for part in checkpoints_of(connection).resume(key, connection.counters.now_ms):
+    for part in broker_checkpoints(connection).resume(key, connection.counters.now_ms):
         transfers.references.append(reference, part)
     transfers.answer(MessageOffset(value=reference.size))
 
 
-def checkpoints_of(connection: GatewayConnection) -> Checkpoints:
+def broker_checkpoints(connection: GatewayConnection) -> Checkpoints:
     """Return the checkpoints of references that this broker keeps."""
-    return state_of(connection.context, Checkpoints, Checkpoints)
+    return ensure_state(connection.context, Checkpoints, Checkpoints)
 
 
-def key_of(connection: GatewayConnection, identifier: str) -> Key:
+def checkpoint_key(connection: GatewayConnection, identifier: str) -> Key:
     """Return the key of a checkpoint, which includes its user: only that user resumes it."""
     return connection.vhost.name, connection.user.name, identifier
 
@@ -319,7 +319,7 @@ def key_of(connection: GatewayConnection, identifier: str) -> Key:
 
 def ok(connection: GatewayConnection, channel: Channel, method: MessageOk) -> None:
     """Settle the oldest delivery or method that awaits an answer."""
-    transfers_of(connection, channel).accept_oldest()
+    channel_transfers(connection, channel).accept_oldest()
 
 
 # Keeps 0-9/reject-code#01.
@@ -331,7 +331,7 @@ def reject(connection: GatewayConnection, channel: Channel, method: MessageRejec
     """
     if method.code not in (REJECT_GENERIC, REJECT_IMMEDIATE):
         raise AmqpError(ReplyCode.SYNTAX_ERROR, f"unknown reject code {method.code}")
-    transfers_of(connection, channel).reject_oldest()
+    channel_transfers(connection, channel).reject_oldest()
 
 
 def refuse_answer(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:

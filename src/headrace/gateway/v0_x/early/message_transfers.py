@@ -13,10 +13,10 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from headrace.gateway.connection.plug_in_state import ChannelState, state_of
-from headrace.gateway.conversion.contents import segment_of
+from headrace.gateway.connection.plug_in_state import ChannelState, ensure_state
+from headrace.gateway.conversion.contents import header_segment
 from headrace.gateway.conversion.convert import body_of_frames
-from headrace.gateway.conversion.headers import address_of, header_of
+from headrace.gateway.conversion.headers import header_payload, message_address
 from headrace.gateway.conversion.neutral_basic import read_basic
 from headrace.gateway.conversion.neutral_message import write_message
 from headrace.gateway.conversion.neutral_transfer import read_transfer
@@ -106,10 +106,10 @@ class ChannelTransfers(ChannelState):
             CannotConvert: 0-9 has no form for the message, or the transfer exceeds a frame.
         """
         if message.flags & KIND_MASK:
-            p = read_transfer(segment_of(message))
+            p = read_transfer(header_segment(message))
         else:
-            p = read_basic(header_of(message))
-        exchange, routing_key = address_of(message)
+            p = read_basic(header_payload(message))
+        exchange, routing_key = message_address(message)
         head = write_message(
             p,
             destination.encode(),
@@ -133,7 +133,7 @@ class ChannelTransfers(ChannelState):
         ``tag`` is the delivery that the answer settles; ``METHOD_OK`` for none.
         """
         connection, number = self.connection, self.channel.number
-        chunks = body_of(message)
+        chunks = body_chunks(message)
         if len(head) + _BODY_HEAD + message.body_size <= connection.frame_max - 8:
             size = message.body_size.to_bytes(4, "big")
             connection.write_frame(1, number, b"".join((head, b"\x00", size, *chunks)))
@@ -245,7 +245,7 @@ def deliver(
     return True
 
 
-def body_of(message: Message) -> list[bytes]:
+def body_chunks(message: Message) -> list[bytes]:
     """Return the chunks of a message's body."""
     data = message.data
     assert data is not None, "the message is paged out"
@@ -259,6 +259,6 @@ def body_of(message: Message) -> list[bytes]:
     return [*chunks, *(message.parts or ())]
 
 
-def transfers_of(connection: GatewayConnection, channel: Channel) -> ChannelTransfers:
+def channel_transfers(connection: GatewayConnection, channel: Channel) -> ChannelTransfers:
     """Return the transfers of a channel."""
-    return state_of(channel, ChannelTransfers, partial(ChannelTransfers, connection, channel))
+    return ensure_state(channel, ChannelTransfers, partial(ChannelTransfers, connection, channel))

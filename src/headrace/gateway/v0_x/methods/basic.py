@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.conversion.convert import CannotConvert, Converter
 from headrace.gateway.messages import direct_reply_to
-from headrace.gateway.messages.consumer_timeout import timeout_of
+from headrace.gateway.messages.consumer_timeout import find_timeout_ms
 from headrace.gateway.messages.unsettled import SETTLE_ACCEPT, SETTLE_DISCARD, SETTLE_REQUEUE
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer, GetConsumer
 from headrace.gateway.v0_x.channel.ending import end_consumer
@@ -17,9 +17,9 @@ from headrace.gateway.v0_x.methods.consumers import (
     CONSUMERS_MAX,
     enforce_timeout,
     find_consumer_channel,
-    source_of,
+    find_source,
 )
-from headrace.gateway.v0_x.methods.queue import queue_of
+from headrace.gateway.v0_x.methods.queue import find_queue
 from headrace.model.arguments.consumer import ConsumerFilter
 from headrace.model.errors import AccessRefused, PreconditionFailed
 from headrace.model.message import KIND_MASK, Message
@@ -117,7 +117,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: BasicConsum
     if len(consumers) >= CONSUMERS_MAX:
         raise AmqpError(ReplyCode.RESOURCE_ERROR, f"more than {CONSUMERS_MAX} consumers")
     if queue is None:
-        queue = source_of(connection, channel, method.queue, method.arguments)
+        queue = find_source(connection, channel, method.queue, method.arguments)
     vhost = connection.vhost.name
     if queue.exclusive_consumer is not None or (
         method.exclusive and (queue.consumer_count() or queue.single_active)
@@ -126,7 +126,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: BasicConsum
     arguments = method.arguments
     timeout_ms = 0
     if not method.no_ack:
-        timeout_ms = timeout_of(
+        timeout_ms = find_timeout_ms(
             connection.vhost, queue, arguments, connection.context.consumer_timeout_ms
         )
     consumer_filter = ConsumerFilter(arguments, f"queue '{queue.name}' in vhost '{vhost}'")
@@ -183,7 +183,7 @@ def cancel_ok(connection: GatewayConnection, channel: Channel, method: BasicCanc
 
 def get(connection: GatewayConnection, channel: Channel, method: BasicGet) -> MethodBase | None:
     """Deliver one message, or answer get-empty."""
-    queue = queue_of(connection, channel, method.queue)
+    queue = find_queue(connection, channel, method.queue)
     check_access(connection, "read", "queue", queue.name)
     if queue.exclusive_consumer is not None:
         raise AccessRefused(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.gateway.connection.cluster_port import join_hosts
 from headrace.gateway.v0_x import early_rules
 from headrace.gateway.v0_x.connection import login
-from headrace.gateway.v0_x.quirks import quirks_of
+from headrace.gateway.v0_x.quirks import client_quirks
 from headrace.protocol.codec_0_x import (
     ConnectionClose,
     ConnectionCloseOk,
@@ -55,7 +55,7 @@ def start_ok(connection: GatewayConnection, channel: Channel, method: Connection
     if connection.early:
         capabilities = {name: capabilities.get(name) for name in EARLY_CAPABILITIES}
     connection.capabilities = capabilities
-    connection.quirks = quirks_of(method.client_properties)
+    connection.quirks = client_quirks(method.client_properties)
     connection.speaks_extensions = connection.early and connection.quirks.qpid
     connection.publish_receiver.absolute_expirations = connection.quirks.expiration_moment
     mechanism = connection.mechanism = method.mechanism

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.gateway.messages.consumer_timeout import ConsumerTimeout, start_timer, timeout_error
 from headrace.gateway.v0_x.channel.channel import Channel
 from headrace.gateway.v0_x.host import check_access
-from headrace.gateway.v0_x.methods.queue import queue_of
+from headrace.gateway.v0_x.methods.queue import find_queue
 from headrace.model.queue_kinds.multi_queue import ARGUMENT as MULTIQUEUE
 from headrace.model.queue_kinds.multi_queue import MultiQueue, names_in, unacked_holders
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 CONSUMERS_MAX = 65535  # The maximum consumers of one channel.
 
 
-def source_of(
+def find_source(
     connection: GatewayConnection, channel: Channel, name: str, arguments: Mapping[str, object]
 ) -> Queue:
     """Return the source of a consumer: a queue, or all those that its arguments list."""
     if MULTIQUEUE not in arguments:
-        queue = queue_of(connection, channel, name)
+        queue = find_queue(connection, channel, name)
         check_access(connection, "read", "queue", queue.access_name)
         return queue
     queues = [connection.vhost.find_queue(name, connection) for name in names_in(arguments)]
@@ -53,7 +53,7 @@ def enforce_timeout(
         holders = [
             holder
             for holder in unacked_holders(consumer)
-            if channel.unsettled.numbers_of(holder, last)
+            if channel.unsettled.delivery_numbers(holder, last)
         ]
         if not holders:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.v0_x.host import host_of
+from headrace.gateway.v0_x.host import authorized_host
 from headrace.model.exchange.binding import EXCHANGE
 from headrace.protocol.codec_0_x import (
     ExchangeBind,
@@ -39,7 +39,7 @@ def declare(
     connection: GatewayConnection, channel: Channel, method: ExchangeDeclare
 ) -> MethodBase | None:
     """Declare an exchange, or check that it exists."""
-    host, name = host_of(connection), method.exchange
+    host, name = authorized_host(connection), method.exchange
     if method.passive:
         host.check_any(EXCHANGE, name)
         connection.vhost.declare_exchange(name, passive=True)
@@ -59,7 +59,7 @@ def delete(
     connection: GatewayConnection, channel: Channel, method: ExchangeDelete
 ) -> MethodBase | None:
     """Delete an exchange."""
-    host_of(connection).delete_exchange(method.exchange, if_unused=method.if_unused)
+    authorized_host(connection).delete_exchange(method.exchange, if_unused=method.if_unused)
     return None if method.no_wait else ExchangeDeleteOk()
 
 
@@ -68,7 +68,9 @@ def bind(
 ) -> MethodBase | None:
     """Bind an exchange to another."""
     destination = (EXCHANGE, method.destination)
-    host_of(connection).bind(method.source, destination, method.routing_key, method.arguments)
+    authorized_host(connection).bind(
+        method.source, destination, method.routing_key, method.arguments
+    )
     return None if method.no_wait else ExchangeBindOk()
 
 
@@ -77,7 +79,9 @@ def unbind(
 ) -> MethodBase | None:
     """Remove a binding between exchanges."""
     destination = (EXCHANGE, method.destination)
-    host_of(connection).unbind(method.source, destination, method.routing_key, method.arguments)
+    authorized_host(connection).unbind(
+        method.source, destination, method.routing_key, method.arguments
+    )
     return None if method.no_wait else ExchangeUnbindOk()
 
 
@@ -87,7 +91,7 @@ def bound(connection: GatewayConnection, channel: Channel, method: ExchangeBound
     This is an extension of RabbitMQ's clients. An empty queue or routing key matches any.
     """
     connection.speaks_extensions = True
-    vhost, host = connection.vhost, host_of(connection)
+    vhost, host = connection.vhost, authorized_host(connection)
     name, key, queue_name = method.exchange, method.routing_key, method.queue
     host.check_any(EXCHANGE, name or "amq.default")
     exchange, queue = vhost.exchanges.get(name), vhost.queues.get(queue_name)

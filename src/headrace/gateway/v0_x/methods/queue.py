@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.gateway.messages.direct_reply_to import REPLY_TO, is_reply_name
 from headrace.gateway.v0_x import early_rules
-from headrace.gateway.v0_x.host import host_of
+from headrace.gateway.v0_x.host import authorized_host
 from headrace.model.errors import AccessRefused, NotFound, PreconditionFailed
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.stream.stream import Stream
@@ -53,7 +53,7 @@ def name_or_last(channel: Channel, name: str) -> str:
     return last
 
 
-def queue_of(connection: GatewayConnection, channel: Channel, name: str) -> Queue:
+def find_queue(connection: GatewayConnection, channel: Channel, name: str) -> Queue:
     """Return a queue by name; an empty name is the last that the channel declared."""
     queue: Queue = connection.vhost.find_queue(name_or_last(channel, name), connection)
     return queue
@@ -67,7 +67,7 @@ def declare(
     name = method.queue
     if is_reply_name(name):
         return None if method.no_wait else declare_reply_queue(connection, name)
-    host = host_of(connection)
+    host = authorized_host(connection)
     if method.passive:
         host.check_any(QUEUE, name)
         queue = connection.vhost.declare_queue(name, passive=True, owner=connection)
@@ -111,15 +111,17 @@ def declare_reply_queue(connection: GatewayConnection, name: str) -> QueueDeclar
 
 def bind(connection: GatewayConnection, channel: Channel, method: QueueBind) -> MethodBase | None:
     """Bind a queue to an exchange."""
-    name, key = ends_of(channel, method)
-    host_of(connection).bind(method.exchange, (QUEUE, name), key, method.arguments)
+    name, key = read_binding_ends(channel, method)
+    authorized_host(connection).bind(method.exchange, (QUEUE, name), key, method.arguments)
     return None if method.no_wait else QueueBindOk()
 
 
 def unbind(connection: GatewayConnection, channel: Channel, method: QueueUnbind) -> MethodBase:
     """Remove a binding."""
-    name, key = ends_of(channel, method)
-    was_bound = host_of(connection).unbind(method.exchange, (QUEUE, name), key, method.arguments)
+    name, key = read_binding_ends(channel, method)
+    was_bound = authorized_host(connection).unbind(
+        method.exchange, (QUEUE, name), key, method.arguments
+    )
     if connection.early:
         early_rules.check_unbound(was_bound, method.exchange, connection.vhost.name)
     return QueueUnbindOk()
@@ -137,7 +139,7 @@ def refuse_binding(name: str) -> None:
         raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
 
 
-def ends_of(channel: Channel, method: QueueBind | QueueUnbind) -> tuple[str, str]:
+def read_binding_ends(channel: Channel, method: QueueBind | QueueUnbind) -> tuple[str, str]:
     """Return the queue and the routing key of a binding.
 
     An empty queue name is the channel's last declared queue; an empty key is then its name.
@@ -150,7 +152,7 @@ def ends_of(channel: Channel, method: QueueBind | QueueUnbind) -> tuple[str, str
 
 def purge(connection: GatewayConnection, channel: Channel, method: QueuePurge) -> MethodBase | None:
     """Drop the ready messages of a queue; unacked messages stay with their consumers."""
-    count = host_of(connection).purge_queue(name_or_last(channel, method.queue))
+    count = authorized_host(connection).purge_queue(name_or_last(channel, method.queue))
     return None if method.no_wait else QueuePurgeOk(message_count=min(count, COUNT_MAX))
 
 
@@ -159,7 +161,7 @@ def delete(
 ) -> MethodBase | None:
     """Delete a queue and its messages."""
     name = name_or_last(channel, method.queue)
-    count = host_of(connection).delete_queue(
+    count = authorized_host(connection).delete_queue(
         name, if_unused=method.if_unused, if_empty=method.if_empty
     )
     return None if method.no_wait else QueueDeleteOk(message_count=min(count, COUNT_MAX))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.connection.plug_in_state import states_of
+from headrace.gateway.connection.plug_in_state import channel_states
 from headrace.model.errors import PreconditionFailed
 from headrace.protocol.codec_0_x import (
     MethodBase,
@@ -48,7 +48,7 @@ def rollback(connection: GatewayConnection, channel: Channel, method: TxRollback
     channel.tx_publishes = None
     channel.tx_settles = None
     channel.tx_bytes = 0
-    for state in states_of(channel):
+    for state in channel_states(channel):
         state.rollback()
     return TxRollbackOk()
 

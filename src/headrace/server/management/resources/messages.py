@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.conversion.contents import Contents
-from headrace.gateway.conversion.headers import address_of
+from headrace.gateway.conversion.headers import message_address
 from headrace.gateway.conversion.preview import body_preview
 from headrace.model.errors import AccessRefused, NotImplementedHere
 from headrace.model.exchange.binding import QUEUE
@@ -158,7 +158,7 @@ def describe_message(vhost: VirtualHost, peeked: PeekedMessage, bytes_max: int) 
     message = peeked.message
     assert isinstance(vhost.contents, Contents)
     values = vhost.contents.values(message)
-    exchange, routing_key = address_of(message)
+    exchange, routing_key = message_address(message)
     row: JsonLine = {
         "position": message.seq,
         "class": CLASSES.get(message.flags & KIND_MASK, "basic"),

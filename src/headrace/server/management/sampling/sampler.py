@@ -15,7 +15,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from headrace.gateway.security.client_connection import version_of
+from headrace.gateway.security.client_connection import client_version
 from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.gateway.v0_x.channel.channel import Channel
 from headrace.measures import (
@@ -320,7 +320,7 @@ class Sampler:
             sampled = self._new(CONNECTION, connection, static, vhost, user)
         if connection.vhost in self._sums:
             self._sums[connection.vhost].connections += 1
-        self._totals.version(version_of(connection)).connections += 1
+        self._totals.version(client_version(connection)).connections += 1
         self._set(sampled, (*rows.connection_values(connection), *sums.values()))
 
     def _channel(
@@ -328,7 +328,7 @@ class Sampler:
     ) -> ChannelTally:
         if isinstance(channel, Channel):
             tally, vhost = channel.update_tally(), channel.connection.vhost
-            version = version_of(channel.connection)
+            version = client_version(channel.connection)
         else:
             tally, vhost, version = channel.tally, channel.vhost, V0_10.label
         self._totals.version(version).add(tally, row["consumers"])
