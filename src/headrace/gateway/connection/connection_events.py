@@ -28,7 +28,7 @@ class ConnectionEvents:
         self.names: dict[int, str] = {}  # The names of open connections, by number.
         self._channels: dict[int, set[int]] = {}  # The open channels of these connections.
 
-    def connection_opened(
+    def report_connection_opened(
         self, connection: Client, version: str, frame_max: int, channel_max: int
     ) -> None:
         """Report that a client has opened its virtual host.
@@ -65,11 +65,11 @@ class ConnectionEvents:
                 user_who_performed_action=user,
             )
 
-    def connection_closed(self, connection: Client) -> None:
+    def report_connection_closed(self, connection: Client) -> None:
         """Report the end of a connection and of all its channels."""
         number = connection.number
         for channel in self._channels.pop(number, ()):
-            self._channel_closed(connection, channel)
+            self._emit_channel_closed(connection, channel)
         name = self.names.pop(number, None)
         if name is None:
             return
@@ -84,7 +84,7 @@ class ConnectionEvents:
                 user_who_performed_action=connection.user.name,
             )
 
-    def channel_opened(self, connection: Client, channel: int) -> None:
+    def report_channel_opened(self, connection: Client, channel: int) -> None:
         """Report that a channel is open, or that a session is attached to it."""
         channels = self._channels.get(connection.number)
         if channels is None or channel in channels:
@@ -104,14 +104,14 @@ class ConnectionEvents:
                 user_who_performed_action=connection.user.name,
             )
 
-    def channel_closed(self, connection: Client, channel: int) -> None:
+    def report_channel_closed(self, connection: Client, channel: int) -> None:
         """Report that a channel is closed, or that its session is detached."""
         channels = self._channels.get(connection.number)
         if channels is not None and channel in channels:
             channels.discard(channel)
-            self._channel_closed(connection, channel)
+            self._emit_channel_closed(connection, channel)
 
-    def _channel_closed(self, connection: Client, channel: int) -> None:
+    def _emit_channel_closed(self, connection: Client, channel: int) -> None:
         self.events.churn.channels_closed += 1
         if self.events.has_listeners:
             self.events.emit(

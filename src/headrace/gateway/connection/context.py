@@ -70,8 +70,7 @@ class Options(TypedDict, total=False):
     after it has returned, ``connection.accept_login(user)``, ``connection.refuse_login()`` or
     ``connection.challenge(data)``. ``offered(peer)`` returns the mechanisms that a peer may use;
     without it, peers may use all ``mechanisms``. ``renew(connection, secret)`` checks new
-    credentials and calls
-    ``connection.accept_secret(user)`` or ``connection.refuse_secret()``.
+    credentials and calls ``connection.accept_secret(user)`` or ``connection.refuse_secret()``.
 
     With ``specification_qos``, basic.qos limits the channel, and with ``global`` the connection, as
     in the standard. Without it, basic.qos limits consumers, and with ``global`` the channel, as
@@ -150,9 +149,8 @@ class Context:
         self.mechanisms = mechanisms
         self._offered = offered
         self.renew = renew
-        self.on_end: list[
-            Callable[[int], None]
-        ] = []  # Called with the number of an ended connection.
+        #: Called with the number of an ended connection.
+        self.on_end: list[Callable[[int], None]] = []
         self.peers: dict[int, RemotePeer] = {}  # The clients' addresses, by connection number.
         self.specification_qos = specification_qos
         self.consumer_timeout_ms = consumer_timeout_ms
@@ -214,13 +212,13 @@ class Context:
         self.connections.pop(number, None)
         self.port_properties.pop(number, None)
         self.channels_ended.pop(number, None)
-        self.connection_events.connection_closed(connection)
+        self.connection_events.report_connection_closed(connection)
         self.quotas.leave(connection)
         self.peers.pop(number, None)
         for callback in self.on_end:
             callback(number)
 
-    def channel_ended(
+    def add_ended_channel(
         self, vhost: VirtualHost, version: str, tally: ChannelTally, number: int = 0
     ) -> None:
         """Add the tally of an ended channel or session to the sums of ended ones.

@@ -22,16 +22,16 @@ class Slot(Protocol):
 
 
 class ChannelState:
-    """A plug-in's state of one channel or session; the channel calls these methods."""
+    """A plug-in's state on one channel or session, which calls these methods."""
 
     def commit(self) -> None:
-        """The transaction of the channel commits."""
+        """Apply the plug-in's part of the channel's transaction."""
 
     def rollback(self) -> None:
-        """The transaction of the channel is rolled back."""
+        """Discard the plug-in's part of the channel's transaction."""
 
     def end(self) -> None:
-        """The channel is closed."""
+        """Release the state: the channel is closed."""
 
 
 def ensure_state(owner: Slot, kind: type[State], make: Callable[[], State]) -> State:

@@ -96,7 +96,7 @@ class FileConsumer(Consumer):
         self.files.hold_output(self.queue.store, position)
 
     def on_cancel(self) -> None:
-        self.files.consumer_gone(self)
+        self.files.forget_consumer(self)
 
 
 class FileTransfer(NamedTuple):

@@ -103,10 +103,10 @@ class FileUploads:
 
     def open_now(self, identifier: str, size: int) -> bool:
         """Begin the staging if there is room."""
-        return bool(self.staging.open(self.files.owner, identifier, size, self, self.opened))
+        return bool(self.staging.open(self.files.owner, identifier, size, self, self.on_opened))
 
     # Keeps 0-9/file.open-ok.staged-size#01, 0-10/s217.
-    def opened(self, part: StagedBody | None, error: OSError | None) -> None:
+    def on_opened(self, part: StagedBody | None, error: OSError | None) -> None:
         """Answer file.open with file.open-ok, or with an error."""
         if self.files.ended or not self.opening:
             if part is not None:

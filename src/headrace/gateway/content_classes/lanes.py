@@ -29,7 +29,7 @@ def find_lanes(queues: Iterable[Queue], kind: int) -> list[ContentClassQueue]:
     """Return the lanes of one kind of content in these queues.
 
     Raises:
-        AmqpError: a stream among them, which keeps messages only (0-9/file.publish.exchange#03).
+        AmqpError: a queue is a stream, which keeps messages only (0-9/file.publish.exchange#03).
     """
     lanes = []
     for queue in queues:
@@ -49,13 +49,13 @@ def takes_at_once(lane: Queue, message: Message) -> bool:
     if lane.ready_count:
         return False
     return any(
-        c.can_take()
-        and c.accepts(message) == 1
+        consumer.can_take()
+        and consumer.accepts(message) == 1
         and (
-            c.selector is None
-            or (contents is not None and c.selector.matches(contents.values(message)))
+            consumer.selector is None
+            or (contents is not None and consumer.selector.matches(contents.values(message)))
         )
-        for c in lane.consumers or ()
+        for consumer in lane.consumers or ()
     )
 
 

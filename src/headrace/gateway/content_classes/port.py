@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Publishing(Protocol):
-    """A connection whose client is marked as a publisher."""
+    """The connection, which ``publishes`` marks as a publisher."""
 
     publishes: bool
 
@@ -63,7 +63,7 @@ class ContentClassPort:
         """Return the consumers of this channel or session."""
         raise NotImplementedError
 
-    def consumer_gone(self, consumer: Consumer) -> None:
+    def forget_consumer(self, consumer: Consumer) -> None:
         """Forget a consumer whose queue was deleted."""
         raise NotImplementedError
 

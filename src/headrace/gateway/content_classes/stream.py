@@ -67,7 +67,7 @@ class StreamConsumer(Consumer):
         self.packets.deliver(self, message)
 
     def on_cancel(self) -> None:
-        self.packets.consumer_gone(self)
+        self.packets.forget_consumer(self)
 
 
 class PacketClass(ContentClassPort):

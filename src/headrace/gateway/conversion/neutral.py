@@ -152,10 +152,10 @@ def text_of_reply_to(exchange: bytes | None, key: bytes | None) -> bytes:
 
 def reply_to_of_text(text: bytes) -> tuple[bytes, bytes]:
     """Return exchange and routing key of a reply-to."""
-    kind, separator, rest = text.partition(b"://")
+    kind, separator, target = text.partition(b"://")
     if not separator or not kind.isalpha():
         return b"", text
-    path, _, options = rest.partition(b"?")
+    path, _, options = target.partition(b"?")
     parts = path.split(b"/")
     _, equals, tail = options.partition(b"routingkey='")
     if equals:

@@ -261,8 +261,8 @@ def with_application_header(payload: bytes, name: bytes, value: Value) -> bytes:
     elif position != stop:
         raise CannotConvert("message properties are malformed")
     fields = payload[start + 2 : position] + _application_headers(entries, name, value)
-    made = struct32(MESSAGE_PROPERTIES, flags | MESSAGE_HAS_APPLICATION_HEADERS, fields)
-    return payload[: start - 6] + made + payload[stop:]
+    properties = struct32(MESSAGE_PROPERTIES, flags | MESSAGE_HAS_APPLICATION_HEADERS, fields)
+    return payload[: start - 6] + properties + payload[stop:]
 
 
 def _application_headers(entries: list[Entry], name: bytes, value: Value) -> bytes:

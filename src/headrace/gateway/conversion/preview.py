@@ -26,11 +26,11 @@ def body_preview(message: Message, bytes_max: int) -> bytes:
     else:
         position = header_at(data, position)[1] + 1
         pieces = []
-        left = bytes_max
-        while position < len(data) and left > 0:
+        remaining = bytes_max
+        while position < len(data) and remaining > 0:
             size = get32(data, position + 3)
-            pieces.append(data[position + 7 : position + 7 + min(size, left)])
-            left -= size
+            pieces.append(data[position + 7 : position + 7 + min(size, remaining)])
+            remaining -= size
             position += size + 8
         body = b"".join(pieces)
     for part in message.parts or ():

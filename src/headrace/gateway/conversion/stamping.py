@@ -67,14 +67,14 @@ def add_headers(
             data = _add_headers_basic(message, headers, timestamp_s)
     except (CannotConvert, MalformedError, ValueError) as error:
         raise UnreadableError(str(error)) from error
-    made = new_message(data, message.address_len, message.body_size)
-    made.parts = message.parts
-    made.flags = message.flags & (LARGE | KIND_MASK | REDELIVERED)
-    made.priority = message.priority
-    made.deadline_ms = message.deadline_ms
-    made.publisher = message.publisher
-    made.seq = message.seq
-    return made
+    stamped = new_message(data, message.address_len, message.body_size)
+    stamped.parts = message.parts
+    stamped.flags = message.flags & (LARGE | KIND_MASK | REDELIVERED)
+    stamped.priority = message.priority
+    stamped.deadline_ms = message.deadline_ms
+    stamped.publisher = message.publisher
+    stamped.seq = message.seq
+    return stamped
 
 
 def _add_headers_basic(
@@ -151,11 +151,11 @@ def trace_copy(
         raise UnreadableError(str(error)) from error
     address = shortstr(exchange) + shortstr(routing_key)
     data = b"".join((address, b"\x00\x00", make_frame(FRAME_HEADER, 0, header), *pieces))
-    made = new_message(data, len(address), message.body_size)
+    copy = new_message(data, len(address), message.body_size)
     if message.parts is not None and message.flags & KIND_MASK != KIND_TRANSFER:
-        made.parts = message.parts
-        made.flags = LARGE
-    return made
+        copy.parts = message.parts
+        copy.flags = LARGE
+    return copy
 
 
 def _as_basic(message: Message) -> tuple[bytes, list[bytes]]:

@@ -36,8 +36,8 @@ def find_timeout_ms(
 ) -> int:
     """Return the timeout of a consumer in milliseconds; 0 is none.
 
-    Its own argument counts first, then that of the queue or its policy, then ``default_ms``. Of
-    several queues the shortest timeout counts.
+    The consumer's own argument takes precedence, then that of the queue or its policy, then
+    ``default_ms``. A consumer of several queues has the shortest of their timeouts.
 
     Raises:
         PreconditionFailed: the argument is not a number of milliseconds.
@@ -73,8 +73,8 @@ class ConsumerTimeout:
         overdue: Callable[[int], None],
         is_active: Callable[[], bool],
     ) -> None:
-        """``newest`` returns the number of the latest delivery. ``overdue`` is called with the
-        number up to which deliveries are overdue. ``is_active`` returns False once the timer can
+        """``newest`` returns the number of the latest delivery. ``overdue`` receives the number up
+        to which deliveries are overdue. ``is_active`` returns False once the timer can
         stop.
         """
         self.consumer = consumer

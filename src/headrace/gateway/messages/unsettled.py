@@ -159,7 +159,7 @@ class Unsettled:
 
     def delivery_numbers(self, consumer: Consumer, last: int) -> list[int]:
         """Return the numbers up to ``last`` of a consumer's deliveries, in order."""
-        return [number for number, m in self.entries(last) if m.consumer is consumer]
+        return [number for number, message in self.entries(last) if message.consumer is consumer]
 
     def entries(self, last: int) -> list[tuple[int, Message]]:
         """Return the numbers up to ``last`` with their deliveries, in order."""

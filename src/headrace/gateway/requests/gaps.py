@@ -33,7 +33,7 @@ def count(call: RequestCall) -> RequestAnswer:
 
 
 def reader_name(call: RequestCall) -> str:
-    """Return the reader of a request."""
+    """Return the name of the reader that a request is about."""
     return call.text("reader", bytes_max=READER_BYTES_MAX)
 
 

@@ -19,4 +19,4 @@ cdef class Peer(Connection):
     cpdef starve(self, Destination queue)
     cpdef refresh_all(self)
     cpdef send_confirm(self, object channel, unsigned long long token)
-    cpdef consumer_cancelled(self, object channel, str tag)
+    cpdef on_consumer_cancelled(self, object channel, str tag)

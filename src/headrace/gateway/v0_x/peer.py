@@ -49,11 +49,11 @@ class Peer(Connection):
         basic.nack of that publish.
         """
 
-    def consumer_cancelled(self, channel: ProtocolChannel, tag: str) -> None:
+    def on_consumer_cancelled(self, channel: ProtocolChannel, tag: str) -> None:
         """Send basic.cancel for a consumer whose queue was deleted."""
 
-    def consumer_ended(self, channel: ProtocolChannel, tag: str) -> None:
+    def on_consumer_ended(self, channel: ProtocolChannel, tag: str) -> None:
         """Send basic.cancel for a consumer that has reached its end."""
 
-    def consumer_failed(self, channel: ProtocolChannel, error: Exception) -> None:
+    def on_consumer_failed(self, channel: ProtocolChannel, error: Exception) -> None:
         """Close a consumer's channel with an error."""

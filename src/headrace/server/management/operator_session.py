@@ -118,7 +118,7 @@ class OperatorSession:
         )
         connection.drop()  # Drops the message if it was returned.
         tally = channel.update_tally()
-        self.context.channel_ended(self.vhost, V0_9_1.label, tally)
+        self.context.add_ended_channel(self.vhost, V0_9_1.label, tally)
         return not tally.return_unroutable, refused
 
 

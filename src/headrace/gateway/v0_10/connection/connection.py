@@ -237,7 +237,7 @@ class Connection010(Connection):
         self.pending_confirms = context.pending_confirms(name)
         if self.transport is not None:
             self.transport.stop_handshake_timer()
-        context.connection_events.connection_opened(
+        context.connection_events.report_connection_opened(
             self, "0-10", context.frame_max, context.channel_max
         )
         self.send_control(ConnectionOpenOk(known_hosts=context.known_hosts(name)))
@@ -282,7 +282,7 @@ class Connection010(Connection):
     def on_attached(self, session: ProtocolSession) -> None:
         broker_session: Session010 = cython.cast(Session010, session)
         broker_session.attach_to(self)
-        self.context.connection_events.channel_opened(self, session.channel)
+        self.context.connection_events.report_channel_opened(self, session.channel)
         if broker_session.completion.batch is not None:
             self.unflushed.append(broker_session.completion)
         subscription: Subscription
@@ -313,8 +313,8 @@ class Connection010(Connection):
 
     def on_detached(self, session: ProtocolSession, channel: int, code: int) -> None:
         broker_session: Session010 = cython.cast(Session010, session)
-        broker_session.transfer_receiver.detached()
-        self.context.connection_events.channel_closed(self, channel)
+        broker_session.transfer_receiver.on_detached()
+        self.context.connection_events.report_channel_closed(self, channel)
 
     def on_session_failed(self, session: ProtocolSession, error: ExecutionError) -> None:
         is_query = self.current in DECLARES and error.error_code is ExecutionCode.NOT_FOUND

@@ -39,14 +39,14 @@ class BodyFeed(Feed):
         reader: Reader,
         position: int,
         then: Callable[[OSError | None], None],
-        lost: Callable[[], None],
+        on_lost: Callable[[], None],
     ) -> None:
         self.channel = session.channel
         self.size = session.connection.max_frame_size - FRAME_HEAD
         self.reader = reader
         self.at = position
         self.then = then
-        self.lost = lost
+        self.on_lost = on_lost
         self.flags = 2  # The first frame of the last segment.
 
     def next_chunk(self) -> tuple[bytes, bool]:
@@ -66,7 +66,7 @@ class BodyFeed(Feed):
         self.then(error)
 
     def drop(self) -> None:
-        self.lost()
+        self.on_lost()
 
 
 class SessionFiles(SessionPort, FileClass):
@@ -109,7 +109,7 @@ class SessionFiles(SessionPort, FileClass):
         connection = session.connection
         if position >= reader.size or connection is None or session.sent.resuming:
             if connection is None or session.sent.resuming:
-                self.lost()
+                self.on_lost()
                 return
             session.send_command(method, header=segment)
             then(None)
@@ -117,9 +117,9 @@ class SessionFiles(SessionPort, FileClass):
         session.sent.next_id = (session.sent.next_id + 1) & 0xFFFFFFFF
         connection.write_segment(1, False, session.channel, encode_command(method))
         connection.write_segment(2, False, session.channel, segment)
-        connection.feed_in_order(BodyFeed(session, reader, position, then, self.lost))
+        connection.feed_in_order(BodyFeed(session, reader, position, then, self.on_lost))
 
-    def lost(self) -> None:
+    def on_lost(self) -> None:
         """Abandon incomplete transfers: the connection was lost during a body."""
         if not self.ended:
             self.stop_halfway()

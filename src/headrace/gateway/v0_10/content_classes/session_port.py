@@ -92,7 +92,7 @@ class SessionPort(ContentClassPort, ChannelState):
         consumers: dict[str, Consumer] = self.session.consumers or {}
         return consumers.values()
 
-    def consumer_gone(self, consumer: Consumer) -> None:
+    def forget_consumer(self, consumer: Consumer) -> None:
         if self.session.consumers is not None:
             self.session.consumers.pop(consumer.tag, None)
 
@@ -157,7 +157,7 @@ class SessionPort(ContentClassPort, ChannelState):
 
     def _end_consumer(self, consumer: Consumer) -> None:
         """End a consumer; an auto-delete queue may go with it."""
-        self.consumer_gone(consumer)
+        self.forget_consumer(consumer)
         lane = consumer.queue
         lane.remove_consumer(consumer)
         lane.drain()

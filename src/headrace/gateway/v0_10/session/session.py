@@ -44,10 +44,10 @@ ENDED_MAX = 256  # Destinations that a session remembers of subscriptions that t
 
 
 class Session010(SessionContext):
-    """The broker's end of one session."""
+    """A client's session at the broker; it may outlive its connection."""
 
     def __init__(self, name: bytes, connection: "AttachingConnection") -> None:
-        """``connection`` is the one that attaches it first."""
+        """``connection`` is the first that attaches the session."""
         SessionContext.__init__(self, name, connection)
         self.deliveries = Deliveries(self)
         self.windows = WindowCredit()
@@ -60,17 +60,17 @@ class Session010(SessionContext):
         self.selected_dtx = False
 
     def attach_to(self, connection: "SessionConnection") -> None:
-        """A connection of the same user attaches the session, perhaps with other permissions."""
+        """Attach the session to a connection of the same user, whose permissions may differ."""
         self.number = connection.number
         self.user = connection.user
         self.transfer_receiver.attach_to(connection)
 
     def complete_when_durable(self, result: Struct | None = None) -> bool:
-        """As :meth:`Completion.complete_when_durable`."""
+        """Call :meth:`Completion.complete_when_durable`."""
         return self.completion.complete_when_durable(result)
 
     def send_result_in_order(self, result: Struct) -> bool:
-        """As :meth:`Completion.send_result_in_order`."""
+        """Call :meth:`Completion.send_result_in_order`."""
         return self.completion.send_result_in_order(result)
 
     # --- Settling -----------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class Session010(SessionContext):
             self.connection.announce_later()  # The search may have ended after the read.
 
     # Keeps 0-10/s090.
-    def subscription_cancelled(self, subscription: Subscription) -> None:
+    def on_subscription_cancelled(self, subscription: Subscription) -> None:
         """End the session of a subscription whose queue was deleted (0-10/s090)."""
         connection = self.connection
         if connection is not None and connection.qpid_client and subscription.lacks_credit():
@@ -171,7 +171,7 @@ class Session010(SessionContext):
             ),
         )
 
-    def subscription_ended(self, subscription: Subscription) -> None:
+    def on_subscription_ended(self, subscription: Subscription) -> None:
         """Send message.cancel for a subscription that has reached its end."""
         self.subscriptions.pop(subscription.tag, None)
         if self.over:
@@ -184,7 +184,7 @@ class Session010(SessionContext):
             subscription.flush_id = -1
         self.send_command(MessageCancel(destination=subscription.tag))
 
-    def subscription_failed(self, subscription: Subscription, error: Exception) -> None:
+    def on_subscription_failed(self, subscription: Subscription, error: Exception) -> None:
         """End the session of a subscription whose stream cannot be read."""
         self.subscriptions.pop(subscription.tag, None)
         if not self.over and isinstance(error, ModelError):
@@ -226,7 +226,7 @@ class Session010(SessionContext):
             self.release_resources()
 
     def end(self) -> None:
-        """Release everything: the session has ended, for whatever reason."""
+        """Release everything that the session holds: it has ended."""
         Session.end(self)
         self.release_resources()
 
@@ -257,7 +257,7 @@ class Session010(SessionContext):
         for subscription in subscriptions:
             self.leave_queue(subscription.queue)
         self.windows.runs = None
-        self.context.context.channel_ended(self.vhost, "0-10", self.tally, self.number)
+        self.context.context.add_ended_channel(self.vhost, "0-10", self.tally, self.number)
         self.vhost.on_connection_closed(self)
 
     def leave_queue(self, queue: Queue) -> None:

@@ -49,16 +49,16 @@ class SubscribedSession(Protocol):
     deliveries: "Deliveries"
     windows: "WindowCredit"
 
-    def subscription_cancelled(self, subscription: "Subscription") -> None:
+    def on_subscription_cancelled(self, subscription: "Subscription") -> None:
         """End a subscription whose queue was deleted."""
 
     def end_flush(self, subscription: "Subscription") -> None:
         """End a flush: all ready messages were offered to a subscription."""
 
-    def subscription_ended(self, subscription: "Subscription") -> None:
+    def on_subscription_ended(self, subscription: "Subscription") -> None:
         """End a subscription that has reached its end."""
 
-    def subscription_failed(self, subscription: "Subscription", error: Exception) -> None:
+    def on_subscription_failed(self, subscription: "Subscription", error: Exception) -> None:
         """End a subscription whose source cannot be read."""
 
 
@@ -307,17 +307,17 @@ class Subscription(Consumer):
             connection.hold(self.queue.store, position)
 
     def on_cancel(self) -> None:
-        self.session.subscription_cancelled(self)
+        self.session.on_subscription_cancelled(self)
 
     def on_scan_end(self) -> None:
         if self.flush_id >= 0:
             self.session.end_flush(self)
 
     def on_queue_end(self) -> None:
-        self.session.subscription_ended(self)
+        self.session.on_subscription_ended(self)
 
     def on_failure(self, error: Exception) -> None:
-        self.session.subscription_failed(self, error)
+        self.session.on_subscription_failed(self, error)
 
 
 class WindowCredit:

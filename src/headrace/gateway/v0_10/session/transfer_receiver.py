@@ -172,7 +172,7 @@ class TransferReceiver:
         self.distributor.number = connection.number
         self.transfer.clear()
 
-    def detached(self) -> None:
+    def on_detached(self) -> None:
         """Forget the connection; the session outlives it."""
         self.distributor.endpoint = None  # type: ignore[assignment]  # Nothing is published now.
 

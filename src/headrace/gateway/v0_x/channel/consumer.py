@@ -316,15 +316,15 @@ class BasicConsumer(Consumer):
 
     def on_cancel(self) -> None:
         self.leave()
-        self.connection.consumer_cancelled(self.channel, self.tag)
+        self.connection.on_consumer_cancelled(self.channel, self.tag)
 
     def on_queue_end(self) -> None:
         self.leave()
-        self.connection.consumer_ended(self.channel, self.tag)
+        self.connection.on_consumer_ended(self.channel, self.tag)
 
     def on_failure(self, error: Exception) -> None:
         self.leave()
-        self.connection.consumer_failed(self.channel, error)
+        self.connection.on_consumer_failed(self.channel, error)
 
 
 class GetConsumer(Consumer):

@@ -46,7 +46,7 @@ cdef class GatewayConnection(Peer):
     @cython.locals(channel=ProtocolChannel)
     cpdef reply(self, unsigned int number, object method)
     cpdef reply_when_durable(self, Channel channel, object method)
-    cpdef consumer_cancelled(self, object channel, str tag)
+    cpdef on_consumer_cancelled(self, object channel, str tag)
     cpdef starve(self, Destination queue)
     cpdef on_output_drained(self)
     @cython.locals(channel=Channel, consumer=Consumer)

@@ -223,12 +223,12 @@ class GatewayConnection(Peer):
             self.defer_answer(channel, encode_method(self.version, method)), 0
         )
 
-    def consumer_cancelled(self, channel: ProtocolChannel, tag: str) -> None:
+    def on_consumer_cancelled(self, channel: ProtocolChannel, tag: str) -> None:
         """Send basic.cancel for a consumer of a deleted queue, if the client supports it."""
         if self.capabilities.get("consumer_cancel_notify") and channel.state != C_CLOSING:
             self.reply(channel.number, BasicCancel(consumer_tag=tag, no_wait=True))
 
-    def consumer_ended(self, channel: ProtocolChannel, tag: str) -> None:
+    def on_consumer_ended(self, channel: ProtocolChannel, tag: str) -> None:
         """Send basic.cancel for a consumer that has reached its end.
 
         A client with the capability consumer_cancel_notify answers it. Any other gets
@@ -239,7 +239,7 @@ class GatewayConnection(Peer):
             method = BasicCancel if is_notified else BasicCancelOk
             self.reply(channel.number, method(consumer_tag=tag))
 
-    def consumer_failed(self, channel: ProtocolChannel, error: Exception) -> None:
+    def on_consumer_failed(self, channel: ProtocolChannel, error: Exception) -> None:
         """Close the channel of a consumer whose source failed, with the error."""
         if channel.state == C_CLOSING or self.ended:
             return

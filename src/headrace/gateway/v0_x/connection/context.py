@@ -112,11 +112,11 @@ class V0xContext(Context):
 
     def end_channel(self, connection: GatewayConnection, channel: Channel) -> None:
         """End a channel: remove its consumers, and requeue its unacked messages."""
-        self.connection_events.channel_closed(connection, channel.number)
+        self.connection_events.report_channel_closed(connection, channel.number)
         for state in channel_states(channel):
             state.end()
         end_channel(connection.vhost, channel)
         if connection.vhost is not None:
             version, tally = connection.version.label, channel.update_tally()
-            self.channel_ended(connection.vhost, version, tally, connection.number)
+            self.add_ended_channel(connection.vhost, version, tally, connection.number)
             connection.vhost.on_session_end(channel)

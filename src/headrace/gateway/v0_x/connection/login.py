@@ -138,5 +138,5 @@ def recheck(connection: GatewayConnection) -> None:
             except AccessRefused as error:
                 queue.remove_consumer(consumer)
                 consumers.pop(consumer.tag, None)
-                connection.consumer_failed(channel, error)
+                connection.on_consumer_failed(channel, error)
                 break

@@ -32,7 +32,7 @@ class ContentHeaders:
     """The headers of a message, decoded when an exchange needs them."""
 
     def __init__(self, version: Version, payload: bytes, address: bytes = b"\0\0") -> None:
-        """``payload`` is that of its header frame, ``address`` its exchange and routing key."""
+        """``payload`` is the header frame's, ``address`` the message's exchange and key."""
         self._address = address
         self._version = version
         self._payload = payload

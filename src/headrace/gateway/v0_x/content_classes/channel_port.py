@@ -77,7 +77,7 @@ class ChannelPort(ContentClassPort, ResumableState):
     def consumers(self) -> Iterable[Consumer]:
         return (self.channel.consumers or {}).values()
 
-    def consumer_gone(self, consumer: Consumer) -> None:
+    def forget_consumer(self, consumer: Consumer) -> None:
         if self.channel.consumers is not None:
             self.channel.consumers.pop(consumer.tag, None)
 

@@ -28,7 +28,7 @@ def open_channel(
 ) -> MethodBase:
     """Open the channel; ``Connection.channel_method`` has checked that its number is free."""
     connection.context.quotas.check_channel(connection, 0)
-    connection.context.connection_events.channel_opened(connection, channel.number)
+    connection.context.connection_events.report_channel_opened(connection, channel.number)
     return ChannelOpenOk()
 
 

@@ -152,7 +152,7 @@ def open_vhost(
     connection.open_host(context.vhosts[name], context.stores[name], context.pending_confirms(name))
     if connection.transport is not None:
         connection.transport.stop_handshake_timer()
-    context.connection_events.connection_opened(
+    context.connection_events.report_connection_opened(
         connection, connection.version.label, context.frame_max, context.channel_max
     )
     hosts = join_hosts(context.known_hosts(name)) if connection.early else ""

@@ -347,7 +347,7 @@ def count_gets(call: Call, vhost: VirtualHost, got: list[Message], mode: str) ->
     tally.get = len(got) - tally.get_no_ack
     tally.get_empty = int(not got)
     tally.redeliver = sum(message.flags & REDELIVERED != 0 for message in got)
-    call.broker.context.channel_ended(vhost, V0_9_1.label, tally)
+    call.broker.context.add_ended_channel(vhost, V0_9_1.label, tally)
 
 
 def properties_as_sent(vhost: VirtualHost, message: Message) -> JsonLine:
