@@ -66,8 +66,8 @@ class Keys:
         Raises:
             NoKey: no key has this id.
         """
-        now = self._clock()
-        if self._due or self._loaded_at is None or now - self._loaded_at >= self._fresh_s:
+        now_s = self._clock()
+        if self._due or self._loaded_at is None or now_s - self._loaded_at >= self._fresh_s:
             await self._refresh()
         key = self._pick(kid)
         if key is None:
@@ -87,16 +87,16 @@ class Keys:
     async def _refresh(self) -> None:
         """Read the set again, unless that was tried a moment ago."""
         async with self._lock:
-            now = self._clock()
-            if self._tried_at is not None and now - self._tried_at < min(RETRY_S, self._fresh_s):
+            now_s = self._clock()
+            if self._tried_at is not None and now_s - self._tried_at < min(RETRY_S, self._fresh_s):
                 return
-            self._tried_at = now
+            self._tried_at = now_s
             try:
                 self._keys = read_set(await self._load())
             except (OSError, ValueError) as error:
                 log.error("the keys of tokens cannot be read: %s", error)
             else:
-                self._loaded_at = now
+                self._loaded_at = now_s
                 self._due = False
 
 

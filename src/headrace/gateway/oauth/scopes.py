@@ -229,7 +229,7 @@ def texts(value: object, audience: str) -> list[str]:
 def at_path(value: object, path: str) -> Iterator[object]:
     """Yield the values at a path such as ``realm_access.roles``, through maps and lists of maps.
 
-    Names with dots are found, too: the longest match wins.
+    A name may contain dots: the longest match wins.
     """
     if isinstance(value, list):
         for item in value:

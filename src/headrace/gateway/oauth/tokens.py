@@ -174,14 +174,14 @@ class Tokens:
         return claims
 
     def _check_time(self, claims: Claims, leeway_s: int) -> None:
-        now = self._clock()
+        now_s = self._clock()
         for name in ("exp", "nbf", "iat"):
             value = claims.get(name, 0)
             if type(value) is not int or not 0 <= value <= NUMERIC_DATE_MAX:
                 raise LoginRefused(f"bearer token: {name} is not a whole number of seconds")
-        if claims["exp"] + leeway_s <= now:
+        if claims["exp"] + leeway_s <= now_s:
             raise LoginRefused("bearer token: the token has expired")
-        if claims.get("nbf", 0) - leeway_s > now:
+        if claims.get("nbf", 0) - leeway_s > now_s:
             raise LoginRefused("bearer token: the token is not valid yet")
 
     def _name(self, claims: Claims, rules: TokenRules) -> str:

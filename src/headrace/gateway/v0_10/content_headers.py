@@ -36,16 +36,16 @@ def to_0_x(segment: bytes, kinds: Kinds, body_size: int) -> bytes:
     Raises:
         ExecutionError: the segment is malformed, or 0-9 has no form for a header.
     """
-    struct_of, properties_of = kinds
+    struct_class, properties_class = kinds
     structs = codec_0_10.decode_headers(segment) if segment else []
-    struct = next((s for s in structs if isinstance(s, struct_of)), struct_of())
+    struct = next((s for s in structs if isinstance(s, struct_class)), struct_class())
     values = {name: getattr(struct, name) for name in struct.FIELDS}
     try:
         if values["headers"] is not None:
             raw = encode_map(values["headers"])
             table = table_of_entries(entries_of_map(raw, 4, len(raw)))
             values["headers"] = decode_table(len(table).to_bytes(4, "big") + table)[0]
-        properties = properties_of(**values)
+        properties = properties_class(**values)
         return codec_0_x.encode_content_header(V0_9, properties.CLASS_ID, body_size, properties)
     except (CannotConvert, MalformedError, ValueError) as error:
         raise ExecutionError(ExecutionCode.ILLEGAL_ARGUMENT, str(error)) from error
@@ -57,7 +57,7 @@ def to_0_10(header: bytes, kinds: Kinds) -> bytes:
     Raises:
         CannotConvert: 0-10 has no form for a header.
     """
-    struct_of = kinds[0]
+    struct_class = kinds[0]
     try:
         properties = codec_0_x.decode_content_header(V0_9, header)[2]
         values = {name: getattr(properties, name) for name in properties.FIELDS}
@@ -65,6 +65,6 @@ def to_0_10(header: bytes, kinds: Kinds) -> bytes:
             table = encode_table(values["headers"])
             raw = map_of_entries(entries_of_table(table, 4, len(table)))
             values["headers"] = decode_map(len(raw).to_bytes(4, "big") + raw)[0]
-        return codec_0_10.encode_headers([struct_of(**values)])
+        return codec_0_10.encode_headers([struct_class(**values)])
     except (AmqpError, MalformedError, ValueError) as error:
         raise CannotConvert(str(error)) from error

@@ -135,7 +135,7 @@ class Tickets:
         """``realms()`` returns for each realm a search for the names of its resources."""
         self.realms = realms
         # The realms of resources that were declared with a ticket.
-        self.realm_of: dict[Queue | Exchange, str] = {}
+        self.resource_realms: dict[Queue | Exchange, str] = {}
         self.pruned_at = REALMS_PRUNED_AT
         self.by_realm: dict[tuple[str, str], dict[Ticket, None]] = {}  # Virtual host and realm.
 
@@ -283,7 +283,7 @@ class Tickets:
         target = resource(connection.vhost, kind, name)
         if target is None:
             return
-        own = self.realm_of.get(target)
+        own = self.resource_realms.get(target)
         if own is not None:
             inside = own == ticket.realm
         else:
@@ -345,10 +345,12 @@ class Tickets:
         ticket = connection_tickets(connection).by_number.get(method.ticket)
         if target is None or ticket is None:
             return
-        if len(self.realm_of) >= self.pruned_at:
-            self.realm_of = {t: realm for t, realm in self.realm_of.items() if not t.deleted}
-            self.pruned_at = max(REALMS_PRUNED_AT, 2 * len(self.realm_of))
-        self.realm_of[target] = ticket.realm
+        if len(self.resource_realms) >= self.pruned_at:
+            self.resource_realms = {
+                t: realm for t, realm in self.resource_realms.items() if not t.deleted
+            }
+            self.pruned_at = max(REALMS_PRUNED_AT, 2 * len(self.resource_realms))
+        self.resource_realms[target] = ticket.realm
         for tickets in self.by_realm.values():  # Cached checks of publishes are void.
             for other in tickets:
                 self.check_again(other)

@@ -274,8 +274,8 @@ def close(connection: GatewayConnection, channel: Channel, method: MessageClose)
         broker_checkpoints(connection).forget(reference.checkpoint)
     transfers.answer(MessageOk())
     parts = reference.body()
-    for waiting in reference.transfers:
-        publish(transfers, waiting, parts)
+    for deferred in reference.transfers:
+        publish(transfers, deferred, parts)
 
 
 def checkpoint(connection: GatewayConnection, channel: Channel, method: MessageCheckpoint) -> None:

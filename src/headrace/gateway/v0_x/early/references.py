@@ -140,9 +140,9 @@ class Checkpoints:
         size = 0
         room = CHECKPOINT_BYTES_MAX - self.total_bytes
         for part in reference.body():
-            kept = part[: room - size]
-            parts.append(kept)
-            size += len(kept)
+            chunk = part[: room - size]
+            parts.append(chunk)
+            size += len(chunk)
             if size == room:
                 break
         self._kept[key] = (now_ms + CHECKPOINT_KEEP_MS, parts, size)
@@ -151,14 +151,14 @@ class Checkpoints:
     def resume(self, key: Key, now_ms: int) -> list[bytes]:
         """Return the parts of a checkpoint; empty if it is unknown or has expired."""
         self.expire(now_ms)
-        kept = self._kept.get(key)
-        return [] if kept is None else kept[1]
+        checkpoint = self._kept.get(key)
+        return [] if checkpoint is None else checkpoint[1]
 
     def forget(self, key: Key) -> None:
         """Forget a checkpoint."""
-        kept = self._kept.pop(key, None)
-        if kept is not None:
-            self.total_bytes -= kept[2]
+        checkpoint = self._kept.pop(key, None)
+        if checkpoint is not None:
+            self.total_bytes -= checkpoint[2]
 
     def expire(self, now_ms: int) -> int:
         """Drop expired checkpoints; return when the next one expires, 0 for never."""
