@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Client(ClientConnection, Protocol):
-    """A client connection of any version, as the broker's services use it."""
+    """A client connection of any version, as the broker's services see it."""
 
     user: Any  # The type is as in headrace.protocol.endpoint; None before the login.
     vhost: Any  # None before connection.open.
@@ -24,7 +24,7 @@ class Client(ClientConnection, Protocol):
 
     @property
     def mechanism(self) -> str:
-        """The SASL mechanism of its login; empty before."""
+        """The SASL mechanism of the client's login; empty before the login."""
 
     @property
     def client_properties(self) -> Mapping[str, object]:

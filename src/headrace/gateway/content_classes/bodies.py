@@ -36,7 +36,7 @@ class Uploader(Protocol):
 
     @property
     def number(self) -> int:
-        """The number of its connection."""
+        """The number of the connection."""
 
     def lose(self, part: StagedBody) -> None:
         """Forget an upload that the same user continues over another connection."""
@@ -61,7 +61,7 @@ class StagedBody(Protocol):
 
 
 class Staging(Protocol):
-    """The bodies of one virtual host."""
+    """The staged and stored file bodies of one virtual host."""
 
     size_max: int  # Bytes of one body.
     paused: dict[object, None]  # Transports that are not read.
@@ -77,7 +77,7 @@ class Staging(Protocol):
         holder: Uploader,
         then: Callable[[StagedBody | None, OSError | None], None],
     ) -> bool:
-        """Begin to stage a body; return False if there is no room now."""
+        """Begin to stage a body; return False if it has to wait for room."""
 
     def wait(self, who: Uploader, again: Callable[[], bool]) -> bool:
         """Call ``again`` once there may be room; return False if too many wait."""
@@ -107,7 +107,7 @@ class Staging(Protocol):
         """Open a body for reading."""
 
     def add_reference(self, data: bytes) -> bool:
-        """Count one more message that refers to a body; return False if there is none."""
+        """Count one more message that refers to a body; return False if the body is missing."""
 
     def remove_reference(self, data: bytes) -> None:
         """Count one message less that refers to a body."""

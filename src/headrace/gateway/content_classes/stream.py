@@ -201,7 +201,7 @@ class PacketClass(ContentClassPort):
                 consumer.queue.unpark(consumer)
 
     def end(self) -> None:
-        """The channel or session is over."""
+        """Remove the consumers from the scheduler: the channel or session has ended."""
         self.ended = True
         for consumer in self.consumers():
             self.vhost.scheduler.remove(consumer)

@@ -46,7 +46,7 @@ def add_publisher(data: bytes, header: int, account: str) -> bytes:
 
 
 def add_publisher_0_10(segment: bytes, account: str) -> bytes:
-    """As :func:`add_publisher`, of a header segment of 0-10."""
+    """Do the same as :func:`add_publisher` for a header segment of 0-10."""
     try:
         return with_application_header(segment, PUBLISHER.encode(), (STR16, account.encode()))
     except CannotConvert:

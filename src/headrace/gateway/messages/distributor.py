@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Publish:
-    """The properties of one publish that queues and the journal need, whatever the protocol.
+    """The properties of one publish that queues and the journal need, in any protocol.
 
     A connection or session has one and fills it anew for each message. A family's subclass adds
     the properties of its own headers.

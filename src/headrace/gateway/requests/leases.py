@@ -39,7 +39,7 @@ def owned_lease(call: RequestCall) -> Lease:
 
 
 def claim(call: RequestCall) -> Steps:
-    """Claim a lease for an owner; make a missing one."""
+    """Claim a lease for an owner; create the lease if it is missing."""
     queue, group, owner = call.queue(), read_group(call), read_owner(call)
     leases = call.vhost.leases
     timeout_s = call.number("timeout_s", TIMEOUT_S, minimum=1, maximum=TIMEOUT_S_MAX)
@@ -60,7 +60,7 @@ def claim(call: RequestCall) -> Steps:
 
 
 def take(call: RequestCall) -> Steps:
-    """Take messages; they get the next numbers."""
+    """Lease ready messages to the owner; they get the lease's next numbers."""
     lease = owned_lease(call)
     first = None if call.request.get("first") is None else call.number("first")
     messages = call.number("messages", MESSAGES_MAX, minimum=1, maximum=MESSAGES_MAX)

@@ -77,7 +77,7 @@ CODES: dict[type[errors.ModelError], str] = {
 
 
 class RequestRefused(Exception):
-    """A request is refused with a code and a text."""
+    """The request is refused, with a code and a text for the client."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)

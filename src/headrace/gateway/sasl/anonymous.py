@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Anonymous:
-    """The mechanism, and any login by it; the trace information of a client is ignored."""
+    """The mechanism ANONYMOUS and every login by it; a client's trace information is ignored."""
 
     name = "ANONYMOUS"
     clear = False

@@ -30,7 +30,7 @@ SPECIAL = frozenset(',+"\\<>;=')
 
 
 class External:
-    """The mechanism, and any login by it."""
+    """The mechanism EXTERNAL and every login by it."""
 
     name = "EXTERNAL"
     clear = False

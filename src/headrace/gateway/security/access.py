@@ -321,7 +321,7 @@ class Access(Rights):
             return user.grants.topic_allowed(vhost, permission, exchange, routing_key)
         permissions = self.snapshot.topic_permissions.get((user.name, vhost, exchange))
         if permissions is None:
-            return True  # There is no topic permission for the exchange.
+            return True  # The exchange has no topic permission.
         key = (user.name, vhost, permission, exchange, routing_key)
         verdict = self._topic_verdicts.get(key)
         if verdict is None:

@@ -22,7 +22,7 @@ class ConfirmingChannel(Protocol):
 
 
 class Peer(Connection):
-    """A client's connection, as its channels use it."""
+    """A client's connection, as its channels see it."""
 
     unacked: int  # Unacked deliveries on all channels.
     prefetch: int  # The limit of unacked deliveries on the connection; 0 is no limit.

@@ -15,7 +15,7 @@ class ResumableState(ChannelState):
     """A state that refers to the channel's connection."""
 
     def suspend(self) -> None:
-        """The connection is lost; the channel may be resumed over another one."""
+        """Suspend the state: the connection is lost, and another may resume the channel."""
 
     def move_to(self, connection: GatewayConnection) -> None:
-        """The channel is resumed over another connection."""
+        """Move the state to the connection that has resumed the channel."""

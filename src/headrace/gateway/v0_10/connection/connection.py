@@ -70,7 +70,7 @@ LOCALE = "en_US"
 
 
 class Connection010(Connection):
-    """The connection of one client."""
+    """A 0-10 client's connection at the broker."""
 
     def __init__(self, shared: "Context010", number: int, loopback: bool) -> None:
         context = shared.context

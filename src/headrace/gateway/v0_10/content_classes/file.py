@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class BodyFeed(Feed):
-    """A body from the disk as the body segment of a command."""
+    """Reads a body from the disk as the body segment of a command."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class BodyFeed(Feed):
 
 
 class SessionFiles(SessionPort, FileClass):
-    """The files of one session."""
+    """The file class on one session of 0-10."""
 
     def __init__(self, session: Session010) -> None:
         shared = session.context.shared_state(session.number, FileLimits)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SessionPackets(SessionPort, PacketClass):
-    """The packets of one session."""
+    """The stream class on one session of 0-10."""
 
     def __init__(self, session: Session010) -> None:
         shared = session.context.shared_state(session.number, PacketRate)

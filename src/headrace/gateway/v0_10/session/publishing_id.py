@@ -71,7 +71,10 @@ def _headers_at(buffer: bytes, position: int, end: int) -> int:
 def _take_from_map(
     buffer: bytes, struct: int, start: int, stop: int
 ) -> tuple[bytes, PublishingId | None]:
-    """As :func:`take_publishing_id_0_10`, of the map at ``start`` in the struct at ``struct``."""
+    """Do the work of :func:`take_publishing_id_0_10` for the map at ``start``.
+
+    The map is in the struct at ``struct``.
+    """
     headers = decode_map(buffer, start)[0]
     if ID_KEY not in headers:
         return buffer, None

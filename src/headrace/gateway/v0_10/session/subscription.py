@@ -41,7 +41,7 @@ CREDIT_MAX = 1 << 62
 
 
 class SubscribedSession(Protocol):
-    """A session, as its subscriptions use it."""
+    """A session, as its subscriptions see it."""
 
     connection: Any  # As headrace.protocol.v0_10.session_connection has it.
     sent: "SentCommands"
@@ -321,7 +321,7 @@ class Subscription(Consumer):
 
 
 class WindowCredit:
-    """The transfers of a session whose completion returns window credit."""
+    """The transfers of one session that return window credit once they are completed."""
 
     def __init__(self) -> None:
         self.runs: deque[Run] | None = None  # None until the first transfer with limits.

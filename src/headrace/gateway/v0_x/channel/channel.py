@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Channel(Deliveries):
-    """A channel of one connection."""
+    """A channel of one client: settlements, confirms and its transaction."""
 
     def __init__(self, number: int, connection: Peer) -> None:
         Deliveries.__init__(self, number, connection)

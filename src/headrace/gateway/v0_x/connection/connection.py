@@ -69,7 +69,7 @@ RELAYED = b"AMQP\x52\x01\x00\x00"  # The header of a connection that another bro
 
 
 class GatewayConnection(Peer):
-    """The connection of one client."""
+    """A 0-8, 0-9 or 0-9-1 client's connection at the broker."""
 
     def __init__(self, context: V0xContext, number: int, loopback: bool) -> None:
         Peer.__init__(

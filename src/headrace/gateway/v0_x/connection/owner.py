@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class ConnectionOwner(Upcalls):
-    """The broker's side of one client's connection."""
+    """Handles the upcalls of one client's connection at the broker."""
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class BodyFeed(Feed):
-    """A body from the disk as body frames of one channel."""
+    """Reads a body from the disk as the body frames of one channel."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class BodyFeed(Feed):
 
 
 class ChannelFiles(ChannelPort, FileClass):
-    """The files of one channel."""
+    """The file class on one channel of 0-8 to 0-9-1."""
 
     takes_channel = True
 

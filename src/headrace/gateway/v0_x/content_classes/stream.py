@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ChannelPackets(ChannelPort, PacketClass):
-    """The packets of one channel."""
+    """The stream class on one channel of 0-8 to 0-9-1."""
 
     def __init__(self, connection: GatewayConnection, channel: Channel) -> None:
         shared = ensure_state(connection, PacketRate, PacketRate)
