@@ -62,12 +62,12 @@ cython_s: dict[str, float] = {}
 
 
 def time_cython() -> None:
-    """Have the seconds of each translation kept."""
+    """Make Cython record the seconds of each translation in ``cython_s``."""
     translate = Cython.Build.Dependencies.cythonize_one
 
-    def timed(source: str, *rest: object) -> None:
+    def timed(source: str, *arguments: object) -> None:
         begun = time.process_time()
-        translate(source, *rest)
+        translate(source, *arguments)
         cython_s[source] = time.process_time() - begun
 
     Cython.Build.Dependencies.cythonize_one = timed
@@ -75,8 +75,8 @@ def time_cython() -> None:
 
 def build(place: Path) -> list[Extension]:
     """Build all modules under ``place``; return them."""
-    made = build_ext.modules()
-    command = TimedBuild(Distribution({"name": "headrace", "ext_modules": made}))
+    extensions = build_ext.modules()
+    command = TimedBuild(Distribution({"name": "headrace", "ext_modules": extensions}))
     command.c_dir = place / "c"
     command.build_lib = str(place / "compiled")
     command.build_temp = str(place / "objects")
@@ -84,20 +84,20 @@ def build(place: Path) -> list[Extension]:
     command.tells = True
     command.ensure_finalized()
     command.run()
-    return made
+    return extensions
 
 
 def largest(shares: dict[str, dict[str, float]], module: str) -> str:
     """Return the workload that passes through a module most, with the share of its instructions."""
-    share, name = max(((found.get(module, 0.0), name) for name, found in shares.items()))
+    share, name = max((by_module.get(module, 0.0), name) for name, by_module in shares.items())
     return f"{name} {share:.1f}%" if share >= 0.05 else ""
 
 
-def rows(made: list[Extension], shares: dict[str, dict[str, float]]) -> list[str]:
+def rows(extensions: list[Extension], shares: dict[str, dict[str, float]]) -> list[str]:
     """Return the table's lines, the most expensive module first."""
     lines: list[tuple[float, str]] = []
     total_lines = total_kb = 0
-    for module in made:
+    for module in extensions:
         path = module.name.replace(".", "/")
         source = build_ext.SOURCE / f"{path}.py"
         written = len(source.read_text().splitlines()) if source.exists() else 0
@@ -131,10 +131,10 @@ def main() -> None:
     if page is None:
         sys.stdout.write(table)
         return
-    before = page.read_text()
-    if not TABLE.search(before):
+    text = page.read_text()
+    if not TABLE.search(text):
         raise SystemExit(f"{page} has no table of modules")
-    page.write_text(TABLE.sub(lambda _: table, before, count=1))
+    page.write_text(TABLE.sub(lambda _: table, text, count=1))
 
 
 if __name__ == "__main__":

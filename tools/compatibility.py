@@ -19,7 +19,8 @@ PAGE = ROOT / "docs" / "reference" / "compatibility.md"
 CELLS = 7  # Feature, names, Headrace, RabbitMQ, LavinMQ, Broker-J, qpidd.
 VERDICTS = ("yes", "no", "different")
 VERSIONS_OF = "From every version"  # How the heading of the last table begins.
-SEEN = ("Extensions", "Queues", "Exchanges")  # The sections whose features must be in it.
+# The sections whose features must be in the last table.
+LISTED_SECTIONS = ("Extensions", "Queues", "Exchanges")
 LABELS = ('"0-8"', '"0-9"', '"0-9-1"', '"0-10"')
 ALL_VERSIONS = re.compile(
     r"for version in Version\]|\bSPEAKERS\b"
@@ -29,7 +30,7 @@ ALL_VERSIONS = re.compile(
 TEST = re.compile(r"`(tests/[\w/.]+\.py)(?:::(\w+))?`")
 
 
-def wrong_in(line: str) -> str | None:
+def row_fault(line: str) -> str | None:
     """Return what is wrong with a row of the table, if anything."""
     cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
     if len(cells) != CELLS:
@@ -66,9 +67,9 @@ def version_row_fault(line: str) -> str | None:
     tests = TEST.findall(cells[1])
     if not tests:
         return "names no test from every version"
-    gone = missing(TEST.findall(line))
-    if gone:
-        return gone
+    fault = missing(TEST.findall(line))
+    if fault:
+        return fault
     for path, _ in tests:
         text = (ROOT / path).read_text()
         if not ALL_VERSIONS.search(text) and not all(label in text for label in LABELS):
@@ -79,9 +80,9 @@ def version_row_fault(line: str) -> str | None:
 def main() -> int:
     """Print what is wrong; return the exit code."""
     rows = 0
-    wrong = 0
+    fault_count = 0
     section = ""
-    there: dict[str, int] = {}  # Features that every version has, and the lines that say so.
+    unlisted: dict[str, int] = {}  # Line numbers of features that the last table lacks so far.
     for number, line in enumerate(PAGE.read_text().splitlines(), 1):
         section = line.removeprefix("## ") if line.startswith("## ") else section
         if not line.startswith("|") or line.startswith(("| Feature |", "| What |", "|---")):
@@ -89,21 +90,21 @@ def main() -> int:
         rows += 1
         name = line.split(" | ")[0].removeprefix("| ")
         if section.startswith(VERSIONS_OF):
-            what = version_row_fault(line)
-            there.pop(name, None)
+            fault = version_row_fault(line)
+            unlisted.pop(name, None)
         else:
-            what = wrong_in(line)
-            if section in SEEN and not line.split(" | ")[2].startswith("no:"):
-                there[name] = number
-        if what is not None:
-            wrong += 1
-            print(f"docs/reference/compatibility.md:{number}: this row {what}")
-    for name, number in there.items():
-        wrong += 1
+            fault = row_fault(line)
+            if section in LISTED_SECTIONS and not line.split(" | ")[2].startswith("no:"):
+                unlisted[name] = number
+        if fault is not None:
+            fault_count += 1
+            print(f"docs/reference/compatibility.md:{number}: this row {fault}")
+    for name, number in unlisted.items():
+        fault_count += 1
         print(f"{PAGE.relative_to(ROOT)}:{number}: {name!r} is not in the table about versions")
     if not rows:
         print("docs/reference/compatibility.md has no rows")
-    return 1 if wrong or not rows else 0
+    return 1 if fault_count or not rows else 0
 
 
 if __name__ == "__main__":

@@ -292,15 +292,16 @@ class Times(NamedTuple):
 
 def measure_requests(address: str, pid: str, runs: int) -> None:
     """Print the times of requests."""
-    for one in PATHS:
-        show(one, measure(address, pid, one, runs))
+    for path in PATHS:
+        show(path, measure(address, pid, path, runs))
     times = {column: measure(address, pid, sorted_by(column), runs) for column in columns(address)}
     worst = sorted(times, key=lambda column: times[column].median, reverse=True)
     print(f"pages sorted by each of {len(times)} columns, the slowest:")
     for column in worst[:5]:
         show(sorted_by(column), times[column])
-    print(f"{max(one.longest for one in times.values()):8.1f} ms is the longest of all of them")
-    print(f"{max(one.processor for one in times.values()):8.1f} ms of processor at most")
+    longest = max(measured.longest for measured in times.values())
+    print(f"{longest:8.1f} ms is the longest of all of them")
+    print(f"{max(measured.processor for measured in times.values()):8.1f} ms of processor at most")
     for path in (LIST, f"{LIST}?columns=name,messages,consumers"):
         before = processor(pid)
         first, whole, size = measure_list(address, path)
@@ -315,9 +316,9 @@ def measure_pages(address: str, pid: str, runs: int) -> None:
     """Print the times of the console's pages, for a user who has logged in."""
     cookie = session(address)
     times = {path: measure(address, pid, path, runs, cookie) for path in PAGES}
-    for path, one in times.items():
-        show(path, one)
-    slow = [path for path, one in times.items() if one.median > PAGE_MS_MAX]
+    for path, measured in times.items():
+        show(path, measured)
+    slow = [path for path, measured in times.items() if measured.median > PAGE_MS_MAX]
     print(f"{len(slow)} of {len(PAGES)} pages have a median above {PAGE_MS_MAX:.0f} ms", *slow)
 
 
@@ -423,12 +424,12 @@ def measure_list(address: str, path: str) -> tuple[float, float, int]:
 
 
 def queue_count(address: str) -> int:
-    """Return the number of queues of the console."""
+    """Return how many queues the console lists."""
     connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
     connection.request("GET", f"{LIST}?page=1&page_size=1&columns=name", headers=LOGIN)
-    found: dict[str, int] = json.load(connection.getresponse())
+    answer: dict[str, int] = json.load(connection.getresponse())
     connection.close()
-    return found["total_count"]
+    return answer["total_count"]
 
 
 if __name__ == "__main__":

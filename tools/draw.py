@@ -81,14 +81,14 @@ class Drawing:
         if line.startswith("title "):
             self._title = line.removeprefix("title ")
             self._y = 3 * MARGIN_PX
-        elif found := LANE.fullmatch(line):
+        elif match := LANE.fullmatch(line):
             if not self._lanes:
                 self._y += 3 * LINE_PX
-            self._lanes[found[1]] = found[2]
-        elif found := ARROW.fullmatch(line):
-            self._arrow(self._x(found[1]), self._x(found[3]), found[2] == "-->", found[4])
-        elif found := NOTE.fullmatch(line):
-            self._note(self._x(found[1]), self._x(found[2] or found[1]), found[3])
+            self._lanes[match[1]] = match[2]
+        elif match := ARROW.fullmatch(line):
+            self._arrow(self._x(match[1]), self._x(match[3]), match[2] == "-->", match[4])
+        elif match := NOTE.fullmatch(line):
+            self._note(self._x(match[1]), self._x(match[2] or match[1]), match[3])
         elif line.startswith("== "):
             self._moment(line.removeprefix("== "))
         else:
@@ -152,7 +152,7 @@ class Drawing:
         body, self._parts = self._parts, []
         top = 3 * MARGIN_PX
         self._text(width // 2, MARGIN_PX + 10, self._title, "title")
-        for name, what in self._lanes.items():
+        for name, description in self._lanes.items():
             x = self._x(name)
             self._parts.append(f'<path class="lane" d="M{x} {top + 38}V{height - MARGIN_PX}"/>')
             self._parts.append(
@@ -160,7 +160,7 @@ class Drawing:
                 f' width="{LANE_PX - 16}" height="42" rx="5"/>'
             )
             self._text(x, top + 11, name.replace("_", " "), "name")
-            self._text(x, top + 27, what, "small")
+            self._text(x, top + 27, description, "small")
         return document(self._title, width, height, [*self._parts, *body])
 
 
@@ -271,9 +271,9 @@ def opening() -> StateDrawing:
 
 def drawings() -> Mapping[str, str]:
     """Return the text of each drawing, by its name."""
-    found = {source.stem: Drawing(source.read_text()).svg() for source in IMAGES.glob("*.seq")}
-    found["opening"] = opening().svg()
-    return dict(sorted(found.items()))
+    drawings = {source.stem: Drawing(source.read_text()).svg() for source in IMAGES.glob("*.seq")}
+    drawings["opening"] = opening().svg()
+    return dict(sorted(drawings.items()))
 
 
 def wrap(text: str, width_px: int) -> list[str]:

@@ -5,8 +5,9 @@ python tools/gen_blocking.py            # write the files
 python tools/gen_blocking.py --check    # exit 1 when a checked-in file is not what it would write
 
 The tables below say which members a blocking class has. A coroutine becomes a call that waits for
-it, an asynchronous generator an iterator, a property a property. What is not a plain call (a
-delivery, an iterator over messages, a publish) is written by hand in `headrace.client.blocking`.
+it, an asynchronous generator becomes an iterator, and a property stays one. Members that are not
+plain calls (a delivery, an iterator over messages, a publish) are written by hand in
+`headrace.client.blocking`.
 """
 
 from __future__ import annotations
@@ -344,20 +345,20 @@ ARGUMENT_TWINS = {"Connection": BLOCKING, "ConnectionCalls": "", "Requests": ""}
 
 
 @cache
-def tree_of(module: str) -> ast.Module:
+def parse_module(module: str) -> ast.Module:
     file = importlib.import_module(module).__file__
     assert file is not None
     return ast.parse(Path(file).read_text())
 
 
 @cache
-def homes_of(module: str) -> dict[str, str]:
-    """The module that each name of a module comes from."""
+def name_homes(module: str) -> dict[str, str]:
+    """Return the module in which each name of a module is defined."""
     homes: dict[str, str] = {}
-    for node in ast.walk(tree_of(module)):
+    for node in ast.walk(parse_module(module)):
         if isinstance(node, ast.ImportFrom) and node.module:
             homes.update({alias.asname or alias.name: node.module for alias in node.names})
-    for node in tree_of(module).body:
+    for node in parse_module(module).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             homes[node.name] = module
         elif isinstance(node, ast.Assign):
@@ -374,11 +375,11 @@ def function_in(body: list[ast.stmt], name: str) -> Function | None:
     return None
 
 
-def method_of(kind: type, name: str) -> tuple[str, Function]:
-    """The module that defines a method for a class, and the method."""
+def find_method(kind: type, name: str) -> tuple[str, Function]:
+    """Return the module that defines a method of a class, and the method."""
     for base in kind.__mro__:
         if name in vars(base):
-            for node in tree_of(base.__module__).body:
+            for node in parse_module(base.__module__).body:
                 if isinstance(node, ast.ClassDef) and node.name == base.__name__:
                     method = function_in(node.body, name)
                     assert method is not None, (kind, name)
@@ -427,7 +428,7 @@ class Writer:
                     self.typing.add((ARGUMENT_TWINS[name.id], name.id))
                 assert ARGUMENT_TWINS[name.id] or name.id in self.own, name.id
                 continue
-            homes = homes_of(home)
+            homes = name_homes(home)
             assert name.id in homes, (home, name.id)
             (self.runtime if at_runtime else self.typing).add((homes[name.id], name.id))
 
@@ -525,7 +526,7 @@ class Writer:
         if twin.complete:
             (class_node,) = (
                 node
-                for node in tree_of(path).body
+                for node in parse_module(path).body
                 if isinstance(node, ast.ClassDef) and node.name == class_name
             )
             self.lines += [*docstring(class_node, "    "), ""]
@@ -544,7 +545,7 @@ class Writer:
             if isinstance(member, Attribute):
                 self.attribute(path, member)
                 continue
-            home, node = method_of(kind, member)
+            home, node = find_method(kind, member)
             if isinstance(inspect.getattr_static(kind, member), property):
                 self.property(home, node)
             else:
@@ -552,7 +553,7 @@ class Writer:
                 self.method(home, node, target, "self._{}({})", "    ", discard)
 
     def constructor(self, twin: Twin, kind: type, class_expression: str) -> None:
-        home, node = method_of(kind, "__init__")
+        home, node = find_method(kind, "__init__")
         arguments = self.parameters(home, node, twin.omit)
         self.lines += [f"    def __init__({ast.unparse(arguments)}) -> None:"]
         self.lines += [*docstring(node, " " * 8)]
@@ -562,7 +563,7 @@ class Writer:
         ]
         if twin.enters:
             self.runtime.add(("typing", "Self"))
-            _, enter = method_of(kind, "__aenter__")
+            _, enter = find_method(kind, "__aenter__")
             self.lines += ["    def __enter__(self) -> Self:", *docstring(enter, " " * 8)]
             self.runtime.add((RUNTIME, "leave_interrupted"))
             self.lines += [
@@ -581,7 +582,7 @@ class Writer:
 
     def function(self, source: str) -> None:
         path, _, name = (CLIENT + source).rpartition(".")
-        node = function_in(tree_of(path).body, name)
+        node = function_in(parse_module(path).body, name)
         assert node is not None, source
         for helper in ("iterate", "collect"):
             self.runtime.add((RUNTIME, helper))
@@ -625,7 +626,7 @@ def blocking_type(annotation: ast.expr) -> ast.expr:
 
 
 def forward_arguments(arguments: ast.arguments) -> str:
-    """The arguments of the call; for a blocking twin among them, the asyncio object."""
+    """Return the arguments of a call; a blocking twin among them becomes its asyncio object."""
 
     def value(arg: ast.arg) -> str:
         kind = "" if arg.annotation is None else ast.unparse(arg.annotation)
@@ -635,17 +636,17 @@ def forward_arguments(arguments: ast.arguments) -> str:
             return f"None if {arg.arg} is None else {arg.arg}.source"
         return arg.arg
 
-    given = [value(arg) for arg in arguments.args if arg.arg != "self"]
+    forwarded = [value(arg) for arg in arguments.args if arg.arg != "self"]
     if arguments.vararg is not None:
-        given.append(f"*{arguments.vararg.arg}")
-    given += [f"{arg.arg}={value(arg)}" for arg in arguments.kwonlyargs]
+        forwarded.append(f"*{arguments.vararg.arg}")
+    forwarded += [f"{arg.arg}={value(arg)}" for arg in arguments.kwonlyargs]
     if arguments.kwarg is not None:
-        given.append(f"**{arguments.kwarg.arg}")
-    return ", ".join(given)
+        forwarded.append(f"**{arguments.kwarg.arg}")
+    return ", ".join(forwarded)
 
 
 def format_source(path: str, text: str) -> str:
-    """The text as ruff writes it: imports in order, none that is unused."""
+    """Return a text as ruff formats it, with sorted imports and without unused ones."""
     ruff = [sys.executable, "-m", "ruff"]
     for command in (
         [*ruff, "check", "--quiet", "--select", "I,F401", "--fix-only", "--stdin-filename", path],

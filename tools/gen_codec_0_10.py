@@ -174,15 +174,15 @@ def struct_function(row: Struct) -> str:
 
 
 def members(name: str, fields: tuple[Field10, ...]) -> list[str]:
-    found = []
+    rows = []
     for entry in fields:
-        own = attribute(entry.name)
+        name_in_class = attribute(entry.name)
         if entry.type == "bit":
-            found.append(Member(own, "bool", str(entry.default)))
+            rows.append(Member(name_in_class, "bool", str(entry.default)))
         else:
             type_ = f"{PYTHON_TYPES[entry.type]} | None"
-            found.append(Member(own, type_, "None", hidden=(name, entry.name) in SECRETS))
-    return class_lines(found)
+            rows.append(Member(name_in_class, type_, "None", hidden=(name, entry.name) in SECRETS))
+    return class_lines(rows)
 
 
 def struct_class(row: Struct) -> str:

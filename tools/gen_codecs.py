@@ -117,13 +117,13 @@ def version_name(version: Version) -> str:
     return version.name
 
 
-def suffix_of(method: Method) -> str:
-    """Tells apart the functions of the rows that share a name."""
+def version_suffix(method: Method) -> str:
+    """Return the versions of a row, which tell it from other rows of the same name."""
     return "_".join(version.label.replace("-", "") for version in method.versions)
 
 
 def function_name(prefix: str, method: Method) -> str:
-    return f"_{prefix}_{attribute(method.name.replace('.', '-'))}_{suffix_of(method)}"
+    return f"_{prefix}_{attribute(method.name.replace('.', '-'))}_{version_suffix(method)}"
 
 
 def rows_by_name() -> dict[str, list[Method]]:
@@ -134,12 +134,12 @@ def rows_by_name() -> dict[str, list[Method]]:
 
 
 def union_of_fields(rows: list[Method]) -> list[Field]:
-    """The fields of the latest version first, then those that only earlier ones have."""
+    """Return the fields of the latest version, then those that only earlier versions have."""
     fields: dict[str, Field] = {}
     for row in reversed(rows):
         for entry in row.fields:
-            known = fields.setdefault(entry.name, entry)
-            assert known.type == entry.type, (row.name, entry)
+            latest = fields.setdefault(entry.name, entry)
+            assert latest.type == entry.type, (row.name, entry)
     return list(fields.values())
 
 
@@ -317,11 +317,11 @@ def properties_class(row: ContentClass) -> str:
 
 
 def properties_functions(row: ContentClass) -> str:
-    known = sum(1 << (15 - place) for place in range(len(row.properties)))
+    known_flags = sum(1 << (15 - place) for place in range(len(row.properties)))
     name = properties_name(row)
     lines = [
         f"def _decode_{row.name}_properties(d: bytes, at: int, flags: int) -> {name}:",
-        f"    if flags & 0x{0xFFFF & ~known:04X}:",
+        f"    if flags & 0x{0xFFFF & ~known_flags:04X}:",
         f'        raise MalformedError("a property flag is set that class {row.name} lacks")',
         f"    p = {name}()",
     ]

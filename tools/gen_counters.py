@@ -4,7 +4,7 @@
 python tools/gen_counters.py            # write the blocks
 python tools/gen_counters.py --check    # exit 1 when a checked-in block is not what it would write
 
-A block is what stands between two comments, in files that are written by hand else.
+A block is the text between two comments. The rest of the files is written by hand.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ ENDED = "        self.ended = False  # It is part of the sums of what has ended.
 
 
 def tally(measures: Sequence[Measure], name: str, *more: str, is_added: bool = True) -> str:
-    """Return methods of a tally, which is of a class of that name."""
+    """Return the methods of the class `name`, a tally of these measures."""
     lines = ["    def __init__(self) -> None:"]
-    lines += [f"        self.{one.column} = 0  # {one.about}." for one in measures]
+    lines += [f"        self.{measure.column} = 0  # {measure.about}." for measure in measures]
     lines += more
     if is_added:
         lines += ["", f"    def add(self, other: {name}) -> None:"]
@@ -52,31 +52,31 @@ def tally(measures: Sequence[Measure], name: str, *more: str, is_added: bool = T
     lines += ["", "    def values(self) -> tuple[int, ...]:"]
     lines += ['        """Return the counts in the order of the table."""', "        return ("]
     lines += [*(f"            self.{name}," for name in columns(measures)), "        )", ""]
-    return lines_of(lines)
+    return join_lines(lines)
 
 
 def fields(measures: Sequence[Measure]) -> str:
     """Return the attributes of a tally in C."""
-    return lines_of([f"    cdef public unsigned long long {name}" for name in columns(measures)])
+    return join_lines([f"    cdef public unsigned long long {name}" for name in columns(measures)])
 
 
 def places() -> str:
-    """Return the places of the numbers of a queue; those before the summed ones are added up."""
+    """Return the positions of the numbers of a queue; those before C_SUMMED are added up."""
     summed = len(QUEUE_GAUGES) + len(QUEUE_COUNTS)
     names = columns(MEASURES[QUEUE])
     numbers = {name: place for place, name in enumerate(names)}
     numbers |= {"summed": summed, "places": len(names)}
-    return lines_of([f"    C_{name.upper()} = {number}" for name, number in numbers.items()])
+    return join_lines([f"    C_{name.upper()} = {number}" for name, number in numbers.items()])
 
 
 def gather_lines() -> str:
-    """Return how the tally of a queue is added to its numbers."""
+    """Return the lines that add the tally of a queue to its numbers."""
     names = columns(QUEUE_COUNTS)
-    return lines_of([f"    values[C_{name.upper()}] += tally.{name}" for name in names])
+    return join_lines([f"    values[C_{name.upper()}] += tally.{name}" for name in names])
 
 
-def lines_of(lines: list[str]) -> str:
-    """Return lines as text."""
+def join_lines(lines: list[str]) -> str:
+    """Return lines as a text, each with a line end."""
     return "".join(f"{line}\n" for line in lines)
 
 

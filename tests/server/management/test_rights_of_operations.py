@@ -21,7 +21,7 @@ from headrace.model.policy.accounts import Account
 from headrace.operator_logins import IDLE_S, LIFE_S
 from headrace.server.management import resources, tickets
 from headrace.server.management.operations import OPERATIONS, RESOURCES
-from headrace.server.management.resources.logins import peer_of
+from headrace.server.management.resources.logins import parse_peer
 from headrace.server.management.ticket_file import TicketFile
 from headrace.server.management.tickets import Tickets
 from headrace.store.catalog.users import UserDirectory
@@ -215,10 +215,10 @@ def test_a_ticket_ends_when_it_is_idle_and_after_its_time(access: Access) -> Non
     assert idle != used
     for _ in range(int(LIFE_S // IDLE_S)):
         clock.now_s += IDLE_S
-        assert held.user_of(used) is not None
-    assert held.user_of(idle) is None
+        assert held.find_user(used) is not None
+    assert held.find_user(idle) is None
     clock.now_s += 1.0
-    assert held.user_of(used) is None
+    assert held.find_user(used) is None
     assert len(held) == 0
 
 
@@ -231,8 +231,8 @@ def test_tickets_are_bounded_for_a_user_and_for_all(
     ada, bob = access.admit("ada", RemotePeer()), access.admit("bob", RemotePeer())
     of_bob = held.issue(bob)
     of_ada = [held.issue(ada) for _ in range(10)]
-    assert [held.user_of(one) is not None for one in of_ada] == [False] * 7 + [True] * 3
-    assert held.user_of(of_bob) is not None
+    assert [held.find_user(one) is not None for one in of_ada] == [False] * 7 + [True] * 3
+    assert held.find_user(of_bob) is not None
     for _ in range(3):
         held.issue(bob)
     assert len(held) == 5
@@ -261,25 +261,25 @@ def test_tickets_of_accounts_outlive_the_broker(
         directory.set_password("bob", "another")
         access.take(directory.snapshot())
         second = broker()
-        found = second.user_of(ada, peer)
+        found = second.find_user(ada, peer)
         assert found is not None
         assert found.name == "ada"
-        assert second.user_of(ada, RemotePeer("203.0.113.10", 4711, False)) is None
-        assert second.user_of(bob) is None
-        assert second.user_of(gone) is None
+        assert second.find_user(ada, RemotePeer("203.0.113.10", 4711, False)) is None
+        assert second.find_user(bob) is None
+        assert second.find_user(gone) is None
         clock.now_s += IDLE_S - 1
-        second.user_of(ada)
+        second.find_user(ada)
         second.close()
-        assert broker().user_of(ada) is not None
+        assert broker().find_user(ada) is not None
         file.path.write_bytes(b"{damaged")
         assert len(broker()) == 0
 
 
 def test_addresses_of_peers() -> None:
-    assert peer_of("203.0.113.9:4711") == RemotePeer("203.0.113.9", 4711, False)
-    assert peer_of("[::1]:80", encrypted=True) == RemotePeer("::1", 80, True, True)
-    assert peer_of("::ffff:127.0.0.1:80") == RemotePeer("127.0.0.1", 80, True)
-    assert peer_of("fe80::1%eth0:80") == RemotePeer("fe80::1", 80, False)
+    assert parse_peer("203.0.113.9:4711") == RemotePeer("203.0.113.9", 4711, False)
+    assert parse_peer("[::1]:80", encrypted=True) == RemotePeer("::1", 80, True, True)
+    assert parse_peer("::ffff:127.0.0.1:80") == RemotePeer("127.0.0.1", 80, True)
+    assert parse_peer("fe80::1%eth0:80") == RemotePeer("fe80::1", 80, False)
 
 
 # --- Rights: every operation, tag and permission --------------------------------------------------

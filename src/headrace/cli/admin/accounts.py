@@ -25,7 +25,7 @@ from headrace.cli.output import Row, printable
 if TYPE_CHECKING:
     from headrace.store.catalog.users import UserDirectory
 
-# As the model has them; a test compares.
+# Copied from the model, so that help imports no model; a test compares.
 QUEUE_TYPES = ("classic", "quorum", "stream")
 UNKNOWN_ARGUMENTS = ("default", "refuse", "log", "ignore")
 CLUSTER_VARIABLE = "HEADRACE_CLUSTER"
@@ -64,7 +64,7 @@ def open_directory(data: Path, *, make: bool = False) -> Iterator[UserDirectory]
 
 
 def share(data: Path, directory: UserDirectory) -> None:
-    """Make changes in the cluster first, if the data directory belongs to one.
+    """Let changes reach the cluster first, if the data directory belongs to one.
 
     Raises:
         AccountError: the cluster's URL is not set, is that of another cluster, or does not answer.
@@ -111,7 +111,11 @@ def command_line() -> str:
 
 
 def check_schema(data: Path) -> None:
-    """Raise AccountError when a newer Headrace has written the data directory."""
+    """Check that this version can read the schema of a data directory.
+
+    Raises:
+        AccountError: a newer Headrace has written the directory.
+    """
     from headrace.model.policy.accounts import AccountError
     from headrace.store.data_directory import SCHEMA_VERSION
 
@@ -134,7 +138,7 @@ def read_password(argument: str | None) -> str:
 
 
 def check_tags(tags: tuple[str, ...]) -> None:
-    """Refuse tags that are not single words."""
+    """Raise ClickException if a tag is empty or contains white space."""
     if any(not tag or any(character.isspace() for character in tag) for tag in tags):
         raise click.ClickException("a tag must be one word")
 
@@ -246,18 +250,18 @@ def add_vhost(directory: UserDirectory, name: str) -> None:
     help="Protect it from deletion by the management socket and the console.",
 )
 @NAME
-def set_vhost(directory: UserDirectory, name: str, no_tags: bool, **given: object) -> None:
+def set_vhost(directory: UserDirectory, name: str, no_tags: bool, **options: object) -> None:
     """Set properties of the virtual host NAME, and defaults that override the broker's settings."""
     from headrace.model.errors import InvalidArgument
     from headrace.model.policy.accounts import AccountError
     from headrace.model.policy.rules import metadata_key, read_metadata
 
-    if no_tags and given["tags"]:
+    if no_tags and options["tags"]:
         raise click.UsageError("--no-tags and --tag exclude each other")
     key = metadata_key(name)
-    before = directory.parameters.all().get(key, {})
-    value = before | {
-        field: setting for field, setting in given.items() if setting not in (None, ())
+    metadata = directory.parameters.all().get(key, {})
+    value = metadata | {
+        field: setting for field, setting in options.items() if setting not in (None, ())
     }
     if no_tags:
         value["tags"] = ()
@@ -320,7 +324,8 @@ def list_permissions(directory: UserDirectory) -> list[Row]:
     """Print user, virtual host and the three expressions of each permission."""
     permissions = directory.snapshot().permissions
     fields = (
-        (*key, given.configure, given.write, given.read) for key, given in permissions.items()
+        (*key, permission.configure, permission.write, permission.read)
+        for key, permission in permissions.items()
     )
     return [dict(zip(PERMISSION, row, strict=True)) for row in fields]
 

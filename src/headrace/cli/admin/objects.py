@@ -197,7 +197,7 @@ class Argument(_Type):
 
 arg_option = click.option(
     "--arg",
-    "given",
+    "argument_pairs",
     multiple=True,
     type=Argument(),
     metavar="NAME=VALUE",
@@ -227,16 +227,20 @@ def argument_options(table: Table) -> Callable[[Function], Function]:
     return decorate
 
 
-def arguments_of(
+def merge_arguments(
     table: Table,
     options: dict[str, Value],
-    given: tuple[ArgumentPair, ...],
+    argument_pairs: tuple[ArgumentPair, ...],
     **fixed: Value,
 ) -> dict[str, Value]:
-    """Return the arguments of options and ``--arg``; each may be given once."""
-    chosen = [(table[name][0], value) for name, value in options.items() if value is not None]
+    """Return the arguments that options, ``--arg`` and a command set.
+
+    Raises:
+        click.UsageError: two of them set the same argument.
+    """
+    from_options = [(table[name][0], value) for name, value in options.items() if value is not None]
     arguments: dict[str, Value] = {}
-    for name, value in (*fixed.items(), *chosen, *given):
+    for name, value in (*fixed.items(), *from_options, *argument_pairs):
         if name in arguments:
             raise click.UsageError(f"the argument {name} is given twice")
         arguments[name] = value
@@ -271,7 +275,7 @@ def declare_queue(
     kind: str | None,
     durable: bool,
     auto_delete: bool,
-    given: tuple[ArgumentPair, ...],
+    argument_pairs: tuple[ArgumentPair, ...],
     passive: bool,
     form: str | None,
     name: str,
@@ -279,7 +283,7 @@ def declare_queue(
 ) -> None:
     """Declare QUEUE; print how many messages and consumers it has."""
     fixed = {} if kind is None else {"x-queue-type": kind}
-    arguments = arguments_of(QUEUE_OPTIONS, options, given, **fixed)
+    arguments = merge_arguments(QUEUE_OPTIONS, options, argument_pairs, **fixed)
     with open_channel(url) as channel:
         state = channel.declare_queue(
             name, durable=durable, auto_delete=auto_delete, passive=passive, arguments=arguments
@@ -295,10 +299,12 @@ def declare_queue(
 @passive_option
 @click.argument("name", metavar="STREAM", type=STREAM)
 def declare_stream(
-    url: str, given: tuple[ArgumentPair, ...], passive: bool, name: str, **options: Value
+    url: str, argument_pairs: tuple[ArgumentPair, ...], passive: bool, name: str, **options: Value
 ) -> None:
     """Declare STREAM, a durable queue that keeps messages after they were read."""
-    arguments = arguments_of(STREAM_OPTIONS, options, given, **{"x-queue-type": "stream"})
+    arguments = merge_arguments(
+        STREAM_OPTIONS, options, argument_pairs, **{"x-queue-type": "stream"}
+    )
     with open_channel(url) as channel:
         channel.declare_queue(name, passive=passive, arguments=arguments)
 
@@ -321,13 +327,13 @@ def declare_exchange(
     durable: bool,
     auto_delete: bool,
     internal: bool,
-    given: tuple[ArgumentPair, ...],
+    argument_pairs: tuple[ArgumentPair, ...],
     passive: bool,
     name: str,
     **options: Value,
 ) -> None:
     """Declare EXCHANGE."""
-    arguments = arguments_of(EXCHANGE_OPTIONS, options, given)
+    arguments = merge_arguments(EXCHANGE_OPTIONS, options, argument_pairs)
     with open_channel(url) as channel:
         channel.declare_exchange(
             name,
@@ -346,13 +352,13 @@ def binding_command(method: Callable[[Channel, bool], Callable[..., None]]) -> C
     @functools.wraps(method)
     def command(
         url: str,
-        given: tuple[ArgumentPair, ...],
+        argument_pairs: tuple[ArgumentPair, ...],
         to_exchange: bool,
         source: str,
         destination: str,
         routing_key: str,
     ) -> None:
-        arguments = arguments_of({}, {}, given)
+        arguments = merge_arguments({}, {}, argument_pairs)
         with open_channel(url) as channel:
             method(channel, to_exchange)(destination, source, routing_key, arguments)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-# As the model has them; a test compares.
+# Copied from the model, so that help imports no model; a test compares.
 POLICY, OPERATOR_POLICY = "policy", "operator_policy"
 APPLY_TO = ("all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges")
 LIMITS = (
@@ -34,7 +34,11 @@ LIMITS = (
 
 
 def check_parameter(component: str, name: str, value: Value) -> Value:
-    """Return the value of a parameter; a mistake in it ends the command."""
+    """Return the value of a parameter, if it is valid.
+
+    Raises:
+        click.ClickException: the value is not valid.
+    """
     from headrace.model.errors import InvalidArgument
     from headrace.model.policy.rules import check_parameter
 
@@ -63,7 +67,7 @@ def read_definition(text: str) -> object:
 
 
 def group_for(component: str, title: str, words: str) -> click.Group:
-    """Make the commands of one kind of policy."""
+    """Return the commands ``set``, ``clear`` and ``list`` of one kind of policy."""
     group = Group(component.replace("_", "-"), help=words)
 
     @group.command("set", help=f"Set the {title} NAME.\n\nFor example: `{EXAMPLES[component]}`.")
@@ -85,7 +89,7 @@ def group_for(component: str, title: str, words: str) -> click.Group:
     @NAME
     @click.argument("pattern")
     @click.argument("definition")
-    def set_one(
+    def set_policy(
         data: Path,
         vhost: str,
         priority: int,
@@ -106,17 +110,19 @@ def group_for(component: str, title: str, words: str) -> click.Group:
         check_parameter(component, name, value)
         with open_directory(data) as directory:
             parameters = directory.parameters.all()
-            others = sum(key[:2] == (vhost, component) and key.name != name for key in parameters)
-            if others >= POLICIES_MAX:
+            other_count = sum(
+                key[:2] == (vhost, component) and key.name != name for key in parameters
+            )
+            if other_count >= POLICIES_MAX:
                 raise AccountError(
-                    f"the virtual host has {others} of these already, which is the limit"
+                    f"the virtual host has {other_count} of these already, which is the limit"
                 )
             directory.parameters.set(vhost, component, name, value)
 
-    def clear_one(directory: UserDirectory, vhost: str, name: str) -> None:
+    def clear_policy(directory: UserDirectory, vhost: str, name: str) -> None:
         directory.parameters.clear(vhost, component, name)
 
-    def list_all(directory: UserDirectory, vhost: str | None) -> list[Answer]:
+    def list_policies(directory: UserDirectory, vhost: str | None) -> list[Answer]:
         rows: list[Answer] = [
             {"vhost": key.vhost, "name": key.name, **value}
             for key, value in directory.parameters.all().items()
@@ -124,11 +130,11 @@ def group_for(component: str, title: str, words: str) -> click.Group:
         ]
         return sorted(rows, key=lambda row: (row["vhost"], -row.get("priority", 0), row["name"]))
 
-    clear_one.__doc__ = f"Remove the {title} NAME."
-    list_all.__doc__ = f"Print each {title}, by descending priority."
+    clear_policy.__doc__ = f"Remove the {title} NAME."
+    list_policies.__doc__ = f"Print each {title}, by descending priority."
     only = click.option("--vhost", help="Only policies of this virtual host. [all]")
-    BY_DIRECTORY.command(group, "clear")(VHOST(NAME(clear_one)))
-    BY_DIRECTORY.command(group, "list", columns=COLUMNS)(only(list_all))
+    BY_DIRECTORY.command(group, "clear")(VHOST(NAME(clear_policy)))
+    BY_DIRECTORY.command(group, "list", columns=COLUMNS)(only(list_policies))
     return group
 
 
@@ -202,11 +208,11 @@ def clear_limit(data: Path, vhost: str | None, user: str | None, limit: str | No
     key = limits_key(vhost, user)
     with open_directory(data) as directory:
         value = dict(directory.parameters.all().get(key, {}))
-        whose = f"virtual host '{vhost}'" if user is None else f"user '{user}'"
+        owner = f"virtual host '{vhost}'" if user is None else f"user '{user}'"
         if not value:
-            raise AccountError(f"{whose} has no limits")
+            raise AccountError(f"{owner} has no limits")
         if limit is not None and limit not in value:
-            raise AccountError(f"{whose} has no limit '{limit}'")
+            raise AccountError(f"{owner} has no limit '{limit}'")
         value.pop(limit, None)
         if value and limit is not None:
             directory.parameters.change({key: value})

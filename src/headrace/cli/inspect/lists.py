@@ -135,7 +135,7 @@ def show(socket: Path, vhost: str | None, form: str | None, kind: str, name: str
     printed.
     """
     if kind == "connection":
-        print_facts(ask(socket, "show connection", id=number_of(name)), form)
+        print_facts(ask(socket, "show connection", id=parse_number(name)), form)
         return
     if kind in WHOLE:
         facts = ask(socket, f"show {QUEUE if kind == STREAM else kind}", name=name, vhost=vhost)
@@ -148,7 +148,7 @@ def show(socket: Path, vhost: str | None, form: str | None, kind: str, name: str
     count = 0
     everywhere = f"{kind}s" in SHARED
     for row in list_items(socket, f"list {kind}s", vhost=vhost, everywhere=everywhere):
-        if name and name in names_of(row, FOUND[kind]):
+        if name and name in lookup_names(row, FOUND[kind]):
             if count and form != "json":
                 click.echo()
             print_facts(row, form)
@@ -157,8 +157,8 @@ def show(socket: Path, vhost: str | None, form: str | None, kind: str, name: str
         raise click.ClickException(f"there is no {kind} '{name}'")
 
 
-def names_of(row: Row, fields: Sequence[str]) -> Iterator[str]:
-    """Yield the names by which a row is found."""
+def lookup_names(row: Row, fields: Sequence[str]) -> Iterator[str]:
+    """Yield the names by which a user may refer to a row."""
     for field in fields:
         yield f"{row['connection']}:{row['number']}" if field == "number" else str(row[field])
 
@@ -196,7 +196,7 @@ def close_connections(
     return f"{answer['closed']} connections closed"
 
 
-def number_of(text: str) -> int:
+def parse_number(text: str) -> int:
     """Read the number of a connection."""
     if not text.isascii() or not text.isdigit():
         raise click.UsageError(f"{text!r} is not a connection number")

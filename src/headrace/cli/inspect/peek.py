@@ -67,7 +67,7 @@ OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
 @selector_option
 @click.option(
     "--property",
-    "wanted",
+    "conditions",
     multiple=True,
     metavar="NAME=VALUE",
     help="Only messages with this property (content_type, type, message_id, …) or header; "
@@ -112,7 +112,7 @@ def peek(
     url: str | None,
     vhost: str | None,
     selector: str,
-    wanted: tuple[str, ...],
+    conditions: tuple[str, ...],
     count: int,
     start: str | None,
     form: str | None,
@@ -135,16 +135,16 @@ def peek(
         body_size = BODY_SIZE_MAX if form == "body" else BODY_SIZE
     if form in ("table", "tsv"):
         body_size = TABLE_SIZE
-    condition = join_conditions(selector, wanted)
+    condition = join_conditions(selector, conditions)
     position = None if start is None else parse_position(start, "--from")
-    url = where_to_ask(context, socket, url)
+    url = choose_broker(context, socket, url)
     if url is None:
-        rows = by_socket(
+        rows = rows_by_socket(
             socket, queue=queue, vhost=vhost, selector=condition, count=count, bytes=body_size,
             **{"from": position.isoformat() if isinstance(position, datetime) else position},
         )  # fmt: skip
     elif vhost is None:
-        rows = by_url(url, queue, condition, count, position, body_size)
+        rows = rows_by_url(url, queue, condition, count, position, body_size)
     else:
         raise click.UsageError("--vhost is for the socket; a URL names its virtual host")
     with contextlib.suppress(BrokenPipeError):
@@ -159,7 +159,7 @@ def show(rows: Iterator[Answer], form: str) -> None:
     elif form == "body":
         cut = 0
         for row in rows:
-            sys.stdout.buffer.write(body_of(row) + b"\n")
+            sys.stdout.buffer.write(decode_body(row) + b"\n")
             sys.stdout.buffer.flush()
             cut += "cut" in row
         if cut:
@@ -170,7 +170,7 @@ def show(rows: Iterator[Answer], form: str) -> None:
 
 def as_line(row: Answer) -> Answer:
     """Return a message as a row of a table."""
-    text = body_of(row).decode("utf-8", "backslashreplace")
+    text = decode_body(row).decode("utf-8", "backslashreplace")
     properties = [(name, row[name]) for name in PROPERTIES if row.get(name) not in (None, False)]
     if row.get("class", "basic") != "basic":
         properties.insert(0, ("class", row["class"]))
@@ -191,7 +191,7 @@ def format_pairs(items: list[tuple[str, object]]) -> str:
     return " ".join(f"{name}={value}" for name, value in items)
 
 
-def body_of(row: Answer) -> bytes:
+def decode_body(row: Answer) -> bytes:
     """Return the body of a row, or its beginning."""
     if "body_base64" in row:
         return base64.b64decode(row["body_base64"])
@@ -201,16 +201,16 @@ def body_of(row: Answer) -> bytes:
 # --- The selector --------------------------------------------------------------------------------
 
 
-def join_conditions(selector: str, wanted: tuple[str, ...]) -> str:
-    """Return the selector of ``--selector`` and ``--property``."""
-    terms = [is_so(condition) for condition in wanted]
+def join_conditions(selector: str, conditions: tuple[str, ...]) -> str:
+    """Return the selector that ``--selector`` and all ``--property`` make together."""
+    terms = [equality_term(condition) for condition in conditions]
     if not terms:
         return selector
     return " AND ".join([f"({selector})", *terms] if selector.strip() else terms)
 
 
-def is_so(condition: str) -> str:
-    """Return the condition that a property or a header has a value.
+def equality_term(condition: str) -> str:
+    """Return the term of a selector for a condition NAME=VALUE of ``--property``.
 
     The value matches text, and also a number or boolean of this spelling.
     """
@@ -232,29 +232,29 @@ def is_so(condition: str) -> str:
 # --- The broker ----------------------------------------------------------------------------------
 
 
-def where_to_ask(context: click.Context, socket: Path, url: str | None) -> str | None:
+def choose_broker(context: click.Context, socket: Path, url: str | None) -> str | None:
     """Return the broker's URL; None for the management socket.
 
     The command line overrides environment variables. Without either, use the socket of the
     default data directory if it exists, else the default port of this machine.
     """
-    given = {name: context.get_parameter_source(name) for name in ("url", "data", "where")}
-    on_command_line = [name for name in given if given[name] is ParameterSource.COMMANDLINE]
+    sources = {name: context.get_parameter_source(name) for name in ("url", "data", "where")}
+    on_command_line = [name for name in sources if sources[name] is ParameterSource.COMMANDLINE]
     if "url" in on_command_line:
         if len(on_command_line) > 1:
             raise click.UsageError("give --url, or --data or --socket")
         return url
-    if on_command_line or ParameterSource.ENVIRONMENT in (given["data"], given["where"]):
+    if on_command_line or ParameterSource.ENVIRONMENT in (sources["data"], sources["where"]):
         return None
     return url if url is not None or socket.exists() else DEFAULT_URL
 
 
-def by_socket(socket: Path, **fields: object) -> Iterator[Answer]:
-    """Yield the rows of the management socket."""
+def rows_by_socket(socket: Path, **fields: object) -> Iterator[Answer]:
+    """Yield the rows that the management socket sends."""
     return (line["item"] for line in exchange(socket, "peek", fields) if "item" in line)
 
 
-def by_url(
+def rows_by_url(
     url: str,
     queue: str,
     selector: str,
@@ -262,7 +262,7 @@ def by_url(
     position: str | int | datetime | None,
     body_size: int,
 ) -> Iterator[Answer]:
-    """Yield the rows of a browsing consumer."""
+    """Yield up to ``count`` messages that a browsing consumer receives, as rows."""
     arguments = {**(NEXT if position is None else RANGE), **consumer_arguments(selector, position)}
     prefetch = min(PREFETCH, count)
     with (

@@ -41,7 +41,7 @@ def route(
         vhost=vhost,
         exchange=exchange,
         routing_key=key,
-        headers=dict(map(header_of, headers)) or None,
+        headers=dict(map(parse_header, headers)) or None,
     )
     if as_json:
         click.echo(json.dumps(answer))
@@ -54,7 +54,7 @@ def route(
         click.echo(f"and {answer['count'] - len(answer['queues'])} more", err=True)
 
 
-def header_of(text: str) -> tuple[str, object]:
+def parse_header(text: str) -> tuple[str, object]:
     """Return the name and the value of a header.
 
     Raises:

@@ -28,7 +28,9 @@ UNDER_WAY = ("choosing", "moving")
 
 
 def run_job(url: str, request: str, name: str | None, **fields: object) -> Answer:
-    """Run a job, and return its result.
+    """Run a job; return its result.
+
+    Without a ``name`` the job gets a random one, which is printed.
 
     Raises:
         ClickException: the job failed, or its result is unknown.
@@ -36,9 +38,9 @@ def run_job(url: str, request: str, name: str | None, **fields: object) -> Answe
     from headrace.client import ClientError
     from headrace.client.requests import RequestRefused
 
-    given = name
+    is_unnamed = name is None
     name = name or f"cli-{secrets.token_hex(8)}"
-    if given is None and not fields.get("dry_run"):
+    if is_unnamed and not fields.get("dry_run"):
         click.echo(f"job {name}", err=True)
     with open_requests(url) as requests:
         try:
@@ -61,7 +63,7 @@ class RunningJob:
         self.cancelled = False
 
     def run(self, request: str, fields: dict[str, object]) -> Answer:
-        """Request it, then poll for its result."""
+        """Request the job, then poll until it has ended; return its result."""
         try:
             answer = self.requests.ask(request, id=self.name, wait=False, **fields)
         except KeyboardInterrupt:
@@ -83,7 +85,7 @@ class RunningJob:
         return answer
 
     def cancel(self) -> Answer:
-        """Cancel it, on Ctrl-C; a second Ctrl-C does not wait for the answer."""
+        """Cancel the job; on a second Ctrl-C, end the command without the answer."""
         if self.cancelled:
             raise KeyboardInterrupt
         self.cancelled = True

@@ -98,9 +98,11 @@ def requeue(source: str, **selection: Unpack[MessageSelection]) -> None:
 def delete(source: str, yes: bool, **selection: Unpack[MessageSelection]) -> None:
     """Delete messages."""
     if not yes and not selection["dry_run"]:
-        most = "ALL of them" if selection["count"] is None else f"{selection['count']} at most"
-        which = ", ".join(filter(None, (selection["selector"], most)))
-        click.confirm(f"delete messages of '{source}' ({which})?", abort=True)
+        limit_text = (
+            "ALL of them" if selection["count"] is None else f"{selection['count']} at most"
+        )
+        selection_text = ", ".join(filter(None, (selection["selector"], limit_text)))
+        click.confirm(f"delete messages of '{source}' ({selection_text})?", abort=True)
     do("messages.delete", "deleted", source, **selection)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.cli.migrate.migration import QueueResult
     from headrace.server.definitions.document import Document
 
-PROGRESS_S = 1.0  # How often progress is printed.
+PROGRESS_S = 1.0  # The shortest time between two lines of progress.
 
 
 @click.command()
@@ -116,66 +116,66 @@ def migrate(
         return
     if document is not None and not (queues or streams):
         queues, streams = queue_names(document, vhost)
-    outcome = Outcome(form)
+    results = ResultPrinter(form)
     try:
-        asyncio.run(move(old, target, state, queues, streams, origin, dry_run, outcome))
+        asyncio.run(move(old, target, state, queues, streams, origin, dry_run, results))
     except KeyboardInterrupt:
         raise click.ClickException("interrupted; run it again to continue") from None
     except (ClientError, StateError, OSError, TimeoutError) as error:
         raise click.ClickException(f"{error}; run it again to continue") from None
-    if outcome.wrong:
-        raise click.ClickException(f"{outcome.wrong} of {outcome.count} are not complete")
+    if results.incomplete:
+        raise click.ClickException(f"{results.incomplete} of {results.count} are not complete")
 
 
 def queue_names(document: Document, vhost: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the queues and the streams of a virtual host in a file."""
+    """Return the names of the queues and of the streams of a virtual host in a file."""
     queues: list[str] = []
     streams: list[str] = []
     for value in document.sections.get("queues", []):
         if isinstance(value, dict) and value.get("vhost", vhost) == vhost:
-            kind = value.get("arguments") or {}
-            if not isinstance(kind, dict) or not isinstance(value.get("name"), str):
+            arguments = value.get("arguments") or {}
+            if not isinstance(arguments, dict) or not isinstance(value.get("name"), str):
                 continue
-            is_stream = "stream" in (kind.get("x-queue-type"), value.get("type"))
+            is_stream = "stream" in (arguments.get("x-queue-type"), value.get("type"))
             (streams if is_stream else queues).append(value["name"])
     return tuple(queues), tuple(streams)
 
 
-class Outcome:
-    """Prints the results of queues, and counts them."""
+class ResultPrinter:
+    """Prints the result of each queue, and counts the queues."""
 
     def __init__(self, form: str) -> None:
         self.count = 0
-        self.wrong = 0
+        self.incomplete = 0
         self._form = form
         self._printed_s = time.monotonic()
 
     def progress(self, queue: str, moved: int, total: int) -> None:
-        """Print the progress of a queue now and then."""
-        now = time.monotonic()
-        if now - self._printed_s >= PROGRESS_S:
-            self._printed_s = now
+        """Print the progress of a queue, at most once in ``PROGRESS_S``."""
+        now_s = time.monotonic()
+        if now_s - self._printed_s >= PROGRESS_S:
+            self._printed_s = now_s
             click.echo(f"{format_value(queue)}: {moved} of {total}", err=True)
 
-    def add_result(self, moved: QueueResult) -> None:
+    def add_result(self, result: QueueResult) -> None:
         """Print the result of a queue."""
         self.count += 1
-        self.wrong += not moved.is_complete
+        self.incomplete += not result.is_complete
         if self._form == "json":
-            click.echo(json.dumps(asdict(moved)))
+            click.echo(json.dumps(asdict(result)))
             return
-        text = f"{moved.kind} {format_value(moved.queue)}: {moved.moved} moved"
-        if moved.suppressed:
-            text += f", {moved.suppressed} that came again were known"
-        if moved.repeated:
-            text += f", {moved.repeated} came again and may be there twice"
-        text += f"; {moved.target_first} before, {moved.target_last} now"
-        click.echo(f"{text}: {moved.note}" if moved.note else text)
+        text = f"{result.kind} {format_value(result.queue)}: {result.moved} moved"
+        if result.suppressed:
+            text += f", {result.suppressed} that came again were known"
+        if result.repeated:
+            text += f", {result.repeated} came again and may be there twice"
+        text += f"; {result.target_first} before, {result.target_last} now"
+        click.echo(f"{text}: {result.note}" if result.note else text)
 
     def add_skipped(self, queue: str, text: str) -> None:
         """Print that a queue was left out."""
         self.count += 1
-        self.wrong += 1
+        self.incomplete += 1
         click.echo(f"queue {format_value(queue)}: {format_value(text)}", err=True)
 
 
@@ -187,11 +187,11 @@ async def move(
     streams: tuple[str, ...],
     origin: bool,
     dry_run: bool,
-    outcome: Outcome,
+    results: ResultPrinter,
 ) -> None:
     """Move the messages of all queues, one after the other."""
     from headrace.cli.migrate.migration import Migration
-    from headrace.cli.migrate.state import State
+    from headrace.cli.migrate.state import MigrationState
     from headrace.client import connect
 
     name = "headrace migrate"
@@ -203,24 +203,24 @@ async def move(
                 click.echo(f"queue {format_value(queue)}: {count} messages")
             return
         async with connect(new, reconnect=None, name=name) as target:
-            with contextlib.closing(State(path)) as state:
+            with contextlib.closing(MigrationState(path)) as state:
                 migration = Migration(
-                    source, target, state, origin=origin, progress=outcome.progress
+                    source, target, state, origin=origin, progress=results.progress
                 )
                 for queue in queues:
-                    await move_one(migration.queue, queue, outcome)
+                    await move_queue(migration.queue, queue, results)
                 for stream in streams:
-                    await move_one(migration.stream, stream, outcome)
+                    await move_queue(migration.stream, stream, results)
     sys.stdout.flush()
 
 
-async def move_one(
-    moving: Callable[[str], Awaitable[QueueResult]], name: str, outcome: Outcome
+async def move_queue(
+    move_messages: Callable[[str], Awaitable[QueueResult]], name: str, results: ResultPrinter
 ) -> None:
-    """Move one queue; a missing one does not stop the others."""
+    """Move one queue; report a missing one, so that the others are moved."""
     from headrace.client import NotFound
 
     try:
-        outcome.add_result(await moving(name))
+        results.add_result(await move_messages(name))
     except NotFound as error:
-        outcome.add_skipped(name, str(error))
+        results.add_skipped(name, str(error))

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from headrace.cli.migrate.state import KEPT, Start, State, digest_of
+from headrace.cli.migrate.state import DIGESTS_MAX, MigrationStart, MigrationState, message_digest
 from headrace.client import (
     Channel,
     Connection,
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from headrace.client.channel.consumer import Consumer
 
 PUBLISHER = "amq.headrace.migrate."  # And a digest of broker and queue.
-PREFETCH = 1000  # Unacked messages of the old broker; fewer than KEPT.
+PREFETCH = 1000  # Unacked messages of the old broker; fewer than DIGESTS_MAX.
 BATCH = 250  # Messages that are sent and confirmed together.
-QUIET_S = 0.25  # Seconds without a delivery before the queue's length is read.
-QUIETS = 2  # Times that the length must be 0: quorum queues count late.
-STILL_S = 30.0  # The longest time for a ready message to arrive.
-assert PREFETCH < KEPT
+EMPTY_CHECK_S = 0.25  # Seconds without a delivery before the queue's length is read.
+EMPTY_CHECKS = 2  # Lengths of 0 that mean an empty queue: quorum queues count late.
+DELIVERY_S = 30.0  # The longest time for a ready message to arrive.
+assert PREFETCH < DIGESTS_MAX
 
 #: Headers that the old broker adds, and that are not part of the message.
 FOREIGN_HEADERS = frozenset({"x-delivery-count", "x-stream-offset"})
@@ -47,7 +47,7 @@ Progress = Callable[[str, int, int], None]  # Queue, moved, of how many.
 
 @dataclass(slots=True)
 class QueueResult:
-    """Result of one queue."""
+    """The result of one queue or stream; counts are in messages."""
 
     queue: str
     kind: str  # queue or stream.
@@ -73,7 +73,7 @@ class Migration:
         self,
         source: Connection,
         target: Connection,
-        state: State,
+        state: MigrationState,
         *,
         origin: bool = False,
         progress: Progress | None = None,
@@ -105,38 +105,39 @@ class Migration:
                 messages stay in the old queue.
         """
         async with self._source.channel(confirm=False) as source, self._target.channel() as target:
-            before = (await source.declare_queue(name, passive=True)).message_count
+            source_count = (await source.declare_queue(name, passive=True)).message_count
             target_count = (await queue_state(target, name)).message_count
             publisher = self.publisher(name)
             last = await self.last_publishing_id(publisher)
             start = self._state.start(publisher)
             if start is None:
-                if not before:
+                if not source_count:
                     return QueueResult(name, "queue", 0, 0, target_count, target_count)
-                start = Start(last + 1, before, target_count)
+                start = MigrationStart(last + 1, source_count, target_count)
                 self._state.begin(publisher, start)
-            moved = QueueResult(name, "queue", start.source_first, 0, start.target_first, 0)
+            result = QueueResult(name, "queue", start.source_first, 0, start.target_first, 0)
             consumer = source.consume(name, prefetch=PREFETCH, exclusive=True)
-            drain = _Drain(self, consumer, source, target, moved, publisher, start, last)
-            await drain.resend(before)
+            drain = _QueueDrain(self, consumer, source, target, result, publisher, start, last)
+            await drain.resend(source_count)
             await drain.move_remaining()
             await consumer.cancel()
-            moved.source_last = (await source.declare_queue(name, passive=True)).message_count
+            result.source_last = (await source.declare_queue(name, passive=True)).message_count
             state = await queue_state(target, name)
-        moved.target_last = state.message_count
-        moved.moved = drain.next - start.base
-        check(moved, state.consumer_count)
-        if moved.is_complete:
+        result.target_last = state.message_count
+        result.moved = drain.next - start.base
+        check(result, state.consumer_count)
+        if result.is_complete:
             self._state.finish(publisher)
             async with Requests(self._target) as requests:
-                with contextlib.suppress(RequestRefused):  # Only tidiness: it may not configure.
+                # A user without the right leaves the publisher's last id at the broker.
+                with contextlib.suppress(RequestRefused):
                     await requests.ask("publisher.forget", name=publisher)
-        return moved
+        return result
 
     # --- Streams -------------------------------------------------------------------------------
 
     async def stream(self, name: str) -> QueueResult:
-        """Copy a stream from where the copy ends; the old one stays as it is.
+        """Copy the records of a stream that the new stream lacks; the old stream stays unchanged.
 
         Raises:
             ClientError: as for queues.
@@ -148,9 +149,9 @@ class Migration:
         at = max(first, await self.last_publishing_id(publisher) + 1)
         start = self._state.start(publisher)
         if start is None:
-            start = Start(at, end - first, await length(copy))
+            start = MigrationStart(at, end - first, await length(copy))
             self._state.begin(publisher, start)
-        moved = QueueResult(name, "stream", end - first, end - first, start.target_first, 0)
+        result = QueueResult(name, "stream", end - first, end - first, start.target_first, 0)
         async with self._target.channel() as target:
             await queue_state(target, name)
             if at < end:
@@ -166,15 +167,15 @@ class Migration:
                             for record in batch
                         ]
                         await publish(target, name, publisher, messages)
-                        moved.moved += len(batch)
+                        result.moved += len(batch)
                         if self._progress is not None:
                             self._progress(name, batch[-1].offset + 1 - first, end - first)
-        moved.target_last = await length(copy)
-        if moved.target_last - start.target_first != end - max(start.base, first):
-            moved.note = "the new stream has another number of records"
+        result.target_last = await length(copy)
+        if result.target_last - start.target_first != end - max(start.base, first):
+            result.note = "the new stream has another number of records"
         else:
             self._state.finish(publisher)
-        return moved
+        return result
 
     def copy_message(self, message: Message, exchange: str, routing_key: str) -> Message:
         """Return a message to publish on the new broker."""
@@ -188,21 +189,21 @@ class Migration:
 
     def record_sent(self, publisher: str, messages: list[tuple[int, Message]]) -> None:
         """Record the messages that are sent next."""
-        sent = [(number, digest_of(message)) for number, message in messages]
+        sent = [(number, message_digest(message)) for number, message in messages]
         self._state.record_sent(publisher, sent)
 
     def sent_digests(self, publisher: str, first: int, last: int) -> list[bytes]:
         """Return the digests of the messages that were sent under some ids."""
         return self._state.sent_digests(publisher, first, last)
 
-    def report_progress(self, moved: QueueResult, count: int, remaining: int) -> None:
-        """Report progress."""
+    def report_progress(self, result: QueueResult, count: int, remaining: int) -> None:
+        """Report how many messages of a queue are moved, and how many remain."""
         if self._progress is not None:
-            self._progress(moved.queue, count, count + remaining)
+            self._progress(result.queue, count, count + remaining)
 
 
-class _Drain:
-    """One run over one queue."""
+class _QueueDrain:
+    """Moves the messages of one queue, in one run of the command."""
 
     def __init__(
         self,
@@ -210,9 +211,9 @@ class _Drain:
         consumer: Consumer,
         source: Channel,
         target: Channel,
-        moved: QueueResult,
+        result: QueueResult,
         publisher: str,
-        start: Start,
+        start: MigrationStart,
         last: int,
     ) -> None:
         self.next = last + 1  # The id of the next message that was never sent.
@@ -220,16 +221,16 @@ class _Drain:
         self._consumer = consumer
         self._source = source
         self._target = target
-        self._moved = moved
+        self._result = result
         self._publisher = publisher
         self._start = start
 
     async def resend(self, count: int) -> None:
-        """Send again what an interrupted run has sent without acknowledging it.
+        """Send again the messages that an interrupted run sent and did not acknowledge.
 
-        Their number follows from the counts, if there is no other consumer of the old queue. They
-        keep their ids if all are redelivered and match the noted digests, all different; else they
-        get new ones.
+        The counts give their number, if the old queue has no other consumer. The messages keep
+        their ids if all are redelivered and match the recorded digests, which all differ.
+        Otherwise they get new ids. ``count`` is the length of the old queue.
         """
         taken = self.next - self._start.base
         tail = taken - (self._start.source_first - count)
@@ -244,17 +245,17 @@ class _Drain:
         if not deliveries:
             return
         messages = [self._copy_message(delivery) for delivery in deliveries]
-        matches = [digest_of(message) for message in messages] == sent
+        matches = [message_digest(message) for message in messages] == sent
         # Equal digests do not identify a message.
         matches = matches and len(set(sent)) == len(sent)
         if matches and all(delivery.redelivered for delivery in deliveries):
             numbered = list(zip(range(self.next - tail, self.next), messages, strict=True))
-            self._moved.suppressed = tail
+            self._result.suppressed = tail
         else:
             numbered = list(
                 zip(range(self.next, self.next + len(deliveries)), messages, strict=True)
             )
-            self._moved.repeated = min(taken, sum(delivery.redelivered for delivery in deliveries))
+            self._result.repeated = min(taken, sum(delivery.redelivered for delivery in deliveries))
             self.next += len(deliveries)
         await self._send(numbered)
         await deliveries[-1].ack(multiple=True)
@@ -274,10 +275,10 @@ class _Drain:
 
     async def _send(self, numbered: list[tuple[int, Message]]) -> None:
         self._owner.record_sent(self._publisher, numbered)
-        await publish(self._target, self._moved.queue, self._publisher, numbered)
+        await publish(self._target, self._result.queue, self._publisher, numbered)
         sent = numbered[-1][0] + 1 - self._start.base
-        left = max(0, self._start.source_first - sent)
-        self._owner.report_progress(self._moved, sent, left)
+        remaining = max(0, self._start.source_first - sent)
+        self._owner.report_progress(self._result, sent, remaining)
 
     async def _take_batch(self, maximum: int) -> list[Delivery] | None:
         """Return the next deliveries, up to ``maximum``; None when the queue is empty.
@@ -285,20 +286,20 @@ class _Drain:
         Raises:
             UsageError: ready messages are not delivered.
         """
-        waited, quiet = 0.0, 0
+        waited_s, empty_checks = 0.0, 0
         while True:
             try:
-                return await asyncio.wait_for(self._consumer.take(maximum), QUIET_S)
+                return await asyncio.wait_for(self._consumer.take(maximum), EMPTY_CHECK_S)
             except TimeoutError:
-                waited += QUIET_S
+                waited_s += EMPTY_CHECK_S
             except StopAsyncIteration:
                 return None
-            state = await self._source.declare_queue(self._moved.queue, passive=True)
-            quiet = 0 if state.message_count else quiet + 1
-            if quiet == QUIETS:
+            state = await self._source.declare_queue(self._result.queue, passive=True)
+            empty_checks = 0 if state.message_count else empty_checks + 1
+            if empty_checks == EMPTY_CHECKS:
                 return None
-            if waited >= STILL_S:
-                text = f"queue '{self._moved.queue}': {state.message_count} messages do not come"
+            if waited_s >= DELIVERY_S:
+                text = f"queue '{self._result.queue}': {state.message_count} messages do not come"
                 raise UsageError(f"{text}: does another consumer use it?")
 
 
@@ -334,17 +335,19 @@ async def length(stream: Stream) -> int:
     return await stream.last_offset() - await stream.first_offset()
 
 
-def check(moved: QueueResult, consumers: int) -> None:
-    """Compare the counts of a moved queue, and note a difference."""
-    if moved.source_last:
-        moved.note = f"{moved.source_last} messages came to the old queue meanwhile; run it again"
-    elif moved.moved < moved.source_first:
-        moved.note = f"{moved.source_first - moved.moved} messages of the old queue went elsewhere"
-    elif moved.target_last != moved.target_first + moved.moved and not consumers:
-        expected = moved.target_first + moved.moved
-        moved.note = f"the new queue has {moved.target_last} messages, not {expected}: " + (
+def check(result: QueueResult, consumers: int) -> None:
+    """Compare the counts of a moved queue; set ``note`` to the reason of a difference."""
+    if result.source_last:
+        result.note = f"{result.source_last} messages came to the old queue meanwhile; run it again"
+    elif result.moved < result.source_first:
+        result.note = (
+            f"{result.source_first - result.moved} messages of the old queue went elsewhere"
+        )
+    elif result.target_last != result.target_first + result.moved and not consumers:
+        expected = result.target_first + result.moved
+        result.note = f"the new queue has {result.target_last} messages, not {expected}: " + (
             "other publishers used it during the move"
-            if moved.target_last > expected
+            if result.target_last > expected
             else "its length limit or time to live removed the others; compare its arguments "
             "and policies with those of the old queue, and look in its dead letter queue"
         )

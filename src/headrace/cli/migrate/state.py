@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.client import Message
 
 DIGEST_SIZE = 16  # Bytes.
-KEPT = 4096  # Digests of each queue; more than can be unacked.
+DIGESTS_MAX = 4096  # Recorded digests of each queue; more than can be unacked.
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS queues (
@@ -41,7 +41,7 @@ class StateError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class MigrationStart:
     """State of a queue when its migration began."""
 
     base: int  # The id of the first message.
@@ -49,11 +49,11 @@ class Start:
     target_first: int  # Messages of the new queue at the beginning.
 
 
-class State:
-    """The file, locked for one process."""
+class MigrationState:
+    """The state file of a migration, locked for one process."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, made if missing.
+        """Open the file; create it if it is missing.
 
         Raises:
             StateError: the file cannot be used.
@@ -76,14 +76,14 @@ class State:
         """Close the file."""
         self._db.close()
 
-    def start(self, publisher: str) -> Start | None:
+    def start(self, publisher: str) -> MigrationStart | None:
         """Return the state of a queue when its migration began; None if it has not."""
         row = self._db.execute(
             "SELECT base, source_first, target_first FROM queues WHERE publisher = ?", (publisher,)
         ).fetchone()
-        return None if row is None else Start(*row)
+        return None if row is None else MigrationStart(*row)
 
-    def begin(self, publisher: str, start: Start) -> None:
+    def begin(self, publisher: str, start: MigrationStart) -> None:
         """Record the start of a migration."""
         self._db.execute(
             "INSERT OR REPLACE INTO queues VALUES (?, ?, ?, ?)",
@@ -91,7 +91,7 @@ class State:
         )
 
     def finish(self, publisher: str) -> None:
-        """Forget a complete migration: the next of this queue begins anew."""
+        """Forget a complete migration, so that the next one starts from the beginning."""
         self._db.execute("DELETE FROM sent WHERE publisher = ?", (publisher,))
         self._db.execute("DELETE FROM queues WHERE publisher = ?", (publisher,))
 
@@ -102,7 +102,8 @@ class State:
             self._db.execute("BEGIN IMMEDIATE")
             self._db.executemany("INSERT OR REPLACE INTO sent VALUES (?, ?, ?)", rows)
             self._db.execute(
-                "DELETE FROM sent WHERE publisher = ? AND id < ?", (publisher, rows[-1][1] - KEPT)
+                "DELETE FROM sent WHERE publisher = ? AND id < ?",
+                (publisher, rows[-1][1] - DIGESTS_MAX),
             )
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
@@ -117,9 +118,9 @@ class State:
         return [digest for (digest,) in rows]
 
 
-def digest_of(message: Message) -> bytes:
+def message_digest(message: Message) -> bytes:
     """Return a digest of body, properties and headers."""
-    facts = (
+    fields = (
         sorted((name, repr(value)) for name, value in message.headers.items()),
         message.persistent,
         message.content_type,
@@ -135,6 +136,6 @@ def digest_of(message: Message) -> bytes:
         message.app_id,
         message.cluster_id,
     )
-    state = hashlib.blake2b(repr(facts).encode(), digest_size=DIGEST_SIZE)
-    state.update(message.body)
-    return state.digest()
+    digest = hashlib.blake2b(repr(fields).encode(), digest_size=DIGEST_SIZE)
+    digest.update(message.body)
+    return digest.digest()

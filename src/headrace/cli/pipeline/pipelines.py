@@ -261,5 +261,5 @@ def example(name: str | None) -> None:
             click.echo(f"{ready_name:<14} {first}")
 
 
-for one in (new, test, archive, compact, replay, dead_letters):
-    pipeline.add_command(one)
+for command in (new, test, archive, compact, replay, dead_letters):
+    pipeline.add_command(command)

@@ -57,10 +57,10 @@ def archive(
     from headrace.pipeline.config.load import load
 
     kinds = {"stream": stream, "super-stream": super_stream, "queue": queue}
-    given = [(kind, name) for kind, name in kinds.items() if name is not None]
-    if len(given) != 1:
+    sources = [(kind, name) for kind, name in kinds.items() if name is not None]
+    if len(sources) != 1:
         raise click.UsageError("give one of --stream, --super-stream and --queue")
-    kind, name = given[0]
+    kind, name = sources[0]
     parameters = {
         "URL": url,
         "SOURCE": kind,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The console as a child process of ``headrace serve``: started, and started again when it dies."""
+"""The console as a child process of ``headrace serve``, which restarts it when it ends."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ PAUSE_S_MAX = 30.0  # Maximum delay between restarts.
 class ConsoleChild:
     """Listens on the console's ports, and runs the process that serves them.
 
-    So the addresses are known before the process is ready, and stay open when it dies: connections
-    wait until it accepts them. If the process ends before it is ready, connections are refused
-    until its next start.
+    The broker opens the ports, so the addresses are known before the process is ready. They stay
+    open when the process ends, and connections wait until the next process accepts them. If the
+    process ends before it is ready, the ports are closed until its next start.
     """
 
     def __init__(self, settings: Settings, path: Path) -> None:
@@ -38,7 +38,7 @@ class ConsoleChild:
         self._path = path  # Of the management socket.
         self._is_tls = settings.tls_cert is not None and settings.console_tls
         self._sockets: dict[str, list[socket.socket]] = {}  # By "http" and "metrics".
-        self._ports = {"http": settings.console_port}  # Free ones that were found are kept.
+        self._ports = {"http": settings.console_port}  # A port 0 becomes the port that was free.
         if settings.metrics_port is not None:
             self._ports["metrics"] = settings.metrics_port
         self._task: asyncio.Task[None] | None = None
@@ -57,6 +57,7 @@ class ConsoleChild:
         self._close()
 
     async def _keep(self, listening: asyncio.Future[dict[str, str]]) -> None:
+        """Run the process again and again; give ``listening`` the first addresses."""
         pause_s = PAUSE_S
         while True:
             try:
@@ -67,9 +68,9 @@ class ConsoleChild:
                     pause_s = PAUSE_S
                 else:
                     self._close()
-            except (ConsoleError, OSError) as error:  # Such as no room for a process.
+            except (ConsoleError, OSError) as error:  # A process cannot be created, for example.
                 log.error("the console: %s", getattr(error, "strerror", None) or error)
-            except Exception:  # Whatever it is, a later start may succeed.
+            except Exception:  # A later start may succeed after any error.
                 log.exception("the console failed")
             if not listening.done():
                 listening.set_result({})

@@ -26,7 +26,7 @@ def groups() -> None:
     """List, show and set the positions of stream readers."""
 
 
-def row_of(state: Row) -> Row:
+def group_row(state: Row) -> Row:
     """Return a group as a line of the list."""
     owner = state["owner"] or "-"
     owner = owner if state["claimed"] or not state["owner"] else f"({owner})"
@@ -34,7 +34,7 @@ def row_of(state: Row) -> Row:
     return {**state, "lag_bytes": state["lag_octets"], "owner": owner, "pin": pin}
 
 
-@BY_REQUEST.command(groups, "list", columns=LISTED, convert_row=row_of)
+@BY_REQUEST.command(groups, "list", columns=LISTED, convert_row=group_row)
 @click.option("--stream", default="", help="Only the groups of this stream.")
 def list_all(requests: Requests, stream: str) -> Iterator[Row]:
     """Print stream, group, position, lag in messages and bytes, owner, and pin.
@@ -80,7 +80,7 @@ def set_position(url: str, pin: bool | None, stream: str, group: str, position: 
             readers.begin({stream: "first" if start is None else start}, pin=pin)
         if start is not None:
             readers.commit({stream: start}, force=True)
-        row = row_of(asdict(readers.get([stream])[stream]))
+        row = group_row(asdict(readers.get([stream])[stream]))
     click.echo("\t".join(str(row[name]) for name in LISTED))
 
 

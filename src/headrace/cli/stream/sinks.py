@@ -31,12 +31,12 @@ def sinks() -> None:
     """List, show and abort sinks: the writers of staged batches."""
 
 
-def row_of(sink: Row) -> Row:
+def sink_row(sink: Row) -> Row:
     """Return a sink as a line of the list."""
     return {**sink, "at": iso_time(sink["at_ms"]) or "-"}
 
 
-@BY_REQUEST.command(sinks, "list", columns=LISTED, convert_row=row_of)
+@BY_REQUEST.command(sinks, "list", columns=LISTED, convert_row=sink_row)
 def list_all(requests: Requests) -> Iterable[Row]:
     """Print sink, last batch, its time, undecided branches and messages, epoch and owner."""
     rows: Iterable[Row] = requests.ask("sink.list")["sinks"]
@@ -54,7 +54,7 @@ def show(url: str, as_json: bool, sink: str) -> None:
     if as_json:
         print_facts(row, "json")
         return
-    print_rows([row_of(row)], LISTED, TSV_WITHOUT_HEADER)
+    print_rows([sink_row(row)], LISTED, TSV_WITHOUT_HEADER)
     for branch in row["staged"]:
         since = iso_time(branch["since_ms"]) or "-"
         fields = (branch["batch"], branch["branch"], branch["state"], since, branch["messages"])

@@ -33,7 +33,7 @@ from headrace.server.management.call import (
 )
 from headrace.server.management.forwarding import OWNER_S, add_elsewhere, pass_on
 from headrace.server.management.operations import FORWARDED, SHARED_LISTS
-from headrace.server.management.resources.logins import peer_of
+from headrace.server.management.resources.logins import parse_peer
 from headrace.server.net.transport import clock_ms
 from headrace.server.observe.account_events import Operator
 from headrace.server.observe.audited_events import QUIET_COMMANDS, REPAIRS, is_audited, is_read_only
@@ -145,7 +145,7 @@ class Client(ABC):
         except OperationRefused as error:
             await self.fail(error.code, error.text)
         except ModelError as error:
-            broker.access.last_audited = ""  # It is for connections.
+            broker.access.last_audited = ""  # Only connections use it.
             await self.fail(refusal_code(error), error.text)
         except DocumentError as error:
             await self.fail("bad-request", error.text)
@@ -161,10 +161,10 @@ class Client(ABC):
         else:
             self.audit(request)
             self.turn()
-            # Reading operations are answered while the disk fails, when operators need them.
-            # The broker that serves the virtual host has waited for what it answers.
-            waits = not is_read_only(operation.name) and not call.passed_on
-            if waits and not await broker.unsynced.wait():
+            # Operators need the reading operations most while the disk fails.
+            # An answer that was passed on is durable at the broker that serves the virtual host.
+            must_wait = not is_read_only(operation.name) and not call.passed_on
+            if must_wait and not await broker.unsynced.wait():
                 await self.fail("precondition", NOT_DURABLE)
                 return
             await self.send(json.dumps({"done": answer}))
@@ -202,7 +202,7 @@ class Client(ABC):
         return outcome
 
     def act_as(self, call: Call) -> None:
-        """Find the user of a request with a ticket.
+        """Act as the user of the ticket in ``as``; without one, as the system user.
 
         Raises:
             OperationRefused: the ticket is unknown, or has ended.
@@ -211,10 +211,10 @@ class Client(ABC):
         if "as" not in call.request:
             return
         text = call.text("peer", "")
-        peer = peer_of(text)
+        peer = parse_peer(text)
         if text and peer is None:
             raise OperationRefused("bad-request", "'peer' is not an address with a port")
-        user = self.broker.tickets.user_of(call.text("as"), peer)
+        user = self.broker.tickets.find_user(call.text("as"), peer)
         if user is None:
             raise OperationRefused("refused", "the ticket is unknown, or has ended")
         call.user = user
@@ -277,9 +277,9 @@ class Client(ABC):
 
     async def fail(self, code: str, text: str) -> None:
         """Answer with an error."""
-        doing, self.current = self.current, {}
-        if doing:
-            self.audit(doing, text)
+        request, self.current = self.current, {}
+        if request:
+            self.audit(request, text)
         self.turn()
         await self.send(json.dumps({"error": text, "code": code}))
 

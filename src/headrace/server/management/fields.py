@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 NAME_BYTES_MAX = 255
 
 
-def arguments_of(call: Call) -> dict[str, object]:
-    """Return the arguments of a request, checked for a field table."""
-    return table_of(call.request.get("arguments"), "arguments")
+def read_arguments(call: Call) -> dict[str, object]:
+    """Return the ``arguments`` of a request, as a field table can hold them.
+
+    Raises:
+        OperationRefused: a field table cannot hold them.
+    """
+    return read_table(call.request.get("arguments"), "arguments")
 
 
-def table_of(value: object, field: str) -> dict[str, object]:
+def read_table(value: object, field: str) -> dict[str, object]:
     """Return a JSON object that a field table can hold.
 
     Raises:
@@ -32,19 +36,22 @@ def table_of(value: object, field: str) -> dict[str, object]:
         raise OperationRefused("bad-request", f"'{field}': {error.text}") from None
 
 
-def name_of(call: Call, field: str = "name", default: str | None = None) -> str:
+def read_name(call: Call, field: str = "name", default: str | None = None) -> str:
     """Return a field that holds a name, at most ``NAME_BYTES_MAX`` bytes long."""
     return call.text(field, default, size_max=NAME_BYTES_MAX)
 
 
-def reason_of(call: Call, default: str, bytes_max: int) -> str:
-    """Return the reason in a request, which is shown to clients or in lists."""
+def read_reason(call: Call, default: str, bytes_max: int) -> str:
+    """Return the ``reason`` of a request, at most ``bytes_max`` bytes of printable text.
+
+    Clients receive it, or lists show it.
+    """
     reason = call.text("reason", default, size_max=bytes_max)
     if not reason.isprintable():
         call.refuse("bad-request", "'reason' has characters that cannot be printed")
     return reason
 
 
-def fields_of(call: Call, *names: str) -> dict[str, object]:
-    """Return those fields of a request that it has."""
+def read_fields(call: Call, *names: str) -> dict[str, object]:
+    """Return the fields of these names that a request has."""
     return {name: call.request[name] for name in names if call.request.get(name) is not None}

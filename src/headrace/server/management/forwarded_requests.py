@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serves requests that other brokers of the cluster forward (:mod:`.forwarding`).
 
-A link carries one request: an operation on the objects of one virtual host, or a sample. It
-runs with the rights of the operator's user, which are checked here again. It is audited
-and logged with the operator's name at the broker that forwards.
+A link carries one request: an operation on the objects of one virtual host, or a sample. This
+broker checks the rights of the operator's user again. Its audit log and its log name the operator,
+and the broker that forwards the request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.server.cluster_relay.links import Asker, Link
     from headrace.server.management.managed_broker import ManagedBroker
 
-SERVED_S = 12.0  # The time that a request waits for a virtual host that this broker takes.
+SERVED_S = 12.0  # The time that a request waits while this broker takes over its virtual host.
 POLL_S = 0.05
 
 
@@ -44,7 +44,9 @@ class ForwardedClient(Client):
         self.user = asker.user
 
     async def serve(self) -> None:
-        """Serve the request, and read the lines that follow it: the answer would be lost else.
+        """Serve the request, then read the rest of its lines.
+
+        The answer would be lost if the link was closed with unread lines.
 
         Raises:
             OSError, TimeoutError: the other broker is gone.
@@ -62,7 +64,7 @@ class ForwardedClient(Client):
             pass
 
     async def _await_vhost(self, name: object) -> None:
-        """Wait until a virtual host is served that this broker is taking."""
+        """Wait until this broker serves a virtual host, if it is taking it over."""
         if name is None:
             return
         loop = asyncio.get_running_loop()

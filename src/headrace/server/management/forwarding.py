@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.server.cluster_relay.links import Link
     from headrace.server.management.managed_broker import ManagedBroker
 
-POLL_S = 0.1  # The interval between looks at a virtual host without an owner.
+POLL_S = 0.1  # The interval between checks whether a virtual host has an owner.
 OWNER_S = 12.0  # The time to wait for a virtual host's owner: longer than a takeover.
 # Fields that are not passed on: the link has the user, and the owner asks no other broker.
 OMITTED_FIELDS = ("as", "peer", "everywhere", "broker")
@@ -33,7 +33,7 @@ BUSY_S = 10.0  # The interval between busy lines during the wait for an owner.
 
 
 class NotReached(Exception):
-    """The broker of a request did not answer, or none serves its virtual host; says why."""
+    """The broker of a request did not answer, or no broker serves its virtual host."""
 
 
 class ForwardedAnswer(NamedTuple):
@@ -72,9 +72,9 @@ async def add_elsewhere(call: Call, answer: JsonLine) -> JsonLine:
         if part is None:
             missing[vhost] = "this broker has taken it meanwhile"
             continue
-        added = part["items"]
-        assert isinstance(added, int)
-        count += added
+        part_count = part["items"]
+        assert isinstance(part_count, int)
+        count += part_count
     return {**answer, "items": count, **({"missing": missing} if missing else {})}
 
 
@@ -94,19 +94,19 @@ async def pass_to_broker(call: Call, name: str) -> JsonLine:
     """
     node = call.broker.node
     brokers = () if node is None or call.forwarded else node.brokers()
-    asked = next((broker for broker in brokers if broker.name == name), None)
-    if asked is None:
+    broker = next((broker for broker in brokers if broker.name == name), None)
+    if broker is None:
         raise OperationRefused("not-found", f"the cluster has no other broker '{name}'")
     request = {name: value for name, value in call.request.items() if name not in OMITTED_FIELDS}
     try:
         async with kept_busy(call):
-            link = await _open_link(call, asked)
+            link = await _open_link(call, broker)
         try:
             return await _exchange(call, link, request)
         finally:
             link.close()
     except (OSError, TimeoutError, PreambleError) as error:
-        reason = f"broker '{name}' at {asked}: {str(error) or 'no answer'}"
+        reason = f"broker '{name}' at {broker}: {str(error) or 'no answer'}"
         raise OperationRefused("precondition", reason) from None
 
 

@@ -85,5 +85,5 @@ class ManagedBroker:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """The addresses it listens on, by protocol."""
+        """The addresses that the broker listens on, by protocol."""
         return self.ports.addresses

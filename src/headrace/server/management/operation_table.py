@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The decorator that makes a function an operation, with its rights and its documentation.
 
-A module of a resource has a table, and names each operation where its function is::
+The module of a resource has a table, and declares each operation above its function::
 
     operation = OperationTable()
 
@@ -9,8 +9,8 @@ A module of a resource has a table, and names each operation where its function 
     @operation("delete queue", USE, CONFIGURE_QUEUE, fields="`vhost`, `name`")
     def delete_queue(call: Call) -> JsonLine: ...
 
-The table has the rights that are checked before it runs, and its row in the page of the management
-socket. The system user, who has no ticket, needs no rights.
+A row of the table has the rights that the broker checks before the function runs, and the text for
+the reference page of the management socket. The system user has no ticket and needs no rights.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class OperationRow(NamedTuple):
 
     name: OperationName
     run: Operation
-    tags: Tags  # The user has one of them.
+    tags: Tags  # The user must have one of them.
     permissions: tuple[RequiredPermission, ...]
-    own_vhost: bool  # But for administrators the virtual host is one the user may open.
+    own_vhost: bool  # Only administrators may use a virtual host that they may not open.
     fields: str  # The fields of the request, as the reference page has them.
-    note: str  # On permissions that the operation checks or gives by itself.
-    takes_lines: bool  # Lines follow each request; else only a request with ``lines``.
+    note: str  # On permissions that the function itself checks or grants.
+    takes_lines: bool  # Lines follow each request; otherwise only a request with ``lines``.
     former_name: str  # The name in earlier versions; clients may still use it.
 
     def check(self, call: Call) -> None:

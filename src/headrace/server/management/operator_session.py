@@ -37,7 +37,7 @@ IMPERSONATOR = "impersonator"  # The tag of users that may publish as another us
 
 
 class EveryGrant:
-    """The rights of the system user, which are those of no account."""
+    """Every right: those of the system user, who has no account."""
 
     def may_open(self, vhost: str) -> bool:
         return True
@@ -52,7 +52,7 @@ class EveryGrant:
         return True
 
 
-def user_of(call: Call) -> User:
+def acting_user(call: Call) -> User:
     """Return the user of a request; the system user has no account."""
     if call.user is not None:
         return call.user
@@ -61,9 +61,11 @@ def user_of(call: Call) -> User:
     return User(access, name, (IMPERSONATOR,), RemotePeer(), grants=EveryGrant())
 
 
-def host_of(call: Call) -> AuthorizedHost:
-    """Return the virtual host of a request, to change by the rules of 0-9-1."""
-    return AuthorizedHost(call.broker.context, call.vhost(), user_of(call), call, Dialect.V0_9_1)
+def authorized_host(call: Call) -> AuthorizedHost:
+    """Return the virtual host of a request, with the rights of its user and the rules of 0-9-1."""
+    return AuthorizedHost(
+        call.broker.context, call.vhost(), acting_user(call), call, Dialect.V0_9_1
+    )
 
 
 class OperatorRequest(RequestCall):
@@ -81,7 +83,7 @@ class OperatorSession:
     def __init__(self, call: Call) -> None:
         self.context = call.broker.context
         self.vhost: VirtualHost = call.vhost()
-        self.user: User = user_of(call)
+        self.user: User = acting_user(call)
 
     def request(self, fields: dict[str, object]) -> OperatorRequest:
         """Return a request of this operator."""
@@ -123,11 +125,15 @@ class OperatorSession:
 
 
 def attempt(
-    work: Callable[[], RequestAnswer | Generator[None, None, RequestAnswer] | None],
+    step: Callable[[], RequestAnswer | Generator[None, None, RequestAnswer] | None],
 ) -> RequestAnswer:
-    """Run a step of a request; return its answer."""
+    """Run a step of a request; return its answer, empty if it has none yet.
+
+    Raises:
+        OperationRefused: the request is refused.
+    """
     try:
-        answer = work()
+        answer = step()
     except RequestRefused as error:
         raise OperationRefused(error.code, error.text) from None
     return answer if isinstance(answer, dict) else {}
@@ -151,7 +157,11 @@ async def run_request(call: Call, handler: Handler, **fields: object) -> JsonLin
 async def finish(
     call: Call, steps: Generator[None, None, RequestAnswer], pause_s: float = 0.0
 ) -> RequestAnswer:
-    """Return the answer of a request in slices, with a pause between them."""
+    """Run the remaining slices of a request, ``pause_s`` apart; return its answer.
+
+    Raises:
+        OperationRefused: the request is refused.
+    """
     while True:
         with call.acting():
             try:

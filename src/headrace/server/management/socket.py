@@ -14,17 +14,16 @@ A Unix socket with mode 0600. A client sends a line with a JSON object that name
 A long operation without output sends ``{"busy": true}`` now and then.
 
 An operation with more input reads the lines that follow, up to ``{"end": true}``. Then the next
-request may follow. Where such an operation is refused before the end, the connection is closed.
+request may follow. The broker closes the connection if it refuses such an operation before the end.
 
 With ``as``, a ticket of the operation ``login``, an operation runs as that user, with its rights
 only (:mod:`headrace.server.management.operation_table`); ``peer`` and ``agent`` are the user's
 address and program, for the audit log. Without it the system user has all rights. The kernel names
 the peer's user (SO_PEERCRED): only the broker's own system user and root are served.
 
-Everything is bounded: clients (a new one replaces the one idle longest), the length of a line,
-the time to send a request and to read an answer.
-A long list is made in slices, between which the loop serves others, and no
-faster than it is read.
+The number of clients, the length of a line, and the time to send a request or to read an answer
+are bounded. A new client beyond the bound replaces the one that is idle longest. A long list is
+made in slices, no faster than the client reads it, and the loop serves others between two slices.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ class ManagementSocket:
             return
         for listening in self._server.sockets:
             asyncio.get_running_loop().remove_reader(listening.fileno())
-        for _ in range(ACCEPT_TURNS):  # Else asyncio loses connections that it has accepted.
+        for _ in range(ACCEPT_TURNS):  # Otherwise asyncio loses accepted connections.
             await asyncio.sleep(0)
         self._server.close()
         self._server = None
@@ -166,9 +165,9 @@ class SocketClient(Client):
     def __init__(
         self, owner: ManagementSocket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        end = writer.get_extra_info("socket")
-        raw = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-        pid, self.uid, _ = CREDENTIALS.unpack(raw)
+        connection = writer.get_extra_info("socket")
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+        pid, self.uid, _ = CREDENTIALS.unpack(credentials)
         user, process = f"system user {self.uid}", f"process {pid}"
         super().__init__(
             owner.broker, owner.operations, f"{user}, {process}", Operator(user, process)
@@ -191,7 +190,7 @@ class SocketClient(Client):
                 request = await self.receive()
             except OperationRefused as error:
                 await self.fail(error.code, error.text)
-                return  # The begin of the next line is unknown.
+                return  # The start of the next line is unknown.
             finally:
                 self.owner.idle.pop(task, None)
             if request is None:
@@ -239,10 +238,10 @@ def remove_stale(path: Path, address: str) -> None:
         SocketError: another process listens there, or it is not a socket.
     """
     try:
-        facts = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return
-    if not stat.S_ISSOCK(facts.st_mode):
+    if not stat.S_ISSOCK(status.st_mode):
         raise SocketError(f"{path} exists and is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tickets: proofs of a login that stand for a user on the management socket.
 
-A ticket is 256 random bits, of which only a hash is kept. It is good for the address of the login
-only. It ends when it is idle for ``IDLE_S``, after ``LIFE_S`` at the latest, with the user's
-password, tags or account, with the token that it was got for, or by a logout. A broker with a data
-directory keeps the tickets of its own accounts over a restart
-(:mod:`headrace.server.management.ticket_file`); the time without a broker counts as idle.
+A ticket is 256 random bits; the broker keeps only its hash. It is valid from the address of the
+login only. It ends at a logout, after ``IDLE_S`` without use, and at the latest ``LIFE_S`` after
+the login. It also ends when the user's password, tags or account change, and when the token of the
+login expires or its issuer is no longer trusted. A broker with a data directory keeps the tickets
+of its own accounts over a restart (:mod:`headrace.server.management.ticket_file`); the time without
+a broker counts as idle.
 """
 
 from __future__ import annotations
@@ -86,17 +87,17 @@ class Tickets:
         self._tickets.make_room(lambda ticket: ticket.user.same_as(user), OF_USER_MAX)
         account = None if user.grants is not None else self._access.account(user.name)
         text = secrets.token_urlsafe(TICKET_BYTES)
-        self._tickets.add(key_of(text), Ticket(user, account, self._clock()), TICKETS_MAX)
+        self._tickets.add(hash_ticket(text), Ticket(user, account, self._clock()), TICKETS_MAX)
         self._schedule_write()
         return text
 
-    def user_of(self, text: str, peer: RemotePeer | None = None) -> User | None:
-        """Return the user of a ticket as of now; None for an unknown or ended one.
+    def find_user(self, text: str, peer: RemotePeer | None = None) -> User | None:
+        """Return the user of a ticket, with its present rights; the ticket counts as used.
 
-        ``peer`` is where the present request comes from: None but for the login's address.
-        Without ``peer`` it is where the login came from.
+        ``peer`` is the address of the request, by default that of the login. Returns None if the
+        ticket is unknown or has ended, or if ``peer`` has another host than the login.
         """
-        key = key_of(text)
+        key = hash_ticket(text)
         ticket = self._tickets.get(key)
         if ticket is None or (peer is not None and peer.host != ticket.user.peer.host):
             return None
@@ -115,17 +116,17 @@ class Tickets:
 
     def is_valid(self, text: str) -> bool:
         """Return True if a ticket has not ended; it does not count as used."""
-        ticket = self._tickets.get(key_of(text))
+        ticket = self._tickets.get(hash_ticket(text))
         return ticket is not None and self._is_valid(ticket, self._clock())
 
     def end(self, text: str) -> Future[None] | None:
         """End a ticket, if it exists. Return a future that ends when the file is written."""
-        if self._tickets.pop(key_of(text), None) is None:
+        if self._tickets.pop(hash_ticket(text), None) is None:
             return None
         return self._schedule_write()
 
     def close(self) -> None:
-        """Write when each ticket was used last; at the end of the broker."""
+        """Write when each ticket was used last, as the broker stops."""
         if self._writer is not None:
             self._writer.submit(self._write).result()
 
@@ -140,11 +141,11 @@ class Tickets:
         return self._pending_write
 
     def _write(self) -> None:
-        """Write the tickets of accounts; not on the loop, but at the end."""
+        """Write the tickets of accounts, on the thread of the writer."""
         self._pending_write = None  # A change from here on needs another write.
         tickets = list(self._tickets.items())
         offset_s = time.time() - self._clock()
-        kept = [
+        stored = [
             StoredTicket(
                 key=key.hex(),
                 user=ticket.user.name,
@@ -160,15 +161,15 @@ class Tickets:
         ]
         assert self._file is not None
         try:
-            self._file.write(kept)
+            self._file.write(stored)
         except OSError as error:
             log.warning("%s cannot be written: %s", self._file.path, error)
 
-    def _restore(self, kept: list[StoredTicket]) -> None:
+    def _restore(self, stored: list[StoredTicket]) -> None:
         """Restore the tickets whose accounts have not changed."""
         now_s = self._clock()
         offset_s = time.time() - now_s
-        for row in sorted(kept, key=lambda ticket: ticket.used_ms)[-TICKETS_MAX:]:
+        for row in sorted(stored, key=lambda ticket: ticket.used_ms)[-TICKETS_MAX:]:
             account = self._access.account(row.user)
             if account is None or account_digest(account) != row.account:
                 continue
@@ -196,6 +197,6 @@ class Tickets:
         )
 
 
-def key_of(text: str) -> bytes:
-    """Return the hash under which a ticket is kept."""
+def hash_ticket(text: str) -> bytes:
+    """Return the hash by which the broker finds a ticket."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

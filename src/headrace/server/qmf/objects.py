@@ -22,8 +22,8 @@ from headrace.model.exchange.binding import QUEUE
 from headrace.server.config.json_values import table_as_json
 from headrace.server.management.call import Call, is_ours, live_queues
 from headrace.server.management.resources.channels import describe_channel, describe_session
-from headrace.server.management.resources.connections import clients_of, describe_connection
-from headrace.server.management.resources.consumers import consumers_of, describe_consumer
+from headrace.server.management.resources.connections import client_connections, describe_connection
+from headrace.server.management.resources.consumers import consumers_and_browsers, describe_consumer
 from headrace.server.management.resources.exchanges import describe_exchange
 from headrace.server.management.resources.queues import describe_queue
 from headrace.user_tags import ADMINISTRATOR, MONITORING
@@ -362,7 +362,7 @@ def subscriptions(view: View) -> ObjectSteps:
     """Each consumer of a connection that the user may see."""
     connections = view.broker.context.connections
     for queue in live_queues(view.vhost):
-        for consumer in consumers_of(queue):
+        for consumer in consumers_and_browsers(queue):
             owner = connections.get(consumer.publisher)
             user = getattr(owner, "user", None)
             if isinstance(consumer, RequestService) or not view.is_own(user):
@@ -389,7 +389,7 @@ def subscriptions(view: View) -> ObjectSteps:
 
 def visible_connections(view: View) -> Iterator[ClientConnection | None]:
     """The connections to the virtual host that the user may see; None for each other."""
-    for connection in list(clients_of(view.broker.context).values()):
+    for connection in list(client_connections(view.broker.context).values()):
         is_open = connection.transport is not None and not connection.transport.closed
         visible = is_open and connection.vhost is view.vhost and view.is_own(connection.user)
         yield connection if visible else None

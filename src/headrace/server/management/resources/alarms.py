@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.server.config.json_values import iso_time
-from headrace.server.management.fields import reason_of
+from headrace.server.management.fields import read_reason
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.observe.alarms import EVERYWHERE
 from headrace.user_tags import ADMINISTER, MONITOR
@@ -39,24 +39,24 @@ def list_alarms(call: Call) -> Steps:
 @operation("set alarm", ADMINISTER, fields="`vhost`, `reason`")
 def set_alarm(call: Call) -> JsonLine:
     """Block the publishers of one virtual host, or of all."""
-    reason = reason_of(call, REASON, REASON_BYTES_MAX)
-    where = vhost_name_of(call)
-    call.log(f"sets an alarm{log_suffix(where)}: {reason}")
-    call.broker.alarms.set_alarm(where, reason)
+    reason = read_reason(call, REASON, REASON_BYTES_MAX)
+    vhost = read_alarm_vhost(call)
+    call.log(f"sets an alarm{log_suffix(vhost)}: {reason}")
+    call.broker.alarms.set_alarm(vhost, reason)
     return {}
 
 
 @operation("clear alarm", ADMINISTER, fields="`vhost`")
 def clear_alarm(call: Call) -> JsonLine:
     """Unblock them; alarms of memory and disk clear themselves."""
-    where = vhost_name_of(call)
-    if not call.broker.alarms.clear_alarm(where):
-        call.refuse("not-found", f"no operator set an alarm{log_suffix(where)}")
-    call.log(f"clears the alarm{log_suffix(where)}")
+    vhost = read_alarm_vhost(call)
+    if not call.broker.alarms.clear_alarm(vhost):
+        call.refuse("not-found", f"no operator set an alarm{log_suffix(vhost)}")
+    call.log(f"clears the alarm{log_suffix(vhost)}")
     return {}
 
 
-def vhost_name_of(call: Call) -> str:
+def read_alarm_vhost(call: Call) -> str:
     """Return the virtual host of an alarm, or ``EVERYWHERE``."""
     vhost = call.vhost_filter()
     return EVERYWHERE if vhost is None else vhost.name

@@ -14,8 +14,8 @@ from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.resources.logs import (
     AUDIT,
     LINE_CHARACTERS_MAX,
+    log_path,
     open_regular,
-    path_of,
 )
 from headrace.user_tags import ADMINISTER
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 COUNT, COUNT_MAX = 200, 1000  # Lines of an answer.
-BLOCK_BYTES = 64 << 10  # Bytes of one read, on a thread; then others have their turn.
+BLOCK_BYTES = 64 << 10  # Bytes of one read, on a thread; the loop serves others between two reads.
 LINES_PER_SLICE = 64  # Lines of a block after which other requests are served.
 SEARCHED_BYTES_MAX = 8 << 20  # Bytes that one request reads; its answer has the next offset.
 LINE_BYTES_MAX = 1 << 20  # A longer line is skipped. Less than SEARCHED_BYTES_MAX.
@@ -42,7 +42,7 @@ class LineFilter:
     def __init__(self, call: Call) -> None:
         self._fields = {field: call.text(name, "") for name, field in FIELDS}
         self._text = call.text("text", "").lower()
-        self._since, self._until = (time_of(call, name) for name in ("since", "until"))
+        self._since, self._until = (read_time(call, name) for name in ("since", "until"))
 
     def matches(self, line: bytes) -> bool:
         """Return True if a line meets all conditions."""
@@ -64,17 +64,17 @@ class LineFilter:
         )
 
 
-def time_of(call: Call, name: str) -> bytes:
-    """Return a time as lines have it, in UTC; empty without it."""
+def read_time(call: Call, name: str) -> bytes:
+    """Return a time of a request in the format of the lines, in UTC; empty if it has none."""
     text = call.text(name, "")
     if not text:
         return b""
     try:
-        when = datetime.fromisoformat(text)
-        when = (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC)
+        time = datetime.fromisoformat(text)
+        time = (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         call.refuse("bad-request", f"'{name}' is not a time such as 2026-11-23T07:00:00Z")
-    return (when.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z").encode()
+    return (time.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z").encode()
 
 
 @operation(
@@ -89,55 +89,55 @@ async def show_audit_log(call: Call) -> JsonLine:
     """
     count = call.number("count", COUNT, minimum=1, maximum=COUNT_MAX)
     line_filter = LineFilter(call)
-    path = path_of(call, AUDIT)
+    path = log_path(call, AUDIT)
     try:
         handle = await asyncio.to_thread(open_regular, path)
     except OSError as error:
         call.refuse("precondition", f"{path}: {error.strerror}")
     try:
-        facts = os.fstat(handle)
-        end = end_of(call, facts)
+        status = os.fstat(handle)
+        end = read_end_offset(call, status)
         limit = max(0, end - SEARCHED_BYTES_MAX)
         sent = 0
-        rest = b""  # The beginning of a line whose end was read.
+        line_tail = b""  # The end of a line that begins in the next block.
         while end > limit and sent < count:
             size = min(BLOCK_BYTES, end)
-            block = await asyncio.to_thread(os.pread, handle, size, end - size) + rest
+            block = await asyncio.to_thread(os.pread, handle, size, end - size) + line_tail
             end -= size
-            rest, lines = (b"", block) if not end else split_block(block)
-            start = end + len(rest)
+            line_tail, lines = (b"", block) if not end else split_block(block)
+            start = end + len(line_tail)
             for offset, line in lines_backwards(lines, start):
                 if line is None:
                     await asyncio.sleep(0)
                 elif line_filter.matches(line):
                     text = line.decode(errors="replace")[:LINE_CHARACTERS_MAX]
-                    await call.send({"at": f"{facts.st_ino}-{offset}", "line": text})
+                    await call.send({"at": f"{status.st_ino}-{offset}", "line": text})
                     sent += 1
                     if sent == count:
-                        return {"items": sent, "before": f"{facts.st_ino}-{offset}"}
-            if len(rest) > LINE_BYTES_MAX:
-                rest = b""
-        unread_end = end + len(rest)
-        return {"items": sent, "before": f"{facts.st_ino}-{unread_end}" if unread_end else None}
+                        return {"items": sent, "before": f"{status.st_ino}-{offset}"}
+            if len(line_tail) > LINE_BYTES_MAX:
+                line_tail = b""
+        unread_end = end + len(line_tail)
+        return {"items": sent, "before": f"{status.st_ino}-{unread_end}" if unread_end else None}
     finally:
         os.close(handle)
 
 
-def end_of(call: Call, facts: os.stat_result) -> int:
+def read_end_offset(call: Call, status: os.stat_result) -> int:
     """Return the offset to begin at: the end, or the position of an earlier answer."""
     text = call.text("before", "")
     if not text:
-        return facts.st_size
+        return status.st_size
     position = POSITION.fullmatch(text)
     if position is None:
         call.refuse("bad-request", "'before' is not a position from an answer")
-    if int(position[1]) != facts.st_ino or int(position[2]) > facts.st_size:
+    if int(position[1]) != status.st_ino or int(position[2]) > status.st_size:
         call.refuse("conflict", "the file of that place was renamed; begin without 'before'")
     return int(position[2])
 
 
 def split_block(block: bytes) -> tuple[bytes, bytes]:
-    """Return the end of a line that begins before a block, and the whole lines behind it."""
+    """Return the end of a line that begins before a block, and the complete lines after it."""
     first, line_end, lines = block.partition(b"\n")
     return (first + line_end, lines) if line_end else (block, b"")
 

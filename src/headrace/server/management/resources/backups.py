@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-BUSY_S = 10.0  # A busy line is sent after so long.
-LISTED_MAX = 1000  # The last ones by name.
+BUSY_S = 10.0  # The time without output after which a busy line is sent.
+LISTED_MAX = 1000  # The backups of a list: the last ones by name.
 NO_ROOT = "the setting backup_directory is empty: backups have no names here"
 
 
 @operation("back up", ADMINISTER, fields="`directory` or `name`, `base`, `verify` (true)")
 async def make_backup(call: Call) -> JsonLine:
     """Make a backup in ``directory``, or by ``name``; files that ``base`` has are linked."""
-    directory, base = places_of(call)
+    directory, base = read_directories(call)
     broker = call.broker
     if broker.backing_up:
         call.refuse("conflict", "another backup is being made")
@@ -59,7 +59,7 @@ async def make_backup(call: Call) -> JsonLine:
 
 
 async def while_busy(call: Call, work: Coroutine[None, None, JsonLine]) -> JsonLine:
-    """Return the result of work, which may be silent for long."""
+    """Return the result of work; send a busy line after each ``BUSY_S`` without it."""
     task = asyncio.create_task(work)
     try:
         while not (await asyncio.wait((task,), timeout=BUSY_S))[0]:
@@ -72,14 +72,16 @@ async def while_busy(call: Call, work: Coroutine[None, None, JsonLine]) -> JsonL
                 await task
 
 
-def places_of(call: Call) -> tuple[Path, Path | None]:
+def read_directories(call: Call) -> tuple[Path, Path | None]:
     """Return the directory of a new backup, and that of its base."""
     name = call.text("name", "")
     if name:
         if call.request.get("directory") is not None:
             call.refuse("bad-request", "a backup has a 'name' or a 'directory', not both")
         base = call.text("base", "")
-        return directory_of(call, "name", name), directory_of(call, "base", base) if base else None
+        return named_directory(call, "name", name), named_directory(
+            call, "base", base
+        ) if base else None
     if call.user is not None:
         call.refuse("bad-request", "'name' is missing: users name no directories")
     directory, base = Path(call.text("directory")), call.text("base", "")
@@ -88,9 +90,9 @@ def places_of(call: Call) -> tuple[Path, Path | None]:
     return directory, Path(base) if base else None
 
 
-def directory_of(call: Call, field: str, name: str) -> Path:
-    """Return the directory of a backup with a name."""
-    root = root_of(call)
+def named_directory(call: Call, field: str, name: str) -> Path:
+    """Return the directory of the backup that a field names; refuse a bad name or a link."""
+    root = backups_root(call)
     if root is None:
         call.refuse("precondition", NO_ROOT)
     if not NAME.fullmatch(name):
@@ -104,8 +106,8 @@ def directory_of(call: Call, field: str, name: str) -> Path:
     return root / name
 
 
-def root_of(call: Call) -> Path | None:
-    """Return the directory of backups with names."""
+def backups_root(call: Call) -> Path | None:
+    """Return the absolute path of ``backup_directory``; None if it is not set."""
     root = call.broker.settings.backup_directory
     return None if root is None else root.absolute()
 
@@ -113,13 +115,13 @@ def root_of(call: Call) -> Path | None:
 @operation("list backups", ADMINISTER)
 async def list_backups(call: Call) -> Steps:
     """List the backups that have names; none without ``backup_directory``."""
-    root = root_of(call)
+    root = backups_root(call)
     rows = [] if root is None else await asyncio.to_thread(rows_in, root)
-    return steps_of(rows)
+    return yield_rows(rows)
 
 
-def steps_of(rows: list[BackupRow]) -> Steps:
-    """Yield rows, as a list does."""
+def yield_rows(rows: list[BackupRow]) -> Steps:
+    """Yield rows as an operation that lists does; return their count."""
     yield from rows
     return {"items": len(rows)}
 
@@ -136,14 +138,14 @@ def rows_in(root: Path) -> list[BackupRow]:
         return []  # The first backup creates it.
     except OSError as error:
         raise StoreError(f"{root}: {error.strerror or error}") from error
-    homes = sorted(path for path in paths if path.is_dir() and not path.is_symlink())
-    return [describe_backup(home) for home in homes[-LISTED_MAX:]]
+    directories = sorted(path for path in paths if path.is_dir() and not path.is_symlink())
+    return [describe_backup(directory) for directory in directories[-LISTED_MAX:]]
 
 
-def describe_backup(home: Path) -> BackupRow:
+def describe_backup(directory: Path) -> BackupRow:
     """Return a backup as a row of a list."""
     row: BackupRow = {
-        "name": home.name,
+        "name": directory.name,
         "begun": None,
         "finished": None,
         "bytes": None,
@@ -153,7 +155,7 @@ def describe_backup(home: Path) -> BackupRow:
         "error": "",
     }
     try:
-        manifest = backup.read_manifest(home)
+        manifest = backup.read_manifest(directory)
     except StoreError as error:
         row["error"] = str(error)
         return row

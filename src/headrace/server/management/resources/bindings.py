@@ -10,9 +10,9 @@ from headrace.model.exchange.exchange import Exchange
 from headrace.model.queue.queue import Queue
 from headrace.server.config.json_values import as_json
 from headrace.server.management.call import OperationRefused
-from headrace.server.management.fields import arguments_of, name_of
+from headrace.server.management.fields import read_arguments, read_name
 from headrace.server.management.operation_table import OperationTable, RequiredPermission
-from headrace.server.management.operator_session import host_of
+from headrace.server.management.operator_session import authorized_host
 from headrace.user_tags import LOOK, USE
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def list_bindings(call: Call) -> Steps:
 @operation("bind", USE, *BINDING, fields=BINDING_FIELDS)
 def bind(call: Call) -> JsonLine:
     """Bind a queue, or an exchange, to an exchange; return the binding."""
-    host = host_of(call)
-    source, destination, key, arguments = binding_of(call)
+    host = authorized_host(call)
+    source, destination, key, arguments = read_binding(call)
     is_new = not is_bound(host.vhost, source, destination, key, arguments)
     host.bind(source, destination, key, arguments)
     return {
@@ -86,8 +86,8 @@ def unbind(call: Call) -> JsonLine:
 
     JSON lacks some types of arguments, so ``arguments_digest`` of a list may be given instead.
     """
-    host = host_of(call)
-    source, destination, key, arguments = binding_of(call)
+    host = authorized_host(call)
+    source, destination, key, arguments = read_binding(call)
     digest = call.text("arguments_digest", "")
     if digest and arguments:
         call.refuse("bad-request", "'arguments' and 'arguments_digest' exclude each other")
@@ -107,14 +107,14 @@ def no_such_binding(
     return OperationRefused("not-found", text)
 
 
-def binding_of(call: Call) -> tuple[str, tuple[str, str], str, dict[str, object]]:
+def read_binding(call: Call) -> tuple[str, tuple[str, str], str, dict[str, object]]:
     """Return source, destination, routing key and arguments of a binding."""
     kind = call.text("kind", QUEUE)
     if kind not in (QUEUE, EXCHANGE):
         call.refuse("bad-request", f"'kind' must be {QUEUE} or {EXCHANGE}")
-    destination = (kind, name_of(call, "destination"))
-    key = name_of(call, "routing_key", "")
-    return name_of(call, "source", ""), destination, key, arguments_of(call)
+    destination = (kind, read_name(call, "destination"))
+    key = read_name(call, "routing_key", "")
+    return read_name(call, "source", ""), destination, key, read_arguments(call)
 
 
 def bound_arguments(

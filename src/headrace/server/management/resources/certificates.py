@@ -29,32 +29,32 @@ PEM = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.
 def list_certificates(call: Call) -> Steps:
     """List the certificates in the files of TLS, with ``expires``."""
     count = 0
-    for setting, path in files_of(call.broker.settings):
+    for setting, path in certificate_files(call.broker.settings):
         try:
             certificates = PEM.findall(path.read_text("ascii", "replace"))
-            ends = [
+            expiries = [
                 expiry_of(ssl.PEM_cert_to_DER_cert(certificate)) for certificate in certificates
             ]
         except (OSError, ValueError) as error:
             call.refuse("precondition", f"{setting} {path} cannot be read: {error}")
-        for end in ends:
+        for expiry in expiries:
             count += 1
             row: CertificateRow = {
                 "setting": setting,
                 "file": str(path),
-                "expires": end.isoformat(),
+                "expires": expiry.isoformat(),
             }
             yield row
         yield None
     return {"items": count}
 
 
-def files_of(settings: Settings) -> Iterator[tuple[str, Path]]:
+def certificate_files(settings: Settings) -> Iterator[tuple[str, Path]]:
     """Yield the files with certificates, each with the setting that names it."""
     if settings.tls_cert is None:
         return
     yield "tls_cert", settings.tls_cert
     if settings.tls_ca is not None:
         yield "tls_ca", settings.tls_ca
-    for each in read_server_names(settings.tls_server_names):
-        yield "tls_server_names", each.chain
+    for server_name in read_server_names(settings.tls_server_names):
+        yield "tls_server_names", server_name.chain

@@ -9,8 +9,8 @@ from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.resources.connections import (
     chosen_connections,
-    user_of,
-    vhost_of,
+    user_name,
+    vhost_name,
 )
 from headrace.user_tags import LOOK
 
@@ -31,7 +31,7 @@ def list_channels(call: Call) -> Steps:
     vhost, user = call.vhost_filter(), call.text("user", "")
     count = 0
     for connection in chosen_connections(call):
-        for row in () if connection is None else channels_of(connection):
+        for row in () if connection is None else describe_channels(connection):
             count += 1
             yield row
         yield None
@@ -44,7 +44,7 @@ def list_channels(call: Call) -> Steps:
     return {"items": count}
 
 
-def channels_of(connection: ClientConnection) -> list[ChannelRow]:
+def describe_channels(connection: ClientConnection) -> list[ChannelRow]:
     """Return the channels or sessions of a connection."""
     if isinstance(connection, Connection010):
         attached = cast("dict[int, Session010]", connection.attached)
@@ -61,8 +61,8 @@ def describe_channel(connection: Connection0x, channel: Channel) -> ChannelRow:
         "connection": connection.number,
         "number": channel.number,
         "name": "",
-        "user": user_of(connection),
-        "vhost": vhost_of(connection),
+        "user": user_name(connection),
+        "vhost": vhost_name(connection),
         "consumers": len(channel.consumers or ()),
         "unacked": channel.unacked,
         "prefetch": channel.prefetch,
@@ -93,7 +93,7 @@ def describe_session(
     }
 
 
-def channel_of(session: Session010, connection: ClientConnection | None) -> int:
+def attached_channel_number(session: Session010, connection: ClientConnection | None) -> int:
     """Return the channel that a session is attached to; 0 while it is detached."""
     if not isinstance(connection, Connection010):
         return 0

@@ -24,7 +24,7 @@ MOVE_S = 30.0
 STANDBYS_S = 2.0  # The time that the database has to answer.
 
 
-def node_of(call: Call) -> ClusterNode:
+def get_node(call: Call) -> ClusterNode:
     """Return the node of the broker; refuse the request if it is in no cluster."""
     node = call.broker.node
     if node is None:
@@ -35,7 +35,7 @@ def node_of(call: Call) -> ClusterNode:
 @operation("cluster status", MONITOR)
 async def status(call: Call) -> JsonLine:
     """Return the cluster, this broker's place in it, and the standbys of the database."""
-    node = node_of(call)
+    node = get_node(call)
     return {
         "cluster": node.cluster.id,
         "database": node.cluster.address.text,
@@ -48,11 +48,11 @@ async def status(call: Call) -> JsonLine:
         "size_max": node.cluster.size_max,
         "brokers": [row.name for row in node.census.alive()],
         "vhosts": {name: node.owner_of(name) for name in sorted(node.wanted())},
-        "standbys": [standby._asdict() for standby in await standbys_of(node)],
+        "standbys": [standby._asdict() for standby in await fetch_standbys(node)],
     }
 
 
-async def standbys_of(node: ClusterNode) -> list[StandbyRow]:
+async def fetch_standbys(node: ClusterNode) -> list[StandbyRow]:
     """Return the standbys of the database; none while it does not answer."""
     rows: list[StandbyRow] = []
 
@@ -70,7 +70,7 @@ async def standbys_of(node: ClusterNode) -> list[StandbyRow]:
 @operation("list brokers", MONITOR)
 def list_brokers(call: Call) -> Steps:
     """List the brokers of the cluster, those that left or are down, too."""
-    node = node_of(call)
+    node = get_node(call)
     served: dict[str, int] = {}
     for name in node.wanted():
         owner = node.owner_of(name)
@@ -90,7 +90,7 @@ def list_brokers(call: Call) -> Steps:
 @operation("list owners", MONITOR)
 def list_owners(call: Call) -> Steps:
     """List the virtual hosts, who serves each, and how far the copy of this broker is behind."""
-    node = node_of(call)
+    node = get_node(call)
     lags = node.copies.lags()
     vhosts = sorted(node.wanted().items())
     for name, number in vhosts:
@@ -111,7 +111,7 @@ def list_owners(call: Call) -> Steps:
 @operation("move vhost", ADMINISTER, fields="`vhost`, `broker`")
 async def move(call: Call) -> JsonLine:
     """Let another broker serve a virtual host."""
-    node = node_of(call)
+    node = get_node(call)
     vhost = call.text("vhost")
     broker = call.text("broker")
     if vhost not in node.wanted():
@@ -129,7 +129,7 @@ async def move(call: Call) -> JsonLine:
 @operation("accept loss", ADMINISTER, fields="`vhost`")
 async def accept(call: Call) -> JsonLine:
     """Serve a virtual host without what the database lost; keep this broker's files aside."""
-    node = node_of(call)
+    node = get_node(call)
     vhost = call.text("vhost")
     if vhost not in node.wanted():
         call.refuse("not-found", f"there is no vhost '{vhost}'")

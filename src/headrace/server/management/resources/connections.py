@@ -13,7 +13,7 @@ from headrace.gateway.connection.connection_events import addresses
 from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.protocol.v0_x.handshake import State
 from headrace.server.config.json_values import as_json
-from headrace.server.management.fields import reason_of
+from headrace.server.management.fields import read_reason
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.relay.link import RelayedTransport
 from headrace.user_tags import ADMINISTER, LOOK, USE
@@ -62,7 +62,7 @@ def list_connections(call: Call) -> Steps:
 @operation("show connection", LOOK, fields="`id`")
 def show_connection(call: Call) -> JsonLine:
     """Return everything known of one connection."""
-    connection = find(call)
+    connection = get_connection(call)
     properties = as_json(connection.client_properties)
     return {**describe_connection(connection), "client_properties": properties}
 
@@ -73,31 +73,31 @@ def close_connection(call: Call) -> JsonLine:
 
     Users close their own; those of others are an administrator's matter.
     """
-    connection = find(call)
+    connection = get_connection(call)
     user = connection.user
     if not call.administers and (user is None or not user.same_as(call.user)):
         call.refuse("refused", f"connection {connection.number} is another user's")
-    close(call, connection, reason_of(call, REASON, REASON_BYTES_MAX))
+    close_client(call, connection, read_reason(call, REASON, REASON_BYTES_MAX))
     return {"closed": 1}
 
 
 @operation("close connections", ADMINISTER, fields="`user`, `vhost` or `all`, `reason`")
 def close_connections(call: Call) -> Steps:
     """Close the connections of a user, of a virtual host, or all of them."""
-    reason = reason_of(call, REASON, REASON_BYTES_MAX)
+    reason = read_reason(call, REASON, REASON_BYTES_MAX)
     if not call.text("user", "") and call.vhost_filter() is None and not call.flag("all"):
         call.refuse("bad-request", "'user', 'vhost' or 'all' is required")
     count = 0
     for connection in chosen_connections(call):
         if connection is not None and not connection.transport.closing:
-            close(call, connection, reason)
+            close_client(call, connection, reason)
             count += 1
         yield None
     return {"closed": count}
 
 
-def clients_of(context: Context) -> Mapping[int, ClientConnection]:
-    """Return the connections by number, each as of its family."""
+def client_connections(context: Context) -> Mapping[int, ClientConnection]:
+    """Return the connections of all versions, by number."""
     return cast("Mapping[int, ClientConnection]", context.connections)
 
 
@@ -107,28 +107,28 @@ def chosen_connections(call: Call) -> Iterator[ClientConnection | None]:
     They are not closed, the user sees them, and they are of ``vhost`` and ``user`` where given.
     """
     vhost, user = call.vhost_filter(), call.text("user", "")
-    for connection in list(clients_of(call.broker.context).values()):
+    for connection in list(client_connections(call.broker.context).values()):
         is_chosen = (
             connection.transport is not None
             and not connection.transport.closed
             and call.sees_user(connection.user)
             and (vhost is None or connection.vhost is vhost)
-            and user in ("", user_of(connection))
+            and user in ("", user_name(connection))
         )
         yield connection if is_chosen else None
 
 
-def find(call: Call) -> ClientConnection:
-    """Return the connection with the number ``id``."""
+def get_connection(call: Call) -> ClientConnection:
+    """Return the connection with the number ``id``; refuse the request if the user sees none."""
     number = call.number("id")
-    connection = clients_of(call.broker.context).get(number)
+    connection = client_connections(call.broker.context).get(number)
     if connection is None or connection.transport is None or not call.sees_user(connection.user):
         call.refuse("not-found", f"there is no connection {number}")
     return connection
 
 
-def close(call: Call, connection: ClientConnection, reason: str) -> None:
-    """Close a connection for an operator."""
+def close_client(call: Call, connection: ClientConnection, reason: str) -> None:
+    """Close a connection with a reason, or abort it if it is not open yet."""
     call.log(f"closes connection {connection.number}: {reason}")
     if connection.transport.handshake_ticks:
         connection.transport.abort()  # Not open yet: a close cannot be sent.
@@ -136,12 +136,12 @@ def close(call: Call, connection: ClientConnection, reason: str) -> None:
         connection.force_close(reason)
 
 
-def user_of(connection: ClientConnection) -> str:
+def user_name(connection: ClientConnection) -> str:
     """Return the user of a connection; empty before the login."""
     return "" if connection.user is None else connection.user.name
 
 
-def vhost_of(connection: ClientConnection) -> str:
+def vhost_name(connection: ClientConnection) -> str:
     """Return the name of a connection's virtual host; empty before it is open."""
     return "" if connection.vhost is None else connection.vhost.name
 
@@ -156,25 +156,25 @@ def describe_connection(connection: ClientConnection) -> ConnectionRow:
         version, frame_max = connection.version.label, connection.frame_max
     peer, port = addresses(transport)[0]
     properties = connection.client_properties or {}
-    product = (text_of(properties.get(key)) for key in ("product", "version"))
+    product = (property_text(properties.get(key)) for key in ("product", "version"))
     return {
         "id": connection.number,
-        "user": user_of(connection),
-        "vhost": vhost_of(connection),
+        "user": user_name(connection),
+        "vhost": vhost_name(connection),
         "host": peer,
         "port": port,
         "protocol": "" if state is State.AWAITING_HEADER else version,
-        "tls": tls_of(transport),
+        "tls": tls_version(transport),
         "mechanism": connection.mechanism,
         "state": "blocked" if connection.blocked else STATES[state],
         "channels": connection.channel_count(),
-        "name": text_of(properties.get("connection_name")),
+        "name": property_text(properties.get("connection_name")),
         "client": " ".join(filter(None, product)),
         "heartbeat_s": transport.heartbeat_ticks // 2,
         "frame_max": frame_max,
         "pending": connection.pending(),
         "publishes": bool(connection.publishes),
-        **byte_counts_of(transport),
+        **read_byte_counts(transport),
     }
 
 
@@ -185,8 +185,8 @@ class ByteCounts(TypedDict):
     bytes_received: int
 
 
-def byte_counts_of(transport: Transport) -> ByteCounts:
-    """Return the kernel's byte counts of a connection."""
+def read_byte_counts(transport: Transport) -> ByteCounts:
+    """Return the byte counts of a connection: the kernel's, or those of its relay."""
     if isinstance(transport, RelayedTransport):
         return {"bytes_sent": transport.bytes_out, "bytes_received": transport.bytes_in}
     sent = received = 0
@@ -197,13 +197,13 @@ def byte_counts_of(transport: Transport) -> ByteCounts:
     return {"bytes_sent": sent, "bytes_received": received}
 
 
-def tls_of(transport: Transport) -> str:
+def tls_version(transport: Transport) -> str:
     """Return the version of TLS that a connection uses; empty without TLS."""
     tls = None if transport.stream is None else transport.stream.get_extra_info("ssl_object")
     return "" if tls is None else str(tls.version())
 
 
-def text_of(value: object) -> str:
+def property_text(value: object) -> str:
     """Return a value of the client's properties as text; empty if it is not text."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")

@@ -11,8 +11,8 @@ from headrace.gateway.v0_x.channel.consumer import BasicConsumer
 from headrace.server.config.json_values import as_json
 from headrace.server.management.call import live_queues
 from headrace.server.management.operation_table import OperationTable
-from headrace.server.management.resources.channels import channel_of, session_name
-from headrace.server.management.resources.connections import clients_of, user_of
+from headrace.server.management.resources.channels import attached_channel_number, session_name
+from headrace.server.management.resources.connections import client_connections, user_name
 from headrace.user_tags import LOOK
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def list_consumers(call: Call) -> Steps:
     count = 0
     for vhost in call.vhosts():
         for queue in live_queues(vhost):
-            for consumer in consumers_of(queue):
+            for consumer in consumers_and_browsers(queue):
                 if isinstance(consumer, RequestService):
                     continue
                 if not call.sees_user(consuming_user(call, consumer)):
@@ -50,7 +50,7 @@ def list_consumers(call: Call) -> Steps:
     return {"items": count}
 
 
-def consumers_of(queue: Queue) -> Iterator[Consumer]:
+def consumers_and_browsers(queue: Queue) -> Iterator[Consumer]:
     """Yield the consumers and browsers of a queue, of every content class."""
     lanes = [] if queue.lanes is None else list(queue.lanes.values())
     for lane in (queue, *lanes):
@@ -61,7 +61,7 @@ def consumers_of(queue: Queue) -> Iterator[Consumer]:
 
 def consuming_user(call: Call, consumer: Consumer) -> User | None:
     """Return the user of a consumer's connection, or of its detached session; None for others."""
-    connection = clients_of(call.broker.context).get(consumer.publisher)
+    connection = client_connections(call.broker.context).get(consumer.publisher)
     if connection is not None:
         return cast("User", connection.user)
     if not isinstance(consumer, Subscription):
@@ -71,14 +71,14 @@ def consuming_user(call: Call, consumer: Consumer) -> User | None:
 
 def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Consumer) -> ConsumerRow:
     """Return a consumer as a row of a list."""
-    connection = clients_of(call.broker.context).get(consumer.publisher)
+    connection = client_connections(call.broker.context).get(consumer.publisher)
     row: ConsumerRow = {
         "queue": queue.name,
         "vhost": vhost,
         "tag": consumer.tag,
         "connection": consumer.publisher,
         "channel": 0,
-        "user": "" if connection is None else user_of(connection),
+        "user": "" if connection is None else user_name(connection),
         "ack": not consumer.no_ack,
         "prefetch": 0,
         "unacked": 0,
@@ -96,14 +96,14 @@ def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Consumer) 
         row["channel"] = consumer.channel.number
     elif isinstance(consumer, Subscription):
         session = cast("Session010", consumer.session)
-        row["unacked"] = unsettled_of(consumer, session)
-        row["channel"] = channel_of(session, connection)
+        row["unacked"] = count_unsettled(consumer, session)
+        row["channel"] = attached_channel_number(session, connection)
         row["session"] = session_name(session)
         row["credit"] = consumer.credit_messages
     return row
 
 
-def unsettled_of(consumer: Subscription, session: Session010) -> int | None:
+def count_unsettled(consumer: Subscription, session: Session010) -> int | None:
     """Return the unsettled deliveries of a subscription; None where counting would take long."""
     unsettled = session.deliveries.unsettled
     if len(session.subscriptions) == 1 or not unsettled.count:

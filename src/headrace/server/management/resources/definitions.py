@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 operation = OperationTable()
 
-SLICE_S = 0.003  # Then the loop serves others.
-BUSY_S = 10.0  # After so long the operator is told that the operation goes on.
-NEW_OWNER_S = 30.0  # The time to wait for the owner of a virtual host that the import makes.
+SLICE_S = 0.003  # The time after which the loop serves others.
+BUSY_S = 10.0  # The time between two busy lines.
+NEW_OWNER_S = 30.0  # The time to wait for the owner of a virtual host that the import creates.
 NAMED_MAX = 10  # Virtual hosts that are named in an error.
 Step = TypeVar("Step")
 
@@ -100,7 +100,7 @@ def import_target(call: Call) -> Running:
 
 
 def export_elements(call: Call, vhost: str | None, others: list[str]) -> Steps:
-    """Yield the elements, one a step; ``others`` are lines of other brokers."""
+    """Yield the elements, one in each step; ``others`` are lines of other brokers."""
     count = 0
     for element in export(import_target(call), vhost, for_rabbitmq=call.flag("for_rabbitmq")):
         if element is None:
@@ -137,27 +137,8 @@ async def import_definitions(call: Call) -> JsonLine:
     target = import_target(call)
     plan, report = Plan(target, vhost), Report()
     held = HeldElements(vhost)
-    passwords = UserPasswords(target.snapshot().accounts)
     try:
-        count = 0
-        while (line := await call.receive()) is not None:
-            section, values = line.get("section"), line.get("values")
-            if section not in SECTIONS or not isinstance(values, list):
-                call.refuse("bad-request", "a line has a section and values")
-            first = line.get("first")
-            if not isinstance(first, int) or isinstance(first, bool):
-                call.refuse("bad-request", "a line has the index of its first value")
-            count += len(values)
-            if count > ELEMENTS_MAX:
-                call.refuse("limit", f"there are more than {ELEMENTS_MAX} elements")
-            elements = [(section, first + index, value) for index, value in enumerate(values)]
-            for index, element in enumerate(elements):
-                if passwords.is_in(section, element[2]):
-                    value = await asyncio.to_thread(passwords.replaced, *element)
-                    elements[index] = (section, first + index, value)
-            elements = kept_here(call, plan, held, elements)
-            async for finding in run_in_slices(call, plan_elements(plan, elements)):
-                report.add(finding)
+        await plan_lines(call, plan, held, report, UserPasswords(target.snapshot().accounts))
     except DocumentError as error:
         call.refuse("bad-request", f"{error}; nothing was changed")
     if refusal := report.refusal(outcomes):
@@ -167,26 +148,7 @@ async def import_definitions(call: Call) -> JsonLine:
         await judge_elsewhere(call, name, held, report if dry_run else None)
     if not dry_run:
         call.log(f"imports definitions: {report.total(CREATED)} elements to create")
-        if plan.changes:
-            await call.broker.accounts.change(plan.changes, call.actor)
-        lacking: list[str] = []
-        left_out = await import_elsewhere(call, plan, held, report, lacking)
-        steps = 0
-        try:
-            async for step in run_in_slices(call, apply(plan, left_out)):
-                steps += 1
-                if step is not None:
-                    report.correct(step)
-        except ResourceError as error:
-            text = f"{error.text}; {steps} steps were done before: import again to continue"
-            call.refuse("resource", text)
-        if lacking:
-            more = f" and {len(lacking) - NAMED_MAX} more" if len(lacking) > NAMED_MAX else ""
-            call.refuse(
-                "internal",
-                "exchanges, queues and bindings were not imported, but everything else was: "
-                f"{'; '.join(lacking[:NAMED_MAX])}{more}; import again to continue",
-            )
+        await apply_plan(call, plan, held, report)
     async for _ in run_in_slices(call, plan.release()):
         pass
     for finding in report.lines:
@@ -199,18 +161,77 @@ async def import_definitions(call: Call) -> JsonLine:
     }
 
 
-def kept_here(
+async def plan_lines(
+    call: Call, plan: Plan, held: HeldElements, report: Report, passwords: UserPasswords
+) -> None:
+    """Plan the elements of all lines that follow a request; report a finding for each.
+
+    Raises:
+        DocumentError: an element is wrong.
+        OperationRefused: a line has another form, or there are more than ``ELEMENTS_MAX`` elements.
+    """
+    count = 0
+    while (line := await call.receive()) is not None:
+        section, values = line.get("section"), line.get("values")
+        if section not in SECTIONS or not isinstance(values, list):
+            call.refuse("bad-request", "a line has a section and values")
+        first = line.get("first")
+        if not isinstance(first, int) or isinstance(first, bool):
+            call.refuse("bad-request", "a line has the index of its first value")
+        count += len(values)
+        if count > ELEMENTS_MAX:
+            call.refuse("limit", f"there are more than {ELEMENTS_MAX} elements")
+        elements = [(section, first + index, value) for index, value in enumerate(values)]
+        for index, element in enumerate(elements):
+            if passwords.is_in(section, element[2]):
+                value = await asyncio.to_thread(passwords.replaced, *element)
+                elements[index] = (section, first + index, value)
+        elements = local_elements(call, plan, held, elements)
+        async for finding in run_in_slices(call, plan_elements(plan, elements)):
+            report.add(finding)
+
+
+async def apply_plan(call: Call, plan: Plan, held: HeldElements, report: Report) -> None:
+    """Apply a plan here, and import the held topology at the brokers that serve it.
+
+    Raises:
+        OperationRefused: an element could not be created, or another broker did not import its
+            part; everything else was done.
+    """
+    if plan.changes:
+        await call.broker.accounts.change(plan.changes, call.actor)
+    failures: list[str] = []
+    vhosts_elsewhere = await import_elsewhere(call, plan, held, report, failures)
+    steps = 0
+    try:
+        async for step in run_in_slices(call, apply(plan, vhosts_elsewhere)):
+            steps += 1
+            if step is not None:
+                report.correct(step)
+    except ResourceError as error:
+        text = f"{error.text}; {steps} steps were done before: import again to continue"
+        call.refuse("resource", text)
+    if failures:
+        more = f" and {len(failures) - NAMED_MAX} more" if len(failures) > NAMED_MAX else ""
+        call.refuse(
+            "internal",
+            "exchanges, queues and bindings were not imported, but everything else was: "
+            f"{'; '.join(failures[:NAMED_MAX])}{more}; import again to continue",
+        )
+
+
+def local_elements(
     call: Call, plan: Plan, held: HeldElements, elements: list[tuple[str, int, object]]
 ) -> list[tuple[str, int, object]]:
-    """Return the elements to plan here; hold the ones of virtual hosts served elsewhere.
+    """Return the elements that this broker plans; hold those of virtual hosts served elsewhere.
 
-    The topology of a virtual host that the import makes is both: it is judged here, before there
-    is an owner.
+    The topology of a virtual host that the import creates is both planned here and held: it must be
+    judged before the virtual host has an owner.
     """
     broker = call.broker
     if broker.node is None or call.forwarded:
         return elements
-    here = []
+    planned = []
     for element in elements:
         section, _, value = element
         vhost = held.vhost_of(section, value)
@@ -220,8 +241,8 @@ def kept_here(
             held.add(vhost, *element)
             if section in TOPOLOGY and not is_new:
                 continue
-        here.append(element)
-    return here
+        planned.append(element)
+    return planned
 
 
 async def judge_elsewhere(
@@ -245,35 +266,35 @@ async def judge_elsewhere(
 
 
 async def import_elsewhere(
-    call: Call, plan: Plan, held: HeldElements, report: Report, lacking: list[str]
+    call: Call, plan: Plan, held: HeldElements, report: Report, failures: list[str]
 ) -> list[str]:
     """Import held topology at the brokers that serve its virtual hosts.
 
-    Returns the virtual hosts that another broker serves, or none; adds those whose topology was
-    not imported, and why, to ``lacking``.
+    Returns the virtual hosts that this broker does not serve. Adds to ``failures`` the reason for
+    each virtual host whose topology was not imported.
     """
     elsewhere = []
     until = time.monotonic() + NEW_OWNER_S
     for vhost in held.vhosts():
         is_new = vhost in plan.changes.vhosts
         request = import_request(call, vhost, dry_run=False)
-        if is_new:  # It was judged here.
+        if is_new:  # This broker has judged the elements.
             request.update(strict=False, known=False)
         wait_s = max(0.0, until - time.monotonic()) if is_new else OWNER_S
         try:
             answer = await forward(call, vhost, request, held.lines(vhost, TOPOLOGY), wait_s=wait_s)
         except NotReached as error:
-            lacking.append(str(error))
+            failures.append(str(error))
         except OperationRefused as error:
-            lacking.append(error.text)
+            failures.append(error.text)
         else:
             if answer is None and is_new:
                 continue  # This broker serves it: the plan has its elements.
             if answer is None:
-                lacking.append(f"virtual host '{vhost}' moves between brokers")
+                failures.append(f"virtual host '{vhost}' moves between brokers")
             elif is_new:
-                for finding in findings_of(answer):
-                    if finding.outcome == DIFFERENT:  # A client was faster.
+                for finding in parse_topology_findings(answer):
+                    if finding.outcome == DIFFERENT:  # A client declared it first.
                         report.correct(finding)
             else:
                 add_report(report, answer)
@@ -287,19 +308,21 @@ def import_request(call: Call, vhost: str, *, dry_run: bool) -> dict[str, object
     return {"do": "import definitions", "vhost": vhost, **flags}
 
 
-def findings_of(answer: ForwardedAnswer) -> list[Finding]:
+def parse_topology_findings(answer: ForwardedAnswer) -> list[Finding]:
     """Return the findings of another broker about topology."""
     findings = [Finding(**json.loads(text)["item"]) for text in answer.items]
     return [finding for finding in findings if finding.section in TOPOLOGY]
 
 
 def add_report(report: Report, answer: ForwardedAnswer) -> None:
-    """Add what another broker reports about topology."""
+    """Add the counts and findings of another broker about topology."""
     counts = answer.done.get("counts")
     omitted = answer.done.get("omitted")
     assert isinstance(counts, dict)
     assert isinstance(omitted, int)
-    report.merge({name: counts[name] for name in TOPOLOGY if name in counts}, findings_of(answer))
+    report.merge(
+        {name: counts[name] for name in TOPOLOGY if name in counts}, parse_topology_findings(answer)
+    )
     report.omitted += omitted
 
 

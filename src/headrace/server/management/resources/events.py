@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 BACKLOG_MAX = 10_000
-STREAMS_MAX = 8  # Streams of events at a time: a broker has room for few listeners.
+STREAMS_MAX = 8  # Streams at the same time; a broker accepts few listeners to its events.
 KINDS_MAX = 32  # Kinds that one request may name.
 KIND_CHARACTERS_MAX = 255
-BUSY_S = 10.0  # A busy line is sent after so long without an event.
+BUSY_S = 10.0  # The time without an event after which a busy line is sent.
 ACCOUNTS = ("user.", "permission.", "topic.permission.", "parameter.")  # Administrators' events.
 CLIENTS = ("connection.", "channel.", "consumer.")
 
@@ -38,7 +38,7 @@ class EventBacklog:
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._kinds = kinds_of(call)
+        self._kinds = read_kinds(call)
         vhost = call.vhost_filter()
         self._vhost = "" if vhost is None else vhost.name  # The client may outlive it.
         self._waiting: deque[Event] = deque()
@@ -83,7 +83,7 @@ class EventBacklog:
             await self._call.send({"lost": lost})
 
 
-def kinds_of(call: Call) -> tuple[str, ...]:
+def read_kinds(call: Call) -> tuple[str, ...]:
     """Return the beginnings of the kinds in ``kinds``; none for all.
 
     "queue" stands for "queue.created" and "queue.deleted".
@@ -107,10 +107,10 @@ async def stream_events(call: Call) -> JsonLine:
     backlog = EventBacklog(call)
     broker.events.listen(backlog.queue_event)
     broker.event_streams += 1
-    ending = asyncio.create_task(end_of(call))
+    ending = asyncio.create_task(wait_for_end(call))
     ending.add_done_callback(lambda _: backlog.wake())
     try:
-        await call.busy()  # From here on no event is missed.
+        await call.busy()  # The client knows that it receives every event from now on.
         while not ending.done():
             await backlog.wait()
             if call.user is not None and not broker.tickets.is_valid(call.text("as")):
@@ -123,7 +123,7 @@ async def stream_events(call: Call) -> JsonLine:
         broker.events.ignore(backlog.queue_event)
 
 
-async def end_of(call: Call) -> None:
+async def wait_for_end(call: Call) -> None:
     """Return when the client disconnects, or sends ``{"end": true}``."""
     line: JsonLine | None = {}
     while line is not None:

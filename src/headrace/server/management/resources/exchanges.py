@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from headrace.model.exchange.binding import EXCHANGE
 from headrace.server.config.json_values import as_json
 from headrace.server.management.call import Row, list_objects
-from headrace.server.management.fields import arguments_of, name_of
+from headrace.server.management.fields import read_arguments, read_name
 from headrace.server.management.operation_table import OperationTable, RequiredPermission
-from headrace.server.management.operator_session import host_of
+from headrace.server.management.operator_session import authorized_host
 from headrace.server.management.resources.bindings import BINDINGS_SHOWN_MAX, describe_binding
 from headrace.user_tags import LOOK, USE
 
@@ -65,11 +65,11 @@ def show_exchange(call: Call) -> JsonLine:
 )
 def declare_exchange(call: Call) -> JsonLine:
     """Declare an exchange; one with the same attributes may exist."""
-    host, name, arguments = host_of(call), name_of(call), arguments_of(call)
+    host, name, arguments = authorized_host(call), read_name(call), read_arguments(call)
     is_new = name not in host.vhost.exchanges
     host.declare_exchange(
         name,
-        name_of(call, "type", "direct"),
+        read_name(call, "type", "direct"),
         durable=call.flag("durable", True),
         auto_delete=call.flag("auto_delete"),
         internal=call.flag("internal"),
@@ -81,7 +81,7 @@ def declare_exchange(call: Call) -> JsonLine:
 @operation("delete exchange", USE, CONFIGURE_EXCHANGE, fields="`vhost`, `name`, `if_unused`")
 def delete_exchange(call: Call) -> JsonLine:
     """Delete an exchange."""
-    host, name = host_of(call), name_of(call)
+    host, name = authorized_host(call), read_name(call)
     host.check("configure", EXCHANGE, name)
     host.find_exchange(name)
     host.delete_exchange(name, if_unused=call.flag("if_unused"))

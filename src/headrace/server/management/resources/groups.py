@@ -55,7 +55,7 @@ async def set_group(call: Call) -> JsonLine:
     state = await run_request(
         call, groups.commit, **fields, position=call.request.get("position"), force=True
     )
-    return {**state, "lag_bytes": state["lag_octets"]}  # The name that lists have.
+    return {**state, "lag_bytes": state["lag_octets"]}  # Lists have the field under this name.
 
 
 @operation("delete group", USE, READ_STREAM, fields="`vhost`, `stream`, `group`, `force`")

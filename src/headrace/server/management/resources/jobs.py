@@ -56,7 +56,7 @@ def describe_job(vhost: VirtualHost, running: JobRun) -> JobRow:
     return cast("JobRow", row)  # A request and its progress are open dictionaries.
 
 
-def request_of(call: Call) -> RequestCall:
+def job_request(call: Call) -> RequestCall:
     """Return a request on messages, as the user of a call."""
     fields = {"id": secrets.token_hex(8), **call.request, "wait": False}
     return OperatorSession(call).request(fields)
@@ -92,7 +92,7 @@ async def run_job(call: Call, do: str) -> JsonLine:
     With ``wait`` false the answer comes at once, with the ``id`` to ask with.
     """
     wait = call.flag("wait", True)
-    request = request_of(call)
+    request = job_request(call)
     answer = attempt(lambda: messages.run(request, do))
     if not call.flag("dry_run") and not answer.get("already"):
         call.log(f"has messages of {request.request['from']!r} in {request.vhost.name!r}: {do}")
@@ -109,14 +109,14 @@ async def run_job(call: Call, do: str) -> JsonLine:
 @operation("show job", LOOK, fields="`vhost`, `id`", former_name="show errand")
 async def show_job(call: Call) -> JsonLine:
     """Return the progress, or the result, of a job."""
-    request = request_of(call)
+    request = job_request(call)
     return await wait_until_durable(call, request, attempt(lambda: messages.show(request)))
 
 
 @operation("cancel job", USE, fields="`vhost`, `id`", former_name="cancel errand")
 async def cancel_job(call: Call) -> JsonLine:
     """Cancel a job, unless it is decided; return its result."""
-    request = request_of(call)
+    request = job_request(call)
     return await wait_until_durable(
         call, request, await finish(call, messages.cancel(request), POLL_S)
     )

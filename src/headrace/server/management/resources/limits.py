@@ -15,8 +15,8 @@ from headrace.model.policy.rules import (
 )
 from headrace.server.config.json_values import as_json
 from headrace.server.management.operation_table import OperationTable
-from headrace.server.management.resources.users import known_user
-from headrace.server.management.resources.vhosts import known_vhost
+from headrace.server.management.resources.users import read_user_name
+from headrace.server.management.resources.vhosts import read_vhost_name
 from headrace.user_tags import ADMINISTER, LOOK
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def list_limits(call: Call) -> Steps:
     count = 0
     for key, value in list(call.broker.access.snapshot.parameters.items()):
         name = key.name if of_users else key.vhost
-        shown = call.sees_account(name) if of_users else call.sees_vhost(name)
-        if key.component != component or not shown:
+        is_shown = call.sees_account(name) if of_users else call.sees_vhost(name)
+        if key.component != component or not is_shown:
             yield None
             continue
         count += 1
@@ -48,52 +48,55 @@ def list_limits(call: Call) -> Steps:
 @operation("put limit", ADMINISTER, fields="`vhost` or `user`, `name`, `value`")
 async def put_limit(call: Call) -> JsonLine:
     """Set one limit of a virtual host, or of a ``user``."""
-    key, name = limits_of(call), call.text("name")
+    key, name = read_limits_key(call), call.text("name")
     value = call.number("value", minimum=-1)
     try:
         check_parameter(key.component, key.name, {name: value})
     except InvalidArgument as error:
         call.refuse("bad-request", error.text)
 
-    def set_one(limits: dict[str, object]) -> None:
+    def set_limit(limits: dict[str, object]) -> None:
         limits[name] = value
 
-    return await change_limits(call, key, set_one)
+    return await change_limits(call, key, set_limit)
 
 
 @operation("delete limit", ADMINISTER, fields="`vhost` or `user`, `name`")
 async def delete_limit(call: Call) -> JsonLine:
     """Remove one limit of a virtual host, or of a ``user``."""
-    key, name = limits_of(call), call.text("name")
+    key, name = read_limits_key(call), call.text("name")
     if name not in call.broker.access.snapshot.parameters.get(key, {}):
         call.refuse("not-found", f"there is no limit '{name}'")
 
-    def remove_one(limits: dict[str, object]) -> None:
+    def remove_limit(limits: dict[str, object]) -> None:
         limits.pop(name, None)
 
-    return await change_limits(call, key, remove_one)
+    return await change_limits(call, key, remove_limit)
 
 
-def limits_of(call: Call) -> Key:
-    """Return the key of the limits that a request is about."""
+def read_limits_key(call: Call) -> Key:
+    """Return the key of the limits of ``user``, or else of ``vhost``."""
     if call.request.get("user") is None:
-        return Key(known_vhost(call), VHOST_LIMITS, LIMITS_NAME)
-    return Key(EVERYWHERE, USER_LIMITS, known_user(call))
+        return Key(read_vhost_name(call), VHOST_LIMITS, LIMITS_NAME)
+    return Key(EVERYWHERE, USER_LIMITS, read_user_name(call))
 
 
 async def change_limits(
     call: Call, key: Key, change: Callable[[dict[str, object]], None]
 ) -> JsonLine:
-    """Change limits on the thread of the file, so that none of two changes is lost."""
+    """Change limits on the thread that writes users, one change after the other.
+
+    ``created`` of the answer is true if there were no limits under the key.
+    """
 
     def work(users: UserDirectory) -> bool:
-        before = users.parameters.all().get(key)
-        limits = dict(before or {})
+        old_limits = users.parameters.all().get(key)
+        limits = dict(old_limits or {})
         change(limits)
         if limits:
             users.parameters.change({key: limits})
-        elif before is not None:
+        elif old_limits is not None:
             users.parameters.clear(*key)
-        return before is None
+        return old_limits is None
 
     return {"created": await call.broker.accounts.perform(work, call.actor)}

@@ -29,7 +29,7 @@ async def login(call: Call) -> JsonLine:
 
     ``peer`` is the address of the client, ``encrypted`` is true if it uses TLS.
     """
-    peer = peer_of(call.text("peer"), encrypted=call.flag("encrypted"))
+    peer = parse_peer(call.text("peer"), encrypted=call.flag("encrypted"))
     if peer is None:
         call.refuse("bad-request", "'peer' is not an address with a port")
     protocol = call.text("protocol", PROTOCOLS[0])
@@ -50,7 +50,7 @@ async def login(call: Call) -> JsonLine:
         call.refuse("refused", REFUSED)
     if LOOK.isdisjoint(user.tags):
         call.refuse("refused", f"user '{user.name}' has none of the tags {', '.join(sorted(LOOK))}")
-    return {"ticket": call.broker.tickets.issue(user), **describe(call, user)}
+    return {"ticket": call.broker.tickets.issue(user), **describe_user(call, user)}
 
 
 @operation("logout", LOOK)
@@ -73,10 +73,10 @@ def whoami(call: Call) -> JsonLine:
             "by_token": False,
             "sees_all": True,
         }
-    return describe(call, call.user)
+    return describe_user(call, call.user)
 
 
-def describe(call: Call, user: User) -> JsonLine:
+def describe_user(call: Call, user: User) -> JsonLine:
     """Return a user with its tags and the virtual hosts that it may open."""
     return {
         "user": user.name,
@@ -88,8 +88,8 @@ def describe(call: Call, user: User) -> JsonLine:
     }
 
 
-def peer_of(text: str, *, encrypted: bool = False) -> RemotePeer | None:
-    """Return the peer of an address such as ``203.0.113.9:4711`` or ``[::1]:4711``."""
+def parse_peer(text: str, *, encrypted: bool = False) -> RemotePeer | None:
+    """Return the peer of an address such as ``203.0.113.9:4711`` or ``[::1]:4711``, or None."""
     host, _, port = text.rpartition(":")
     if not port.isascii() or not port.isdecimal() or int(port) > 65535:
         return None

@@ -35,7 +35,7 @@ async def show_log(call: Call) -> JsonLine:
     A file is read on a thread: its disk may be slow.
     """
     count = call.number("count", LINES, minimum=1, maximum=LINES_MAX)
-    path = path_of(call, call.text("of", BROKER))
+    path = log_path(call, call.text("of", BROKER))
     try:
         lines = await asyncio.to_thread(last_lines, path, count)
     except OSError as error:
@@ -45,11 +45,11 @@ async def show_log(call: Call) -> JsonLine:
     return {"items": len(lines), "file": str(path)}
 
 
-def path_of(call: Call, which: str) -> Path:
-    """Return the file of a log."""
-    if which not in (BROKER, AUDIT):
+def log_path(call: Call, log_name: str) -> Path:
+    """Return the file of the broker's log or the audit log; refuse the request without one."""
+    if log_name not in (BROKER, AUDIT):
         call.refuse("bad-request", f"'of' must be {BROKER} or {AUDIT}")
-    if which == AUDIT:
+    if log_name == AUDIT:
         file = call.broker.audit.file
         if file is None:
             call.refuse("precondition", "there is no audit log: the setting audit_log is empty")
@@ -71,8 +71,8 @@ def last_lines(path: Path, count: int) -> list[str]:
         start = max(0, os.fstat(handle).st_size - READ_BYTES)
         file.seek(start)
         lines = file.read(READ_BYTES).splitlines()
-    whole = lines[1:] if start else lines  # The first may be a part.
-    return [line.decode(errors="replace") for line in whole[-count:]]
+    complete = lines[1:] if start else lines  # The first may be a part.
+    return [line.decode(errors="replace") for line in complete[-count:]]
 
 
 def open_regular(path: Path) -> int:

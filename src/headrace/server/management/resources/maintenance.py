@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.server.management.fields import reason_of
+from headrace.server.management.fields import read_reason
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.net.drain import CLOSE_S
 from headrace.user_tags import ADMINISTER
@@ -26,23 +26,28 @@ async def drain(call: Call) -> JsonLine:
     """Close the ports, wait for clients to leave, then confirm and close the rest."""
     broker = call.broker
     grace_s = call.number("grace_s", 0, maximum=GRACE_S_MAX)
-    reason = reason_of(call, REASON, REASON_BYTES_MAX)
+    reason = read_reason(call, REASON, REASON_BYTES_MAX)
     call.log("drains the broker")
     if broker.node is not None:
         await broker.node.give_all(GIVE_S)
     draining = broker.drain
     draining.begin()
-    before = len(draining.open_transports())
-    await call.send({"connections": before, "grace_s": grace_s})
+    open_before = len(draining.open_transports())
+    await call.send({"connections": open_before, "grace_s": grace_s})
     await draining.wait_for_none(grace_s)
-    left = before - len(draining.open_transports())
+    left_count = open_before - len(draining.open_transports())
     closed = await draining.close_clients(reason) if draining.active else 0
     all_closed = await draining.wait_for_none(CLOSE_S)
     synced = await draining.wait_for_disk()
     if not draining.active:
         call.refuse("conflict", "the broker was resumed meanwhile")
     still_open = len(draining.open_transports())
-    answer: JsonLine = {"left": left, "closed": closed, "open": still_open, "all_kept": synced}
+    answer: JsonLine = {
+        "left": left_count,
+        "closed": closed,
+        "open": still_open,
+        "all_kept": synced,
+    }
     return answer if all_closed else {**answer, "stubborn": still_open}
 
 

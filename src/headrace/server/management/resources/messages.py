@@ -30,13 +30,13 @@ from headrace.model.tallies import ChannelTally
 from headrace.protocol.codec_0_x import BasicProperties
 from headrace.protocol.errors import AmqpError
 from headrace.server.config.json_values import as_json
-from headrace.server.management.fields import name_of, table_of
+from headrace.server.management.fields import read_name, read_table
 from headrace.server.management.operation_table import (
     READ_QUEUE,
     OperationTable,
     RequiredPermission,
 )
-from headrace.server.management.operator_session import OperatorSession, host_of
+from headrace.server.management.operator_session import OperatorSession, authorized_host
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1
 from headrace.user_tags import USE
@@ -72,7 +72,7 @@ TEXT_PROPERTIES = (
 )
 NUMBER_PROPERTIES = {"delivery_mode": 2, "priority": 255, "timestamp": (1 << 64) - 1}
 GOT_MAX = 1000  # Messages of one answer.
-TAKEN_BYTES_MAX = 64 << 20  # Taking messages ends after so many bytes of bodies.
+TAKEN_BYTES_MAX = 64 << 20  # No further message is taken after so many bytes of bodies.
 TRUNCATE = 50_000  # Bytes shown of each body, by default.
 REQUEUE, ACCEPT, DISCARD = "requeue", "accept", "discard"
 ACK_MODES = {
@@ -101,13 +101,13 @@ def peek(call: Call) -> Steps:
     name = call.text("queue")
     queue = vhost.queues.get(name)
     if queue is None and name == DELAYED:
-        return {"items": 0}  # The first delayed message makes it.
+        return {"items": 0}  # The first delayed message creates the queue.
     if queue is None:
         call.refuse("not-found", f"no queue '{name}' in vhost '{vhost.name}'")
     count_max = call.number("count", COUNT, minimum=1)
     bytes_max = call.number("bytes", BODY_BYTES, maximum=BODY_BYTES_MAX)
-    selector = selector_of(call)
-    first = position_of(call, queue)
+    selector = read_selector(call)
+    first = read_first_position(call, queue)
     peeks = [
         Peek(vhost, lane, first=first, selector=selector)
         for lane in (queue, *(queue.lanes or {}).values())
@@ -128,13 +128,13 @@ def peek(call: Call) -> Steps:
     return {"items": count}
 
 
-def selector_of(call: Call) -> Selector | None:
+def read_selector(call: Call) -> Selector | None:
     """Return the selector of a request, or None."""
     text = call.text("selector", "", size_max=4 * LENGTH_MAX)
     return compile_selector(text) if text.strip() else None
 
 
-def position_of(call: Call, queue: Queue) -> int | None:
+def read_first_position(call: Call, queue: Queue) -> int | None:
     """Return the position of ``from``, or None without it.
 
     It is a number, first, last or next, or an ISO time.
@@ -174,14 +174,14 @@ def describe_message(vhost: VirtualHost, peeked: PeekedMessage, bytes_max: int) 
             row[name] = as_json(value)
     sent = values.property("timestamp")
     if isinstance(sent, int | datetime):
-        row["timestamp"] = iso(sent, 1)
+        row["timestamp"] = to_iso_time(sent, 1)
     for name, when_ms in (
         ("expires", 0 if peeked.due_ms else message.deadline_ms),
         ("due", peeked.due_ms),
         ("arrived", peeked.arrived_ms),
     ):
         if when_ms > 0:
-            row[name] = iso(when_ms, MS)
+            row[name] = to_iso_time(when_ms, MS)
     row["headers"] = as_json(values.headers)
     row["bytes"] = message.body_size
     return row | body_fields(body_preview(message, bytes_max), message.body_size)
@@ -198,14 +198,14 @@ def body_fields(data: bytes, size: int) -> JsonLine:
     return fields
 
 
-def iso(when: datetime | int, per_second: int) -> str | int:
+def to_iso_time(time: datetime | int, per_second: int) -> str | int:
     """Return a time in ISO 8601; Unix time that no datetime holds stays a number."""
-    if isinstance(when, int):
+    if isinstance(time, int):
         try:
-            return datetime.fromtimestamp(when / per_second, UTC).isoformat()
+            return datetime.fromtimestamp(time / per_second, UTC).isoformat()
         except (OverflowError, ValueError, OSError):
-            return int(when)
-    return when.isoformat()
+            return int(time)
+    return time.isoformat()
 
 
 # --- Publishing -----------------------------------------------------------------------------------
@@ -226,8 +226,8 @@ async def publish(call: Call) -> JsonLine:
     """
     session = OperatorSession(call)
     vhost = session.vhost
-    exchange, key = name_of(call, "exchange", ""), name_of(call, "routing_key", "")
-    properties, body = properties_of(call), await payload_of(call)
+    exchange, key = read_name(call, "exchange", ""), read_name(call, "routing_key", "")
+    properties, body = read_properties(call), await read_payload(call)
     if reason := call.broker.alarms.reason(vhost):
         call.refuse("limit", f"publishers of vhost '{vhost.name}' are blocked: {reason}")
     call.broker.events.require()
@@ -241,13 +241,13 @@ async def publish(call: Call) -> JsonLine:
     if not await call.durable(vhost.name):
         call.refuse("precondition", "the message could not be written to disk")
     if refused:
-        full = "the disk is full; a persistent message was not taken"
-        reached = "a queue refused the message: its length limit is reached"
-        call.refuse("limit", full if vhost.store.full else reached)
+        disk_full = "the disk is full; a persistent message was not taken"
+        limit_reached = "a queue refused the message: its length limit is reached"
+        call.refuse("limit", disk_full if vhost.store.full else limit_reached)
     return {"routed": routed}
 
 
-def properties_of(call: Call) -> BasicProperties:
+def read_properties(call: Call) -> BasicProperties:
     """Return the properties of a message, each of the type that 0-9-1 has for it."""
     values = call.request.get("properties") or {}
     if not isinstance(values, dict):
@@ -255,7 +255,7 @@ def properties_of(call: Call) -> BasicProperties:
     properties = BasicProperties()
     for name, value in values.items():
         if name == "headers":
-            headers = table_of(value, name)
+            headers = read_table(value, name)
             properties.headers = cast("dict[str, Value]", headers)
         elif name in TEXT_PROPERTIES and isinstance(value, str):
             setattr(properties, name, value)
@@ -268,7 +268,7 @@ def properties_of(call: Call) -> BasicProperties:
     return properties
 
 
-async def payload_of(call: Call) -> bytes:
+async def read_payload(call: Call) -> bytes:
     """Return the body of a message, with that of the lines that follow."""
     encoding = call.text("payload_encoding", STRING)
     if encoding not in (STRING, BASE64):
@@ -302,37 +302,38 @@ def payload_part(call: Call, line: Mapping[str, object], encoding: str) -> bytes
 
 
 class OperatorsGetter(Consumer):
-    """Holds what an operator gets until it is settled; it is in no queue's round."""
+    """Owns the messages that an operator gets, until they are settled; in no queue's round."""
 
     def hold(self, position: int) -> None:
-        """Do nothing: the whole answer waits until all is durable."""
+        """Do nothing: the answer is sent when all changes are durable."""
 
 
 @operation("get", USE, READ_QUEUE, fields="`vhost`, `queue`, `count`, `ackmode`, `truncate`")
 async def get(call: Call) -> JsonLine:
     """Take up to ``count`` messages, and settle them by ``ackmode`` before the answer."""
-    host = host_of(call)
+    host = authorized_host(call)
     mode = ACK_MODES.get(call.text("ackmode", "ack_requeue_true"))
     if mode is None:
         call.refuse("bad-request", f"'ackmode' must be one of {', '.join(ACK_MODES)}")
     count = call.number("count", 1, minimum=1)
     bytes_max = call.number("truncate", TRUNCATE, maximum=BODY_BYTES_MAX)
-    name = name_of(call, "queue")
+    name = read_name(call, "queue")
     host.check("read", QUEUE, name)
     queue = host.find_queue(name)
     check_gettable(host.vhost, queue)
     with call.acting():
-        got = get_messages(queue, min(count, GOT_MAX), mode)
+        deliveries = get_messages(queue, min(count, GOT_MAX), mode)
+        messages = [message for message, _ in deliveries]
         rows = [
             {
                 **describe_message(host.vhost, PeekedMessage(message, 0), bytes_max),
                 **properties_as_sent(host.vhost, message),
-                "left": left,
+                "left": ready_count,
             }
-            for message, left in got
+            for message, ready_count in deliveries
         ]
-        count_gets(call, host.vhost, [message for message, _ in got], mode)
-        settle(queue, [message for message, _ in got], mode)
+        count_gets(call, host.vhost, messages, mode)
+        settle(queue, messages, mode)
     if not await call.durable(host.vhost.name):
         call.refuse("precondition", "the journal cannot be written")
     for row in rows:
@@ -340,13 +341,13 @@ async def get(call: Call) -> JsonLine:
     return {"items": len(rows), "left": queue.message_count()}
 
 
-def count_gets(call: Call, vhost: VirtualHost, got: list[Message], mode: str) -> None:
+def count_gets(call: Call, vhost: VirtualHost, messages: list[Message], mode: str) -> None:
     """Count an operator's messages as those of a channel."""
     tally = ChannelTally()
-    tally.get_no_ack = len(got) if mode == ACCEPT else 0
-    tally.get = len(got) - tally.get_no_ack
-    tally.get_empty = int(not got)
-    tally.redeliver = sum(message.flags & REDELIVERED != 0 for message in got)
+    tally.get_no_ack = len(messages) if mode == ACCEPT else 0
+    tally.get = len(messages) - tally.get_no_ack
+    tally.get_empty = int(not messages)
+    tally.redeliver = sum(message.flags & REDELIVERED != 0 for message in messages)
     call.broker.context.add_ended_channel(vhost, V0_9_1.label, tally)
 
 
@@ -369,23 +370,26 @@ def check_gettable(vhost: VirtualHost, queue: Queue) -> None:
 
 
 def get_messages(queue: Queue, count: int, mode: str) -> list[tuple[Message, int]]:
-    """Take up to ``count`` messages, each with the number of ready messages behind it."""
+    """Take up to ``count`` messages; return each with the number of ready messages after it.
+
+    It ends early after ``TAKEN_BYTES_MAX`` bytes of bodies.
+    """
     getter = OperatorsGetter(queue, "", mode == ACCEPT)
     queue.used_ms = queue.counters.now_ms
-    got: list[tuple[Message, int]] = []
+    deliveries: list[tuple[Message, int]] = []
     taken_bytes = 0
-    while len(got) < count and taken_bytes < TAKEN_BYTES_MAX:
+    while len(deliveries) < count and taken_bytes < TAKEN_BYTES_MAX:
         message = queue.get(getter)
         if message is None:
             break
         taken_bytes += message.body_size
-        got.append((message, queue.message_count()))
-    return got
+        deliveries.append((message, queue.message_count()))
+    return deliveries
 
 
-def settle(queue: Queue, got: list[Message], mode: str) -> None:
-    """Settle the messages that were got."""
-    for message in got:
+def settle(queue: Queue, messages: list[Message], mode: str) -> None:
+    """Accept, discard or requeue messages that an operator got."""
+    for message in messages:
         if mode == ACCEPT:
             queue.remove(message)
         elif mode == DISCARD:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.server.management.fields import fields_of
+from headrace.server.management.fields import read_fields
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.resources.definitions import put_element
-from headrace.server.management.resources.users import known_user
-from headrace.server.management.resources.vhosts import known_vhost
+from headrace.server.management.resources.users import read_user_name
+from headrace.server.management.resources.vhosts import read_vhost_name
 from headrace.user_tags import ADMINISTER, LOOK
 
 if TYPE_CHECKING:
@@ -22,17 +22,17 @@ operation = OperationTable()
 @operation("list permissions", LOOK, fields="`vhost`, `user`")
 def list_permissions(call: Call) -> Steps:
     """List the permissions."""
-    vhost, wanted = call.text("vhost", ""), call.text("user", "")
+    vhost_filter, user_filter = call.text("vhost", ""), call.text("user", "")
     count = 0
-    for (user, where), permission in list(call.broker.access.snapshot.permissions.items()):
-        shown = call.sees_account(user) and vhost in ("", where) and wanted in ("", user)
-        if not shown:
+    for (user, vhost), permission in list(call.broker.access.snapshot.permissions.items()):
+        matches = vhost_filter in ("", vhost) and user_filter in ("", user)
+        if not matches or not call.sees_account(user):
             yield None
             continue
         count += 1
         row: PermissionRow = {
             "user": user,
-            "vhost": where,
+            "vhost": vhost,
             "configure": permission.configure,
             "write": permission.write,
             "read": permission.read,
@@ -44,16 +44,16 @@ def list_permissions(call: Call) -> Steps:
 @operation("put permission", ADMINISTER, fields="`vhost`, `user`, `configure`, `write`, `read`")
 async def put_permission(call: Call) -> JsonLine:
     """Set the permissions of a user in a virtual host."""
-    value = {**fields_of(call, "configure", "write", "read"), "user": known_user(call)}
+    value = {**read_fields(call, "configure", "write", "read"), "user": read_user_name(call)}
     return {
-        "created": await put_element(call, "permissions", {**value, "vhost": known_vhost(call)})
+        "created": await put_element(call, "permissions", {**value, "vhost": read_vhost_name(call)})
     }
 
 
 @operation("delete permission", ADMINISTER, fields="`vhost`, `user`")
 async def delete_permission(call: Call) -> JsonLine:
     """Remove the permissions of a user in a virtual host."""
-    user, vhost = call.text("user"), known_vhost(call)
+    user, vhost = call.text("user"), read_vhost_name(call)
     if (user, vhost) not in call.broker.access.snapshot.permissions:
         text = f"user '{user}' has no permissions in virtual host '{vhost}'"
         call.refuse("not-found", text)
@@ -65,18 +65,18 @@ async def delete_permission(call: Call) -> JsonLine:
 @operation("list topic permissions", LOOK, fields="`vhost`, `user`")
 def list_topic_permissions(call: Call) -> Steps:
     """List the topic permissions; users see their own, administrators all."""
-    vhost, wanted = call.text("vhost", ""), call.text("user", "")
+    vhost_filter, user_filter = call.text("vhost", ""), call.text("user", "")
     count = 0
     permissions = call.broker.access.snapshot.topic_permissions
-    for (user, where, exchange), permission in list(permissions.items()):
-        shown = call.sees_account(user) and vhost in ("", where) and wanted in ("", user)
-        if not shown:
+    for (user, vhost, exchange), permission in list(permissions.items()):
+        matches = vhost_filter in ("", vhost) and user_filter in ("", user)
+        if not matches or not call.sees_account(user):
             yield None
             continue
         count += 1
         row: TopicPermissionRow = {
             "user": user,
-            "vhost": where,
+            "vhost": vhost,
             "exchange": exchange,
             "write": permission.write,
             "read": permission.read,
@@ -90,10 +90,10 @@ def list_topic_permissions(call: Call) -> Steps:
 )
 async def put_topic_permission(call: Call) -> JsonLine:
     """Restrict the routing keys of a user at a topic exchange."""
-    value = {**fields_of(call, "exchange", "write", "read"), "user": known_user(call)}
+    value = {**read_fields(call, "exchange", "write", "read"), "user": read_user_name(call)}
     return {
         "created": await put_element(
-            call, "topic_permissions", {**value, "vhost": known_vhost(call)}
+            call, "topic_permissions", {**value, "vhost": read_vhost_name(call)}
         )
     }
 
@@ -101,7 +101,7 @@ async def put_topic_permission(call: Call) -> JsonLine:
 @operation("delete topic permission", ADMINISTER, fields="`vhost`, `user`, `exchange`")
 async def delete_topic_permission(call: Call) -> JsonLine:
     """Remove such a restriction; without ``exchange`` all in the virtual host."""
-    user, vhost = call.text("user"), known_vhost(call)
+    user, vhost = call.text("user"), read_vhost_name(call)
     exchange = None if call.request.get("exchange") is None else call.text("exchange", "")
     permissions = call.broker.access.snapshot.topic_permissions
     if not any(key[:2] == (user, vhost) and exchange in (None, key[2]) for key in permissions):

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from headrace.model.policy.parameters import Key
 from headrace.model.policy.policy import COMPONENT, OPERATOR_COMPONENT
-from headrace.server.management.fields import fields_of
+from headrace.server.management.fields import read_fields
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.resources.definitions import put_element
 from headrace.server.management.resources.parameters import clear
-from headrace.server.management.resources.vhosts import known_vhost
+from headrace.server.management.resources.vhosts import read_vhost_name
 from headrace.user_tags import ADMINISTER, LOOK, POLICY
 
 if TYPE_CHECKING:
@@ -61,16 +61,18 @@ def list_policies(call: Call) -> Steps:
 )
 async def put_policy(call: Call) -> JsonLine:
     """Set a policy; ``name``, ``pattern``, ``definition``, ``priority``, ``apply-to``."""
-    value = fields_of(call, "name", "pattern", "definition", "priority", "apply-to")
-    return {"created": await put_element(call, "policies", {**value, "vhost": known_vhost(call)})}
+    value = read_fields(call, "name", "pattern", "definition", "priority", "apply-to")
+    return {
+        "created": await put_element(call, "policies", {**value, "vhost": read_vhost_name(call)})
+    }
 
 
 @operation("put operator policy", ADMINISTER, fields="as `put policy`")
 async def put_operator_policy(call: Call) -> JsonLine:
     """Set an operator policy, which no policy can exceed."""
-    value = fields_of(call, "pattern", "definition", "priority", "apply-to")
+    value = read_fields(call, "pattern", "definition", "priority", "apply-to")
     element: dict[str, object] = {
-        "vhost": known_vhost(call),
+        "vhost": read_vhost_name(call),
         "component": OPERATOR_COMPONENT,
         "name": call.text("name"),
         "value": value,
@@ -81,10 +83,10 @@ async def put_operator_policy(call: Call) -> JsonLine:
 @operation("delete policy", POLICY, own_vhost=True, fields="`vhost`, `name`")
 async def delete_policy(call: Call) -> JsonLine:
     """Remove a policy."""
-    return await clear(call, Key(known_vhost(call), COMPONENT, call.text("name")))
+    return await clear(call, Key(read_vhost_name(call), COMPONENT, call.text("name")))
 
 
 @operation("delete operator policy", ADMINISTER, fields="`vhost`, `name`")
 async def delete_operator_policy(call: Call) -> JsonLine:
     """Remove an operator policy."""
-    return await clear(call, Key(known_vhost(call), OPERATOR_COMPONENT, call.text("name")))
+    return await clear(call, Key(read_vhost_name(call), OPERATOR_COMPONENT, call.text("name")))

@@ -12,16 +12,20 @@ from headrace.model.stream.stream import Stream
 from headrace.node_name import node_name
 from headrace.server.config.json_values import as_json, iso_time
 from headrace.server.management.call import Row, is_ours, list_objects, live_queues
-from headrace.server.management.fields import arguments_of, name_of
+from headrace.server.management.fields import read_arguments, read_name
 from headrace.server.management.operation_table import (
     CONFIGURE_QUEUE,
     OperationTable,
     RequiredPermission,
 )
-from headrace.server.management.operator_session import host_of
+from headrace.server.management.operator_session import authorized_host
 from headrace.server.management.resources.bindings import BINDINGS_SHOWN_MAX, describe_binding
-from headrace.server.management.resources.consumers import consumers_of, describe_consumer
-from headrace.server.management.resources.streams import place_of, segments_of, stream_facts
+from headrace.server.management.resources.consumers import consumers_and_browsers, describe_consumer
+from headrace.server.management.resources.streams import (
+    describe_segments,
+    reader_progress,
+    stream_facts,
+)
 from headrace.user_tags import LOOK, USE
 
 if TYPE_CHECKING:
@@ -92,8 +96,11 @@ def show_queue(call: Call) -> JsonLine:
         "effective_arguments": as_json(vhost.effective(queue)),
         "used_at": iso_time(queue.used_ms),
         "consumer_list": [
-            {**describe_consumer(call, vhost.name, queue, consumer), **place_of(queue, consumer)}
-            for consumer in consumers_of(queue)
+            {
+                **describe_consumer(call, vhost.name, queue, consumer),
+                **reader_progress(queue, consumer),
+            }
+            for consumer in consumers_and_browsers(queue)
             if not isinstance(consumer, RequestService)
         ][:BINDINGS_SHOWN_MAX],
         "bindings": [describe_binding(vhost, b) for b in vhost.bindings_to(queue)][
@@ -102,7 +109,7 @@ def show_queue(call: Call) -> JsonLine:
     }
     if not isinstance(queue, Stream):
         return answer
-    return {**answer, **stream_facts(queue), **segments_of(queue.log)}
+    return {**answer, **stream_facts(queue), **describe_segments(queue.log)}
 
 
 @operation(
@@ -113,7 +120,7 @@ def show_queue(call: Call) -> JsonLine:
 )
 def declare_queue(call: Call) -> JsonLine:
     """Declare a queue; one with the same attributes may exist."""
-    host, name, arguments = host_of(call), name_of(call, default=""), arguments_of(call)
+    host, name, arguments = authorized_host(call), read_name(call, default=""), read_arguments(call)
     if call.flag("exclusive"):
         call.refuse("bad-request", "an exclusive queue belongs to a connection")
     is_new = name not in host.vhost.queues
@@ -129,7 +136,7 @@ def declare_queue(call: Call) -> JsonLine:
 @operation("delete queue", USE, CONFIGURE_QUEUE, fields="`vhost`, `name`, `if_unused`, `if_empty`")
 def delete_queue(call: Call) -> JsonLine:
     """Delete a queue; return how many ready messages it had."""
-    host, name = host_of(call), name_of(call)
+    host, name = authorized_host(call), read_name(call)
     host.check("configure", QUEUE, name)
     host.find_queue(name)
     if_unused, if_empty = call.flag("if_unused"), call.flag("if_empty")
@@ -141,4 +148,4 @@ def delete_queue(call: Call) -> JsonLine:
 )
 def purge_queue(call: Call) -> JsonLine:
     """Drop the ready messages of a queue."""
-    return {"count": host_of(call).purge_queue(name_of(call))}
+    return {"count": authorized_host(call).purge_queue(read_name(call))}

@@ -41,7 +41,7 @@ def list_settings(call: Call) -> Steps:
             "name": row.name,
             "value": json_value(row, value),
             "default": json_value(row, row.default),
-            "source": source_of(row, value),
+            "source": value_source(row, value),
             "unit": row.unit,
             "reload": row.name not in NEEDS_RESTART,
             "help": row.help,
@@ -57,11 +57,11 @@ def json_value(row: Setting, value: object) -> object:
     return value if isinstance(value, bool | int | float) or value is None else str(value)
 
 
-def source_of(row: Setting, value: object) -> str:
+def value_source(row: Setting, value: object) -> str:
     """Return the flag, the variable, "file" or "default": the one of them that has the value."""
     if value == row.default:
         return DEFAULT
-    names = row.names[::-1]  # The current name counts where both are given.
+    names = row.names[::-1]  # The current name takes precedence over former ones.
     for flag in map(flag_of, names):
         words = (flag, f"--no-{flag[2:]}")
         if any(word in words or word.startswith(f"{flag}=") for word in sys.argv[1:]):

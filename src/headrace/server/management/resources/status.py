@@ -49,7 +49,7 @@ def status(call: Call) -> Steps:
         "vhosts": len(broker.vhosts),
         "memory_used": counters.memory_used,
         "memory_max": counters.memory_max,
-        **journals_of(broker),
+        **describe_journals(broker),
         "loop_delays": broker.loop_delay.by_bound(),
         "loop_delay_sum_s": round(broker.loop_delay.sum_s, 6),
         "loop_delay_longest_s": round(broker.loop_delay.longest_s, 6),
@@ -60,7 +60,7 @@ def status(call: Call) -> Steps:
     }
 
 
-def journals_of(broker: ManagedBroker) -> JsonLine:
+def describe_journals(broker: ManagedBroker) -> JsonLine:
     """Return the counts and sizes of the journals; each group has one sync."""
     stores = list(broker.storage.stores.values())
     counts, size = broker.storage.journal_sums.counts(stores), sizes(stores)
@@ -74,57 +74,58 @@ def journals_of(broker: ManagedBroker) -> JsonLine:
     }
 
 
-def alarms_ok(broker: ManagedBroker) -> str:
-    """Return the active alarms; empty for none."""
+def alarm_problems(broker: ManagedBroker) -> str:
+    """Return the active alarms in words; empty if there are none."""
     return ", ".join(
         f"{alarm.reason} ({alarm.vhost})" if alarm.vhost else alarm.reason
         for alarm in broker.alarms.active
     )
 
 
-def listeners_ok(broker: ManagedBroker) -> str:
-    """Return the closed ports; empty for none."""
+def listener_problems(broker: ManagedBroker) -> str:
+    """Return the ports that the broker should listen on and does not; empty if there are none."""
     listeners = broker.ports.listeners.values()
     closed = [str(listener.address[1]) for listener in listeners if listener.socket is None]
     return f"closed: port {', '.join(closed)}" if closed else ""
 
 
-def store_ok(broker: ManagedBroker) -> str:
-    """Return the files that cannot be written; empty for none."""
-    troubled = [f"journal of vhost '{n}'" for n, s in broker.storage.stores.items() if s.full]
+def store_problems(broker: ManagedBroker) -> str:
+    """Return the files that cannot be written, in words; empty if there are none."""
+    stores = broker.storage.stores.items()
+    unwritable = [f"journal of vhost '{vhost}'" for vhost, store in stores if store.full]
     if broker.audit.file is not None and broker.audit.file.failing:
-        held = "; logins and changes are refused" if broker.audit.file.strict else ""
-        troubled.append(f"audit log: {broker.audit.file.failing}{held}")
-    return f"cannot be written: {', '.join(troubled)}" if troubled else ""
+        consequence = "; logins and changes are refused" if broker.audit.file.strict else ""
+        unwritable.append(f"audit log: {broker.audit.file.failing}{consequence}")
+    return f"cannot be written: {', '.join(unwritable)}" if unwritable else ""
 
 
-def ready_ok(broker: ManagedBroker) -> str:
+def readiness_problem(broker: ManagedBroker) -> str:
     """Return why new clients are not accepted; empty if they are."""
     return "draining" if broker.drain.active else "" if broker.started_ms else "starting"
 
 
-def cluster_ok(broker: ManagedBroker) -> str:
-    """Return the troubles of the cluster's virtual hosts; empty for none."""
+def cluster_problems(broker: ManagedBroker) -> str:
+    """Return the problems of replication and of the cluster's virtual hosts; empty for none."""
     node = broker.node
     if node is None:
         return ""
     troubles = [f"not replicated: {node.trouble}"] if node.trouble else []
     warnings = node.warnings.active.items()
     troubles += [text for about, text in warnings if about.subject not in HARMLESS]
-    troubles += [f"vhost '{name.split(' ', 1)[1]}': {why}" for name, why in node.down.items()]
+    troubles += [f"vhost '{name.split(' ', 1)[1]}': {reason}" for name, reason in node.down.items()]
     return "; ".join(troubles)
 
 
 CHECKS = {
-    "ready": ready_ok,
-    "listeners": listeners_ok,
-    "alarms": alarms_ok,
-    "store": store_ok,
-    "cluster": cluster_ok,
+    "ready": readiness_problem,
+    "listeners": listener_problems,
+    "alarms": alarm_problems,
+    "store": store_problems,
+    "cluster": cluster_problems,
 }
 
 
-def vhost_ok(broker: ManagedBroker, vhost: str) -> str:
+def vhost_problem(broker: ManagedBroker, vhost: str) -> str:
     """Return which other broker serves a virtual host, in words; empty if this broker does."""
     return "" if broker.context.serves(vhost) else f"'{vhost}' is served by {broker.server(vhost)}"
 
@@ -140,5 +141,5 @@ def health(call: Call) -> JsonLine:
         call.refuse("bad-request", f"'checks' must be among {', '.join(CHECKS)}")
     problems = {name: CHECKS[name](call.broker) for name in checks}
     if "vhost" in call.request:
-        problems["vhost"] = vhost_ok(call.broker, call.text("vhost"))
+        problems["vhost"] = vhost_problem(call.broker, call.text("vhost"))
     return {"healthy": not any(problems.values()), "checks": problems}

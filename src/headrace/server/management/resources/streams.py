@@ -57,7 +57,7 @@ def stream_facts(stream: Stream) -> Row:
     }
 
 
-def place_of(queue: Queue, consumer: Consumer) -> Row:
+def reader_progress(queue: Queue, consumer: Consumer) -> Row:
     """Return the offset that a reader of a stream reads next, and how many records are after it."""
     if not isinstance(queue, Stream):
         return {}
@@ -66,7 +66,7 @@ def place_of(queue: Queue, consumer: Consumer) -> Row:
     return {"position": position, "lag": lag}
 
 
-def segments_of(log: StreamLog) -> Row:
+def describe_segments(log: StreamLog) -> Row:
     """Return the segments of a stream, the latest ones; in memory there are none."""
     segments = log.segments if isinstance(log, DiskStreamLog) else []
     return {

@@ -11,7 +11,7 @@ from headrace.model.exchange.binding import EXCHANGE, QUEUE
 from headrace.model.queue.queue import Queue
 from headrace.server.config.json_values import as_json
 from headrace.server.management.call import is_ours
-from headrace.server.management.fields import name_of, table_of
+from headrace.server.management.fields import read_name, read_table
 from headrace.server.management.operation_table import OperationTable
 from headrace.user_tags import LOOK
 
@@ -45,11 +45,11 @@ def route(call: Call) -> JsonLine:
     chooses at random, so does each answer.
     """
     vhost = call.vhost()
-    first = vhost.find_exchange(name_of(call, "exchange", ""))
-    key = name_of(call, "routing_key", "")
-    headers = table_of(call.request.get("headers"), "headers")
+    first = vhost.find_exchange(read_name(call, "exchange", ""))
+    key = read_name(call, "routing_key", "")
+    headers = read_table(call.request.get("headers"), "headers")
     reached: dict[Queue, None] = {}
-    vhost.follow(first, key, lambda: headers, reached, copies=copies_of(call, headers))
+    vhost.follow(first, key, lambda: headers, reached, copies=read_copy_keys(call, headers))
     queues = [queue for queue in reached if not is_ours(queue)]
     return {
         "routed": bool(queues),
@@ -58,7 +58,7 @@ def route(call: Call) -> JsonLine:
     }
 
 
-def copies_of(call: Call, headers: dict[str, object]) -> list[str]:
+def read_copy_keys(call: Call, headers: dict[str, object]) -> list[str]:
     """Return the routing keys in the headers CC and BCC."""
     keys: list[str] = []
     for name in COPIES:
@@ -86,7 +86,7 @@ def show_topology(call: Call) -> Steps:
     found. ``cut`` is true where ``count`` objects, or the bindings looked at, are not all.
     """
     vhost = call.vhost()
-    kind, name = call.text("kind", EXCHANGE), name_of(call, "name", "")
+    kind, name = call.text("kind", EXCHANGE), read_name(call, "name", "")
     nodes_max = call.number("count", NODES, minimum=1, maximum=NODES_MAX)
     start: BindingDestination
     if kind == EXCHANGE:

@@ -14,7 +14,7 @@ from headrace.gateway.requests.transactions import describe as describe_branch
 from headrace.model.exchange.binding import QUEUE
 from headrace.server.management.call import list_objects
 from headrace.server.management.operation_table import OperationTable
-from headrace.server.management.operator_session import host_of, run_request
+from headrace.server.management.operator_session import authorized_host, run_request
 from headrace.user_tags import LOOK, USE
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ async def decide_transaction(call: Call) -> JsonLine:
     decision = call.text("what")
     if decision not in DECISIONS:
         call.refuse("bad-request", f"'what' must be one of {', '.join(DECISIONS)}")
-    host_of(call).check("configure", QUEUE, transactions.QUEUE)
+    authorized_host(call).check("configure", QUEUE, transactions.QUEUE)
     xid, heuristic = call.text("xid"), call.flag("heuristic")
     call.log(f"decides the transaction {xid!r} in {call.vhost().name!r}: {decision}")
     return await run_request(

@@ -65,7 +65,7 @@ async def put_user(call: Call) -> JsonLine:
     if password and new_account.password_hash != NO_PASSWORD:
         call.refuse("bad-request", "'password' and 'password_hash' exclude each other")
     if call.flag("keep_password"):
-        new_account = replace(account_of(call, new_account.name), tags=new_account.tags)
+        new_account = replace(get_account(call, new_account.name), tags=new_account.tags)
 
     def change(users: UserDirectory) -> None:
         name, tags = new_account.name, new_account.tags
@@ -79,7 +79,7 @@ async def put_user(call: Call) -> JsonLine:
 @operation("delete user", ADMINISTER, fields="`name`")
 async def delete_user(call: Call) -> JsonLine:
     """Delete a user; its connections are closed."""
-    name = account_of(call, call.text("name")).name
+    name = get_account(call, call.text("name")).name
     await call.broker.accounts.perform(lambda users: users.delete_user(name), call.actor)
     return {}
 
@@ -87,11 +87,11 @@ async def delete_user(call: Call) -> JsonLine:
 @operation("show user", ADMINISTER, fields="`name`")
 def show_user(call: Call) -> JsonLine:
     """Return a user with the hash of its password, as an export of definitions does."""
-    account = account_of(call, call.text("name"))
+    account = get_account(call, call.text("name"))
     return {"name": account.name, "tags": list(account.tags), **hash_fields(account, False)}
 
 
-def account_of(call: Call, name: str) -> Account:
+def get_account(call: Call, name: str) -> Account:
     """Return the account of a user; refuse the request if there is none."""
     account = call.broker.access.account(name)
     if account is None:
@@ -99,6 +99,6 @@ def account_of(call: Call, name: str) -> Account:
     return account
 
 
-def known_user(call: Call) -> str:
-    """Return the name of the user of a request, who has an account."""
-    return account_of(call, call.text("user")).name
+def read_user_name(call: Call) -> str:
+    """Return the name in ``user``; refuse the request if there is no such account."""
+    return get_account(call, call.text("user")).name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.model.policy.accounts import check_name
 from headrace.model.policy.rules import metadata_key
 from headrace.server.management.call import Row, is_ours, live_queues
-from headrace.server.management.fields import fields_of
+from headrace.server.management.fields import read_fields
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.resources.definitions import put_element
 from headrace.server.management.resources.tracing import set_tracing
@@ -56,12 +56,12 @@ def list_vhosts(call: Call) -> Steps:
             "exchanges": len(vhost.exchanges),
             "definitions_bytes": vhost.definition_memory,
             "full": bool(vhost.store.full),
-            **metadata_of(call.broker, vhost),
+            **describe_metadata(call.broker, vhost),
         }
     return {"items": count}
 
 
-def metadata_of(broker: ManagedBroker, vhost: VirtualHost) -> Row:
+def describe_metadata(broker: ManagedBroker, vhost: VirtualHost) -> Row:
     """Return the metadata of a virtual host that operators set."""
     metadata = broker.access.snapshot.parameters.get(metadata_key(vhost.name), {})
     return {
@@ -77,11 +77,11 @@ def metadata_of(broker: ManagedBroker, vhost: VirtualHost) -> Row:
 def show_vhost(call: Call) -> JsonLine:
     """Return the metadata of one virtual host."""
     vhost = call.vhost()
-    return {"name": vhost.name, **metadata_of(call.broker, vhost)}
+    return {"name": vhost.name, **describe_metadata(call.broker, vhost)}
 
 
-def known_vhost(call: Call) -> str:
-    """Return the name of the virtual host of a request, which exists, running or not."""
+def read_vhost_name(call: Call) -> str:
+    """Return the name in ``vhost``, or the default; refuse the request if no such host exists."""
     name = call.text("vhost", call.broker.settings.default_vhost)
     if name not in call.broker.access.snapshot.vhosts:
         call.refuse("not-found", f"there is no virtual host '{name}'")
@@ -103,7 +103,7 @@ async def put_vhost(call: Call) -> JsonLine:
     name = call.text("name")
     check_name("virtual host", name)
     tracing = call.flag("tracing") if "tracing" in call.request else None
-    metadata = fields_of(call, *VHOST_FIELDS)
+    metadata = read_fields(call, *VHOST_FIELDS)
     is_new = await put_element(call, "vhosts", {"name": name, "metadata": metadata})
     if is_new and call.user is not None and call.broker.access.account(call.user.name) is not None:
         rights: dict[str, object] = {"user": call.user.name, "vhost": name, **ALL_PERMISSIONS}

@@ -41,7 +41,7 @@ async def sample(call: Call) -> JsonLine | Steps:
     if "broker" in call.request:
         return await pass_to_broker(call, call.text("broker"))
     since = call.number("since", 0)
-    kinds = kinds_of(call)
+    kinds = read_kinds(call)
     broker = call.broker
     sampler = broker.sampler
     if not isinstance(sampler, Sampler):
@@ -51,7 +51,7 @@ async def sample(call: Call) -> JsonLine | Steps:
     return changed_lines(call, sampler, kinds, since, began_s)
 
 
-def kinds_of(call: Call) -> list[str]:
+def read_kinds(call: Call) -> list[str]:
     """Return the kinds of a request, in the order of the answer; all by default."""
     kinds = call.request.get("kinds", list(ROW_FIELDS))
     if not isinstance(kinds, list) or not all(
@@ -64,10 +64,10 @@ def kinds_of(call: Call) -> list[str]:
 def changed_lines(
     call: Call, sampler: Sampler, kinds: list[str], since: int, began_s: float
 ) -> Steps:
-    """Yield the lines of what changed after the look ``since``; return the end of the answer."""
+    """Yield the lines of objects that changed after the look ``since``; return the last line."""
     epoch = sampler.complete
     everything = not sampler.first <= since <= epoch
-    gone = list(sampler.gone)  # Another look may forget some of them meanwhile.
+    ended_objects = list(sampler.ended_objects)  # Another look may forget some of them meanwhile.
     if everything:
         since = 0
     if QUEUE in kinds and sampler.queues is not None:
@@ -84,7 +84,7 @@ def changed_lines(
                 yield None
         if changed:
             yield line(kind, changed, since)
-    yield from ended_lines(call, gone, kinds, since, epoch)
+    yield from ended_lines(call, ended_objects, kinds, since, epoch)
     took_ms = round(1000 * (time.monotonic() - began_s))
     return {
         "epoch": epoch,
@@ -118,7 +118,7 @@ def queue_lines(call: Call, changes: QueueChanges, since: int, epoch: int) -> St
 def queue_line(
     rows: list[tuple[Queue, QueueRow]], vhosts: Mapping[str, VirtualHost], since: int
 ) -> JsonLine:
-    """Return the line of some queues."""
+    """Return the line of up to ``ROWS`` queues; new ones have their static fields."""
     fields, names = ROW_FIELDS[QUEUE]
     new = [
         [row.number, *queue_static(queue, vhosts[row.vhost], (row.policy, row.operator_policy))]
@@ -138,17 +138,17 @@ def queue_line(
 
 
 def ended_lines(
-    call: Call, gone: list[EndedObject], kinds: list[str], since: int, epoch: int
+    call: Call, ended_objects: list[EndedObject], kinds: list[str], since: int, epoch: int
 ) -> Steps:
-    """Yield the numbers of the ended objects that the client has received."""
-    ended: dict[str, list[int]] = {kind: [] for kind in kinds}
-    for index, (when, kind, sampled) in enumerate(gone):
-        was_sent = sampled.born <= since < when <= epoch
-        if was_sent and kind in ended and sees(call, kind, sampled):
-            ended[kind].append(sampled.number)
+    """Yield lines with the numbers of objects that the client has received and that have ended."""
+    numbers_by_kind: dict[str, list[int]] = {kind: [] for kind in kinds}
+    for index, (end_epoch, kind, sampled) in enumerate(ended_objects):
+        was_sent = sampled.born <= since < end_epoch <= epoch
+        if was_sent and kind in numbers_by_kind and sees(call, kind, sampled):
+            numbers_by_kind[kind].append(sampled.number)
         if not index % STEP:
             yield None
-    for kind, numbers in ended.items():
+    for kind, numbers in numbers_by_kind.items():
         for start in range(0, len(numbers), STEP):
             yield {**line(kind, [], since), "gone": numbers[start : start + STEP]}
     return {}
@@ -162,7 +162,7 @@ def sees(call: Call, kind: str, sampled: SampledObject | QueueRow) -> bool:
 
 
 def line(kind: str, objects: list[SampledObject], since: int) -> JsonLine:
-    """Return the line of some rows."""
+    """Return the line of up to ``ROWS`` objects; new ones have their static fields."""
     fields, names = ROW_FIELDS[kind]
     new = [
         [sampled.number, *sampled.static] for sampled in objects if sampled.static_changed > since

@@ -23,8 +23,8 @@ from headrace.model.arguments.values import queue_type
 from headrace.model.policy.policy import EXCHANGE as POLICY_KIND
 from headrace.protocol.v0_x.handshake import State
 from headrace.server.config.json_values import as_json
-from headrace.server.management.resources.connections import byte_counts_of, describe_connection
-from headrace.server.management.resources.vhosts import metadata_of
+from headrace.server.management.resources.connections import describe_connection, read_byte_counts
+from headrace.server.management.resources.vhosts import describe_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,7 +119,7 @@ def exchange_static(exchange: Exchange, vhost: VirtualHost) -> Static:
 
 def vhost_static(broker: ManagedBroker, vhost: VirtualHost) -> Static:
     """Return the static fields of a virtual host, which operators set."""
-    metadata = metadata_of(broker, vhost)
+    metadata = describe_metadata(broker, vhost)
     return vhost.name, *(metadata[name] for name in ROW_FIELDS[VHOST].static[1:])
 
 
@@ -189,7 +189,7 @@ def connection_static(connection: ClientConnection) -> Static:
 
 def connection_values(connection: ClientConnection) -> Values:
     """Return the numbers of a connection."""
-    counts = byte_counts_of(connection.transport)
+    counts = read_byte_counts(connection.transport)
     return (
         counts["bytes_received"],
         counts["bytes_sent"],

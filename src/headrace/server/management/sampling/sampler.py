@@ -41,7 +41,7 @@ from headrace.model.tallies import ChannelTally
 from headrace.server.config.process import freeze_objects
 from headrace.server.management.call import SLICE_S
 from headrace.server.management.resources.channels import describe_channel, describe_session
-from headrace.server.management.resources.connections import clients_of
+from headrace.server.management.resources.connections import client_connections
 from headrace.server.management.sampling import rows
 from headrace.server.management.sampling.queue_changes import QueueChanges
 from headrace.server.management.sampling.rows import ROW_FIELDS
@@ -112,7 +112,7 @@ class Sampler:
     def __init__(self, broker: ManagedBroker) -> None:
         self._broker = broker
         self._looking = asyncio.Lock()
-        freeze_objects()  # Else the garbage collector walks all new queues during the first look.
+        freeze_objects()  # Otherwise the garbage collector walks all new queues in the first look.
         self._numbers = itertools.count(1)
         self.queues: QueueChanges | None = None
         self._forgetting: asyncio.TimerHandle | None = None
@@ -127,7 +127,7 @@ class Sampler:
         self._sums: dict[VirtualHost, VhostSums] = {}
         self._policies: dict[VirtualHost, Policies] = {}  # Policies of the last read of exchanges.
         self._totals = Totals()
-        self.gone: deque[EndedObject] = deque()
+        self.ended_objects: deque[EndedObject] = deque()
         self._looks: deque[tuple[float, int]] = deque()  # Times and numbers of the last looks.
         if self.queues is not None:
             self.queues.close()
@@ -178,11 +178,11 @@ class Sampler:
         for vhost in vhosts:
             self._vhost(vhost)
             yield
-        for gone in self._sums.keys() - set(vhosts):
-            del self._sums[gone]
-            self._policies.pop(gone, None)
-            self.queues.forget_vhost(gone)
-            if (sampled := self.kinds[VHOST].pop(gone, None)) is not None:
+        for deleted in self._sums.keys() - set(vhosts):
+            del self._sums[deleted]
+            self._policies.pop(deleted, None)
+            self.queues.forget_vhost(deleted)
+            if (sampled := self.kinds[VHOST].pop(deleted, None)) is not None:
                 self._end(VHOST, sampled)
         self._total()
         self._versions()
@@ -279,14 +279,14 @@ class Sampler:
             if sampled is None:
                 sampled = self._new(LOGINS, source, tuple(source), "")
             self._set(sampled, (counts.succeeded, counts.failed))
-        for gone in objects.keys() - dict(sources).keys():
-            self._end(LOGINS, objects.pop(gone))
+        for forgotten in objects.keys() - dict(sources).keys():
+            self._end(LOGINS, objects.pop(forgotten))
 
     # --- Clients --------------------------------------------------------------------------------
 
     def _clients(self) -> Iterator[None]:
         context = self._broker.context
-        for connection in list(clients_of(context).values()):
+        for connection in list(client_connections(context).values()):
             yield
             if not rows.is_open(connection):
                 continue
@@ -297,7 +297,7 @@ class Sampler:
                 for number, session in list(attached.items()):
                     yield
                     row = describe_session(connection, number, session)
-                    unconfirmed = unconfirmed_of(session)
+                    unconfirmed = count_unconfirmed(session)
                     sums.add(self._channel(session, row, session.user, unconfirmed))
             else:
                 for channel in cast("list[Channel]", list(connection.channels.values())):
@@ -309,7 +309,7 @@ class Sampler:
         waiting = cast("list[Session010]", list(self._broker.shared_0_10.sessions.waiting))
         for session in waiting:
             row = describe_session(None, 0, session)
-            self._channel(session, row, session.user, unconfirmed_of(session))
+            self._channel(session, row, session.user, count_unconfirmed(session))
             yield
 
     def _connection(self, connection: ClientConnection, sums: ChannelTally) -> None:
@@ -365,9 +365,9 @@ class Sampler:
         epoch = self.epoch
         assert self.queues is not None
         sums = {host.number: host.numbers for host in self._sums.values()}
-        gone = self.queues.take_deleted()
-        yield from self.queues.drop_deleted(gone)
-        for index, row in enumerate(gone):
+        deleted_rows = self.queues.take_deleted()
+        yield from self.queues.drop_deleted(deleted_rows)
+        for index, row in enumerate(deleted_rows):
             if row.host in sums:
                 row.leave(sums[row.host])
             self._end(QUEUE, row)
@@ -391,13 +391,13 @@ class Sampler:
         while self._looks and self._looks[0][0] <= now_s - GONE_KEPT_S:
             self.first = max(self.first, self._looks.popleft()[1])
         self._looks.append((now_s, self.epoch))
-        while self.gone and self.gone[0][0] <= self.first:
-            self.gone.popleft()
+        while self.ended_objects and self.ended_objects[0][0] <= self.first:
+            self.ended_objects.popleft()
 
     def _end(self, kind: str, sampled: SampledObject | QueueRow) -> None:
-        if len(self.gone) == GONE_MAX:
-            self.first = self.gone.popleft()[0]
-        self.gone.append((self.epoch, kind, sampled))
+        if len(self.ended_objects) == GONE_MAX:
+            self.first = self.ended_objects.popleft()[0]
+        self.ended_objects.append((self.epoch, kind, sampled))
 
 
 def by_column(measures: Sequence[Measure], values: Values) -> dict[str, int]:
@@ -405,7 +405,7 @@ def by_column(measures: Sequence[Measure], values: Values) -> dict[str, int]:
     return dict(zip(columns(measures), values, strict=True))
 
 
-def unconfirmed_of(session: Session010) -> int:
+def count_unconfirmed(session: Session010) -> int:
     """Return how many transfers of a session wait for their message.accept."""
     completion = session.completion
     waiting = sum(batch.accept_count for batch in completion.batches)

@@ -56,14 +56,14 @@ class VhostSums:
         self._ended = vhost.queues_ended.values()
 
     def gauges(self) -> Values:
-        """Return the gauges."""
+        """Return the sums of the gauges, in the order of QUEUE_GAUGES."""
         return self.numbers.values_between(0, GAUGES)
 
     def counts(self) -> Values:
         """Return the counters: those of channels, and QUEUE_SUMS."""
         living = self.numbers.values_between(GAUGES, SUMMED)
-        of_queues = add_columns([living, self._ended])
-        counts = (*self.channels.values(), *queue_sums(of_queues))
+        queue_counts = add_columns([living, self._ended])
+        counts = (*self.channels.values(), *queue_sums(queue_counts))
         self._counts = tuple(map(max, self._counts, counts))
         return self._counts
 
@@ -121,7 +121,7 @@ class Totals:
             version.begin(counters.channels_ended.get(name))
 
     def version(self, name: str) -> VersionSums:
-        """Return the numbers of a version."""
+        """Return the numbers of a version; the first call for a version creates them."""
         if name not in self.versions:
             self.versions[name] = VersionSums()
         return self.versions[name]
@@ -130,15 +130,15 @@ class Totals:
         """Return the counters: those of channels, and QUEUE_SUMS."""
         counts = add_columns([self._past, *(sums.queue_counts() for sums in vhosts)])
         self._counts = tuple(map(max, self._counts, counts))
-        nothing = (0,) * len(CHANNEL_COUNTS)
-        of_channels = add_columns(
-            [nothing, *(version.counts() for version in self.versions.values())]
+        zeros = (0,) * len(CHANNEL_COUNTS)
+        channel_counts = add_columns(
+            [zeros, *(version.counts() for version in self.versions.values())]
         )
-        return *of_channels, *self._counts
+        return *channel_counts, *self._counts
 
 
 def add_columns(rows: list[Values]) -> Values:
-    """Return the sums of the columns."""
+    """Return the sum of each column of some rows."""
     return tuple(map(sum, zip(*rows, strict=True)))
 
 
