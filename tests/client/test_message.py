@@ -27,7 +27,7 @@ from headrace.client import (
 from headrace.client import blocking as blocking_client
 from headrace.client.errors import channel_closed, fresh
 from headrace.client.message import Received, encode_header, read_message
-from headrace.client.stream.reader import offset_of
+from headrace.client.stream.reader import decode_offset
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.protocol.errors import AmqpError
 from headrace.spec.tables import V0_9_1
@@ -141,13 +141,13 @@ def test_the_offset_of_a_record_is_the_brokers() -> None:
     def header(headers: dict[str, Any]) -> bytes:
         return encode_content_header(V0_9_1, 60, 0, BasicProperties(headers=headers))
 
-    assert offset_of(header({"x-stream-offset": 2**40})) == 2**40
-    assert offset_of(header({"x-stream-offset": 7})) == 7
+    assert decode_offset(header({"x-stream-offset": 2**40})) == 2**40
+    assert decode_offset(header({"x-stream-offset": 7})) == 7
     fake = b"\x0fx-stream-offsetl" + (99).to_bytes(8, "big")
-    assert offset_of(header({"a": fake, "x-stream-offset": 2**40})) == 2**40
+    assert decode_offset(header({"a": fake, "x-stream-offset": 2**40})) == 2**40
     for without in ({}, {"a": 1}, {"x-stream-offset": "1"}, {"x-stream-offset": True}):
         with pytest.raises(AmqpError):
-            offset_of(header(without))
+            decode_offset(header(without))
 
 
 def test_public_names() -> None:

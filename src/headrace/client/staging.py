@@ -23,8 +23,8 @@ from headrace.client.bulk.encode import (
     OUTPUT_SIZE_MAX,
     Octets,
     RowError,
+    encode_properties,
     encode_publishes,
-    properties_of,
 )
 from headrace.client.channel.closing import AsyncClosing
 from headrace.client.errors import ClientError
@@ -203,7 +203,7 @@ class Stage(AsyncClosing):
         await self.publish_columns(
             len(batch),
             Octets.of(message.body for message in batch),
-            properties=Octets.of(properties_of(message) for message in batch),
+            properties=Octets.of(encode_properties(message) for message in batch),
             routing_key=Octets(routing_key.encode()),
             exchange=Octets(exchange.encode()),
             mandatory=mandatory,

@@ -11,7 +11,7 @@ import pytest
 from headrace.client import Message
 from headrace.client.blocking import Connection, connect
 from headrace.client.blocking_pipeline import Requests, Sink, Stage
-from headrace.client.bulk.encode import Octets, properties_of
+from headrace.client.bulk.encode import Octets, encode_properties
 from support.brokers.broker_process import Served
 from support.queue_contents import all_ready
 
@@ -43,7 +43,7 @@ def write(connection: Connection, sink: Sink, part: int, count: int, size: int) 
             stage.publish_columns(
                 len(rows),
                 Octets.of(b"%d.%d".ljust(size) % (part, n) for n in rows),
-                properties=Octets(properties_of(Message(b""))),
+                properties=Octets(encode_properties(Message(b""))),
                 routing_key=Octets(b""),
                 exchange=Octets(b"both"),
             )

@@ -8,14 +8,14 @@ from array import array
 import pytest
 
 from headrace.client import Message
-from headrace.client.bulk.encode import Octets, RowError, encode_publishes, properties_of
+from headrace.client.bulk.encode import Octets, RowError, encode_properties, encode_publishes
 from headrace.client.message import encode_header
 from headrace.protocol.codec_0_x import BasicPublish, encode_method
 from headrace.protocol.v0_x.frames import make_frame
 from headrace.spec.tables import V0_9_1
 
 FRAME_MAX = 4096
-PLAIN = properties_of(Message(b""))
+PLAIN = encode_properties(Message(b""))
 
 
 def one_by_one(
@@ -44,7 +44,7 @@ def test_rows_become_the_frames_of_single_publishes() -> None:
     columns = (
         Octets.of(exchange.encode() for exchange, _, _ in rows),
         Octets.of(key.encode() for _, key, _ in rows),
-        Octets.of(properties_of(message) for _, _, message in rows),
+        Octets.of(encode_properties(message) for _, _, message in rows),
         Octets.of(message.body for _, _, message in rows),
     )
     sent = b""

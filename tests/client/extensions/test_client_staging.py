@@ -10,7 +10,7 @@ import pytest
 from headrace.client import Message
 from headrace.client.blocking import Connection, connect
 from headrace.client.blocking_pipeline import Sink, Stage
-from headrace.client.bulk.encode import Octets, properties_of
+from headrace.client.bulk.encode import Octets, encode_properties
 from headrace.client.requests import RequestRefused
 from headrace.client.staging import Staged, StageError
 from support.queue_contents import all_ready
@@ -108,7 +108,7 @@ def test_many_chunks_and_columns(connection: Connection) -> None:
             work.publish_columns(
                 1000,
                 Octets.of(text.encode() for text in texts),
-                properties=Octets(properties_of(Message(b""))),
+                properties=Octets(encode_properties(Message(b""))),
                 routing_key=Octets(name.encode()),
                 exchange=Octets(b""),
             )
@@ -129,7 +129,7 @@ def test_a_message_that_cannot_be_taken_is_named(connection: Connection) -> None
                 work.publish_columns(
                     len(keys),
                     Octets(b"x"),
-                    properties=Octets(properties_of(Message(b""))),
+                    properties=Octets(encode_properties(Message(b""))),
                     routing_key=Octets.of(key.encode() for key in keys),
                     exchange=Octets(exchange.encode()),
                 )

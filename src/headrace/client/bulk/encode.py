@@ -148,7 +148,7 @@ class Octets:
             raise ValueError("the offsets of a column go beyond its data")
 
 
-def properties_of(message: Message) -> bytes:
+def encode_properties(message: Message) -> bytes:
     """Return the encoded properties of a message, which follow the body size in a header.
 
     Raises:
@@ -173,7 +173,7 @@ def encode_publishes(
 
     Rows are encoded from ``first`` on, up to ``stop`` exclusive or until the frames have
     ``octets_max`` bytes; at least one row is. Each row of ``properties`` is a result of
-    :func:`properties_of`. No frame is larger than ``frame_max``.
+    :func:`encode_properties`. No frame is larger than ``frame_max``.
 
     Raises:
         RowError: an exchange or a routing key has more than ``SHORTSTR_SIZE_MAX`` bytes, or the

@@ -121,7 +121,7 @@ class ClientMachine(Machine):
         except AmqpError as error:
             self.link.report_violation(str(error))
 
-    def _user_of(self, session: Session) -> SessionUser:
+    def _get_user(self, session: Session) -> SessionUser:
         return self.link.session_users[session]
 
     def on_control(self, number: int, control: Control) -> None:
@@ -135,7 +135,7 @@ class ClientMachine(Machine):
         self.link.report_violation(str(error))
 
     def on_attached(self, session: Session) -> None:
-        self._notify(self._user_of(session).attached)
+        self._notify(self._get_user(session).attached)
 
     def on_detached(self, session: Session, channel: int, code: int) -> None:
         session_user = self.link.session_users.get(session)
@@ -155,7 +155,7 @@ class ClientMachine(Machine):
     ) -> None:
         _, command = decode_command(bytes(start[:args_end]))
         body = parts[0] if len(parts) == 1 else b"".join(parts)
-        session_user = self._user_of(session)
+        session_user = self._get_user(session)
         self._notify(
             session_user.transferred, session.command_id, command, start[header:header_end], body
         )
@@ -164,27 +164,27 @@ class ClientMachine(Machine):
         self, session: Session, command: Command, header: bytes, parts: tuple[bytes, ...]
     ) -> None:
         number = session.command_id
-        self._notify(self._user_of(session).command, number, command, header, b"".join(parts))
+        self._notify(self._get_user(session).command, number, command, header, b"".join(parts))
         session.complete(number)
 
     def on_result(self, session: Session, command_id: int, value: Struct | None) -> None:
-        self._notify(self._user_of(session).result, command_id, value)
+        self._notify(self._get_user(session).result, command_id, value)
 
     def on_exception(self, session: Session, exception: ExecutionException) -> None:
-        self._notify(self._user_of(session).exception, exception)
+        self._notify(self._get_user(session).exception, exception)
 
     def on_completed(self, session: Session, lo: int, hi: int) -> None:
-        self._notify(self._user_of(session).completed, lo, hi)
+        self._notify(self._get_user(session).completed, lo, hi)
 
     def on_session_control(self, session: Session, control: Control) -> None:
         if control.NAME == "session.timeout":
-            self._notify(self._user_of(session).granted, session.timeout_s)
+            self._notify(self._get_user(session).granted, session.timeout_s)
 
     def on_resumed(self, session: Session, kept: bool) -> None:
-        self._notify(self._user_of(session).resumed, kept)
+        self._notify(self._get_user(session).resumed, kept)
 
     def on_given_up(self, session: Session, lo: int, hi: int) -> None:
-        self._notify(self._user_of(session).given_up, lo, hi)
+        self._notify(self._get_user(session).given_up, lo, hi)
 
     def on_session_failed(self, session: Session, error: ExecutionError) -> None:
         log.warning("%s broke a rule in a session: %s", self.link.settings.address, error)

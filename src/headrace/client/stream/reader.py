@@ -138,7 +138,7 @@ class BlockReader(_RangeReader):
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
         """Take a record that the collector did not take."""
         self._collector.add(
-            offset_of(header),
+            decode_offset(header),
             method.delivery_tag,
             header,
             body,
@@ -204,7 +204,7 @@ class Reader(_RangeReader):
 
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
         """Take a record."""
-        offset = offset_of(header)
+        offset = decode_offset(header)
         if self._has_all:
             return
         if offset >= self._first:  # RabbitMQ begins with the first record of the chunk.
@@ -243,7 +243,7 @@ def filter_value(record: Record) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def offset_of(header: bytes) -> int:
+def decode_offset(header: bytes) -> int:
     """Return the offset in the payload of a delivery's header frame.
 
     The broker always adds the header x-stream-offset. If its name occurs twice, one may be in a
