@@ -79,23 +79,23 @@ def test_a_bench(loose: Certificates, port: int) -> None:
 
 
 def test_a_check_of_conformance(loose: Certificates, port: int) -> None:
-    from headrace.conformance.run import product_of
+    from headrace.conformance.run import request_product
 
     settings = parse_url(f"amqps://localhost:{port}?cacertfile={loose.ca}")
     with pytest.raises(ssl.SSLCertVerificationError, match=SAID):
-        product_of(settings, V0_9_1)
+        request_product(settings, V0_9_1)
 
 
 def test_a_missing_file_leaves_no_socket_open(port: int) -> None:
     """An open one would fail this test or the next; see support.left_open."""
     from headrace.bench.load.link import BenchError, open_link
-    from headrace.conformance.run import product_of
+    from headrace.conformance.run import request_product
 
     settings = parse_url(f"amqps://localhost:{port}?cacertfile=missing.pem")
     with pytest.raises(BenchError, match="No such file"):
         open_link(settings)
     with pytest.raises(FileNotFoundError):
-        product_of(settings, V0_9_1)
+        request_product(settings, V0_9_1)
 
 
 def test_keys_of_tokens(loose: Certificates, port: int) -> None:

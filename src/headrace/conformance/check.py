@@ -146,7 +146,7 @@ class Check:
     rules: tuple[str, ...]  # Ids of the rules, as in rules.toml.
     run: Callable[[Site], None]
 
-    def rules_of(self, version: Version) -> tuple[str, ...]:
+    def rules_for(self, version: Version) -> tuple[str, ...]:
         """Return the check's rules for a version. 0-8 has the rules of 0-9."""
         family = "0-9" if version is V0_8 else version.label
         return tuple(rule for rule in self.rules if RULES[rule].version == family)
@@ -154,7 +154,7 @@ class Check:
     @property
     def versions(self) -> tuple[Version, ...]:
         """The versions for which the check has rules."""
-        return tuple(version for version in (V0_8, V0_9, V0_9_1, V0_10) if self.rules_of(version))
+        return tuple(version for version in (V0_8, V0_9, V0_9_1, V0_10) if self.rules_for(version))
 
 
 CHECKS: dict[str, Check] = {}

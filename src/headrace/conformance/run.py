@@ -92,7 +92,7 @@ def report(
     Raises:
         OSError: the address is not reachable.
     """
-    product = product_of(settings, version)
+    product = request_product(settings, version)
     report = Report(version, product)
     if not product:
         return report
@@ -100,7 +100,7 @@ def report(
     titles: dict[str, list[str]] = {}
     broken: dict[str, list[str]] = {}
     for check in CHECKS.values():
-        rules = check.rules_of(version)
+        rules = check.rules_for(version)
         if check.name not in selected or not rules:
             continue
         if on_check is not None:
@@ -117,7 +117,7 @@ def report(
     return report
 
 
-def product_of(settings: Settings, version: Version) -> str:
+def request_product(settings: Settings, version: Version) -> str:
     """Return the broker's product and its version; "" if it does not serve the AMQP version."""
     peer = (
         ControlPeer.connect_to(settings) if version is V0_10 else Peer.connect_to(settings, version)
