@@ -21,7 +21,7 @@ cdef class Histogram:
     cpdef double percentile(self, double share) except -1
 
 @cython.locals(exponent=cython.int, remainder=cython.longlong)
-cdef Py_ssize_t bucket_of(long long value) except -1
+cdef Py_ssize_t find_bucket(long long value) except -1
 
 cdef class Sender:
     cdef unsigned long long number

@@ -42,7 +42,7 @@ class Histogram:
 
     def add(self, value: int, times: int) -> None:
         """Count a duration a number of times."""
-        self.counts[bucket_of(value)] += times
+        self.counts[find_bucket(value)] += times
         self.total += times
         if value > self.largest:
             self.largest = value
@@ -67,12 +67,12 @@ class Histogram:
         for i in range(BUCKETS):
             cumulative += self.counts[i]
             if cumulative > rank >= 0:
-                return float(min(value_of(i), self.largest))
+                return float(min(bucket_middle(i), self.largest))
         return 0.0
 
 
-def bucket_of(value: int) -> int:
-    """Return the bucket of a duration."""
+def find_bucket(value: int) -> int:
+    """Return the number of the bucket that counts a duration in nanoseconds."""
     if value < 0:
         return 0
     if value < 64:
@@ -85,8 +85,8 @@ def bucket_of(value: int) -> int:
     return (exponent - 5) * 64 + ((value >> (exponent - 6)) & 63)
 
 
-def value_of(bucket: int) -> int:
-    """Return the middle of a bucket."""
+def bucket_middle(bucket: int) -> int:
+    """Return the duration in the middle of a bucket, in nanoseconds."""
     if bucket < 64:
         return bucket
     exponent = bucket // 64 + 5
