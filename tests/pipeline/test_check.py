@@ -69,7 +69,7 @@ def test_a_right_file_gives_what_it_says(parse_pipeline: ParsePipeline, tmp_path
     pipeline = parse_pipeline(VALID_FILE)
     assert pipeline.reads == {"parsed": ("orders",), "named": ("parsed", "customers")}
     assert pipeline.feeding_views() == {"bad": ["named"], "lake": ["named"]}
-    assert pipeline.sources_of("bad") == ["orders"]
+    assert pipeline.sources_feeding("bad") == ["orders"]
     assert pipeline.state == tmp_path / ".headrace" / "orders"
     assert pipeline.trigger(pipeline.sinks["lake"]) == "1 second"
 

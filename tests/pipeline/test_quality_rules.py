@@ -274,7 +274,7 @@ def test_wrong_rules_are_refused_with_their_lines(problems_in: FindProblems) -> 
 def test_names_of_views_may_be_written_in_any_case(parse_pipeline: ParsePipeline) -> None:
     text = HEAD.replace('view = "orders"', 'view = "Orders"')
     pipeline = parse_pipeline(f'{text}action = "drop"\n{LAKE}')
-    assert [rule.name for rule in pipeline.rules_of("orders")] == ["positive"]
+    assert [rule.name for rule in pipeline.rules_about("orders")] == ["positive"]
 
 
 @pytest.mark.once

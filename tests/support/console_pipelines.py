@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.client import blocking
 from headrace.client.blocking_pipeline import Groups, Requests
 from headrace.pipeline.config.load import parse
-from headrace.pipeline.run.drawing import graph_of
+from headrace.pipeline.run.drawing import describe_graph
 from headrace.pipeline.run.state import QueryStatus, State
 from headrace.spark.listener import Report
 from support.console_objects import HOSTILE
@@ -74,7 +74,7 @@ def run_pipeline(folder: Path, *, is_hostile: bool = True) -> Iterator[State]:
     state = State(pipeline.state)
     with state.lock():
         status = state.begin_run(pipeline.head.name, str(folder / "orders.toml"))
-        state.write_graph(graph_of(pipeline))
+        state.write_graph(describe_graph(pipeline))
         lake = QueryStatus("lake", ["lake"], "running", 17, 812_345, 8100.5, 8090.0, lag=120)
         lake.rejected = {"not_empty": 42}
         bad = QueryStatus("bad", ["bad"], "failed", error=f"{words} at {SECRET_URI}")

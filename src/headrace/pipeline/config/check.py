@@ -338,11 +338,11 @@ class _Checker:
         for name, source in pipeline.sources.items():
             if not (isinstance(source, AmqpSource) and source.type == "queue"):
                 continue
-            sinks = [sink for sink in pipeline.sinks if name in pipeline.sources_of(sink)]
+            sinks = [sink for sink in pipeline.sinks if name in pipeline.sources_feeding(sink)]
             if len(sinks) < 2:
                 continue
             for sink in sinks:
-                if len(pipeline.sources_of(sink)) > 1:
+                if len(pipeline.sources_feeding(sink)) > 1:
                     text = f"reads the queue of source {name!r}, which feeds other sinks too, and "
                     self._problem(("sinks", sink), f"{text}another source: give it its own queue")
             for index, step in enumerate(pipeline.steps):

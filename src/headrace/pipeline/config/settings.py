@@ -446,7 +446,7 @@ class Pipeline:
         }
         return replace(self, sinks=sinks)
 
-    def rules_of(self, view: str) -> list[Rule]:
+    def rules_about(self, view: str) -> list[Rule]:
         """Return the rules about the rows of a view, in the order of the file."""
         return [rule for rule in self.rules if rule.view == view and not rule.is_batch_rule]
 
@@ -495,7 +495,7 @@ class Pipeline:
                 views[rule.to].append(rule.view)
         return views
 
-    def sources_of(self, sink: str) -> list[str]:
+    def sources_feeding(self, sink: str) -> list[str]:
         """Return the sources whose rows can reach a sink."""
         views = set().union(*(self.ancestors(view) for view in self.feeding_views()[sink]))
         return [name for name in self.sources if name in views]

@@ -174,7 +174,7 @@ class LineageReporter:
         quality: dict[str, InputDatasetFacet] = (
             {"dataQualityAssertions": self._quality_facet(query)} if query.rules else {}
         )
-        names = {name for sink in query.sinks for name in self.pipeline.sources_of(sink)}
+        names = {name for sink in query.sinks for name in self.pipeline.sources_feeding(sink)}
         for name, source in self.pipeline.sources.items():
             if name not in names:
                 continue

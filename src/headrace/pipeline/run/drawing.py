@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SHOWN_KEYS = ("type", "name", "names", "pattern", "path", "table", "group", "action")
 
 
-def graph_of(pipeline: Pipeline) -> JsonObject:
+def describe_graph(pipeline: Pipeline) -> JsonObject:
     """Return nodes, edges and rules. A rule with dead letters labels the edge to their sink."""
     nodes: list[JsonObject] = []
     edges: list[JsonObject] = []

@@ -133,7 +133,7 @@ def _add_view(frames: Frames, pipeline: Pipeline, name: str, frame: DataFrame) -
         misfits = pipeline.required_columns[name].find_misfits(types)
         if misfits:
             raise PipelineError(f"view {name!r} breaks its contract: {'; '.join(misfits)}")
-    for rule in pipeline.rules_of(name):
+    for rule in pipeline.rules_about(name):
         with _explain_errors(f"rule {rule.name!r}"):
             frame = apply_rule(frame, rule, frames.rule_results)
     frames.views[name] = frame

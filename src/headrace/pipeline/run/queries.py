@@ -39,7 +39,7 @@ def plan_queries(pipeline: Pipeline) -> list[Query]:
     for sink in pipeline.sinks:
         queues = [
             name
-            for name in pipeline.sources_of(sink)
+            for name in pipeline.sources_feeding(sink)
             if isinstance(source := pipeline.sources[name], AmqpSource) and source.type == "queue"
         ]
         if queues:
@@ -62,7 +62,7 @@ def record_endpoints(pipeline: Pipeline, query: Query, folder: Path) -> None:
     """
     sources: JsonObject = {}
     for sink in query.sinks:
-        for name in pipeline.sources_of(sink):
+        for name in pipeline.sources_feeding(sink):
             source = pipeline.sources[name]
             endpoint = source.model_dump(include={"type", "path", "pattern", "group"})
             if isinstance(source, AmqpSource) and source.type != "streams":

@@ -29,7 +29,7 @@ from headrace.pipeline.config.settings import (
 )
 from headrace.pipeline.run import graph
 from headrace.pipeline.run.counts import CountsFile, RuleCounts
-from headrace.pipeline.run.drawing import graph_of
+from headrace.pipeline.run.drawing import describe_graph
 from headrace.pipeline.run.progress import update_status
 from headrace.pipeline.run.queries import (
     BATCH_WRITER,
@@ -79,7 +79,7 @@ class Run:
         self.pipeline = pipeline
         self.state = state
         self.status = state.begin_run(pipeline.head.name, pipeline.file)
-        state.write_graph(graph_of(pipeline))
+        state.write_graph(describe_graph(pipeline))
         self.stopping = threading.Event()
         # True after SIGINT (^C), which also ends Spark's Python workers.
         self._interrupted = False

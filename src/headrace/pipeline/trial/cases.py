@@ -102,7 +102,7 @@ class Cases:
     expected: Mapping[str, ExpectedRows]
     lines: Lines
 
-    def bodies_of(self, sample: Sample) -> list[bytes]:
+    def read_bodies(self, sample: Sample) -> list[bytes]:
         """Return the bodies of a sample, from `bodies` or from the lines of its file."""
         if sample.file is None:
             return [body.encode() for body in sample.bodies or ()]

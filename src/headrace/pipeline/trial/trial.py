@@ -167,7 +167,7 @@ def _messages(cases: Cases, sample: Sample | None, uri: str) -> Iterator[tuple[M
             properties = message.model_dump(exclude={"routing_key", "body"}, exclude_none=True)
             yield Message(message.body.encode(), **properties), message.routing_key
     else:
-        for body in cases.bodies_of(sample):
+        for body in cases.read_bodies(sample):
             yield Message(body), ""
 
 
