@@ -144,5 +144,5 @@ def test_rows_without_message_id_get_one_by_their_number() -> None:
     ((octets, _),) = encoded.frames(1, FRAME_MAX)
     actual = [decode_properties(header).message_id for _, _, header, _ in parse_publishes(octets)]
     assert actual == ["q:7:0:100", "mine", "q:7:0:103"]
-    assert [encoded.row_of(index) for index in range(3)] == [0, 2, 3]
+    assert [encoded.row_number(index) for index in range(3)] == [0, 2, 3]
     assert encoded.errors[1].reason == "the body is null"

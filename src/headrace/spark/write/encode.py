@@ -81,7 +81,7 @@ class EncodedBatch:
             yield frames, next_index - first
             first = next_index
 
-    def row_of(self, index: int) -> int:
+    def row_number(self, index: int) -> int:
         """Return the row of the batch from which a publish was made."""
         return index if self.rows is None else int(self.rows[index])
 

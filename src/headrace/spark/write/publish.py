@@ -130,7 +130,7 @@ def _publish_in_bulk(
         for number, failure in publisher.failures.items():
             row = number
             if last_batch is not None and number >= sent_count_before:
-                row = row_count_before + last_batch.row_of(number - sent_count_before)
+                row = row_count_before + last_batch.row_number(number - sent_count_before)
             result.errors[row] = RowError(
                 failure.reason, failure.exchange, failure.routing_key, failure.message_id
             )
