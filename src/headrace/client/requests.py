@@ -190,15 +190,15 @@ class _AnswerConsumer:
             future.set_result(body)
 
     def cancelled(self) -> None:
-        """The queue was deleted."""
+        """Fail all requests: the reply queue is gone."""
         self.fail(ConnectionLost("the queue for answers is gone"))
 
     def ended(self) -> None:
-        """The queue was deleted."""
+        """Fail all requests, as after a cancellation: a reply queue has no range."""
         self.cancelled()
 
     def lost(self) -> None:
-        """The connection was lost."""
+        """Fail all requests; `Requests` sends them again after the reconnection."""
         self.fail(ConnectionLost("the connection was lost before the answer came"))
 
     def fail(self, error: ClientError) -> None:

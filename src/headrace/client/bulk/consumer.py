@@ -98,7 +98,7 @@ class BulkConsumer:
     # --- For the channel ----------------------------------------------------------------------
 
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
-        """Take a message."""
+        """Buffer a message for `take`."""
         self._messages.append(
             DrainedMessage(
                 method.delivery_tag,
@@ -114,15 +114,15 @@ class BulkConsumer:
         self._changed.set()
 
     def cancelled(self) -> None:
-        """The queue was deleted."""
+        """End the consumer: the broker cancelled it, as when the queue is deleted."""
         self.fail(ConsumerCancelled(self._queue, _TAG))
 
     def ended(self) -> None:
-        """The queue was deleted."""
+        """End the consumer, as after a cancellation: a queue has no range."""
         self.cancelled()
 
     def lost(self) -> None:
-        """The connection was lost: the messages received can no longer be acked."""
+        """End the consumer: without the connection, received messages cannot be acked."""
         self.fail(ConnectionLost("the connection was lost while a queue was read"))
 
     def fail(self, error: ClientError) -> None:

@@ -41,7 +41,7 @@ class ConfirmedChannel(ChannelPort, Protocol):
     """A channel, as its arrivals use it."""
 
     def confirmed(self, tag: int, multiple: bool) -> None:
-        """The broker acked a publish, with `multiple` all up to its tag."""
+        """Settle an acked publish, with `multiple` all up to its tag."""
 
 
 class Inbox:

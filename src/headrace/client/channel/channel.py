@@ -80,20 +80,20 @@ class DeliverySink(Protocol):
     """The upcalls of a channel for the deliveries with one consumer tag."""
 
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
-        """A message was delivered."""
+        """Handle a delivered message."""
 
     def cancelled(self) -> None:
-        """The broker cancelled the consumer."""
+        """Handle the cancellation of the consumer by the broker."""
 
     def ended(self) -> None:
-        """The broker has sent the last message of the consumer's range."""
+        """Handle the end of the consumer's range: no more messages will arrive."""
 
     def fail(self, error: ClientError) -> None:
-        """The channel is closed for good."""
+        """Handle the end of the channel, which is closed for good."""
 
     # Keeps 0-9-1/channel.close-ok#01, 0-9/channel.close-ok#reporting.
     def lost(self) -> None:
-        """The connection was lost."""
+        """Handle the loss of the connection, after which the channel may open again."""
 
 
 class Channel(Declarations, Publishing, NativeMethods, AsyncClosing):
@@ -466,7 +466,7 @@ class Channel(Declarations, Publishing, NativeMethods, AsyncClosing):
             self._lose_confirms(error)
 
     def method_received(self, method: MethodBase) -> None:
-        """The broker sent a method without content."""
+        """Handle a method without content."""
         match method:
             case BasicAck():
                 self.confirmed(method.delivery_tag, method.multiple)
@@ -497,7 +497,7 @@ class Channel(Declarations, Publishing, NativeMethods, AsyncClosing):
                     self._calls.handle_reply(method, b"", b"")
 
     def content_received(self, method: MethodBase, header: bytes, body: bytes) -> None:
-        """The broker sent a method with content."""
+        """Handle a method with content, whose frames are complete."""
         match method:
             case BasicDeliver():
                 sink = self._sinks.get(method.consumer_tag)
@@ -514,7 +514,7 @@ class Channel(Declarations, Publishing, NativeMethods, AsyncClosing):
                     self._calls.handle_reply(method, header, body)
 
     def confirmed(self, tag: int, multiple: bool) -> None:
-        """The broker acked a publish, with `multiple` all up to its tag."""
+        """Settle an acked publish, with `multiple` all up to its tag."""
         self._confirms.settle(tag, multiple, acked=True)
 
     def failed(self, error: AmqpError) -> None:

@@ -219,7 +219,7 @@ class Consumer:
             self._clear()
 
     def cancelled(self) -> None:
-        """The broker cancelled the consumer."""
+        """End the consumer with ConsumerCancelled: the broker cancelled it."""
         self.fail(ConsumerCancelled(self.queue, self.tag))
 
     def ended(self) -> None:

@@ -276,30 +276,30 @@ class Connection(AsyncClosing):
     # --- For the link -------------------------------------------------------------------------
 
     def link_method(self, channel: int, method: MethodBase) -> None:
-        """The broker sent a method on a channel."""
+        """Pass a method without content to its channel."""
         owner = self._channels.get(channel)
         if owner is not None:
             owner.method_received(method)
 
     def link_content(self, channel: int, method: MethodBase, header: bytes, body: bytes) -> None:
-        """The broker sent a method with content on a channel."""
+        """Pass a method with content to its channel."""
         owner = self._channels.get(channel)
         if owner is not None:
             owner.content_received(method, header, body)
 
     def link_channel_failed(self, channel: int, error: AmqpError) -> None:
-        """The broker broke a rule on a channel."""
+        """Close a channel on which the broker violated the protocol."""
         owner = self._channels.get(channel)
         if owner is not None:
             owner.failed(error)
 
     def link_blocked(self, link: Link, reason: str | None) -> None:
-        """The broker stopped reading for a reason, or (None) reads again."""
+        """Emit Blocked with the broker's reason, or Unblocked (None)."""
         if link is self._link:  # `_use_link` reports the block of a link that is not in use yet.
             self._emit(Unblocked() if reason is None else Blocked(reason))
 
     def link_lost(self, link: Link, error: ClientError) -> None:
-        """The link is lost: reconnect, or close for good."""
+        """Reconnect after the loss of the link, or close for good."""
         if link is not self._link:
             return
         self._link = None

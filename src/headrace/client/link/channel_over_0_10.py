@@ -349,13 +349,13 @@ class ChannelBridge:
     # --- Received commands --------------------------------------------------------------------
 
     def attached(self) -> None:
-        """The session is attached."""
+        """Answer the pending channel.open."""
         if self._opening is not None:
             self._answer(self._opening, v0_9_1.ChannelOpenOk())
             self._opening = None
 
     def detached(self, code: int) -> None:
-        """The session left its channel."""
+        """Report the channel as closed, with close-ok if the program closed it."""
         self.link.forget(self.session)
         self.link.forget_bridge(self.number)
         if self._closing is not None and not self._is_closed:
@@ -371,7 +371,7 @@ class ChannelBridge:
         self._is_closed = True
 
     def transferred(self, number: int, command: Any, header: bytes, body: bytes) -> None:
-        """Take a message."""
+        """Pass a message on as a delivery, or keep it for the basic.get that asked for it."""
         tag = command.destination or ""
         pending_gets = self._pending_gets.get(tag)
         if pending_gets is not None:
@@ -386,7 +386,7 @@ class ChannelBridge:
         self.owner.link_content(self.number, method, header_0_9_1, body)
 
     def command(self, number: int, command: Command, header: bytes, body: bytes) -> None:
-        """The broker sent another command."""
+        """Translate any other command to the method of 0-9-1."""
         match command:
             case MessageAccept():
                 self.publishes.settle(command.transfers or SequenceSet(), None, "")
@@ -404,13 +404,13 @@ class ChannelBridge:
                 self.owner.link_method(self.number, v0_9_1.ChannelFlow(active=True))
 
     def result(self, number: int, value: Struct | None) -> None:
-        """Handle the result of a command."""
+        """Call the callback of the command `number` with its result."""
         callback = self._on_result.pop(number, None)
         if callback is not None:
             callback(value)
 
     def completed(self, low: int, high: int) -> None:
-        """These commands are executed."""
+        """Call the callbacks of the commands from `low` to `high`, both included."""
         size = (high - low) & 0xFFFFFFFF
         for number in [
             command_id
@@ -420,7 +420,7 @@ class ChannelBridge:
             self._on_completed.pop(number)()
 
     def exception(self, error: ExecutionException) -> None:
-        """A command failed: the channel is closed."""
+        """Report the channel as closed with the error of the failed command."""
         self._is_closed = True
         self.owner.link_method(
             self.number,
@@ -442,7 +442,7 @@ class ChannelBridge:
         """Do nothing: a channel's session is attached once, so no command is kept."""
 
     def lost(self, error: ClientError) -> None:
-        """Do nothing: the link reports to the owner."""
+        """Mark the channel closed; the link reports its end to the owner."""
         self._is_closed = True
 
     # --- Inside -------------------------------------------------------------------------------

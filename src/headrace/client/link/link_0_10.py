@@ -68,37 +68,37 @@ class SessionUser(Protocol):
     """The upcalls of a link to the user of a session: a `ChannelBridge` or a client `Session`."""
 
     def attached(self) -> None:
-        """The session is attached to its channel, and commands can be sent."""
+        """Handle the attachment of the session: commands can be sent."""
 
     def detached(self, code: int) -> None:
-        """The session left its channel; `code` is 0 or a session.detach-code."""
+        """Handle the detachment; `code` is 0 or a session.detach-code."""
 
     def transferred(self, number: int, command: Any, header: bytes, body: bytes) -> None:
-        """A message arrived; complete `number` after handling it."""
+        """Handle a message; complete the command `number` afterwards."""
 
     def command(self, number: int, command: Command, header: bytes, body: bytes) -> None:
-        """Another command arrived; the link completes it after this call."""
+        """Handle any other command; the link completes it after this call."""
 
     def result(self, number: int, value: Struct | None) -> None:
-        """The broker sent the result of the command `number`."""
+        """Handle the result of the command `number`."""
 
     def completed(self, low: int, high: int) -> None:
-        """The broker has completed the commands from `low` to `high`."""
+        """Handle the completion of the commands from `low` to `high`, both included."""
 
     def exception(self, error: ExecutionException) -> None:
-        """A command failed, which ends the session."""
+        """Handle the failure of a command, which ends the session."""
 
     def resumed(self, kept: bool) -> None:
-        """The session is attached again; `kept` is True if the broker still had its state."""
+        """Handle a new attachment; `kept` is True if the broker still had the state."""
 
     def granted(self, timeout_s: int | None) -> None:
-        """The broker keeps the detached session for `timeout_s` seconds; None: for good."""
+        """Record for how many seconds the broker keeps a detached session; None: for good."""
 
     def given_up(self, low: int, high: int) -> None:
-        """The commands from `low` to `high` were lost with an attachment."""
+        """Fail the commands from `low` to `high`, which were lost with an attachment."""
 
     def lost(self, error: ClientError) -> None:
-        """The link has ended."""
+        """Handle the end of the link."""
 
 
 class ClientMachine(Machine):

@@ -107,19 +107,19 @@ class LinkOwner(Protocol):
     """The upcalls of a link to its owner, the connection."""
 
     def link_method(self, channel: int, method: MethodBase) -> None:
-        """The broker sent a method on a channel."""
+        """Handle a method without content on a channel."""
 
     def link_content(self, channel: int, method: MethodBase, header: bytes, body: bytes) -> None:
-        """The broker sent a method with content on a channel."""
+        """Handle a method with content on a channel."""
 
     def link_channel_failed(self, channel: int, error: AmqpError) -> None:
-        """The broker violated the protocol on a channel, which was closed."""
+        """Handle the failure of a channel, closed because the broker violated the protocol."""
 
     def link_blocked(self, link: Link, reason: str | None) -> None:
-        """The broker blocked publishers, with a reason, or (None) unblocked them."""
+        """Handle connection.blocked with its reason, or connection.unblocked (None)."""
 
     def link_lost(self, link: Link, error: ClientError) -> None:
-        """The open link has ended; called once."""
+        """Handle the end of an open link; called once."""
 
 
 class Notifier(Protocol):

@@ -233,11 +233,11 @@ class CommandSession(AsyncClosing, SessionQueries):
     # --- For the link -------------------------------------------------------------------------
 
     def attached(self) -> None:
-        """The broker attached the session."""
+        """End the wait for the attachment."""
         _settle(self._attached)
 
     def detached(self, code: int) -> None:
-        """The session left its channel."""
+        """End the wait for the detachment, or fail a session that the broker detached."""
         link, self._link = self._link, None
         if link is not None:
             link.forget(self._machine)
@@ -261,11 +261,11 @@ class CommandSession(AsyncClosing, SessionQueries):
     def transferred(
         self, number: int, command: MessageTransfer, header: bytes, body: bytes
     ) -> None:
-        """Take a message."""
+        """Handle a message; complete the command `number` afterwards."""
 
     @abstractmethod
     def resumed(self, kept: bool) -> None:
-        """The session is attached again; `kept` is True if the broker still had its state."""
+        """Handle a new attachment; `kept` is True if the broker still had the state."""
 
     def forget(self) -> None:
         """Fail the pending calls: the broker has attached the session as a new one."""
@@ -283,7 +283,7 @@ class CommandSession(AsyncClosing, SessionQueries):
             call.future.set_result(value)
 
     def completed(self, low: int, high: int) -> None:
-        """The broker has completed these commands."""
+        """Settle the calls of the commands from `low` to `high` that have no result."""
         for number in numbers_between(self._calls, low, high):
             if not self._calls[number].wants_result:
                 call = self._calls.pop(number)
@@ -296,14 +296,14 @@ class CommandSession(AsyncClosing, SessionQueries):
             fail_future(self._calls.pop(number).future, ConnectionLost(LOST_COMMAND_TEXT))
 
     def exception(self, error: ExecutionException) -> None:
-        """A command failed, and ends the session."""
+        """Fail the session with the error of the failed command."""
         command_id = (error.class_code or 0, error.command_code or 0)
         closed = channel_closed(error.error_code or 0, error.description or "", command_id)
         closed.field_index = error.field_index
         self._fail(closed)
 
     def granted(self, timeout_s: int | None) -> None:
-        """The broker answered `request_timeout`."""
+        """Record the granted timeout, the answer to `request_timeout`."""
         self.timeout_s = timeout_s
         if self._timeout_requests:
             _settle(self._timeout_requests.popleft())

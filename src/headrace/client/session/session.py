@@ -331,13 +331,13 @@ class Session(CommandSession):
     # --- For subscriptions --------------------------------------------------------------------
 
     def taken(self, transfer: Transfer) -> None:
-        """A subscription handed out a message."""
+        """Free the buffer space of a received message, and complete it if that is implicit."""
         self.backpressure.release(len(transfer.body))
         if transfer.row == self._epoch and not (transfer.explicit and transfer.acquired):
             self._complete(_numbers([transfer]))
 
     def dropped(self, subscription: Subscription) -> None:
-        """A subscription was cancelled."""
+        """Forget a cancelled subscription."""
         if self._subscriptions.get(subscription.destination) is subscription:
             del self._subscriptions[subscription.destination]
             self._modes.pop(subscription.destination, None)

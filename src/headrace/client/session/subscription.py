@@ -39,10 +39,10 @@ class SessionPort(Protocol):
     backpressure: Backpressure
 
     def taken(self, transfer: Transfer) -> None:
-        """A subscription handed out a message."""
+        """Handle the receipt of a message by the program, which frees its buffer space."""
 
     def dropped(self, subscription: Subscription) -> None:
-        """A subscription was cancelled."""
+        """Forget a cancelled subscription."""
 
     async def call(self, command: Command) -> Struct | None:
         """Send a command, wait for its completion, and return its result, if it has one."""

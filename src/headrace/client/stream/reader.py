@@ -60,18 +60,18 @@ class _RangeReader(ABC):
 
     @abstractmethod
     def ended(self) -> None:
-        """The broker has sent all of the range."""
+        """Handle the end of the range: the broker has sent all of its records."""
 
     @abstractmethod
     def drop(self) -> None:
         """Discard the rest."""
 
     def cancelled(self) -> None:
-        """The stream was deleted."""
+        """End the range with ConsumerCancelled: the stream was deleted."""
         self.fail(ConsumerCancelled(self._name, TAG))
 
     def lost(self) -> None:
-        """The connection was lost."""
+        """End the range with ConnectionLost."""
         self.fail(ConnectionLost("the connection was lost while a stream was read"))
 
     def fail(self, error: ClientError) -> None:
@@ -149,7 +149,7 @@ class BlockReader(_RangeReader):
         self.after_read()
 
     def ended(self) -> None:
-        """The broker has sent all of the range."""
+        """Finish the last block: the broker has sent all records of the range."""
         self._collector.finish()
         self._changed.set()
 
@@ -221,7 +221,7 @@ class Reader(_RangeReader):
         self._changed.set()
 
     def ended(self) -> None:
-        """The broker has sent all of the range."""
+        """Complete the range once the buffered records are read."""
         self._has_all = True
         self.is_complete = not self._records
         self._changed.set()
