@@ -130,7 +130,7 @@ def test_who_may_not_log_in_fails_at_once(broker: LocalBroker) -> None:
 
     bad = Secret(broker.url_of("guest", "wrong"))
     with pytest.raises(AuthenticationFailed):
-        connections.run_with_retry(bad, 60.0, work, known=True)
+        connections.run_with_retry(bad, 60.0, work, reached_before=True)
     assert not calls
 
 

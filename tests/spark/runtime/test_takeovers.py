@@ -88,7 +88,12 @@ def test_a_virtual_host_that_no_broker_serves_for_now_is_waited_for(broker: Loca
         slept: list[float] = []
         with pytest.raises(ConnectFailed) as caught:
             connections.run_with_retry(
-                uri, 3, lambda _: None, known=True, clock=lambda: sum(slept), sleep=slept.append
+                uri,
+                3,
+                lambda _: None,
+                reached_before=True,
+                clock=lambda: sum(slept),
+                sleep=slept.append,
             )
     assert caught.value.code == 530
     assert sum(slept) == pytest.approx(3)

@@ -113,7 +113,7 @@ def publish(
                 channel.publish_many(messages, routing_key, exchange, mandatory=True)
 
     try:
-        run_with_retry(uri, RECONNECT_TIMEOUT_S, publish_all, Purpose.ASK, known=True)
+        run_with_retry(uri, RECONNECT_TIMEOUT_S, publish_all, Purpose.ASK, reached_before=True)
     except ClientError as error:
         raise DeadLetterError(
             f"{len(reasons)} bad rows of {source!r} could not be published to exchange "

@@ -168,7 +168,11 @@ def _read_connection(options: RangeRead, stream_range: Range, offset: int) -> It
         return next(next_blocks, None), next_blocks
 
     block, next_blocks = run_with_retry(
-        options.uri, options.reconnect_timeout_s, open_blocks, known=True, pool=options.pool
+        options.uri,
+        options.reconnect_timeout_s,
+        open_blocks,
+        reached_before=True,
+        pool=options.pool,
     )
     while block is not None:
         yield block
@@ -186,7 +190,7 @@ def _find_oldest(options: RangeRead, stream_range: Range) -> int:
 
     timeout_s = options.reconnect_timeout_s
     return min(
-        run_with_retry(options.uri, timeout_s, first_offset, Purpose.ASK, known=True),
+        run_with_retry(options.uri, timeout_s, first_offset, Purpose.ASK, reached_before=True),
         stream_range.last,
     )
 
@@ -218,6 +222,8 @@ def _report_gap(options: RangeRead, stream: str, first: int, last: int) -> None:
             )
 
     try:
-        run_with_retry(options.uri, options.reconnect_timeout_s, send_gap, Purpose.ASK, known=True)
+        run_with_retry(
+            options.uri, options.reconnect_timeout_s, send_gap, Purpose.ASK, reached_before=True
+        )
     except RequestRefused as refused:
         log.warning("stream %r: lost records are not counted: %s", stream, refused)

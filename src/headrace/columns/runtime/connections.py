@@ -149,15 +149,16 @@ def run_with_retry(
     operation: Callable[[blocking.Connection], T],
     purpose: Purpose = Purpose.READ,
     *,
-    known: bool = False,
+    reached_before: bool = False,
     pool: int = 0,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
     """Run `operation` over a connection; repeat it when the connection breaks or cannot be opened.
 
-    Retries end `timeout_s` after the first failure. A broker that was never reached is not retried,
-    unless it is `known`, as for a task whose driver has reached it. `operation` must be idempotent.
+    Retries end `timeout_s` seconds after the first failure. A broker that this process never
+    reached is not retried, unless another process has (`reached_before`): the driver reaches it
+    before its tasks do. `operation` must be idempotent.
     """
     deadline_s: float | None = None
     has_alternatives = len(split_urls(uri)) > 1
@@ -168,7 +169,7 @@ def run_with_retry(
         except AuthenticationFailed:
             raise
         except (ConnectFailed, ConnectionLost, ConnectionClosed, ConfirmLost) as error:
-            if not (known or (os.getpid(), str(uri)) in _reached) or _is_final(
+            if not (reached_before or (os.getpid(), str(uri)) in _reached) or _is_final(
                 error, has_alternatives
             ):
                 raise

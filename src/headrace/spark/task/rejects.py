@@ -71,7 +71,11 @@ class Rejects:
 
         try:
             return run_with_retry(
-                options.uri, options.reconnect_timeout_s, send_request, Purpose.ASK, known=True
+                options.uri,
+                options.reconnect_timeout_s,
+                send_request,
+                Purpose.ASK,
+                reached_before=True,
             )
         except RequestRefused as refused:
             raise DeadLetterError(

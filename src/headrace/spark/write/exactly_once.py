@@ -107,7 +107,9 @@ def _stage_once(
 
     timeout_s = options.reconnect_timeout_s
     encoded: EncodedBatch | None = None
-    with run_with_retry(options.uri, timeout_s, open_stage, Purpose.ASK, known=True) as staging:
+    with run_with_retry(
+        options.uri, timeout_s, open_stage, Purpose.ASK, reached_before=True
+    ) as staging:
         try:
             for record_batch in replayable:
                 encoded = encode(options, record_batch, None, FRAME_MAX)
@@ -159,7 +161,7 @@ def _claim_sink(options: WriteOptions, sink: str, owner: str, run: str) -> tuple
         return state.epoch, state.last
 
     return run_with_retry(
-        options.uri, options.reconnect_timeout_s, send_request, Purpose.ASK, known=True
+        options.uri, options.reconnect_timeout_s, send_request, Purpose.ASK, reached_before=True
     )
 
 
@@ -175,7 +177,9 @@ def commit(options: WriteOptions, partitions: Sequence[StagedPartition], batch: 
         sink_client.epoch = epoch
         sink_client.commit(batch, [part.branches for part in staged])
 
-    run_with_retry(options.uri, options.reconnect_timeout_s, send_request, Purpose.ASK, known=True)
+    run_with_retry(
+        options.uri, options.reconnect_timeout_s, send_request, Purpose.ASK, reached_before=True
+    )
 
 
 def abort(options: WriteOptions, sink: str, batch: int) -> None:
@@ -203,7 +207,7 @@ def _try_request(
 ) -> None:
     """Send a request without retries; if it fails, log the consequence."""
     try:
-        run_with_retry(options.uri, 0.0, send_request, Purpose.ASK, known=True)
+        run_with_retry(options.uri, 0.0, send_request, Purpose.ASK, reached_before=True)
     except ClientError as error:
         log.info("%s: %s", consequence, error)
 

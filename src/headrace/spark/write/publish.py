@@ -111,7 +111,7 @@ def _publish_in_bulk(
 
     timeout_s = options.reconnect_timeout_s
     with run_with_retry(
-        options.uri, timeout_s, open_publisher, Purpose.WRITE, known=True
+        options.uri, timeout_s, open_publisher, Purpose.WRITE, reached_before=True
     ) as publisher:
         sent_count = row_count_before = 0
         for batch in batches:
