@@ -98,10 +98,10 @@ class Groups:
         """End the claim of `owner`; a claim of another owner stays."""
         await self._ask("group.release", streams=list(streams), owner=owner)
 
-    async def _ask(self, what: str, **fields: object) -> dict[str, GroupState]:
+    async def _ask(self, request: str, **fields: object) -> dict[str, GroupState]:
         if fields.get("ids", 0) is None:
             del fields["ids"]
-        answer = await self._requests.ask(what, group=self.name, **fields)
+        answer = await self._requests.ask(request, group=self.name, **fields)
         return {state["stream"]: _parse_state(state) for state in answer["groups"]}
 
 

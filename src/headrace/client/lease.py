@@ -248,9 +248,9 @@ class Lease(AsyncClosing):
         if self._owns_requests:
             await self._requests.close()
 
-    async def _ask(self, what: str, **fields: object) -> Answer:
+    async def _ask(self, request: str, **fields: object) -> Answer:
         return await self._requests.ask(
-            f"lease.{what}", queue=self.queue, group=self.group, **fields
+            f"lease.{request}", queue=self.queue, group=self.group, **fields
         )
 
 

@@ -147,8 +147,8 @@ class Sink:
         """Close the channel for requests."""
         await self._requests.close()
 
-    async def _ask(self, what: str, **fields: object) -> Answer:
-        return await self._requests.ask(what, sink=self.name, **fields)
+    async def _ask(self, request: str, **fields: object) -> Answer:
+        return await self._requests.ask(request, sink=self.name, **fields)
 
 
 class Stage(AsyncClosing):

@@ -159,8 +159,8 @@ def _make_map_converter(kind: DataType) -> Callable[[Json], Json] | None:
             None if value is None else [element(element_value) for element_value in value]
         )
     if isinstance(kind, MapType):
-        item = _make_map_converter(kind.value) or (lambda value: value)
+        convert_value = _make_map_converter(kind.value) or (lambda value: value)
         return lambda value: (
-            None if value is None else {key: item(element_value) for key, element_value in value}
+            None if value is None else {key: convert_value(map_value) for key, map_value in value}
         )
     return None
