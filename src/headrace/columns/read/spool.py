@@ -46,7 +46,7 @@ class SpoolError(RuntimeError):
     """A spool is missing or damaged, or belongs to another query."""
 
 
-class Entry(NamedTuple):
+class SpoolEntry(NamedTuple):
     """An unsettled record of a spool: its number, its size in bytes, and its digest."""
 
     number: int
@@ -73,7 +73,7 @@ class Spool:
         self.id = self._check_identity(identity)
         self.settled = read_settled(self.path)
         self.next = self.settled
-        self.entries: list[Entry] = []  # The unsettled records.
+        self.entries: list[SpoolEntry] = []  # The unsettled records.
         self._file = -1
         self._size = 0
         self._recover()
@@ -102,7 +102,7 @@ class Spool:
         while position < len(data):
             position += os.write(self._file, data[position:])
         self._size += length
-        self.entries.append(Entry(number, length, digest(header, body, exchange, routing_key)))
+        self.entries.append(SpoolEntry(number, length, digest(header, body, exchange, routing_key)))
         self.next = number + 1
         return number
 
@@ -156,7 +156,7 @@ class Spool:
                 self.next = number + 1
                 if number >= self.settled:
                     record_digest = digest(header, body, exchange, routing_key)
-                    self.entries.append(Entry(number, size, record_digest))
+                    self.entries.append(SpoolEntry(number, size, record_digest))
             if end < path.stat().st_size:
                 if path != files[-1][1]:
                     raise SpoolError(f"{path} is damaged at byte {end}")

@@ -23,7 +23,7 @@ from headrace.client.errors import (
 )
 from headrace.columns.errors import GroupInUseError
 from headrace.columns.options.kinds import OptionError
-from headrace.columns.read.spool import Entry, Spool, SpoolError, digest
+from headrace.columns.read.spool import Spool, SpoolEntry, SpoolError, digest
 from headrace.columns.runtime.connections import Purpose, run_with_retry
 from headrace.spark.queue.planner import LeaseState
 
@@ -50,7 +50,7 @@ class SpoolLease:
         self._connection: blocking.Connection | None = None
         self._tags: deque[tuple[int, int]] = deque()  # Delivery tags and numbers, unacked.
         self._known_numbers: dict[bytes, deque[int]] = {}  # Numbers in the spool, by digest.
-        self._settled_unacked: list[Entry] = []  # Messages settled in the spool and not acked.
+        self._settled_unacked: list[SpoolEntry] = []  # Messages settled in the spool and not acked.
 
     def stream(self) -> str:
         """Return the directory of the spool, which tasks read."""
