@@ -33,7 +33,7 @@ CONTINUE_HINT: Final = (
 LISTINGS_MAX: Final = 5  # Compaction may replace files while their footers are read.
 
 
-class Run(NamedTuple):
+class OffsetRun(NamedTuple):
     """The records [first, last) of a stream in one file."""
 
     first: int
@@ -45,7 +45,7 @@ class Run(NamedTuple):
 class Coverage:
     """The part of a range that an archive has: runs, holes and repeated offsets, in order."""
 
-    runs: list[Run] = field(default_factory=list)
+    runs: list[OffsetRun] = field(default_factory=list)
     holes: list[tuple[int, int]] = field(default_factory=list)
     repeated_count: int = 0  # Records that several files have.
     # The first repeated offset, and two files that have it.
@@ -85,7 +85,7 @@ class Archive:
         self.location = location
         self._lake = Lake(location)
         self._runs_by_file: dict[LakeFile, dict[str, list[tuple[int, int]]]] = {}
-        self._runs_by_stream: dict[str, list[Run]] = {}
+        self._runs_by_stream: dict[str, list[OffsetRun]] = {}
 
     def refresh(self) -> None:
         """List the files again; ArchiveError if they are not an archive of messages."""
@@ -108,7 +108,7 @@ class Archive:
         for file, streams in self._runs_by_file.items():
             for stream, runs in streams.items():
                 stream_runs = self._runs_by_stream.setdefault(stream, [])
-                stream_runs += [Run(first, last, file.path) for first, last in runs]
+                stream_runs += [OffsetRun(first, last, file.path) for first, last in runs]
         for stream_runs in self._runs_by_stream.values():
             stream_runs.sort()
 
@@ -136,7 +136,7 @@ class Archive:
             elif low > position:
                 coverage.holes.append((position, low))
             if low < high:
-                coverage.runs.append(Run(low, high, run.path))
+                coverage.runs.append(OffsetRun(low, high, run.path))
                 position, position_path = high, run.path
         if position < last:
             coverage.holes.append((position, last))
@@ -154,7 +154,7 @@ class Archive:
                 high = middle
         return self._first_since(stream, runs[low], moment) if low < len(runs) else None
 
-    def _first_since(self, stream: str, run: Run, moment: datetime) -> int | None:
+    def _first_since(self, stream: str, run: OffsetRun, moment: datetime) -> int | None:
         with self._lake.open_file(run.path) as file:
             if "timestamp" not in file.schema_arrow.names:
                 raise ArchiveError(

@@ -11,7 +11,7 @@ from headrace.columns.archive.index import missing_records_error
 from headrace.columns.schema.offsets import Range, subtract_gaps
 
 if TYPE_CHECKING:
-    from headrace.columns.archive.index import Archive, Run
+    from headrace.columns.archive.index import Archive, OffsetRun
     from headrace.columns.schema.offsets import Offset
 
 GAPS_MAX: Final = 100  # Gaps of a stream in one batch, which ends before the next gap.
@@ -84,7 +84,7 @@ def split_ranges(
     return ArchiveSplit(archived, gaps, frozenset(cut_short))
 
 
-def find_runs(archive: Archive, stream_range: Range) -> list[Run]:
+def find_runs(archive: Archive, stream_range: Range) -> list[OffsetRun]:
     """Return the runs of a planned range; ArchiveError if the archive lacks a part of it."""
     coverage = archive.coverage(stream_range.stream, stream_range.first, stream_range.last)
     if coverage.holes:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.columns.archive.index import Archive, Coverage, Run, missing_records_error
+from headrace.columns.archive.index import Archive, Coverage, OffsetRun, missing_records_error
 from headrace.columns.archive.lake import Lake
 from headrace.columns.errors import ArchiveError
 from headrace.columns.read.arrow import ArchivedBatch
@@ -30,7 +30,7 @@ RAW_COLUMNS: Final = ("body", "exchange", "routing_key", CONTENT_HEADER)
 
 
 def read_range(
-    location: str, stream_range: Range, names: tuple[str, ...], runs: Sequence[Run] = ()
+    location: str, stream_range: Range, names: tuple[str, ...], runs: Sequence[OffsetRun] = ()
 ) -> Iterator[pa.RecordBatch]:
     """Read a range in order, each record once; ArchiveError if the archive lacks a record.
 
@@ -44,7 +44,9 @@ def read_range(
             for run in runs or _find_runs(location, stream_range.stream, offset, stream_range.last):
                 if run.last <= offset or run.first >= stream_range.last:
                     continue
-                unread = Run(max(run.first, offset), min(run.last, stream_range.last), run.path)
+                unread = OffsetRun(
+                    max(run.first, offset), min(run.last, stream_range.last), run.path
+                )
                 for batch in _read_run(lake, stream_range.stream, unread, names):
                     yield ArchivedBatch(stream_range.stream, names, batch).to_arrow()
                     offset, replacements = offset + batch.num_rows, 0
@@ -69,7 +71,7 @@ def look_up_coverage(location: str, stream: str, first: int, last: int) -> Cover
     return archive.coverage(stream, first, last)
 
 
-def _find_runs(location: str, stream: str, first: int, last: int) -> list[Run]:
+def _find_runs(location: str, stream: str, first: int, last: int) -> list[OffsetRun]:
     coverage = look_up_coverage(location, stream, first, last)
     if coverage.holes:
         raise missing_records_error(location, stream, *coverage.holes[0])
@@ -77,7 +79,7 @@ def _find_runs(location: str, stream: str, first: int, last: int) -> list[Run]:
 
 
 def _read_run(
-    lake: Lake, stream: str, run: Run, names: tuple[str, ...]
+    lake: Lake, stream: str, run: OffsetRun, names: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
     """Read the rows of a run, with the stored columns from which `names` are derived."""
     derived = set(names) - {*RAW_COLUMNS, "stream", "offset"}
@@ -119,7 +121,7 @@ def _read_run(
         )
 
 
-def _row_groups(file: pq.ParquetFile, run: Run) -> list[int]:
+def _row_groups(file: pq.ParquetFile, run: OffsetRun) -> list[int]:
     """Return the row groups that may have offsets of a run."""
     metadata = file.metadata
     names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]

@@ -12,7 +12,7 @@ from headrace.columns.read import records
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.columns.archive.index import Run
+    from headrace.columns.archive.index import OffsetRun
     from headrace.columns.options.options import ReadOptions
     from headrace.columns.read.decoded_rows import RejectRecorder
     from headrace.columns.schema.columns import QueryColumns
@@ -30,7 +30,7 @@ def read_range(
     rejects: RejectRecorder | None = None,
     pool: int = 0,
     batch_records_max: int = BLOCK_RECORDS_MAX,
-    runs: Sequence[Run] = (),
+    runs: Sequence[OffsetRun] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Return the records of a range as batches, decoded if the options say so.
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.client import blocking
     from headrace.client.stream.blocks import Block
     from headrace.client.url import Secret
-    from headrace.columns.archive.index import Run
+    from headrace.columns.archive.index import OffsetRun
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def read_batches(
     stream_range: Range,
     names: tuple[str, ...],
     source: str = "",
-    runs: Sequence[Run] = (),
+    runs: Sequence[OffsetRun] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Read a range of a stream as Arrow batches; `source` is the queue whose leases it holds.
 

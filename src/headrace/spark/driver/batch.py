@@ -14,7 +14,7 @@ from headrace.columns.schema.offsets import cut_ranges
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.columns.archive.index import Archive, Run
+    from headrace.columns.archive.index import Archive, OffsetRun
     from headrace.columns.archive.split import ArchiveSplit
     from headrace.columns.options.options import ReadOptions
     from headrace.columns.schema.columns import QueryColumns
@@ -31,7 +31,7 @@ class RangePartition(InputPartition):
         super().__init__(stream_range)
         self.stream_range = stream_range
         self.owner = ""  # The name of the query at the broker, or "".
-        self.runs: tuple[Run, ...] = ()  # The parts of an archive that have the range.
+        self.runs: tuple[OffsetRun, ...] = ()  # The parts of an archive that have the range.
         self.has_rejects = False  # True if messages of the lease are rejected in advance.
 
 
