@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receivers of a range of a stream: `Reader` for records, `BlockReader` for blocks of a collector.
+"""Receivers of a range of a stream: `RecordReader` for records, `BlockReader` for blocks of a collector.
 
 Both receive the deliveries of a channel, and ack them as the program takes records, which gives the
 broker new credit.
@@ -162,7 +162,7 @@ class BlockReader(_RangeReader):
         self._collector.ready.clear()
 
 
-class Reader(_RangeReader):
+class RecordReader(_RangeReader):
     """Returns the records of one range in batches."""
 
     def __init__(self, channel: Channel, name: str, first: int, last: int) -> None:

@@ -19,7 +19,7 @@ from headrace.client.errors import ClientError, ConnectionLost, OffsetGone
 from headrace.client.link.capabilities import announces
 from headrace.client.requests import RequestRefused, Requests
 from headrace.client.stream.blocks import BLOCK_RECORDS_MAX, Block, RangeCollector
-from headrace.client.stream.reader import TAG, BlockReader, Reader, Record, filter_value
+from headrace.client.stream.reader import TAG, BlockReader, Record, RecordReader, filter_value
 from headrace.protocol.codec_0_x import BasicConsume, BasicQos
 from headrace.spec.tables import V0_10
 
@@ -254,7 +254,7 @@ class Stream:
         exact = self._has_capability("stream_offset_query")
         ranges = self._has_capability("stream_ranges")
         async with self._connection.channel(confirm=False) as channel:
-            reader = Reader(channel, self.name, first, last)
+            reader = RecordReader(channel, self.name, first, last)
             arguments = _range_arguments(
                 first, last, filter_values, exact=exact, ranges=ranges, browse=browse
             )
@@ -277,7 +277,7 @@ class Stream:
                 reader.drop()
 
     async def _consume(
-        self, channel: Channel, reader: Reader, arguments: dict[str, Value], credit: int
+        self, channel: Channel, reader: RecordReader, arguments: dict[str, Value], credit: int
     ) -> None:
         requests = (
             BasicQos(prefetch_count=credit),
@@ -315,7 +315,7 @@ class Stream:
         """Consume from `start` until no more records arrive; return the offsets of the records."""
         offsets: list[int] = []
         async with self._connection.channel(confirm=False) as channel:
-            reader = Reader(channel, self.name, 0, 1 << 62)
+            reader = RecordReader(channel, self.name, 0, 1 << 62)
             try:
                 await self._consume(channel, reader, {"x-stream-offset": start}, credit)
                 while not offsets or credit > 1:
