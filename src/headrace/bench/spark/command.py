@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.bench.served import BenchBroker
-    from headrace.bench.spark.parts import BenchContext, Figure
+    from headrace.bench.spark.parts import BenchContext, Measurement
 
 PARTS = ("stream", "queue", "sink", "latency", "memory")
 
@@ -127,7 +127,7 @@ def _measure(
     scale: float,
     minutes: float,
     report: Callable[[str], None],
-) -> tuple[list[Figure], dict[str, str]]:
+) -> tuple[list[Measurement], dict[str, str]]:
     from headrace.bench.load.link import BenchError
     from headrace.bench.spark import parts as spark_parts
     from headrace.bench.spark.usage import Meter
@@ -143,14 +143,14 @@ def _measure(
         scale=scale,
         report=report,
     )
-    run: dict[str, Callable[[BenchContext], list[Figure]]] = {
+    run: dict[str, Callable[[BenchContext], list[Measurement]]] = {
         "stream": spark_parts.stream_rate,
         "queue": spark_parts.queue_rate,
         "sink": spark_parts.sink_rates,
         "latency": spark_parts.latency,
         "memory": lambda context: spark_parts.memory(context, minutes),
     }
-    figures: list[Figure] = []
+    figures: list[Measurement] = []
     failures: dict[str, str] = {}
     for name in names:
         try:
@@ -173,7 +173,7 @@ def _summarize_error(text: str) -> str:
     return (errors or lines or ["no reason given"])[-1][:500]
 
 
-def _format_figure(figure: Figure) -> str:
+def _format_figure(figure: Measurement) -> str:
     value = f"{figure.value:,.0f}" if figure.value >= 1000 else f"{figure.value:g}"
     text = f"{figure.name:<26} {value:>12} {figure.unit}"
     if figure.bar is not None:
@@ -182,11 +182,11 @@ def _format_figure(figure: Figure) -> str:
     return text
 
 
-def _format_table(figures: list[Figure]) -> str:
+def _format_table(figures: list[Measurement]) -> str:
     return "\n".join(map(_format_figure, figures))
 
 
-def _as_json(figures: list[Figure], failures: dict[str, str], cores: int) -> dict[str, object]:
+def _as_json(figures: list[Measurement], failures: dict[str, str], cores: int) -> dict[str, object]:
     import pyspark
 
     from headrace.bench.load import meter

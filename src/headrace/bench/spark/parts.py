@@ -39,7 +39,7 @@ MEMORY_SLACK_MIB: Final = 32.0
 
 
 @dataclass(slots=True)
-class Figure:
+class Measurement:
     """A measured figure and its bar, the value that it must reach."""
 
     name: str
@@ -78,7 +78,7 @@ class BenchContext:
         return str(self.scratch / uuid.uuid4().hex)
 
 
-def stream_rate(context: BenchContext) -> list[Figure]:
+def stream_rate(context: BenchContext) -> list[Measurement]:
     """Measure reading a stream, with all columns and with offset and body only."""
     count = context.rows(4_000_000)
     declare_stream(context.settings, "bench.stream")
@@ -92,12 +92,12 @@ def stream_rate(context: BenchContext) -> list[Figure]:
         context.report(f"{name}: reading")
         rate, details = _read(context, {"stream": "bench.stream"}, schema)
         bar = 500_000 if schema is None else None
-        figures.append(Figure(name, rate, "rows/s", bar, details=details))
+        figures.append(Measurement(name, rate, "rows/s", bar, details=details))
     remove(context.settings, "bench.stream")
     return figures
 
 
-def queue_rate(context: BenchContext) -> list[Figure]:
+def queue_rate(context: BenchContext) -> list[Measurement]:
     """Measure reading a queue by leases."""
     count = context.rows(1_000_000)
     for number, rows in enumerate((count // 5, count)):
@@ -108,21 +108,23 @@ def queue_rate(context: BenchContext) -> list[Figure]:
         options = {"queue": "bench.queue", "group": f"bench-{number}"}
         rate, details = _read(context, options, None, limit=QUEUE_BATCH)
         remove(context.settings, "bench.queue")
-    return [Figure("queue_rows", rate, "rows/s", 150_000, details=details)]
+    return [Measurement("queue_rows", rate, "rows/s", 150_000, details=details)]
 
 
-def sink_rates(context: BenchContext) -> list[Figure]:
+def sink_rates(context: BenchContext) -> list[Measurement]:
     """Measure writing generated rows to a durable queue, with both guarantees of the sink."""
     at_least_once, details = _write(context, "at-least-once")
-    figures = [Figure("sink_at_least_once", at_least_once, "rows/s", 100_000, details=details)]
+    figures = [Measurement("sink_at_least_once", at_least_once, "rows/s", 100_000, details=details)]
     exactly_once, details = _write(context, "exactly-once")
-    figures.append(Figure("sink_exactly_once", exactly_once, "rows/s", 60_000, details=details))
+    figures.append(
+        Measurement("sink_exactly_once", exactly_once, "rows/s", 60_000, details=details)
+    )
     share = exactly_once / at_least_once if at_least_once else 0.0
-    figures.append(Figure("sink_exactly_once_share", round(share, 3), "of at-least-once", 0.6))
+    figures.append(Measurement("sink_exactly_once_share", round(share, 3), "of at-least-once", 0.6))
     return figures
 
 
-def latency(context: BenchContext) -> list[Figure]:
+def latency(context: BenchContext) -> list[Measurement]:
     """Measure micro-batches of 100 rows, of a stream and of a Python source without a broker."""
     from headrace.bench.spark.rate import RateSource
 
@@ -152,13 +154,13 @@ def latency(context: BenchContext) -> list[Figure]:
     remove(context.settings, "bench.latency")
     rate_ms, amqp_ms = median(trigger_ms["rate"]), median(trigger_ms["amqp"])
     return [
-        Figure("latency_rate_source", rate_ms, "ms", details=details["rate"]),
-        Figure("latency_stream_source", amqp_ms, "ms", details=details["amqp"]),
-        Figure("latency_ratio", round(amqp_ms / rate_ms, 2), "times", 1.5, at_most=True),
+        Measurement("latency_rate_source", rate_ms, "ms", details=details["rate"]),
+        Measurement("latency_stream_source", amqp_ms, "ms", details=details["amqp"]),
+        Measurement("latency_ratio", round(amqp_ms / rate_ms, 2), "times", 1.5, at_most=True),
     ]
 
 
-def memory(context: BenchContext, minutes: float) -> list[Figure]:
+def memory(context: BenchContext, minutes: float) -> list[Measurement]:
     """Measure the memory of all processes while a query copies a stream to another."""
     for name in ("bench.from", "bench.to"):
         declare_stream(context.settings, name, 256 * MIB)
@@ -205,11 +207,11 @@ def memory(context: BenchContext, minutes: float) -> list[Figure]:
         _growth("workers", [usage.workers_bytes / MIB for _, usage, _ in samples]),
         _growth("driver", [usage.driver_bytes / MIB for _, usage, _ in samples]),
         _growth("broker", [usage.broker_bytes / MIB for _, usage, _ in samples]),
-        Figure("memory_rows", row_count, "rows", details={"resident_mib": resident}),
+        Measurement("memory_rows", row_count, "rows", details={"resident_mib": resident}),
     ]
 
 
-def _growth(name: str, series: list[float]) -> Figure:
+def _growth(name: str, series: list[float]) -> Measurement:
     """Return the growth of the median from the second third of a series to the last.
 
     A growth below `MEMORY_SLACK_MIB` counts as 0.
@@ -219,7 +221,7 @@ def _growth(name: str, series: list[float]) -> Figure:
     growth = after - before
     share = 0.0 if growth < MEMORY_SLACK_MIB else growth / before
     details = {"second_third_mib": round(before, 1), "last_third_mib": round(after, 1)}
-    return Figure(
+    return Measurement(
         f"memory_growth_{name}",
         round(share, 3),
         "of the second third",
