@@ -107,7 +107,7 @@ def make_sender(sender_class: type[Sender], load: Load, number: int, frame_max: 
     )
 
 
-class Publisher:
+class LoadPublisher:
     """A publishing connection with its sender."""
 
     def __init__(self, load: Load, settings: Settings, number: int) -> None:
@@ -179,7 +179,9 @@ class Publishers:
     def __init__(self, load: Load, settings: Settings, board: Board) -> None:
         self.load = load
         self.board = board
-        self.publishers = [Publisher(load, settings, number) for number in load.publisher_numbers]
+        self.publishers = [
+            LoadPublisher(load, settings, number) for number in load.publisher_numbers
+        ]
         self.by_fd = {publisher.socket.fileno(): publisher for publisher in self.publishers}
         self.sent = 0
         self.beat_s = min(publisher.link.heartbeat_s for publisher in self.publishers) / 3
@@ -211,7 +213,7 @@ class Publishers:
         board[BoardField.SENT_NS] = time.monotonic_ns()
         board[BoardField.PUBLISHED] = 1
 
-    def send_once(self, count_max: int) -> tuple[list[Publisher], bool]:
+    def send_once(self, count_max: int) -> tuple[list[LoadPublisher], bool]:
         """Stamp and send a buffer for each publisher, `count_max` messages at most in all.
 
         Returns:
@@ -261,7 +263,7 @@ class Publishers:
         for fd in ready:
             self.by_fd[fd].pull()
 
-    def wait(self, blocked: list[Publisher]) -> None:
+    def wait(self, blocked: list[LoadPublisher]) -> None:
         """Wait until a blocked socket is writable or any socket has confirms; read these."""
         poll = select.poll()
         for publisher in self.publishers:
