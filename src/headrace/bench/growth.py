@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from headrace.bench.load.link import Link, open_link
+from headrace.bench.load.link import BenchLink, open_link
 from headrace.bench.load.load import Load, declare, queue_name, remove
 from headrace.bench.run import Outcome, Run, run
 from headrace.bench.workload import Bench, Figure, Sample, Workload, allow_files
@@ -37,7 +37,7 @@ def idle_connections(bench: Bench) -> Sample:
     allow_files(idle + 100)
     load = replace(_BASE, seconds=bench.seconds, warm_s=bench.warm_s, keep=True)
     all_queues = Load(queues=1 + idle)
-    links: list[Link] = []
+    links: list[BenchLink] = []
     try:
         declare(all_queues, bench.settings)
         for number in range(1, 1 + idle):

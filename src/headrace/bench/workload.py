@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from headrace.bench.load.link import VERSION, BenchError, Link, open_link, wait_for_queue
+from headrace.bench.load.link import VERSION, BenchError, BenchLink, open_link, wait_for_queue
 from headrace.bench.load.load import Load, declare, queue_name, remove
 from headrace.bench.run import Outcome, run
 from headrace.bench.usage import MIB, Usage
@@ -146,7 +146,7 @@ def idle(bench: Bench) -> Sample:
     if not usage.pid:
         raise BenchError("W7 reads the broker's memory: the broker must run on this machine")
     allow_files(connections + 100)
-    links: list[Link] = []
+    links: list[BenchLink] = []
     time.sleep(SETTLE_S)
     start = usage.resident()
     try:

@@ -20,8 +20,8 @@ from enum import IntEnum
 from multiprocessing.connection import Connection as Pipe
 from typing import TYPE_CHECKING
 
-from headrace.bench.load.link import BenchError, Link, open_link, raise_close
-from headrace.bench.load.link_0_10 import Link010, open_link_0_10, raise_failure
+from headrace.bench.load.link import BenchError, BenchLink, open_link, raise_close
+from headrace.bench.load.link_0_10 import BenchLink010, open_link_0_10, raise_failure
 from headrace.bench.load.load import Load, make_publish_buffer, queue_name
 from headrace.bench.load.meter import BrokenFrames, Histogram, Receiver, Sender
 from headrace.bench.load.meter_0_10 import Receiver010, Sender010
@@ -111,7 +111,7 @@ class LoadPublisher:
     """A publishing connection with its sender."""
 
     def __init__(self, load: Load, settings: Settings, number: int) -> None:
-        self.link: Link | Link010
+        self.link: BenchLink | BenchLink010
         sender_class: type[Sender] = Sender
         if load.publish_version is Version.V0_10:
             self.link = open_link_0_10(settings)
@@ -122,7 +122,7 @@ class LoadPublisher:
                 self.link.call(ConfirmSelect(), ConfirmSelectOk)
         self.version = load.publish_version
         self.sender = make_sender(sender_class, load, number, self.link.frame_max)
-        if isinstance(self.link, Link010) and isinstance(self.sender, Sender010):
+        if isinstance(self.link, BenchLink010) and isinstance(self.sender, Sender010):
             self.sender.first_id = self.link.session.machine.sent.next_id
         self.view = memoryview(self.sender.buffer)
         self.socket = self.link.socket
@@ -162,7 +162,7 @@ class LoadPublisher:
     def sync(self) -> None:
         """Wait until the broker has received all publishes, where they are not confirmed."""
         link = self.link
-        if isinstance(link, Link010):
+        if isinstance(link, BenchLink010):
             link.session.machine.sent.next_id += self.sender.sent
             link.machine.rest = bytes(self.buffer[: self.partial_size])
             link.session.call(ExecutionSync())
@@ -322,7 +322,7 @@ class Consumers:
         self.delivery_times = Histogram()
         self.publisher_count = load.first_publisher + load.publishers
         self.next_seqs = array("Q", bytes(8 * load.queues * self.publisher_count))
-        self.links: list[Link | Link010] = []
+        self.links: list[BenchLink | BenchLink010] = []
         self.receivers: list[Receiver] = []
         self.tails: list[bytes | bytearray] = []  # The incomplete frame of each connection.
         self.measuring = False
@@ -335,7 +335,7 @@ class Consumers:
         self.buffer = bytearray(READ_SIZE + max(link.frame_max for link in self.links))
         self.view = memoryview(self.buffer)
 
-    def open(self, settings: Settings, number: int) -> Link | Link010:
+    def open(self, settings: Settings, number: int) -> BenchLink | BenchLink010:
         """Open a connection that consumes from its share of the queues."""
         load = self.load
         if load.consume_version is Version.V0_10:
@@ -364,7 +364,7 @@ class Consumers:
         self.tails.append(link.rest)
         return link
 
-    def open_0_10(self, settings: Settings, number: int) -> Link010:
+    def open_0_10(self, settings: Settings, number: int) -> BenchLink010:
         """Open a connection of 0-10 that subscribes to its share of the queues."""
         load = self.load
         link = open_link_0_10(settings)

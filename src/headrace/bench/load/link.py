@@ -36,7 +36,7 @@ class BenchError(UnexpectedAnswer):
     """The broker is not reachable, closed the connection, or refused a method of a workload."""
 
 
-class Link(RawClient):
+class BenchLink(RawClient):
     """A connection of AMQP 0-x; `open_link` returns one with channel 1 open."""
 
     def make_error(self, text: str) -> BenchError:
@@ -71,9 +71,9 @@ def connect_or_fail(connect: Callable[[Settings], Raw], settings: Settings) -> R
     return raw
 
 
-def open_link(settings: Settings, version: Version = VERSION) -> Link:
+def open_link(settings: Settings, version: Version = VERSION) -> BenchLink:
     """Connect, with TLS if the URL requires it, log in and open channel 1."""
-    link = connect_or_fail(partial(Link.connect_to, version=version), settings)
+    link = connect_or_fail(partial(BenchLink.connect_to, version=version), settings)
     try:
         return link.open(frame_max=settings.frame_max, heartbeat_s=settings.heartbeat_s)
     except VersionNotServed as error:
@@ -91,7 +91,7 @@ def raise_close(method: MethodBase) -> None:
         raise BenchError(f"the broker closed: {method.reply_code} {method.reply_text}")
 
 
-def ready_count(link: Link, queue: str) -> int:
+def ready_count(link: BenchLink, queue: str) -> int:
     """Return the number of ready messages of a queue, which must exist."""
     return link.call(QueueDeclare(queue=queue, passive=True), QueueDeclareOk).message_count
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CHANNEL = 0
 
 
-class Link010(SessionClient):
+class BenchLink010(SessionClient):
     """A connection of AMQP 0-10; `open_link_0_10` returns one with a session attached."""
 
     product = PRODUCT
@@ -62,9 +62,9 @@ class Link010(SessionClient):
         super().take(event)
 
 
-def open_link_0_10(settings: Settings) -> Link010:
+def open_link_0_10(settings: Settings) -> BenchLink010:
     """Connect, with TLS if the URL requires it, log in and attach a session."""
-    link = connect_or_fail(Link010.connect_to, settings)
+    link = connect_or_fail(BenchLink010.connect_to, settings)
     try:
         link.open()
         link.session = RawSession(link, Session(uuid.uuid4().bytes), CHANNEL)
