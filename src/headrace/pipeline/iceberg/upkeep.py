@@ -28,14 +28,14 @@ COMPACTION_PROPERTY: Final = "headrace-compacted"
 
 
 @dataclass(slots=True)
-class CompactionResult:
+class IcebergCompaction:
     """The numbers of files before and after a compaction."""
 
     files_before: int = 0
     files_after: int = 0
 
 
-def compact(table: IcebergTable, target_bytes: int, files_min: int) -> CompactionResult:
+def compact(table: IcebergTable, target_bytes: int, files_min: int) -> IcebergCompaction:
     """Rewrite the small files of each partition as large ones, with one commit per partition.
 
     A partition with fewer than `files_min` files below half of `target_bytes` stays as it is. The
@@ -49,8 +49,8 @@ def compact(table: IcebergTable, target_bytes: int, files_min: int) -> Compactio
     raise PipelineError(f"{table.label}: others changed it {ATTEMPTS_MAX} times during compaction")
 
 
-def _compact(table: IcebergTable, target_bytes: int, files_min: int) -> CompactionResult:
-    result = CompactionResult()
+def _compact(table: IcebergTable, target_bytes: int, files_min: int) -> IcebergCompaction:
+    result = IcebergCompaction()
     current = table.load_existing()
     with error_context(table.label, table.properties):
         groups = list(_small_file_groups(current, target_bytes))

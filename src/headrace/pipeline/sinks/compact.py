@@ -35,7 +35,7 @@ _ROW_GROUP_ROWS: Final = 128 * 1024
 
 
 @dataclass(slots=True)
-class CompactionResult:
+class FolderCompaction:
     """The result of a compaction: changed partitions, and their files before and after."""
 
     partitions: int = 0
@@ -45,12 +45,12 @@ class CompactionResult:
 
 def compact(
     root: Path, target_bytes: int, files_min: int, *, dry_run: bool = False
-) -> CompactionResult:
+) -> FolderCompaction:
     """Compact each partition with at least `files_min` files below half of `target_bytes`."""
     if not root.is_dir():
         raise PipelineError(f"{root} is not a directory")
     ledger = Ledger(root)
-    result = CompactionResult()
+    result = FolderCompaction()
     for folder in _partitions(root):
         with ledger.lock():
             shutil.rmtree(ledger.home / "compacting", ignore_errors=True)
