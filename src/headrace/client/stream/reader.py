@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receivers of a range of a stream: `RecordReader` for records, `BlockReader` for blocks of a collector.
+"""Receivers of a range of a stream: `RecordReader` for records, `BlockReader` for blocks.
 
 Both receive the deliveries of a channel, and ack them as the program takes records, which gives the
 broker new credit.
