@@ -119,10 +119,10 @@ def spark(spark_holder: OneSpark) -> SparkSession:
 def run(spark: SparkSession) -> Callable[[Pipeline], Status]:
     """Return a function that runs a pipeline until all present records are processed."""
     from headrace.pipeline.run.run import Run
-    from headrace.pipeline.run.state import State
+    from headrace.pipeline.run.state import StateDirectory
 
     def run_available(pipeline: Pipeline) -> Status:
-        state = State(pipeline.state)
+        state = StateDirectory(pipeline.state)
         with state.lock():
             return Run(spark, pipeline.with_trigger("available-now"), state).run()
 

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.run import checkpoint
-from headrace.pipeline.run.state import State
+from headrace.pipeline.run.state import StateDirectory
 
 V1 = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1795485471051,"conf":{}}'
 V2 = V1.replace("v1", "v2").replace('"conf":{}', '"conf":{},"sourceMetadataInfo":{}')
@@ -21,7 +21,7 @@ def offset_json(**positions: int) -> str:
     return json.dumps(offset, separators=(",", ":"))
 
 
-def write_checkpoint(home: Path, *batches: str, state: str = "") -> State:
+def write_checkpoint(home: Path, *batches: str, state: str = "") -> StateDirectory:
     """A state directory with the checkpoint of one query, with finished batches only."""
     folder = home / "checkpoints" / "lake"
     for name in ("offsets", "commits"):
@@ -33,7 +33,7 @@ def write_checkpoint(home: Path, *batches: str, state: str = "") -> State:
     if state:
         (folder / "state" / state).parent.mkdir(parents=True)
         (folder / "state" / state).write_bytes(b"\0")
-    return State(home)
+    return StateDirectory(home)
 
 
 def test_the_log_of_version_1_numbers_its_sources_by_line(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from headrace.cli.pipeline import pipelines, ready_made
 from headrace.pipeline.config.load import load, ready_names, ready_path
 from headrace.pipeline.config.settings import AmqpSource, DeltaSink, FileSink, Pipeline
 from headrace.pipeline.iceberg.table import IcebergTable
-from headrace.pipeline.run.state import State
+from headrace.pipeline.run.state import StateDirectory
 
 
 def call(*words: str) -> Result:
@@ -103,9 +103,9 @@ def test_reset_wants_one_thing_at_a_time(tmp_path: Path) -> None:
     )
 
 
-def killed_state(home: Path, folder: str = "state") -> State:
+def killed_state(home: Path, folder: str = "state") -> StateDirectory:
     """Return the state of a killed run, with a checkpoint of one batch."""
-    state = State(home / folder)
+    state = StateDirectory(home / folder)
     state.home.mkdir(parents=True)
     state.begin_run("p", "p.toml")
     (state.home / "lock").touch()

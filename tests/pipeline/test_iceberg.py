@@ -16,7 +16,7 @@ import pytest
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.iceberg.files import make_layout, write_files
 from headrace.pipeline.iceberg.table import IcebergTable, TableChange, TableChanged
-from headrace.pipeline.run.state import State
+from headrace.pipeline.run.state import StateDirectory
 from headrace.pipeline.sinks.outputs import Output, make_output
 from support.duckdb_reader import rows_by_duckdb
 from support.spark.spark_query_log import forget_last
@@ -242,7 +242,7 @@ def test_a_pipeline_that_loses_its_commits_has_each_message_once(
     """)
     publish(name, *map(str, range(25)))
     run(pipeline)
-    commits = State(pipeline.state).checkpoints / "lake" / "commits"
+    commits = StateDirectory(pipeline.state).checkpoints / "lake" / "commits"
     assert forget_last(commits) == 2
     publish(name, *map(str, range(25, 45)))
     run(pipeline)

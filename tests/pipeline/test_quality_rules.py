@@ -19,7 +19,7 @@ from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.report.display import status_tables
 from headrace.pipeline.report.metrics import render_metrics, serve_metrics
 from headrace.pipeline.run.counts import CountsFile, RuleCount
-from headrace.pipeline.run.state import QueryStatus, State, Status
+from headrace.pipeline.run.state import QueryStatus, StateDirectory, Status
 from support.queue_contents import all_ready
 from support.spark.spark_query_log import forget_last
 
@@ -96,13 +96,13 @@ def test_a_replayed_batch_counts_once(
     write_batch(tmp_path, 1, 1, -1)
     write_batch(tmp_path, 2, 2, -2, -3)
     run(pipeline)
-    forget_last(State(pipeline.state).checkpoints / "lake" / "commits")
+    forget_last(StateDirectory(pipeline.state).checkpoints / "lake" / "commits")
     write_batch(tmp_path, 3, 3)
     (query,) = run(pipeline).queries
     assert rule_figures(query.rules["positive"]) == (6, 3, 1, 0)
     assert read_amounts(tmp_path / "lake") == [1, 2, 3]
     # Changed rules refuse other rows of the batch that comes again: the new counts replace its old.
-    forget_last(State(pipeline.state).checkpoints / "lake" / "commits")
+    forget_last(StateDirectory(pipeline.state).checkpoints / "lake" / "commits")
     (query,) = run(parse_pipeline(f"{HEAD.replace('> 0', '> 9')}action = 'drop'\n{LAKE}")).queries
     assert rule_figures(query.rules["positive"]) == (6, 4, 1, 1)
 
@@ -122,7 +122,7 @@ def test_a_batch_with_too_large_a_share_is_not_written(
         "fail_above is 0.4; the batch is not written"
     )
     assert read_amounts(tmp_path / "lake") == [1, 2], "batch 1 has too few rows to judge"
-    status = State(parse_pipeline(text).state).read_status()
+    status = StateDirectory(parse_pipeline(text).state).read_status()
     assert status is not None
     assert rule_figures(status.queries[0].rules["positive"]) == (9, 5, 4, 2)
     (query,) = run(parse_pipeline(text.replace("0.4", "0.5"))).queries
@@ -186,7 +186,7 @@ def test_messages_are_held_up_too_and_written_once(
     write_batch(tmp_path, 1, 1, -1)
     (query,) = run(free).queries
     assert rule_figures(query.rules["positive"]) == (2, 1, 2, 1)
-    commits = State(free.state).checkpoints / "out" / "commits"
+    commits = StateDirectory(free.state).checkpoints / "out" / "commits"
     forget_last(commits)
     with pytest.raises(PipelineError, match="run it once with the rules it had"):
         run(held)

@@ -29,7 +29,7 @@ from headrace.pipeline.report.display import waiting_rows
 from headrace.pipeline.run import checkpoint
 from headrace.pipeline.run.explain import describe_pipeline, plans
 from headrace.pipeline.run.run import Run
-from headrace.pipeline.run.state import State
+from headrace.pipeline.run.state import StateDirectory
 from support.brokers.broker_process import until
 from support.queue_contents import all_ready
 from support.spark.spark_query_log import forget_last
@@ -99,7 +99,7 @@ def test_an_archive_has_each_message_once_though_commits_are_lost(
     pipeline = archive_pipeline(tmp_path, uri, name, kind, BATCH_RECORDS="10", COMPACT_EVERY="4")
     publish(name, *numbered_bodies(0, 25))
     assert run(pipeline).queries[0].rows == 25
-    commits = State(pipeline.state).checkpoints / "lake" / "commits"
+    commits = StateDirectory(pipeline.state).checkpoints / "lake" / "commits"
     assert forget_last(commits) == 2
     publish(name, *numbered_bodies(25, 75))
     run(pipeline)
@@ -138,7 +138,7 @@ def test_an_archive_that_is_killed_goes_on(
     pipeline = archive_pipeline(tmp_path, uri, name)
     child = start_archive(tmp_path, uri, name)
     try:
-        commits = State(pipeline.state).checkpoints / "lake" / "commits"
+        commits = StateDirectory(pipeline.state).checkpoints / "lake" / "commits"
         until(lambda: (commits / "2").exists(), "batches")
         with pytest.raises(PipelineError, match=f"is running by process {child.pid}"):
             run(pipeline)
@@ -153,7 +153,7 @@ def test_sigterm_stops_an_archive_between_batches(
     run: RunPipeline, publish: Publish, uri: str, name: str, tmp_path: Path
 ) -> None:
     publish(name, *numbered_bodies(0, 2000))
-    state = State(archive_pipeline(tmp_path, uri, name).state)
+    state = StateDirectory(archive_pipeline(tmp_path, uri, name).state)
     commits = state.checkpoints / "lake" / "commits"
     child = start_archive(tmp_path, uri, name)
     try:
@@ -277,7 +277,7 @@ def test_a_rule_may_fail_the_pipeline(
     fault = f"rule 'short' of view 'messages' does not hold: {name} at offset 2"
     with pytest.raises(PipelineError, match=fault):
         run(pipeline)
-    status = State(pipeline.state).read_status()
+    status = StateDirectory(pipeline.state).read_status()
     assert status is not None
     assert (status.state, status.queries[0].state) == ("failed", "failed")
     assert fault in status.queries[0].error
@@ -309,7 +309,7 @@ def test_messages_are_once_in_a_database(
     publish(name, *(Message(b"", message_id=str(number % 20)) for number in range(40)))
     pipeline = parse_pipeline(text, URI=uri, NAME=name)
     run(pipeline)
-    forget_last(State(pipeline.state).checkpoints / "table" / "commits")
+    forget_last(StateDirectory(pipeline.state).checkpoints / "table" / "commits")
     run(pipeline)
     frame = spark.read.format("jdbc").option("url", url).option("dbtable", "messages").load()
     assert sorted(int(row["id"]) for row in frame.collect()) == list(range(20))
@@ -327,7 +327,7 @@ def test_windows_are_merged_into_a_table(
     pipeline = included_pipeline(tmp_path, "aggregate", URL=uri, STREAM=name, BATCH_RECORDS="2")
     publish(name, flight(1, 5), flight(1, None), flight(1, 7), flight(2, 1), "no json")
     run(pipeline)
-    commits = State(pipeline.state).checkpoints / "delays" / "commits"
+    commits = StateDirectory(pipeline.state).checkpoints / "delays" / "commits"
     forget_last(commits)
     publish(name, flight(2, 2))
     run(pipeline)
@@ -382,7 +382,7 @@ def test_a_queue_is_archived_once(
             name,
         )
         run(pipeline)
-        forget_last(State(pipeline.state).checkpoints / "lake" / "commits")
+        forget_last(StateDirectory(pipeline.state).checkpoints / "lake" / "commits")
         channel.publish_many(
             [
                 Message(b"", message_id=str(included_pipeline))
@@ -396,7 +396,7 @@ def test_a_queue_is_archived_once(
     assert sorted(numbers) == list(range(30))
     plan = "the messages of a queue are deleted when their batch is done"
     with pytest.raises(PipelineError, match=plan):
-        checkpoint.plan_reset(State(pipeline.state), "lake", 0, {})
+        checkpoint.plan_reset(StateDirectory(pipeline.state), "lake", 0, {})
 
 
 def test_dead_letters_go_back_or_are_parked_all_the_time(
@@ -483,7 +483,7 @@ def test_reset_shows_and_rewinds(
     spark: SparkSession, run: RunPipeline, publish: Publish, uri: str, name: str, tmp_path: Path
 ) -> None:
     pipeline = archive_pipeline(tmp_path, uri, name, BATCH_RECORDS="10")
-    state = State(pipeline.state)
+    state = StateDirectory(pipeline.state)
     publish(name, *numbered_bodies(0, 30))
     run(pipeline)
     lines = list(checkpoint.describe_checkpoints(state, None))
@@ -619,7 +619,7 @@ def test_a_pipeline_that_is_stopped_goes_on(
 ) -> None:
     """A stopped pipeline continues where it stopped."""
     pipeline = archive_pipeline(tmp_path, uri, name, BATCH_RECORDS="5", TRIGGER="0 seconds")
-    state = State(pipeline.state)  # The next run has larger batches.
+    state = StateDirectory(pipeline.state)  # The next run has larger batches.
     publish(name, *numbered_bodies(0, 200))
     ended: list[Status] = []
 

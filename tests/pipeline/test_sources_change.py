@@ -17,7 +17,7 @@ import pytest
 import headrace
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.run import checkpoint, offset_log
-from headrace.pipeline.run.state import State
+from headrace.pipeline.run.state import StateDirectory
 from support.brokers.broker_process import until
 from support.spark.spark_query_log import forget_last
 
@@ -83,7 +83,7 @@ def test_sources_come_and_go_and_each_record_is_written_once(
         sent.extend(f"{stream}:{number:03}" for number in range(first, last))
 
     pipeline = parse_pipeline(pipeline_text(uri, {"a": first_stream, "b": second_stream}))
-    state = State(pipeline.state)
+    state = StateDirectory(pipeline.state)
     folder = state.checkpoints / "lake"
     publish_range(first_stream, 0, 60)
     publish_range(second_stream, 0, 30)
@@ -139,7 +139,7 @@ def test_a_checkpoint_without_names_goes_on_as_it_is(
     publish(one, "3")
     run(parse_pipeline(pipeline_text(uri, {"a": one, "b": second_stream})))
     assert read_bodies(tmp_path / "lake") == ["1", "2", "3"]
-    ends = checkpoint.read_checkpoint(State(pipeline.state), "lake").offsets
+    ends = checkpoint.read_checkpoint(StateDirectory(pipeline.state), "lake").offsets
     assert {one.head[0] for one in ends.values()} == {offset_log.FORMAT_V1}
     with pytest.raises(PipelineError, match="was made for other sources or sinks"):
         run(parse_pipeline(pipeline_text(uri, {"a": one})))

@@ -18,7 +18,7 @@ from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.report.display import query_table, status_display, status_line, waiting_rows
 from headrace.pipeline.run.progress import count_lag, error_reason, update_status
 from headrace.pipeline.run.run import Run
-from headrace.pipeline.run.state import QueryStatus, State, Status
+from headrace.pipeline.run.state import QueryStatus, StateDirectory, Status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def test_one_process_holds_a_pipeline(tmp_path: Path) -> None:
-    state = State(tmp_path / "state")
+    state = StateDirectory(tmp_path / "state")
     assert not state.is_locked()
     with state.lock():
         assert state.is_locked()
@@ -37,7 +37,7 @@ def test_one_process_holds_a_pipeline(tmp_path: Path) -> None:
 
 
 def test_a_stop_is_for_one_run(tmp_path: Path) -> None:
-    state = State(tmp_path)
+    state = StateDirectory(tmp_path)
     first = state.begin_run("p", "p.toml")
     state.request_stop(first.run)
     assert state.is_stop_requested(first.run)
@@ -62,7 +62,7 @@ def test_a_signal_asks_a_run_to_stop_and_leaves_no_handler(
         path = "out"
     """
     spark = cast("SparkSession", None)  # Nothing is started.
-    running = Run(spark, parse_pipeline(text), State(tmp_path))
+    running = Run(spark, parse_pipeline(text), StateDirectory(tmp_path))
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     with running.handle_signals():
         assert not running.stopping.is_set()
@@ -73,10 +73,10 @@ def test_a_signal_asks_a_run_to_stop_and_leaves_no_handler(
 
 def test_a_run_that_ended_without_a_word_was_killed(tmp_path: Path) -> None:
     """A run without a final status is reported as killed."""
-    status = State(tmp_path).begin_run("p", "p.toml")
+    status = StateDirectory(tmp_path).begin_run("p", "p.toml")
     status.state = "running"
     status.queries.append(QueryStatus("lake", ["lake"], "running", 3, 40, 1.5, 2.5, 7, 0.25))
-    State(tmp_path).write_status(status)
+    StateDirectory(tmp_path).write_status(status)
     result = CliRunner().invoke(pipeline, ["status", "--json", str(tmp_path)])
     assert result.exit_code == 3
     printed = json.loads(result.output)
@@ -89,7 +89,7 @@ def test_a_run_that_ended_without_a_word_was_killed(tmp_path: Path) -> None:
 
 
 def test_progress_is_shown_to_people_and_to_logs(tmp_path: Path) -> None:
-    status = State(tmp_path).begin_run("orders", "p.toml")
+    status = StateDirectory(tmp_path).begin_run("orders", "p.toml")
     status.queries.append(QueryStatus("lake", ["lake"], "running", 3, 40))
     for terminal in (True, False):
         screen = Console(file=io.StringIO(), force_terminal=terminal, width=120)

@@ -12,7 +12,7 @@ from headrace.client import blocking
 from headrace.client.blocking_pipeline import Groups, Requests
 from headrace.pipeline.config.load import parse
 from headrace.pipeline.run.drawing import describe_graph
-from headrace.pipeline.run.state import QueryStatus, State
+from headrace.pipeline.run.state import QueryStatus, StateDirectory
 from headrace.spark.listener import Report
 from support.console_objects import HOSTILE
 
@@ -67,11 +67,11 @@ def places(folder: Path) -> tuple[Path, ...]:
 
 
 @contextlib.contextmanager
-def run_pipeline(folder: Path, *, is_hostile: bool = True) -> Iterator[State]:
+def run_pipeline(folder: Path, *, is_hostile: bool = True) -> Iterator[StateDirectory]:
     """Have a pipeline that runs, with a query that failed; and files of a listener."""
     words = HOSTILE[0] if is_hostile else "no route"
     pipeline = parse(FILE, "orders.toml", folder)
-    state = State(pipeline.state)
+    state = StateDirectory(pipeline.state)
     with state.lock():
         status = state.begin_run(pipeline.head.name, str(folder / "orders.toml"))
         state.write_graph(describe_graph(pipeline))

@@ -27,19 +27,19 @@ from headrace.cli.pipeline.run import (
 )
 
 if TYPE_CHECKING:
-    from headrace.pipeline.run.state import State
+    from headrace.pipeline.run.state import StateDirectory
 
 STOP_POLL_S: Final = 0.1
 
 
-def _state(file: str, parameters: tuple[str, ...]) -> State:
+def _state(file: str, parameters: tuple[str, ...]) -> StateDirectory:
     """Return the state of a pipeline by its file, its state directory, or its archive."""
     from headrace.pipeline.config.load import find_state_directory
-    from headrace.pipeline.run.state import State, find_state
+    from headrace.pipeline.run.state import StateDirectory, find_state
 
     if Path(file).is_dir():
         return find_state(Path(file), Path.cwd())
-    return State(find_state_directory(file, parse_parameters(parameters)))
+    return StateDirectory(find_state_directory(file, parse_parameters(parameters)))
 
 
 def _queries(file: str, parameters: tuple[str, ...]) -> list[str] | None:

@@ -111,14 +111,14 @@ def run_pipeline(pipeline: Pipeline, trigger: str | None = None) -> None:
     from headrace.pipeline.report.metrics import serve_metrics
     from headrace.pipeline.run.run import Run
     from headrace.pipeline.run.session import start_session
-    from headrace.pipeline.run.state import State
+    from headrace.pipeline.run.state import StateDirectory
 
     if trigger is not None:
         try:
             pipeline = pipeline.with_trigger(check_trigger(trigger))
         except ValueError as error:
             raise click.UsageError(str(error)) from None
-    state = State(pipeline.state)
+    state = StateDirectory(pipeline.state)
     screen = console()
     with state.lock():
         screen.print(f"{pipeline.head.name}: Spark starts; its log is {state.home / 'spark.log'}")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.columns.runtime.atomic_files import write_whole
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.run import offset_log
-from headrace.pipeline.run.state import State, checkpoint_id, read_endpoints
+from headrace.pipeline.run.state import StateDirectory, checkpoint_id, read_endpoints
 from headrace.pipeline.sinks.compact import exchange_folders
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class ResetPlan:
     ends: EndOffsets | None = None  # New positions to continue at.
 
 
-def checkpoint_names(state: State) -> list[str]:
+def checkpoint_names(state: StateDirectory) -> list[str]:
     """Return the queries that have a checkpoint."""
     if not state.checkpoints.is_dir():
         return []
@@ -69,7 +69,7 @@ def checkpoint_names(state: State) -> list[str]:
     )
 
 
-def read_checkpoint(state: State, name: str) -> Checkpoint:
+def read_checkpoint(state: StateDirectory, name: str) -> Checkpoint:
     """Read the checkpoint of a query.
 
     Raises:
@@ -83,7 +83,7 @@ def read_checkpoint(state: State, name: str) -> Checkpoint:
     return replace(checkpoint, offsets=ends)
 
 
-def _read_outline(state: State, name: str) -> Checkpoint:
+def _read_outline(state: StateDirectory, name: str) -> Checkpoint:
     """Return the checkpoint without its offsets, which may be damaged."""
     path = state.checkpoints / name
     if name not in checkpoint_names(state):
@@ -100,7 +100,7 @@ def _read_outline(state: State, name: str) -> Checkpoint:
 
 
 def describe_checkpoints(
-    state: State, query: str | None, queries: Collection[str] | None = None
+    state: StateDirectory, query: str | None, queries: Collection[str] | None = None
 ) -> Iterator[str]:
     """Yield lines that describe the checkpoints.
 
@@ -134,7 +134,9 @@ def parse_positions(texts: Sequence[str]) -> dict[str, int]:
     return offsets
 
 
-def plan_reset(state: State, name: str, batch: int | None, positions: dict[str, int]) -> ResetPlan:
+def plan_reset(
+    state: StateDirectory, name: str, batch: int | None, positions: dict[str, int]
+) -> ResetPlan:
     """Plan a reset: to the end of a batch, to positions by stream, or (without both) to the start.
 
     Raises:
@@ -169,7 +171,7 @@ def plan_reset(state: State, name: str, batch: int | None, positions: dict[str, 
     )
 
 
-def apply_plan(state: State, plan: ResetPlan) -> Path:
+def apply_plan(state: StateDirectory, plan: ResetPlan) -> Path:
     """Replace the checkpoint as planned; return the path of the old one.
 
     After a crash the query has either its old checkpoint or its new one.

@@ -47,7 +47,7 @@ from headrace.pipeline.run.rule_checks import (
     running_counts,
 )
 from headrace.pipeline.run.session import STARTS_MAX, is_slow_start, retry_slow_start
-from headrace.pipeline.run.state import QueryStatus, State, Status, checkpoint_id
+from headrace.pipeline.run.state import QueryStatus, StateDirectory, Status, checkpoint_id
 from headrace.pipeline.sinks.frames import compute_rows
 from headrace.pipeline.sinks.outputs import make_output
 
@@ -74,7 +74,7 @@ class Stopping(Exception):
 class Run:
     """One run of a pipeline. The caller holds the lock of the pipeline's state."""
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, state: State) -> None:
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, state: StateDirectory) -> None:
         self.spark = spark
         self.pipeline = pipeline
         self.state = state

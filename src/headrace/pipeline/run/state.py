@@ -75,7 +75,7 @@ def utc_timestamp() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class State:
+class StateDirectory:
     """The state directory of one pipeline."""
 
     def __init__(self, home: Path) -> None:
@@ -165,7 +165,7 @@ def read_endpoints(checkpoint: Path) -> JsonObject:
     return endpoints
 
 
-def find_state(directory: Path, home: Path) -> State:
+def find_state(directory: Path, home: Path) -> StateDirectory:
     """Return the state of a pipeline by its state directory or by the directory of a sink.
 
     For a sink's directory, the states in `home/.headrace` are searched.
@@ -174,13 +174,13 @@ def find_state(directory: Path, home: Path) -> State:
         PipelineError: the directory is neither.
     """
     if (directory / "lock").exists() or (directory / "status.json").exists():
-        return State(directory)
+        return StateDirectory(directory)
     target = directory.resolve()
     for state in sorted((home / ".headrace").glob("*")):
         for checkpoint in sorted((state / "checkpoints").glob("*")):
             for sink in read_endpoints(checkpoint).get("sinks", {}).values():
                 if "path" in sink and (home / sink["path"]).resolve() == target:
-                    return State(state)
+                    return StateDirectory(state)
     raise PipelineError(
         f"{directory} is not the state directory of a pipeline, and no pipeline with its state in "
         f"{home / '.headrace'} writes there"
