@@ -33,7 +33,7 @@ from pathlib import Path
 
 from headrace.bench.load.link import open_link
 from headrace.bench.load.load import Load, declare, make_publish_buffer, queue_name, remove
-from headrace.bench.run import Run, run
+from headrace.bench.run import LoadRun, run
 from headrace.bench.usage import Usage
 from headrace.client.url import Settings, parse_url
 from headrace.protocol.codec_0_x import (
@@ -161,7 +161,7 @@ class Broker:
         start = Start(self)
         if load.rate:
             one_by_one(load, self.settings, start)
-        elif problems := Run(load, self.settings, start).measure().problems():
+        elif problems := LoadRun(load, self.settings, start).measure().problems():
             raise SystemExit(f"{load}: {problems}")
         self.control("--dump")
         self.dumps += 1

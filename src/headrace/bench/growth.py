@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from headrace.bench.load.link import BenchLink, open_link
 from headrace.bench.load.load import Load, declare, queue_name, remove
-from headrace.bench.run import Outcome, Run, run
+from headrace.bench.run import LoadOutcome, LoadRun, run
 from headrace.bench.workload import Bench, Figure, Sample, Workload, allow_files
 from headrace.protocol.codec_0_x import BasicConsume, BasicConsumeOk, QueuePurge, QueuePurgeOk
 
@@ -44,7 +44,7 @@ def idle_connections(bench: Bench) -> Sample:
             link = open_link(bench.settings)
             links.append(link)
             link.call(BasicConsume(queue=queue_name(number)), BasicConsumeOk)
-        outcome = Run(replace(load, keep=False), bench.settings, bench.usage).measure()
+        outcome = LoadRun(replace(load, keep=False), bench.settings, bench.usage).measure()
     finally:
         for link in links:
             link.close()
@@ -61,7 +61,7 @@ def idle_queues(bench: Bench) -> Sample:
     try:
         declare(all_queues, bench.settings)
         after = bench.usage.resident() if bench.usage.pid else 0
-        sample = _sample(Run(replace(load, keep=False), bench.settings, bench.usage).measure())
+        sample = _sample(LoadRun(replace(load, keep=False), bench.settings, bench.usage).measure())
     finally:
         remove(all_queues, bench.settings)
     if bench.usage.pid:
@@ -124,7 +124,9 @@ def drain_from(ready: int) -> Callable[[Bench], Sample]:
     return measure
 
 
-def _sample(outcome: Outcome, name: Figure = Figure.DELIVERED, rate: float | None = None) -> Sample:
+def _sample(
+    outcome: LoadOutcome, name: Figure = Figure.DELIVERED, rate: float | None = None
+) -> Sample:
     figures = {
         name: outcome.delivered_rate if rate is None else rate,
         Figure.CPU_EACH: outcome.broker_cpu_us,

@@ -33,7 +33,7 @@ POLL_S = 0.02
 
 
 @dataclass(slots=True)
-class Outcome:
+class LoadOutcome:
     """The results of a run. Rates are messages per second; ``_us`` are microseconds."""
 
     seconds: float = 0.0
@@ -92,7 +92,7 @@ class Counts:
     generator_s: float
 
 
-class Run:
+class LoadRun:
     """A run of a load. Its constructor starts the processes of publishers and consumers."""
 
     def __init__(self, load: Load, settings: Settings, usage: Usage) -> None:
@@ -119,7 +119,7 @@ class Run:
                 self.processes.append(process)
                 self.generator_usages.append(Usage(process.pid or 0))
 
-    def measure(self) -> Outcome:
+    def measure(self) -> LoadOutcome:
         """Run the load to its end and return the results.
 
         Raises:
@@ -249,14 +249,14 @@ class Run:
                 return
             time.sleep(POLL_S)
 
-    def make_outcome(self, begin: Counts, end: Counts, reports: dict[str, object]) -> Outcome:
+    def make_outcome(self, begin: Counts, end: Counts, reports: dict[str, object]) -> LoadOutcome:
         """Return the results of this run, from the board and the reports of the processes."""
         board, load = self.board, self.load
         published, consumed = reports.get("publishers"), reports.get("consumers")
         assert published is None or isinstance(published, PublishReport)
         assert consumed is None or isinstance(consumed, ConsumeReport)
         seconds = end.time_s - begin.time_s
-        result = Outcome(
+        result = LoadOutcome(
             seconds=seconds,
             sent=board[BoardField.SENT],
             expected=board[BoardField.EXPECTED] + load.backlog if load.publishes else load.count,
@@ -309,11 +309,11 @@ class Run:
             link.close()
 
 
-def run(load: Load, settings: Settings, usage: Usage) -> Outcome:
+def run(load: Load, settings: Settings, usage: Usage) -> LoadOutcome:
     """Run a load on new queues, or with `Load.keep` on those of an earlier load."""
     if not load.keep:
         declare(load, settings)
-    return Run(load, settings, usage).measure()
+    return LoadRun(load, settings, usage).measure()
 
 
 def _rate(amount: float, seconds: float) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from headrace.bench.load.link import VERSION, BenchError, BenchLink, open_link, wait_for_queue
 from headrace.bench.load.load import Load, declare, queue_name, remove
-from headrace.bench.run import Outcome, run
+from headrace.bench.run import LoadOutcome, run
 from headrace.bench.usage import MIB, Usage
 from headrace.protocol.codec_0_x import BasicConsume, BasicDeliver, BasicQos, BasicQosOk
 from headrace.spec.tables import V0_8, V0_9
@@ -76,7 +76,7 @@ class Bench:
     publish_version: Version = VERSION
     consume_version: Version = VERSION
 
-    def run(self, load: Load) -> Outcome:
+    def run(self, load: Load) -> LoadOutcome:
         """Run a load with this bench's times and versions; then remove its queues."""
         load = replace(
             load,
@@ -225,7 +225,7 @@ def allow_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
-def _durations(outcome: Outcome, with_delivery: bool) -> dict[Figure, float]:
+def _durations(outcome: LoadOutcome, with_delivery: bool) -> dict[Figure, float]:
     figures = {}
     if with_delivery and outcome.delivery_us:
         figures[Figure.WAY_P50] = outcome.delivery_us["p50"]
@@ -236,7 +236,7 @@ def _durations(outcome: Outcome, with_delivery: bool) -> dict[Figure, float]:
     return figures
 
 
-def _costs(bench: Bench, outcome: Outcome) -> dict[Figure, float]:
+def _costs(bench: Bench, outcome: LoadOutcome) -> dict[Figure, float]:
     if not bench.usage.pid:
         return {}
     return {
