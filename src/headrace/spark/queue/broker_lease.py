@@ -13,7 +13,7 @@ from headrace.columns.errors import DataLossError, GroupInUseError
 from headrace.columns.options.kinds import OptionError
 from headrace.columns.runtime.connections import Purpose, requests, run_with_retry
 from headrace.columns.schema.offsets import OffsetError
-from headrace.spark.queue.planner import LeaseState
+from headrace.spark.queue.planner import QueueLeaseState
 
 if TYPE_CHECKING:
     from headrace.client import blocking
@@ -51,7 +51,7 @@ class BrokerLease:
             )
         return self._stream
 
-    def claim(self, owner: str) -> LeaseState:
+    def claim(self, owner: str) -> QueueLeaseState:
         """Become the owner; wait for another owner to leave, up to a GroupInUseError."""
         options = self.options
         deadline_s = self._clock() + options.group_timeout_s
@@ -74,7 +74,7 @@ class BrokerLease:
         """Give up the ownership."""
         self._request("leave", owner=owner)
 
-    def state(self) -> LeaseState | None:
+    def state(self) -> QueueLeaseState | None:
         """Return the state of the lease; None if there was never one."""
         try:
             return self._lease_state(self._send("info"))
@@ -105,7 +105,7 @@ class BrokerLease:
         settled: int = self._request("settle", owner=owner, upto=upto)["settled"]
         return settled
 
-    def _lease_state(self, answer: JsonObject) -> LeaseState:
+    def _lease_state(self, answer: JsonObject) -> QueueLeaseState:
         self._stream = answer["stream"]
         self.rejects = answer["rejects"]
         decoding = self.options.decoding
@@ -114,7 +114,7 @@ class BrokerLease:
                 f"option 'mode' is 'DEADLETTER': queue {self.options.queue!r} has no dead-letter "
                 "exchange (x-dead-letter-exchange): give it one, or set option 'deadLetterExchange'"
             )
-        return LeaseState(*(answer[name] for name in LeaseState._fields))
+        return QueueLeaseState(*(answer[name] for name in QueueLeaseState._fields))
 
     def _request(self, request: str, **fields: Json) -> JsonObject:
         try:

@@ -30,7 +30,7 @@ TAKE_RECORDS_MAX: Final = 1 << 20  # The broker's limit of one request.
 TAKE_BYTES_MAX: Final = 1 << 30
 
 
-class LeaseState(NamedTuple):
+class QueueLeaseState(NamedTuple):
     """The state of a lease: it has the numbers [settled, next), and `ready` messages follow."""
 
     broker: str
@@ -43,13 +43,13 @@ class LeaseState(NamedTuple):
 class QueueLease(Protocol):
     """The lease of the messages of one queue for one group, until they are settled."""
 
-    def claim(self, owner: str) -> LeaseState:
+    def claim(self, owner: str) -> QueueLeaseState:
         """Become the owner; wait for another owner to leave, up to a GroupInUseError."""
 
     def release(self, owner: str) -> None:
         """Give up the ownership of the lease."""
 
-    def state(self) -> LeaseState | None:
+    def state(self) -> QueueLeaseState | None:
         """Return the state of the lease; None if there was never one."""
 
     def take(self, owner: str, first: int, records_max: int, bytes_max: int) -> int:
@@ -71,7 +71,7 @@ class QueuePlanner:
         self._lease = lease
         self._clock = clock
         self._owner = ""  # The name under which this process has claimed the lease.
-        self._state = LeaseState("", 0, 0, 0, 0)  # The state at the claim, updated by settles.
+        self._state = QueueLeaseState("", 0, 0, 0, 0)  # The state at the claim, updated by settles.
         self._has_target = False  # True after `fix_target`.
         self._target: int | None = None
         self._waiting_since: float | None = None
@@ -173,7 +173,7 @@ class QueuePlanner:
             return position
         return self._lease.take(self._owner, position, records_max, bytes_max)
 
-    def _current_state(self) -> LeaseState:
+    def _current_state(self) -> QueueLeaseState:
         return self._lease.state() or self._state
 
     def _target_number(self) -> int:

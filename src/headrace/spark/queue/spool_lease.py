@@ -25,7 +25,7 @@ from headrace.columns.errors import GroupInUseError
 from headrace.columns.options.kinds import OptionError
 from headrace.columns.read.spool import Spool, SpoolEntry, SpoolError, digest
 from headrace.columns.runtime.connections import Purpose, run_with_retry
-from headrace.spark.queue.planner import LeaseState
+from headrace.spark.queue.planner import QueueLeaseState
 
 if TYPE_CHECKING:
     from headrace.client import blocking
@@ -56,7 +56,7 @@ class SpoolLease:
         """Return the directory of the spool, which tasks read."""
         return self.options.spool_directory
 
-    def claim(self, owner: str) -> LeaseState:
+    def claim(self, owner: str) -> QueueLeaseState:
         """Open the spool; GroupInUseError if another process has opened it."""
         if self._spool is None:
             self._broker = self._broker_identity()
@@ -76,7 +76,7 @@ class SpoolLease:
     def release(self, owner: str) -> None:
         """Do nothing: the process keeps the spool, which the new owner uses."""
 
-    def state(self) -> LeaseState | None:
+    def state(self) -> QueueLeaseState | None:
         """Return the state of the lease; None before the spool is open."""
         return None if self._spool is None else self._lease_state(self._spool)
 
@@ -124,8 +124,10 @@ class SpoolLease:
         assert self._spool is not None, "the spool was not claimed"
         return self._spool
 
-    def _lease_state(self, spool: Spool) -> LeaseState:
-        return LeaseState(self._broker, spool.id, spool.settled, spool.next, self._ready_count())
+    def _lease_state(self, spool: Spool) -> QueueLeaseState:
+        return QueueLeaseState(
+            self._broker, spool.id, spool.settled, spool.next, self._ready_count()
+        )
 
     def _broker_identity(self) -> str:
         def read_properties(connection: blocking.Connection) -> str:
