@@ -37,13 +37,12 @@ class Verdict:
 
 
 @dataclass(slots=True)
-class Report:
+class VersionReport:
     """The verdicts on the rules of a version."""
 
     version: Version
-    product: str = (
-        ""  # Product and version of the broker; "" if it does not serve the version of AMQP.
-    )
+    # Product and version of the broker; "" if it does not serve the version of AMQP.
+    product: str = ""
     verdicts: list[Verdict] = field(default_factory=list)
 
     @property
@@ -80,7 +79,7 @@ def report(
     version: Version,
     names: Iterable[str] = (),
     on_check: Callable[[Check], None] | None = None,
-) -> Report:
+) -> VersionReport:
     """Run the checks of a version against a broker.
 
     Args:
@@ -93,7 +92,7 @@ def report(
         OSError: the address is not reachable.
     """
     product = request_product(settings, version)
-    report = Report(version, product)
+    report = VersionReport(version, product)
     if not product:
         return report
     selected = set(names) or set(CHECKS)

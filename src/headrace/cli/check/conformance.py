@@ -15,7 +15,7 @@ from headrace.cli.output import json_file_option, write_json
 
 if TYPE_CHECKING:
     from headrace.conformance.check import Check
-    from headrace.conformance.run import Report
+    from headrace.conformance.run import VersionReport
 
 LABELS = ("0-10", "0-9-1", "0-9", "0-8")  # Of the versions, as headrace.conformance.run has them.
 
@@ -89,7 +89,7 @@ def _progress_printer(label: str) -> Callable[[Check], None]:
     return print_progress
 
 
-def _print_rules(version_report: Report, only_broken: bool) -> None:
+def _print_rules(version_report: VersionReport, only_broken: bool) -> None:
     if sys.stderr.isatty():
         click.echo("\r\x1b[K", nl=False, err=True)
     verdicts = version_report.broken if only_broken else version_report.verdicts
@@ -102,7 +102,7 @@ def _print_rules(version_report: Report, only_broken: bool) -> None:
             click.echo(f"  {'':{width}}  {'':8}  ({'; '.join(verdict.titles)})")
 
 
-def _print_sums(reports: list[Report]) -> None:
+def _print_sums(reports: list[VersionReport]) -> None:
     click.echo(
         f"\n{'version':8}  {'rules checked':>13}  {'hold':>5}  {'broken':>6}  {'of MUST':>7}"
     )
@@ -116,7 +116,7 @@ def _print_sums(reports: list[Report]) -> None:
         click.echo(f"{label:8}  {checked:13}  {checked - broken:5}  {broken:6}  {must:7}")
 
 
-def _as_data(version_report: Report) -> dict[str, object]:
+def _as_data(version_report: VersionReport) -> dict[str, object]:
     return {
         "version": version_report.version.label,
         "product": version_report.product or None,
