@@ -56,7 +56,7 @@ class RejectRecorder(Protocol):
         """Record `malformed_offsets`: all malformed offsets of [first, last), sorted."""
 
 
-class Decoding:
+class BatchDecoder:
     """The conversion of batches of raw columns to the columns of a query."""
 
     def __init__(

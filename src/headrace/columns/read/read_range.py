@@ -53,9 +53,9 @@ def read_range(
     )
     if options.decoding is None:
         return records.read_batches(range_read, stream_range, columns.names, source, runs)
-    from headrace.columns.read.decoded_rows import Decoding
+    from headrace.columns.read.decoded_rows import BatchDecoder
 
-    decoding = Decoding(
+    decoding = BatchDecoder(
         options.decoding, columns, source or stream_range.stream, options.uri, rejects
     )
     return decoding.run(records.read_batches(range_read, stream_range, decoding.raw, source, runs))
