@@ -55,7 +55,7 @@ def read_range(
         return records.read_batches(range_read, stream_range, columns.names, source, runs)
     from headrace.columns.read.decoded_rows import BatchDecoder
 
-    decoding = BatchDecoder(
+    decoder = BatchDecoder(
         options.decoding, columns, source or stream_range.stream, options.uri, rejects
     )
-    return decoding.run(records.read_batches(range_read, stream_range, decoding.raw, source, runs))
+    return decoder.run(records.read_batches(range_read, stream_range, decoder.raw, source, runs))
