@@ -38,7 +38,7 @@ SOURCE_EVOLUTION: Final = "spark.sql.streaming.queryEvolution.enableSourceEvolut
 
 
 @dataclass
-class Frames:
+class ViewFrames:
     """The DataFrames of all views by name, and the results of their rules."""
 
     views: dict[str, DataFrame] = field(default_factory=dict)
@@ -77,9 +77,9 @@ def build_views(
     pipeline: Pipeline,
     sources: Mapping[str, DataFrame],
     tables: Mapping[str, DataFrame],
-) -> Frames:
+) -> ViewFrames:
     """Build all views, and register them in the session under their names."""
-    frames = Frames()
+    frames = ViewFrames()
     for name, frame in tables.items():
         frames.views[name] = frame
         frame.createOrReplaceTempView(name)
@@ -103,7 +103,7 @@ def _explain_errors(subject: str) -> Iterator[None]:
         raise PipelineError(f"{subject}: {error_reason(str(error))}") from None
 
 
-def sink_rows(pipeline: Pipeline, frames: Frames, name: str) -> DataFrame:
+def sink_rows(pipeline: Pipeline, frames: ViewFrames, name: str) -> DataFrame:
     """Return the rows of a sink: the rows of its view, or the rows that rules send to it."""
     sink = pipeline.sinks[name]
     if sink.source is not None:
@@ -123,11 +123,11 @@ def sink_rows(pipeline: Pipeline, frames: Frames, name: str) -> DataFrame:
     )
 
 
-def _defined_name(frames: Frames, name: str) -> str:
+def _defined_name(frames: ViewFrames, name: str) -> str:
     return {view.lower(): view for view in frames.views}[name.lower()]
 
 
-def _add_view(frames: Frames, pipeline: Pipeline, name: str, frame: DataFrame) -> None:
+def _add_view(frames: ViewFrames, pipeline: Pipeline, name: str, frame: DataFrame) -> None:
     if name in pipeline.required_columns:
         types = {column.name: column.dataType.simpleString() for column in frame.schema}
         misfits = pipeline.required_columns[name].find_misfits(types)
@@ -140,7 +140,7 @@ def _add_view(frames: Frames, pipeline: Pipeline, name: str, frame: DataFrame) -
     frame.createOrReplaceTempView(name)
 
 
-def _build_step(spark: SparkSession, frames: Frames, step: Step) -> DataFrame:
+def _build_step(spark: SparkSession, frames: ViewFrames, step: Step) -> DataFrame:
     if step.sql is not None:
         frame = spark.sql(step.sql)
     else:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from headrace.pipeline.run.graph import Frames
+    from headrace.pipeline.run.graph import ViewFrames
     from headrace.untyped import Json
 
 POLL_S: Final = 0.1
@@ -291,7 +291,7 @@ class Run:
         writer = self._writer(query, frame, "append", triggers.pop())
         return _start_writer(writer.foreachBatch(write))
 
-    def _write_static(self, query: Query, frame: DataFrame, frames: Frames) -> None:
+    def _write_static(self, query: Query, frame: DataFrame, frames: ViewFrames) -> None:
         """Write a sink of static tables once, as batch 0 of its checkpoint."""
         name = query.sinks[0]
         done = self._checkpoint(query) / "done"
