@@ -101,7 +101,7 @@ def start(
     """Start the queries of both pipelines; they run until they are stopped."""
     from headrace.pipeline.config.load import load
     from headrace.pipeline.run.run import Run
-    from headrace.pipeline.run.state import State
+    from headrace.pipeline.run.state import StateDirectory
 
     queries: dict[str, StreamingQuery] = {}
     for name in ("enrich", "aggregate"):
@@ -121,7 +121,7 @@ def start(
                 "MINUTES": str(ALERT_MINUTES),
             }
         pipeline = load(f"ready:{name}", parameters)
-        state = State(pipeline.state)
+        state = StateDirectory(pipeline.state)
         stack.enter_context(state.lock())
         queries |= Run(spark, pipeline, state).start()
     return queries

@@ -327,7 +327,7 @@ def close(call: QmfRequest) -> Steps:
         call.refuse(UNKNOWN_OBJECT, f"No object found: '{call.key}'")
     if not call.user.same_as(connection.user) and ADMINISTRATOR not in call.user.tags:
         call.refuse("refused", f"user '{call.user.name}' is not an {ADMINISTRATOR}")
-    connections.close(view.call, connection, CLOSED)
+    connections.close_client(view.call, connection, CLOSED)
     return {}
 
 
