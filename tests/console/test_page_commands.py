@@ -118,7 +118,7 @@ FORMS: list[tuple[str, dict[str, str], str, dict[str, Any]]] = [
          "arguments": '{"x-max-length": 5, "x-overflow": "drop-head"}'},
         "declare queue",
         {"name": "-q", "durable": False, "auto_delete": True,
-         "given": (("x-max-length", 5), ("x-overflow", "drop-head"))},
+         "argument_pairs": (("x-max-length", 5), ("x-overflow", "drop-head"))},
     ),
     (
         "/exchanges/new",
@@ -126,7 +126,7 @@ FORMS: list[tuple[str, dict[str, str], str, dict[str, Any]]] = [
          "arguments": '{"alternate-exchange": "amq.fanout"}'},
         "declare exchange",
         {"name": "made", "kind": "topic", "durable": True, "internal": True,
-         "given": (("alternate-exchange", "amq.fanout"),)},
+         "argument_pairs": (("alternate-exchange", "amq.fanout"),)},
     ),
     (
         "/bindings/new",
@@ -134,7 +134,7 @@ FORMS: list[tuple[str, dict[str, str], str, dict[str, Any]]] = [
          "routing_key": "-k", "arguments": '{"x-match": "all", "n": "5"}'},
         "declare binding",
         {"source": "amq.headers", "destination": "amq.topic", "routing_key": "-k",
-         "to_exchange": True, "given": (("x-match", "all"), ("n", "5"))},
+         "to_exchange": True, "argument_pairs": (("x-match", "all"), ("n", "5"))},
     ),
     (
         "/users/new",
@@ -245,7 +245,7 @@ def test_the_command_that_removes_a_binding_names_no_other(browser: Browser, cal
     (line,) = lines_of(browser.text(f"/bindings/%2F/amq.direct/q/many.07/{key}"))
     command, params = parsed(line, called)
     assert command == "delete binding"
-    assert (params["routing_key"], params["given"]) == ("k", (("n", "7"),))
+    assert (params["routing_key"], params["argument_pairs"]) == ("k", (("n", "7"),))
 
 
 def test_the_command_that_closes_a_connection_has_its_id(browser: Browser, called) -> None:
