@@ -80,6 +80,32 @@ def test_the_size_of_a_stream_is_what_it_holds(console: LocalConsole) -> None:
         channel.delete_queue("rival")
 
 
+def test_lists_are_sorted_by_the_bytes_that_they_show(console: LocalConsole) -> None:
+    """A transient queue shows no persistent bytes, and a stream none in memory."""
+    queues = {
+        "transient": (False, {}, 3000),
+        "durable": (True, {}, 2000),
+        "stream": (True, {"x-queue-type": "stream"}, 4000),
+    }
+    with blocking.connect(console.broker.url) as connection:
+        channel = connection.channel()
+        for name, (durable, arguments, size) in queues.items():
+            channel.declare_queue(name, durable=durable, arguments=arguments)
+            channel.publish(Message(b"x" * size, persistent=True), routing_key=name)
+        for column, order in (
+            ("message_bytes_persistent", ["stream", "durable", "transient"]),
+            ("message_bytes_ram", ["transient", "durable", "stream"]),
+            ("message_bytes", ["stream", "transient", "durable"]),
+        ):
+            rows = console.get(f"/api/queues?sort={column}&sort_reverse=true")
+            rows = [row for row in rows if row["name"] in queues]
+            assert [row["name"] for row in rows] == order, column
+            values = [row[column] for row in rows]
+            assert values == sorted(values, reverse=True), column
+        for name in queues:
+            channel.delete_queue(name)
+
+
 def test_a_channel_tells_both_prefetch_counts(console: LocalConsole) -> None:
     client = pika.BlockingConnection(pika.URLParameters(console.broker.url))
     channel = client.channel()

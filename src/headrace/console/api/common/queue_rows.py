@@ -37,7 +37,6 @@ NUMBERS: Mapping[str, tuple[str, ...]] = {
     "message_bytes": ("ready_bytes", "unacked_bytes"),
     "message_bytes_ready": ("ready_bytes",),
     "message_bytes_unacknowledged": ("unacked_bytes",),
-    "message_bytes_ram": ("ready_bytes", "unacked_bytes"),
 }
 #: Fields of a queue, with the value if the broker does not send it.
 FIELDS: Mapping[str, object] = {
@@ -49,6 +48,11 @@ RATE = "_details.rate"
 STREAM = "stream"
 #: Totals of a stream equal those of its ready records: an unsettled record stays in the stream.
 TOTALS_OF_STREAM = ("messages", "message_bytes")
+#: Bytes that equal ``message_bytes``, but are 0 for a queue of this type and durability.
+ZERO_FOR: Mapping[str, Callable[[object, object], bool]] = {
+    "message_bytes_ram": lambda type_, _: type_ == STREAM,  # The records are on disk.
+    "message_bytes_persistent": lambda _, durable: not durable,
+}
 PER_MILLE = 1000
 
 
@@ -107,9 +111,10 @@ class QueueRows(LazyList[int]):
         self._depths.put(row, queue)
         self._put_shares(row, slot)
         if row["type"] == STREAM:
-            row["message_bytes_ram"] = 0  # The records are on disk.
             row.update({name: row[f"{name}_ready"] for name in TOTALS_OF_STREAM})
-        row["message_bytes_persistent"] = row["message_bytes"] if row["durable"] else 0
+        for name, has_none in ZERO_FOR.items():
+            is_zero = has_none(row["type"], row["durable"])
+            row[name] = 0 if is_zero else row["message_bytes"]
         row[own_counts.KEY] = self._own.of(queue)
         if not self._without_stats:
             self._depths.put_details(row, queue)
@@ -142,8 +147,10 @@ class QueueRows(LazyList[int]):
         numbers: Mapping[str, tuple[str, ...]] = {**NUMBERS, **DEPTHS, **COMPUTED_NUMBERS}
         if first == "message_stats":
             column, numbers = rest, self._counters
-        if column in (*TOTALS_OF_STREAM, "message_bytes_persistent"):
+        if column in TOTALS_OF_STREAM:
             return self._total_key(numbers[column])
+        if column in ZERO_FOR:
+            return self._bytes_key(column)
         if column in numbers:
             return table.totals(numbers[column]).__getitem__
         if column.endswith(RATE) and column.removesuffix(RATE) in numbers:
@@ -156,13 +163,18 @@ class QueueRows(LazyList[int]):
         kinds = self._column("type")
         return lambda slot: ready[slot] if kinds[slot] == STREAM else total[slot]
 
+    def _bytes_key(self, column: str) -> Callable[[int], float]:
+        """Return the sort key of a column of ``ZERO_FOR``."""
+        total, has_none = self._total_key(NUMBERS["message_bytes"]), ZERO_FOR[column]
+        types, durables = self._column("type"), self._column("durable")
+        return lambda slot: 0 if has_none(types[slot], durables[slot]) else total(slot)
+
 
 #: Columns of numbers that a row computes.
 COMPUTED_NUMBERS: Mapping[str, tuple[str, ...]] = {
     "consumer_capacity": ("utilisation",),
     "consumer_utilisation": ("utilisation",),
     "head_message_timestamp": ("oldest_ms",),
-    "message_bytes_persistent": ("ready_bytes", "unacked_bytes"),
     **own_counts.PATHS,
 }
 
