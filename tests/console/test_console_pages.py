@@ -535,6 +535,20 @@ def test_definitions_are_imported_by_a_page(browser: Browser) -> None:
     assert browser.get("/vhosts/more").status == 200
 
 
+def test_an_import_without_a_file_is_refused(browser: Browser) -> None:
+    """A browser sends an empty part for a field without a chosen file."""
+    page = browser.text("/definitions")
+    assert re.search(r'<input id="field-file"[^>]* type="file" required>', page)
+    token = fields_of(page)["csrf"]
+    body = (
+        f'--M\r\nContent-Disposition: form-data; name="csrf"\r\n\r\n{token}\r\n'
+        '--M\r\nContent-Disposition: form-data; name="file"; filename=""\r\n\r\n\r\n--M--\r\n'
+    )
+    headers = {**browser.headers, **OWN, "Content-Type": "multipart/form-data; boundary=M"}
+    answer = browser.console.ask("POST", "/definitions", body.encode(), user=None, headers=headers)
+    assert (answer.status, b"Definitions file is missing" in answer.body) == (400, True)
+
+
 @pytest.mark.parametrize(
     "reason", ["", "maintenance of the disk", "x" * 200], ids=["none", "text", "longest"]
 )

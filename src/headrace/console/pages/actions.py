@@ -53,13 +53,17 @@ class Field:
     required: bool = False
 
     def read(self, form: Form) -> object:
-        """Return the value of the field by its kind; None for an empty field.
+        """Return the value of the field by its kind; None for an empty field and for a file.
 
         Raises:
             HttpError: the text is not a value of the kind, or is missing.
         """
         if self.kind == "flag":
             return self.name in form
+        if self.kind == "file":
+            if self.required and not form.files.get(self.name):
+                raise bad_request(f"{self.label} is missing")
+            return None  # The action takes the file from the form: values are filled into texts.
         text = form.get(self.name)
         if self.kind not in ("area", "password"):
             text = text.strip()

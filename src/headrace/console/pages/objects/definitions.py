@@ -59,6 +59,7 @@ def export_link() -> list[Link]:
             "file",
             help="JSON of Headrace or RabbitMQ. Elements that exist and differ are kept and "
             "listed; users, permissions and policies take the value of the file.",
+            required=True,
         ),
         Field(
             definitions.LENIENT,
