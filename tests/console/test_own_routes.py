@@ -103,6 +103,10 @@ def test_a_stream_is_shown_from_an_offset_or_a_time(console: LocalConsole) -> No
     found = console.get(f"{QUEUE}/log/messages?from=3&count=2")
     assert [one["body"] for one in found["messages"]] == ["3", "4"]
     assert len(console.get(f"{QUEUE}/log/messages?from=2000-01-01T00:00:00Z")["messages"]) == 5
+    assert len(console.get(f"{QUEUE}/log/messages?from=7D")["messages"]) == 5
+    answer = console.ask("GET", f"{QUEUE}/log/messages?from=never")
+    assert answer.status == 400
+    assert "invalid arg 'from' for queue 'log' in vhost '/': 'never'" in answer.json["reason"]
     console.run(link.ask("delete queue", name="log"))
 
 

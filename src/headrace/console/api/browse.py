@@ -42,7 +42,11 @@ DOWNLOAD = {
 }
 QUERY = (
     Parameter("selector", "A filter on headers and properties: \"region = 'north'\"."),
-    Parameter("from", "In order of position, from here: a number, first, last, next, or a time."),
+    Parameter(
+        "from",
+        "In order of position, from here: a number, first, last, next, or a time; "
+        "of a stream also an interval such as 7D.",
+    ),
     Parameter("count", f"Messages, {COUNT} by default, {COUNT_MAX} at most.", "integer"),
     Parameter("bytes", f"Bytes of each body, {SHOWN} by default.", "integer"),
 )

@@ -267,8 +267,11 @@ class Stream(Queue):
             f"offset {offset} is gone from stream '{self.name}' in vhost '{self.vhost.name}'"
         )
 
-    def resolve(self, start: object) -> int:
+    def resolve(self, start: object, argument: str = "x-stream-offset") -> int:
         """Return the offset that first, last, next, a number, a time or an interval stands for.
+
+        A negative number counts back from the end. ``argument`` is the name of the argument that
+        has the value, for the error.
 
         Raises:
             PreconditionFailed: ``start`` is none of these.
@@ -290,7 +293,7 @@ class Stream(Queue):
             if seconds >= 0:
                 return log.offset_at(max(0, self.counters.now_ms - seconds * 1000))
         raise PreconditionFailed(
-            f"invalid arg 'x-stream-offset' for queue '{self.name}' in vhost "
+            f"invalid arg '{argument}' for queue '{self.name}' in vhost "
             f"'{self.vhost.name}': {start!r}"
         )
 

@@ -135,9 +135,9 @@ def read_selector(call: Call) -> Selector | None:
 
 
 def read_first_position(call: Call, queue: Queue) -> int | None:
-    """Return the position of ``from``, or None without it.
+    """Return the position of ``from``; None if the request has no such field.
 
-    It is a number, first, last or next, or an ISO time.
+    It is a number, first, last or next, or an ISO time; for a stream also an interval such as 7D.
     """
     start = call.request.get("from")
     if start is None:
@@ -149,7 +149,7 @@ def read_first_position(call: Call, queue: Queue) -> int | None:
             time = datetime.fromisoformat(start)
             start = time if time.tzinfo else time.replace(tzinfo=UTC)
     if isinstance(queue, Stream):
-        return int(queue.resolve(start))
+        return int(queue.resolve(start, "from"))
     return read_position(queue, {"from": start}, "from", 0)
 
 
