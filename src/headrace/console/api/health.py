@@ -154,17 +154,18 @@ async def check_certificate_expiration(call: HttpCall, within: str, unit: str) -
 
 @health_check(
     {
-        "node-is-quorum-critical": "Passes always: there is one node.",
-        "node-is-mirror-sync-critical": "Passes always: there is one node.",
+        "node-is-quorum-critical": "Passes always: brokers hold no quorum.",
+        "node-is-mirror-sync-critical": "Passes always: there are no mirrored queues.",
         "metadata-store/initialized": "Passes always: the journal holds the metadata.",
         "metadata-store/initialized/with-data": "Passes always: the journal holds the metadata.",
-        "quorum-queues-without-elected-leaders/all-vhosts": "Passes always: there is one node.",
+        "quorum-queues-without-elected-leaders/all-vhosts": "Passes always: queues have no "
+        "elected leaders.",
         "quorum-queues-without-elected-leaders/all-vhosts/pattern/{pattern}": "Passes always: "
-        "there is one node.",
+        "queues have no elected leaders.",
     }
 )
 async def pass_always(call: HttpCall, pattern: str = "") -> Result:
-    """Pass: with one node the check cannot fail."""
+    """Pass: what the check looks for does not exist here, even with several brokers."""
     return OK
 
 
@@ -177,7 +178,7 @@ async def pass_always(call: HttpCall, pattern: str = "") -> Result:
     permission=ACCESS,
 )
 async def check_leaders_in_vhost(call: HttpCall, vhost: str, pattern: str = "") -> Result:
-    """Pass for a virtual host that exists: with one node every queue has its leader."""
+    """Pass for a virtual host that exists: its queues have no elected leaders."""
     return await check_aliveness(call, vhost)
 
 
@@ -207,9 +208,11 @@ async def check_connection_limit(call: HttpCall) -> Result:
     return OK if status["connections"] < status["connections_max"] else Answer(503, FAILED)
 
 
-@health_check({"reached-target-cluster-size": "Passes always: there is one node."}, tag=NOBODY)
+@health_check(
+    {"reached-target-cluster-size": "Passes always: there is no target size."}, tag=NOBODY
+)
 async def check_cluster_size(call: HttpCall) -> Result:
-    """Pass: the cluster has its one node."""
+    """Pass: a cluster of brokers has no target size."""
     return OK
 
 

@@ -35,7 +35,7 @@ DIFFERENCES: dict[str, str] = {
     "DELETE /api/reset": "no: counters are never reset",
     "DELETE /api/reset/{node}": "no: counters are never reset",
     "POST /api/queues/{vhost}/{queue}/actions": "part: there are no mirrors, so nothing is done",
-    "POST /api/rebalance/queues": "part: there is one node, so nothing is done",
+    "POST /api/rebalance/queues": "part: queues stay at the owner of their virtual host",
     "PUT /api/parameters/{component}/{vhost}/{name}": "no: no shovel, no federation",
     "DELETE /api/parameters/{component}/{vhost}/{name}": "no: no shovel, no federation",
     "POST /api/login": "part: the cookie is of a session, and has no password",

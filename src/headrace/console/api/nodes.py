@@ -118,10 +118,13 @@ async def put_cluster_name(call: HttpCall) -> None:
 
 
 @ROUTES.get(
-    {"/api/nodes": "The one node."}, tag=MONITORING, paged=True, answer=list_or_page_of(NODE_SCHEMA)
+    {"/api/nodes": "This broker, as the only node."},
+    tag=MONITORING,
+    paged=True,
+    answer=list_or_page_of(NODE_SCHEMA),
 )
 async def list_nodes(call: HttpCall) -> RowList:
-    """Return the one node."""
+    """Return this broker as the only node; ``headrace cluster status`` lists all brokers."""
     return RowList([await node_row(call)], ("name",))
 
 
@@ -190,7 +193,7 @@ async def node_row(call: HttpCall) -> JsonObject:
 
 
 def rates_of(nodes: ObjectTable, query: Mapping[str, str]) -> JsonObject:
-    """Return the numbers of the one node with their rates."""
+    """Return the numbers of this broker with their rates."""
     table, columns = nodes.table, SAMPLED
     slots = table.slots_in_order()
     if not slots:  # The process has not been sampled yet.

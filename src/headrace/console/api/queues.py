@@ -233,11 +233,11 @@ async def post_queue_action(call: HttpCall, vhost: str, queue: str) -> None:
 
 
 @ROUTES.post(
-    {"/api/rebalance/queues": "204: all queues are on the one node; nothing is done."},
+    {"/api/rebalance/queues": "204: queues stay at the owner of their virtual host."},
     tag=ADMINISTRATOR,
 )
 async def rebalance_queues(call: HttpCall) -> None:
-    """Accept to move leaders of queues between nodes; with one node nothing is done."""
+    """Accept to move leaders of queues between nodes; nothing is done."""
 
 
 @ROUTES.delete(

@@ -186,9 +186,10 @@ async def set_protection(call: HttpCall, vhost: str, value: bool) -> None:
 
 
 @ROUTES.post(
-    {f"{VHOST}/start/{{node}}": "204: all virtual hosts run on the one node."}, tag=ADMINISTRATOR
+    {f"{VHOST}/start/{{node}}": "204: a virtual host starts at its owner by itself."},
+    tag=ADMINISTRATOR,
 )
 async def start_vhost(call: HttpCall, vhost: str, node: str) -> None:
-    """Answer 204: every virtual host runs on the one node."""
+    """Answer 204 for a virtual host that exists; it runs at its owner already."""
     await call.ask("show vhost", vhost=vhost)
     check_node(node)

@@ -46,7 +46,7 @@ class RandomExchange(Exchange):
 class LocalRandomExchange(RandomExchange):
     """A random exchange of classic queues bound with an empty key.
 
-    On one node all queues are local.
+    All queues of a virtual host are at its owner, and so are local.
     """
 
     type = "x-local-random"
