@@ -107,10 +107,10 @@ def test_the_overview_shows_that_the_broker_drains(console: LocalConsole) -> Non
     link: Any = console.console.link  # type: ignore[union-attr]
     browser = Browser(console)
     console.run(link.ask("drain"))
-    console.console.state.forget()  # type: ignore[union-attr]
+    console.console.state.invalidate()  # type: ignore[union-attr]
     assert "The broker is draining" in browser.text("/")
     console.run(link.ask("resume"))
-    console.console.state.forget()  # type: ignore[union-attr]
+    console.console.state.invalidate()  # type: ignore[union-attr]
     assert "The broker is draining" not in browser.text("/")
 
 

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.client import blocking
 from headrace.client.errors import Returned
-from headrace.console.metrics.exposition import label_text
+from headrace.console.metrics.exposition import format_labels
 from support.brokers.broker_process import until
 from support.clients.client_programs import BROUGHT, bring
 from support.console import LocalConsole
@@ -259,10 +259,10 @@ def sick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalConsole]:
 
 def scrape(console: LocalConsole) -> Series:
     """The values of all series, by name and labels as they are written."""
-    console.console.state.forget()  # type: ignore[union-attr]  # A status of a second ago.
+    console.console.state.invalidate()  # type: ignore[union-attr]  # A status of a second ago.
     body = console.ask("GET", "/metrics", user=None, port=console.metrics_port).body.decode()
     return {
-        one.name + label_text({**one.labels, "instance": "a", "job": "headrace"}): one.value
+        one.name + format_labels({**one.labels, "instance": "a", "job": "headrace"}): one.value
         for family in text_string_to_metric_families(body)
         for one in family.samples
     }

@@ -16,7 +16,7 @@ from headrace.console.auth.oauth import (
     ATTEMPT_S,
     AuthorizationError,
     PendingLogins,
-    challenge_of,
+    code_challenge,
 )
 from headrace.console.listening import ConsoleError
 from headrace.console.run import Console
@@ -102,7 +102,7 @@ def test_the_address_has_a_challenge_and_no_secret(console, server: Authorizatio
     assert query["redirect_uri"] == [f"http://127.0.0.1:{console.port}/login/oauth/return"]
     answer = visit(console, come_back(address), cookie)
     verifier = server.verifiers[-1]
-    assert query["code_challenge"] == [challenge_of(verifier)]
+    assert query["code_challenge"] == [code_challenge(verifier)]
     told = address + cookie + str(answer.headers) + answer.body.decode()
     assert verifier not in told
     assert server.tokens[-1] not in told

@@ -14,8 +14,8 @@ from headrace.console.auth import basic_bearer as authentication
 from headrace.console.auth.addresses import local_path
 from headrace.console.http import name_filter, paging
 from headrace.console.http.answers import RowList
-from headrace.console.http.call import parse_json
-from headrace.console.http.forms import FormError, parse
+from headrace.console.http.forms import FormError, parse_form
+from headrace.console.http.request_body import parse_json
 from headrace.console.http_errors import HttpError
 from support.growth import DOUBLED_MAX, growth_of
 
@@ -38,13 +38,13 @@ def part(unit: str) -> Callable[[int], bytes]:
 
 def form(raw: bytes, kind: str = MULTIPART) -> None:
     try:
-        parse(raw, kind)
+        parse_form(raw, kind)
     except FormError:
         pass
 
 
 def credentials(text: str) -> None:
-    authentication.credentials_in(text)
+    authentication.parse_credentials(text)
 
 
 def json_of(text: str) -> None:
@@ -92,7 +92,7 @@ def test_what_is_read_before_a_login_takes_time_by_its_length(name: str, unit: s
 )
 def test_parameters_of_a_part_are_read(head: str, name: str, is_file: bool) -> None:
     raw = f"--M\r\ncontent-disposition: {head}\r\n\r\nx\r\n--M--\r\n".encode()
-    form = parse(raw, 'multipart/form-data; charset=utf-8; boundary="M"')
+    form = parse_form(raw, 'multipart/form-data; charset=utf-8; boundary="M"')
     assert (list(form.files), [field for field, _ in form.fields]) == (
         ([name], []) if is_file else ([], [name])
     )

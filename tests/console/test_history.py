@@ -19,7 +19,7 @@ from headrace.console.state.history_file import (
     HistoryFile,
     Point,
 )
-from headrace.console.state.table import key_of
+from headrace.console.state.table import object_key
 from support.brokers.broker_process import until
 from support.console import LocalConsole
 
@@ -169,7 +169,7 @@ def test_the_history_of_a_group_is_that_of_an_hour(tmp_path: Path) -> None:
         for span in ("1d", "30d"):
             assert known(console, span) == {"lag": [], "committed_records": []}
     with contextlib.closing(HistoryFile(tmp_path / "console" / "history.sqlite")) as file:
-        assert file.points("group", key_of(key), MINUTE_S, 0) == {}
+        assert file.points("group", object_key(key), MINUTE_S, 0) == {}
 
 
 def test_the_history_survives_the_console(tmp_path: Path) -> None:

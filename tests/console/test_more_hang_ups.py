@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
-from headrace.console.auth.addresses import peer_of
+from headrace.console.auth.addresses import client_address
 from support.brokers.broker_process import until
 from support.console import LocalConsole, basic
 from support.timeouts import PATIENCE_S
@@ -173,7 +173,7 @@ def test_a_client_that_has_gone_is_still_known(
         try:
             return await answer(request, connection)
         finally:
-            peers.append((peer_of(request), request.remote == "127.0.0.1"))
+            peers.append((client_address(request), request.remote == "127.0.0.1"))
 
     monkeypatch.setattr(application, "_answer", late)
     with socket.create_connection(("127.0.0.1", console.port), PATIENCE_S) as end:

@@ -17,9 +17,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.client import Message, blocking
-from headrace.console.metrics.exposition import metric_of_value
+from headrace.console.metrics.exposition import format_value
 from headrace.console.metrics.families import EMPTY, FAMILIES, OF_NODE
-from headrace.console.metrics.per_object import Objects
+from headrace.console.metrics.per_object import ObjectMetrics
 from headrace.testing.ports import reserve_for
 from support.clients.client_programs import BROUGHT, bring
 from support.console import LocalConsole
@@ -111,7 +111,7 @@ def test_errors_of_the_metrics_port_are_no_pages(console: LocalConsole) -> None:
 
 
 def test_label_values_are_escaped() -> None:
-    text = metric_of_value("m", "gauge", "help", 1, {"a": 'x"\\\n\ud800'})
+    text = format_value("m", "gauge", "help", 1, {"a": 'x"\\\n\ud800'})
     (family,) = text_string_to_metric_families(text)
     assert family.samples[0].labels == {"a": 'x"\\\n\\ud800'}
 
@@ -442,7 +442,7 @@ def test_a_sample_between_two_pieces_changes_nothing(console: LocalConsole) -> N
 
     async def begin() -> tuple[Iterator[str], str]:
         await state.refresh()
-        rest = Objects(state, "rabbitmq_", {}, {"/"}, None).text(families)
+        rest = ObjectMetrics(state, "rabbitmq_", {}, {"/"}, None).text(families)
         return rest, next(rest)
 
     async def finish(rest: Iterator[str]) -> str:

@@ -14,14 +14,14 @@ import pytest
 from headrace.client import blocking
 from headrace.console.api.common.own_counts import longest_wait_ms
 from headrace.console.broker.errors import BrokerGone
-from headrace.console.state.frames import (
+from headrace.console.state.deltas import (
     BASIC,
     MS,
     SAMPLE_S,
-    Frame,
-    Frames,
-    join_frames,
-    make_frame,
+    Delta,
+    Deltas,
+    join_deltas,
+    make_delta,
     run_steps,
 )
 from headrace.console.state.history import History
@@ -29,8 +29,8 @@ from headrace.console.state.samples import (
     ID_BITS,
     KINDS_OF_VHOSTS,
     ended_parts,
-    moved_part,
-    part_of,
+    parse_part,
+    rebase_part,
 )
 from headrace.console.state.table import Part, SampledObject, Table, Window
 from support.console import LocalConsole
@@ -76,7 +76,7 @@ def test_an_object_that_another_broker_serves_replaces_the_former_one() -> None:
     objects = table()
     sample(objects, 0, part({1: (5, 0), 2: (7, 0)}, (1, 2)))
     row = part({1: (6, 0)}, (1,))
-    sample(objects, 1, moved_part(row, OTHER, "headrace@two"))
+    sample(objects, 1, rebase_part(row, OTHER, "headrace@two"))
     assert names(objects, objects.slots_in_order()) == ["queue 1", "queue 2"]
     assert names(objects, objects.own_slots()) == ["queue 2"]
     slot = objects.find("queue 1")
@@ -89,7 +89,7 @@ def test_an_object_that_another_broker_serves_replaces_the_former_one() -> None:
 
 def test_a_slot_of_another_broker_is_reused_by_the_own_one() -> None:
     objects = table()
-    sample(objects, 0, moved_part(part({1: (5, 0)}, (1,)), OTHER, "headrace@two"))
+    sample(objects, 0, rebase_part(part({1: (5, 0)}, (1,)), OTHER, "headrace@two"))
     sample(objects, 1, Part(array("q"), {}, (), (), [1 + OTHER]))
     sample(objects, 2, part({1: (4, 0)}, (1,)))
     assert names(objects, objects.own_slots()) == ["queue 1"]
@@ -99,7 +99,7 @@ def test_all_objects_of_a_broker_end_at_once() -> None:
     tables = {kind: table() for kind in KINDS_OF_VHOSTS}
     for objects in tables.values():
         sample(objects, 0, part({1: (5, 0)}, (1,)))
-        sample(objects, 1, moved_part(part({2: (5, 0)}, (2,)), OTHER, "headrace@two"))
+        sample(objects, 1, rebase_part(part({2: (5, 0)}, (2,)), OTHER, "headrace@two"))
     for kind, ended in ended_parts(tables, OTHER):
         sample(tables[kind], 2, ended)
     assert {tuple(objects.slots) for objects in tables.values()} == {(1,)}
@@ -211,30 +211,30 @@ def test_idle_objects_take_no_memory_and_the_others_a_bounded_one() -> None:
     count = 1000
     sample(objects, 0, part(dict.fromkeys(range(1, count + 1), (0, 0)), tuple(range(1, count + 1))))
     sample(objects, 1, part({}))
-    assert objects.frames.size == 0
+    assert objects.deltas.size == 0
     for at in range(2, 40):
         sample(objects, at, part(dict.fromkeys(range(1, count + 1), (at, at))))
-        assert objects.frames.size <= bound
-    assert len(list(objects.frames.back())) > 1  # The latest are there.
+        assert objects.deltas.size <= bound
+    assert len(list(objects.deltas.latest_first())) > 1  # The latest are there.
 
 
 def test_frames_within_an_interval_are_one() -> None:
-    frames = Frames(BASIC, NO_BOUND)
+    deltas = Deltas(BASIC, NO_BOUND)
     for at in range(20):
         began = BEGAN_MS + at * MS
-        frame = run_steps(make_frame(began, began + MS, [([7], {"publish": [1]})]))
-        run_steps(frames.add(frame))
-    found = list(frames.back())
+        delta = run_steps(make_delta(began, began + MS, [([7], {"publish": [1]})]))
+        run_steps(deltas.add(delta))
+    found = list(deltas.latest_first())
     assert [one.changes["publish"][0] for one in found] == [5, 5, 5, 5]
     assert sum(one.ended_ms - one.began_ms for one in found) == 20 * MS
 
 
 def test_joined_frames_have_the_sum_of_both() -> None:
-    frames: list[Frame] = []
+    deltas: list[Delta] = []
     for at, ids in enumerate(([3, 1], [2, 3])):
         changes = {"ready": [at + 1, 10]}
-        frames.append(run_steps(make_frame(at, at + 1, [(ids, changes)])))
-    both = run_steps(join_frames(frames))
+        deltas.append(run_steps(make_delta(at, at + 1, [(ids, changes)])))
+    both = run_steps(join_deltas(deltas))
     assert dict(zip(both.ids, both.changes["ready"], strict=True)) == {1: 10, 2: 2, 3: 11}
     assert (both.began_ms, both.ended_ms) == (0, 2)
 
@@ -244,7 +244,7 @@ def test_joined_frames_have_the_sum_of_both() -> None:
 )
 def test_samples_of_another_version_are_told(line: dict[str, Any]) -> None:
     with pytest.raises(BrokerGone, match="another version"):
-        part_of(line)
+        parse_part(line)
 
 
 def test_a_broker_that_starts_anew_is_read_anew(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from headrace.console.auth.addresses import local_path
 from headrace.console.auth.broker_login import Identity
 from headrace.console.auth.sessions import Sessions
 from headrace.console.broker.errors import BrokerGone
-from headrace.console.http.forms import FIELDS_MAX, FormError, parse
+from headrace.console.http.forms import FIELDS_MAX, FormError, parse_form
 from headrace.operator_logins import IDLE_S, LIFE_S
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def test_no_session_has_a_made_up_identifier(mark: str | None) -> None:
 
 
 def test_forms_are_read() -> None:
-    form = parse(b"a=1&b=%C3%A9&a=2&c=", "application/x-www-form-urlencoded")
+    form = parse_form(b"a=1&b=%C3%A9&a=2&c=", "application/x-www-form-urlencoded")
     assert (form.get("a"), form.all("a"), form.get("b"), form.get("c")) == (
         "1",
         ["1", "2"],
@@ -234,7 +234,7 @@ def test_forms_are_read() -> None:
         b'--M\r\nContent-Disposition: form-data; name="f"; filename="x"\r\n\r\n'
         b"\xff\r\n\r\n--M--\r\n"
     )
-    form = parse(raw, "multipart/form-data; boundary=M")
+    form = parse_form(raw, "multipart/form-data; boundary=M")
     assert (form.get("a"), form.files) == ("1", {"f": b"\xff\r\n"})
 
 
@@ -257,7 +257,7 @@ def test_forms_are_read() -> None:
 )
 def test_what_is_no_form_is_refused(raw: bytes, kind: str) -> None:
     with pytest.raises(FormError):
-        parse(raw, kind)
+        parse_form(raw, kind)
 
 
 @pytest.mark.parametrize(

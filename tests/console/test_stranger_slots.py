@@ -18,7 +18,7 @@ from headrace.console.http.limits import (
     REQUESTS_OF_STRANGERS_MAX,
     WRITE_S,
     RunningRequests,
-    network_of,
+    client_network,
 )
 from headrace.console.pages.assets import address_of
 from support.brokers.broker_process import until
@@ -207,7 +207,7 @@ def test_slots_are_given_back() -> None:
     ],
 )
 def test_an_address_of_ipv6_counts_with_its_network(host: str, network: str) -> None:
-    assert network_of(host) == network
+    assert client_network(host) == network
 
 
 # --- Logins, which the broker may delay ----------------------------------------------------------

@@ -15,7 +15,7 @@ from headrace.client.url import parse_url
 from headrace.columns.errors import RegistryError
 from headrace.columns.options.decode_options import RegistryAddress
 from headrace.columns.registry.client import Registry
-from headrace.console.auth.oauth import AuthorizationError, post
+from headrace.console.auth.oauth import AuthorizationError, request_token
 from headrace.console.settings import OAuthClient
 from headrace.server.login.jwks import make_loader
 from headrace.spec.tables import V0_9_1
@@ -114,7 +114,7 @@ def test_the_console_as_a_client_of_oauth(loose: Certificates, port: int) -> Non
         authorities=loose.ca,
     )
     with pytest.raises(AuthorizationError, match=f"does not answer: its {SAID}"):
-        asyncio.run(asyncio.wait_for(post(client, {}), PATIENCE_S))
+        asyncio.run(asyncio.wait_for(request_token(client, {}), PATIENCE_S))
 
 
 def test_a_schema_registry(port: int) -> None:

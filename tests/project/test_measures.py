@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from headrace.console.metrics.families import FAMILIES
-from headrace.console.state.history_file import together
+from headrace.console.state.history_file import join_points
 from headrace.console.state.process_numbers import ProcessNumbers
 from headrace.measures import (
     CHANNEL_COUNTS,
@@ -49,7 +49,7 @@ def test_a_column_is_a_counter_or_a_gauge_and_has_a_unit(measure: Measure) -> No
     assert measure.about
     # The same wherever it is: points of the history have no kinds of objects.
     assert (measure.column in GAUGES) == (measure.kind == GAUGE)
-    assert together([{measure.column: 5}, {measure.column: 3}]) == {
+    assert join_points([{measure.column: 5}, {measure.column: 3}]) == {
         measure.column: 3 if measure.kind == GAUGE else 8
     }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The console's TLS certificate, which is read again when its files change."""
+"""The console's TLS certificate, read again when its files change."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class Certificate:
         """
         self._chain = chain
         self._key = key
-        self._stamps = self._stamps_of_files()
-        self.context = context_of(chain, key)
+        self._stamps = self._file_stamps()
+        self.context = make_context(chain, key)
 
     def renew(self) -> bool:
         """Read the files again; return True if new connections get the new certificate.
 
-        If a file cannot be used, the present certificate stays.
+        If a file cannot be used, new connections get the present one.
         """
-        self._stamps = self._stamps_of_files()
+        self._stamps = self._file_stamps()
         try:
-            context_of(self._chain, self._key)  # A wrong pair must not reach the context in use.
+            make_context(self._chain, self._key)  # A wrong pair must not reach the context in use.
             self.context.load_cert_chain(self._chain, self._key)
         except OSError as error:
             log.warning("the certificate stays as it was: %s: %s", self._chain, error)
@@ -44,15 +44,15 @@ class Certificate:
 
     def renew_if_changed(self) -> None:
         """Read the files again if they changed since the last check."""
-        if self._stamps != self._stamps_of_files():
+        if self._stamps != self._file_stamps():
             self.renew()
 
-    def _stamps_of_files(self) -> list[tuple[int, int] | None]:
-        return [stamp_of(path) for path in (self._chain, self._key) if path is not None]
+    def _file_stamps(self) -> list[tuple[int, int] | None]:
+        return [file_stamp(path) for path in (self._chain, self._key) if path is not None]
 
 
-def stamp_of(path: Path) -> tuple[int, int] | None:
-    """Return time and inode of a file, which change with its content; None without the file."""
+def file_stamp(path: Path) -> tuple[int, int] | None:
+    """Return time and inode of a file, which change with its content; None if it does not exist."""
     try:
         status = path.stat()
     except OSError:
@@ -60,7 +60,7 @@ def stamp_of(path: Path) -> tuple[int, int] | None:
     return status.st_mtime_ns, status.st_ino
 
 
-def context_of(chain: Path, key: Path | None) -> ssl.SSLContext:
+def make_context(chain: Path, key: Path | None) -> ssl.SSLContext:
     """Return a context with a certificate.
 
     Raises:

@@ -43,7 +43,7 @@ STATUSES = {  # HTTP statuses by the broker's code.
     "limit": 400,
     "internal": 500,
 }
-RETRY_AFTER = {"Retry-After": "5"}  # Seconds; of a request that a limit refuses.
+RETRY_AFTER = {"Retry-After": "5"}  # Seconds after which a client may repeat a refused request.
 
 
 class HttpError(Exception):
@@ -59,9 +59,9 @@ class HttpError(Exception):
         closes: bool = False,
         retries: bool = False,
     ) -> None:
-        """``closes``: the connection ends after the answer; the rest of the request is unread.
+        """``closes``: the server closes the connection after the answer, with the body unread.
 
-        ``retries``: the page of the error loads itself again until the broker responds.
+        ``retries``: the page of the error reloads itself until the broker responds.
         """
         super().__init__(reason)
         self.status = status
@@ -87,7 +87,7 @@ def too_many(reason: str, *, closes: bool = False) -> HttpError:
     return HttpError(429, reason, headers=RETRY_AFTER, closes=closes)
 
 
-def of_refusal(error: HttpError | OperationRefused) -> HttpError:
+def refusal_error(error: HttpError | OperationRefused) -> HttpError:
     """Return the error for a request that a handler or the broker refused."""
     if isinstance(error, HttpError):
         return error
@@ -96,6 +96,6 @@ def of_refusal(error: HttpError | OperationRefused) -> HttpError:
     return HttpError(STATUSES.get(error.code, 500), error.text)
 
 
-def of_broker_gone(error: BrokerGone, *, retries: bool) -> HttpError:
-    """Return the error for a request that the broker does not answer: it restarts, or is down."""
+def broker_gone_error(error: BrokerGone, *, retries: bool) -> HttpError:
+    """Return the error for a request while the broker restarts or does not run."""
     return HttpError(503, str(error), headers={"Retry-After": "2"}, retries=retries)

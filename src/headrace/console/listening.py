@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-BACKLOG = 1024
+BACKLOG = 1024  # Connections that wait to be accepted.
 
 
 class ConsoleError(Exception):
@@ -35,7 +35,7 @@ def check_loopback(host: str) -> None:
     )
 
 
-async def listen(hosts: Sequence[str], number: int) -> list[socket.socket]:
+async def listen(hosts: Sequence[str], port: int) -> list[socket.socket]:
     """Return sockets that listen on one port of every host; 0 picks a free port of the first.
 
     Connections wait in the backlog until a process accepts them.
@@ -48,11 +48,11 @@ async def listen(hosts: Sequence[str], number: int) -> list[socket.socket]:
     try:
         for host in hosts:
             server = await loop.create_server(
-                asyncio.Protocol, host, number, reuse_address=True, start_serving=False
+                asyncio.Protocol, host, port, reuse_address=True, start_serving=False
             )
             try:
                 sockets += (socket.socket(fileno=os.dup(sock.fileno())) for sock in server.sockets)
-                number = server.sockets[0].getsockname()[1]
+                port = server.sockets[0].getsockname()[1]
             finally:
                 server.close()
         for sock in sockets:
@@ -64,7 +64,7 @@ async def listen(hosts: Sequence[str], number: int) -> list[socket.socket]:
     return sockets
 
 
-def address_of(sock: socket.socket) -> str:
-    """Return the address and port of a listening socket in the form of a URL."""
-    address, number = sock.getsockname()[:2]
-    return f"[{address}]:{number}" if ":" in address else f"{address}:{number}"
+def host_and_port(sock: socket.socket) -> str:
+    """Return ``HOST:PORT`` of a listening socket, with brackets around an IPv6 address."""
+    host, port = sock.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from headrace.console.api.routes import ROUTES as API_ROUTES
 from headrace.console.auth.addresses import check_url
 from headrace.console.auth.basic_bearer import Authentication
-from headrace.console.auth.oauth import check
+from headrace.console.auth.oauth import check_client
 from headrace.console.auth.sessions import Session, Sessions
 from headrace.console.broker.link import BrokerLink
 from headrace.console.certificate import Certificate
@@ -24,8 +24,8 @@ from headrace.console.http.server import HttpApplication
 from headrace.console.listening import (
     BACKLOG,
     ConsoleError,
-    address_of,
     check_loopback,
+    host_and_port,
     listen,
 )
 from headrace.console.metrics import aggregated, per_object
@@ -73,11 +73,11 @@ class Console:
                 settings = self.settings = replace(settings, url=check_url(settings.url))
             except ValueError as error:
                 raise ConsoleError(str(error)) from None
-        self._certificate = certificate_of(settings)
+        self._certificate = load_certificate(settings)
         context = None if self._certificate is None else self._certificate.context
         if settings.oauth is not None:
             try:
-                check(settings.oauth)
+                check_client(settings.oauth)
             except ValueError as error:
                 raise ConsoleError(str(error)) from None
         if context is None and not settings.plain_ok:
@@ -100,15 +100,15 @@ class Console:
             raise ConsoleError(error.strerror or str(error)) from error
         self._chores = [
             asyncio.create_task(self._maintain()),
-            asyncio.create_task(self.state.keep()),
+            asyncio.create_task(self.state.run_sampling()),
         ]
         return addresses
 
-    async def _sockets(self, fds: tuple[int, ...], number: int) -> list[socket.socket]:
+    async def _sockets(self, fds: tuple[int, ...], port: int) -> list[socket.socket]:
         """Return the sockets of a port: opened by the parent process, or new."""
         if fds:
             return [socket.socket(fileno=fd) for fd in fds]
-        return await listen(self.settings.hosts, number)
+        return await listen(self.settings.hosts, port)
 
     async def _listen(
         self,
@@ -139,8 +139,8 @@ class Console:
                 application.server, sock=sock, ssl=context, backlog=BACKLOG
             )
             self._listening.append(server)
-            self.state.console_listens.append((name, address_of(sock)))
-        return address_of(sockets[0])
+            self.state.console_listens.append((name, host_and_port(sock)))
+        return host_and_port(sockets[0])
 
     async def _maintain(self) -> None:
         while True:
@@ -156,7 +156,7 @@ class Console:
             self._certificate.renew()
 
     async def stop(self) -> None:
-        """Close the ports; requests have ``STOP_S`` to end."""
+        """Close the ports; requests in service have ``STOP_S`` to end."""
         for chore in self._chores:
             chore.cancel()
         for server in self._listening:
@@ -180,7 +180,7 @@ async def run(
 ) -> None:
     """Serve until SIGTERM or SIGINT, and with ``with_parent`` until standard input ends.
 
-    ``ready`` gets the addresses.
+    ``ready`` is called with the addresses of the ports.
 
     Raises:
         ConsoleError: a port or a file of TLS cannot be used, or a setting is wrong.
@@ -198,13 +198,13 @@ async def run(
         ready(addresses)
         log.info("the console listens on %s", ", ".join(addresses.values()))
         if with_parent:
-            loop.add_reader(0, stopping.set)  # Nobody writes to it, so it is readable at its end.
+            loop.add_reader(0, stopping.set)  # The parent writes nothing: readable means its end.
         await stopping.wait()
     finally:
         await console.stop()
 
 
-def certificate_of(settings: ConsoleSettings) -> Certificate | None:
+def load_certificate(settings: ConsoleSettings) -> Certificate | None:
     """Return the certificate of TLS; None for HTTP without TLS.
 
     Raises:

@@ -34,7 +34,7 @@ class ConsoleSettings:
     port: int = HTTP_PORT
     metrics_port: int | None = METRICS_PORT  # None: no metrics.
     http_fds: tuple[int, ...] = ()  # Listening sockets of the port; empty: the console opens them.
-    metrics_fds: tuple[int, ...] = ()  # The same, of the metrics' port.
+    metrics_fds: tuple[int, ...] = ()  # Listening sockets of the metrics' port.
     names: tuple[str, ...] = ()  # Further host names that requests may have.
     url: str = ""  # The address of the console behind a proxy; empty: that of the requests.
     tls_cert: Path | None = None
@@ -43,7 +43,6 @@ class ConsoleSettings:
     rabbitmq_version: str = RABBITMQ_VERSION
     pipelines: tuple[Path, ...] = ()  # Directories of pipelines, and files of query listeners.
     history: str = ""  # Path of the history's file; empty: beside the socket; "none": no file.
-
     oauth: OAuthClient | None = None  # None: users log in with passwords only.
 
     @property

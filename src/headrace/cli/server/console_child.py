@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.console.listening import ConsoleError, address_of, check_loopback, listen
+from headrace.console.listening import ConsoleError, check_loopback, host_and_port, listen
 from headrace.console.settings import ConsoleSettings
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class ConsoleChild:
         scheme = "https" if self._is_tls else "http"
         paths = {"metrics": "/metrics"}
         return {
-            name: f"{scheme}://{address_of(sockets[0])}{paths.get(name, '')}"
+            name: f"{scheme}://{host_and_port(sockets[0])}{paths.get(name, '')}"
             for name, sockets in self._sockets.items()
         }
 

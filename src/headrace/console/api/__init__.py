@@ -11,5 +11,5 @@ The name of a function shows who calls it:
   ``declare_queue``, ``set_permission``, ``purge_queue``, ``remove_queue``. Pages call it.
 
 Handlers of :mod:`.health` are named ``check_…``. ``refuse_…`` answers a path that clients know and
-that Headrace does not serve.
+that Headrace does not serve. ``describe_…`` returns an object with the fields of RabbitMQ's API.
 """

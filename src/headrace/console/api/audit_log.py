@@ -10,10 +10,9 @@ from headrace.console.api.common.schemas import (
     TEXT,
     TEXT_OR_NONE,
     WHOLE,
-    list_or_page_of,
     record,
 )
-from headrace.console.api.logs import LINES, NO_LOG, object_of
+from headrace.console.api.logs import LINES, NO_LOG, parse_json_line
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import RowList
 from headrace.console.http.query import is_true
@@ -50,15 +49,14 @@ AUDIT_LINE_SCHEMA = record(
 ROUTES = Routes()
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {
         "/api/headrace/logs/audit": "The newest 1,000 matching lines of the audit log; `name` "
         "matches in the whole line."
     },
+    rows=AUDIT_LINE_SCHEMA,
     tag=ADMINISTRATOR,
     query=AUDIT_QUERY,
-    paged=True,
-    answer=list_or_page_of(AUDIT_LINE_SCHEMA),
 )
 async def list_audit_lines(call: HttpCall) -> RowList:
     """Return the lines of the audit log that match the query, the newest first.
@@ -75,7 +73,9 @@ async def list_audit_lines(call: HttpCall) -> RowList:
     while len(lines) < LINES and not is_complete:  # One operation reads a bounded part.
         count = LINES - len(lines)
         try:
-            items, done = await call.answer("show audit log", count=count, before=before, **filters)
+            items, done = await call.broker.answer(
+                "show audit log", count=count, before=before, **filters
+            )
         except OperationRefused as error:
             if error.code != NO_LOG:
                 raise
@@ -92,6 +92,6 @@ async def list_audit_lines(call: HttpCall) -> RowList:
 
 def audit_line(line: str) -> JsonObject:
     """Return a line of the audit log by its parts."""
-    fields = object_of(line) or {"what": line}
+    fields = parse_json_line(line) or {"what": line}
     facts = {key: value for key, value in fields.items() if key not in AUDITED}
     return {**{key: fields.get(key) for key in AUDITED}, "facts": facts}

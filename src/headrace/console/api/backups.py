@@ -12,7 +12,6 @@ from headrace.console.api.common.schemas import (
     TIME,
     WHOLE,
     WHOLE_OR_NONE,
-    list_or_page_of,
     record,
 )
 from headrace.console.broker.lists import BACKUPS
@@ -41,15 +40,14 @@ NEW_BACKUP_SCHEMA = record(
 ROUTES = Routes()
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {PATH: "Backups in `backup_directory`, with time and bytes."},
+    rows=BACKUP_SCHEMA,
     tag=ADMINISTRATOR,
-    paged=True,
-    answer=list_or_page_of(BACKUP_SCHEMA),
 )
 async def list_backups(call: HttpCall) -> RowList:
     """Return the named backups."""
-    return RowList(await call.rows(BACKUPS), ("name",))
+    return RowList(await call.broker.rows(BACKUPS), ("name",))
 
 
 @ROUTES.post(
@@ -60,11 +58,11 @@ async def list_backups(call: HttpCall) -> RowList:
 )
 async def post_backup(call: HttpCall) -> Answer:
     """Make a backup; the answer follows when the backup is complete."""
-    body = await Body.of(call)
+    body = await Body.read(call)
     name = body.text("name")
     if not name:
         raise bad_request("'name' is empty")
-    done = await call.ask(
+    done = await call.broker.ask(
         "back up", name=name, base=body.text("base") or None, verify=body.flag("verify")
     )
     size = done.pop("octets")

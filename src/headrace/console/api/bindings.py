@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``/api/bindings``, and the bindings of one exchange or queue.
 
-Every queue has a binding to the default exchange. Lists make these from the queues, as the broker
-does not store them.
+Every queue has a binding to the default exchange. The broker does not store these bindings; lists
+make them from the queues.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Union
 from urllib.parse import quote, unquote
 
 from headrace.console.api.common.body import TABLE, Body, schema
-from headrace.console.api.common.lookups import check_vhost, rows_of
-from headrace.console.api.common.schemas import OBJECT, TEXT, list_or_page_of, record
+from headrace.console.api.common.lookups import read_rows, visible_vhost
+from headrace.console.api.common.schemas import OBJECT, TEXT, record
 from headrace.console.api.exchanges import EXCHANGE, exchange_name
 from headrace.console.broker import lists
 from headrace.console.http.answers import LazyList, RowList, created
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 NO_KEY = "~"  # The properties key of an empty routing key without arguments.
-ENDS = ("source", "destination")
+ENDS = ("source", "destination")  # The broker filters bindings by these.
 BINDING_ORDER = ("vhost", "source", "destination", "routing_key", "properties_key")
 DESTINATIONS = {"q": "queue", "e": "exchange"}
 SHOW: dict[str, OperationName] = {"queue": "show queue", "exchange": "show exchange"}
@@ -54,12 +54,11 @@ BINDING_SCHEMA = record(
 ROUTES = Routes()
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {f"{EXCHANGE}/bindings/source": "The bindings from an exchange."},
+    rows=BINDING_SCHEMA,
     tag=MANAGEMENT,
     permission=ACCESS,
-    paged=True,
-    answer=list_or_page_of(BINDING_SCHEMA),
 )
 async def list_bindings_of_source(
     call: HttpCall, vhost: str, exchange: str
@@ -77,12 +76,11 @@ async def list_bindings_of_named_exchange(call: HttpCall, vhost: str, exchange: 
     return await find_bindings(call, vhost, source=name)
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {f"{EXCHANGE}/bindings/destination": "The bindings to an exchange."},
+    rows=BINDING_SCHEMA,
     tag=MANAGEMENT,
     permission=ACCESS,
-    paged=True,
-    answer=list_or_page_of(BINDING_SCHEMA),
 )
 async def list_bindings_of_destination(call: HttpCall, vhost: str, exchange: str) -> RowList:
     """Return the bindings to an exchange."""
@@ -90,37 +88,35 @@ async def list_bindings_of_destination(call: HttpCall, vhost: str, exchange: str
     return await find_bindings(call, vhost, destination=name, destination_type="exchange")
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {"/api/queues/{vhost}/{queue}/bindings": "The bindings to a queue."},
+    rows=BINDING_SCHEMA,
     tag=MANAGEMENT,
     permission=ACCESS,
-    paged=True,
-    answer=list_or_page_of(BINDING_SCHEMA),
 )
 async def list_bindings_of_queue(call: HttpCall, vhost: str, queue: str) -> RowList:
     """Return the bindings to a queue."""
-    await call.ask("show queue", vhost=vhost, name=queue)
+    await call.broker.ask("show queue", vhost=vhost, name=queue)
     listed = await find_bindings(call, vhost, destination=queue, destination_type="queue")
     return RowList((default_binding(vhost, queue), *listed.rows), BINDING_ORDER)
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {"/api/bindings": "The bindings.", "/api/bindings/{vhost}": "The bindings of a virtual host."},
+    rows=BINDING_SCHEMA,
     tag=MANAGEMENT,
     permission=ACCESS,
-    paged=True,
-    answer=list_or_page_of(BINDING_SCHEMA),
 )
 async def list_bindings(call: HttpCall, vhost: str | None = None) -> BindingRows:
     """Return the bindings of a virtual host, or of all that the user sees.
 
-    There are as many bindings to the default exchange as queues, so only a page of rows is made.
+    Each queue has a binding to the default exchange, so rows are made only for one page.
     """
-    vhost = check_vhost(call, vhost)
+    vhost = visible_vhost(call, vhost)
     explicit: dict[str, list[JsonObject]] = {}
     for row in await explicit_bindings(call, vhost):
         explicit.setdefault(row["vhost"], []).append(row)
-    table = await call.state.queues.fresh()
+    table = await call.state.queues.fresh_table()
     default: dict[str, list[int]] = {}
     vhosts = table.fields.get("vhost", [])
     for slot in table.slots_in_order():
@@ -133,12 +129,11 @@ async def list_bindings(call: HttpCall, vhost: str | None = None) -> BindingRows
     return BindingRows(table, items)
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {BINDINGS: "The bindings between an exchange and a queue (`q`) or exchange (`e`)."},
+    rows=BINDING_SCHEMA,
     tag=MANAGEMENT,
     permission=ACCESS,
-    paged=True,
-    answer=list_or_page_of(BINDING_SCHEMA),
 )
 async def list_bindings_between(
     call: HttpCall, vhost: str, source: str, kind: str, destination: str
@@ -170,7 +165,7 @@ async def post_binding(
     call: HttpCall, vhost: str, source: str, kind: str, destination: str
 ) -> Answer:
     """Bind a queue or exchange; ``Location`` has the destination and the properties key."""
-    body = await Body.of(call)
+    body = await Body.read(call)
     key = await bind(
         call,
         vhost,
@@ -194,7 +189,7 @@ async def bind(
     arguments: JsonObject,
 ) -> str:
     """Bind a destination of a kind, queue or exchange; return the properties key of the binding."""
-    done = await call.ask(
+    done = await call.broker.ask(
         "bind",
         vhost=vhost,
         source=source,
@@ -212,19 +207,19 @@ async def remove_binding(
 ) -> None:
     """Remove the binding with a properties key."""
     row = await show_binding(call, vhost, source, kind, destination, properties_key)
-    await call.ask(
+    await call.broker.ask(
         "unbind",
         vhost=vhost,
         source=exchange_name(source),
         kind=destination_kind(kind),
         destination=destination,
         routing_key=row["routing_key"],
-        arguments_digest=digest_in(row["properties_key"]),
+        arguments_digest=arguments_digest(row["properties_key"]),
     )
 
 
 class BindingRows(LazyList[Binding]):
-    """Bindings of the broker, and those of queues to the default exchange."""
+    """The bindings that the broker stores, and the bindings of queues to the default exchange."""
 
     def __init__(self, table: Table, items: Sequence[Binding]) -> None:
         """``table`` has the queues that the slots among ``items`` stand for."""
@@ -248,17 +243,17 @@ class BindingRows(LazyList[Binding]):
             return lambda item: text(field, item) if isinstance(item, int) else item[column]
         if column == "properties_key":
             return lambda item: self.row(item)[column]
-        same = value_at(default_binding("", ""), path)
-        return lambda item: same if isinstance(item, int) else value_at(item, path)
+        default = value_at(default_binding("", ""), path)  # Equal for all queues.
+        return lambda item: default if isinstance(item, int) else value_at(item, path)
 
     def version(self, item: Binding) -> int:
-        """Return the id of a slot's queue, which changes when another queue gets the slot."""
+        """Return the id of a slot's queue, which changes when another queue reuses the slot."""
         return self.table.ids[item] if isinstance(item, int) else 0
 
 
 async def default_bindings(call: HttpCall, vhost: str) -> BindingRows:
     """Return the bindings from the default exchange of a virtual host."""
-    table = await call.state.queues.fresh()
+    table = await call.state.queues.fresh_table()
     vhosts = table.fields.get("vhost", [])
     items: list[Binding] = [slot for slot in table.slots_in_order() if vhosts[slot] == vhost]
     return BindingRows(table, items)
@@ -269,7 +264,7 @@ async def explicit_bindings(call: HttpCall, vhost: str | None, **ends: str) -> l
 
     ``ends`` are the names of source or destination that the broker filters by.
     """
-    return [binding_of(row) for row in await rows_of(call, lists.BINDINGS, vhost, **ends)]
+    return [describe_binding(row) for row in await read_rows(call, lists.BINDINGS, vhost, **ends)]
 
 
 async def find_bindings_between(
@@ -282,12 +277,12 @@ async def find_bindings_between(
     """
     kind = destination_kind(letter)
     name = await existing_exchange(call, vhost, source)
-    await call.ask(SHOW[kind], vhost=vhost, name=destination)
+    await call.broker.ask(SHOW[kind], vhost=vhost, name=destination)
     if not name:
         return [default_binding(vhost, destination)] if kind == "queue" else []
     values = {"source": name, "destination": destination, "destination_type": kind}
     rows = await explicit_bindings(call, vhost, source=name, destination=destination)
-    return rows_with(rows, values)
+    return filter_rows(rows, values)
 
 
 def destination_kind(letter: str) -> str:
@@ -308,22 +303,22 @@ async def existing_exchange(call: HttpCall, vhost: str, exchange: str) -> str:
         HttpError: the exchange does not exist.
     """
     name = exchange_name(exchange)
-    await call.ask("show exchange", vhost=vhost, name=name)
+    await call.broker.ask("show exchange", vhost=vhost, name=name)
     return name
 
 
 async def find_bindings(call: HttpCall, vhost: str, **values: str) -> RowList:
     """Return the bindings with these values, without those of the default exchange."""
     ends = {end: name for end, name in values.items() if end in ENDS}
-    return RowList(rows_with(await explicit_bindings(call, vhost, **ends), values), BINDING_ORDER)
+    return RowList(filter_rows(await explicit_bindings(call, vhost, **ends), values), BINDING_ORDER)
 
 
-def rows_with(rows: list[JsonObject], values: JsonObject) -> list[JsonObject]:
+def filter_rows(rows: list[JsonObject], values: JsonObject) -> list[JsonObject]:
     """Return the rows with these values."""
     return [row for row in rows if all(row[name] == value for name, value in values.items())]
 
 
-def binding_of(row: BindingRow) -> JsonObject:
+def describe_binding(row: BindingRow) -> JsonObject:
     """Return a binding as RabbitMQ describes it."""
     arguments = row["arguments"] or {}
     return {
@@ -339,7 +334,7 @@ def binding_of(row: BindingRow) -> JsonObject:
 
 def default_binding(vhost: str, queue: str) -> JsonObject:
     """Return the binding of a queue to the default exchange."""
-    return binding_of(
+    return describe_binding(
         {
             "source": "",
             "vhost": vhost,
@@ -361,7 +356,7 @@ def properties_key(routing_key: str, digest: str) -> str:
     return f"{key}~{digest}" if digest else key or NO_KEY
 
 
-def digest_in(key: str) -> str:
+def arguments_digest(key: str) -> str:
     """Return the digest of arguments in a properties key; "" for a binding without arguments."""
     return key.partition("~")[2]
 

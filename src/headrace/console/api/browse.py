@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Browsing: the messages of a queue or stream, which stay as they are.
+"""Browsing: reading messages of a queue or stream without removing them.
 
 :mod:`.messages` publishes and gets messages, :mod:`.dead_letters` groups dead letters.
 """
@@ -15,7 +15,7 @@ from headrace.console.api.common.schemas import (
     TEXT,
     WHOLE,
     WHOLE_OR_NONE,
-    array_of,
+    array,
     record,
 )
 from headrace.console.broker.lists import MESSAGES
@@ -61,7 +61,7 @@ MESSAGE_SCHEMA = record(
     headers=OBJECT,
     bytes=WHOLE,
 ) | {"anyOf": [{"required": ["body"]}, {"required": ["body_base64"]}]}
-MESSAGES_SCHEMA = record(messages=array_of(MESSAGE_SCHEMA), next=WHOLE_OR_NONE)
+MESSAGES_SCHEMA = record(messages=array(MESSAGE_SCHEMA), next=WHOLE_OR_NONE)
 ROUTES = Routes()
 
 
@@ -75,11 +75,11 @@ ROUTES = Routes()
 )
 async def get_messages(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Return messages in the order of delivery or position; ``next`` is the next position."""
-    page = await page_of_messages(
+    page = await read_messages(
         call,
         vhost,
         queue,
-        count=count_of(call.query),
+        count=parse_count(call.query),
         shown=parse_number(call.query, "bytes", SHOWN, 0, SHOWN_MAX),
         selector=call.query.get("selector", ""),
         start=parse_position(call.query.get("from", "")),
@@ -87,7 +87,7 @@ async def get_messages(call: HttpCall, vhost: str, queue: str) -> Answer:
     return Answer(200, page)
 
 
-def count_of(query: Mapping[str, str]) -> int:
+def parse_count(query: Mapping[str, str]) -> int:
     """Return the number of messages that a query selects.
 
     Raises:
@@ -96,7 +96,7 @@ def count_of(query: Mapping[str, str]) -> int:
     return parse_number(query, "count", COUNT, 1, COUNT_MAX)
 
 
-async def page_of_messages(
+async def read_messages(
     call: HttpCall,
     vhost: str,
     queue: str,
@@ -106,16 +106,16 @@ async def page_of_messages(
     selector: str = "",
     start: int | str | None = None,
 ) -> JsonObject:
-    """Return some messages of a queue, with ``shown`` bytes of each body.
+    """Return ``count`` messages of a queue at most, with ``shown`` bytes of each body.
 
-    They are in the order of delivery, or of position from ``start`` on.
+    The messages are in the order of delivery, or with ``start`` in the order of position.
 
     Raises:
         HttpError: the selector is too long.
     """
     if len(selector) > SELECTOR_MAX:
         raise bad_request(f"'selector' has more than {SELECTOR_MAX} characters")
-    rows = await call.rows(
+    rows = await call.broker.rows(
         MESSAGES,
         vhost=vhost,
         queue=queue,
@@ -139,7 +139,7 @@ async def get_message_body(call: HttpCall, vhost: str, queue: str, position: str
     """Return the body of the message at a position, as a download."""
     if not position.isascii() or not position.isdecimal() or len(position) > 18:
         raise not_found()
-    rows = await call.rows(
+    rows = await call.broker.rows(
         MESSAGES,
         vhost=vhost,
         queue=queue,
@@ -152,10 +152,10 @@ async def get_message_body(call: HttpCall, vhost: str, queue: str, position: str
     row = rows[0]
     if row.get("cut"):
         raise bad_request(f"the body has more than {SHOWN_MAX} bytes: {row['bytes']}")
-    return Text(body_of(row), OCTETS, headers=DOWNLOAD)
+    return Text(decode_body(row), OCTETS, headers=DOWNLOAD)
 
 
-def body_of(row: JsonObject) -> bytes:
+def decode_body(row: JsonObject) -> bytes:
     """Return the bytes of a body in a row."""
     if "body_base64" in row:
         return base64.b64decode(row["body_base64"])

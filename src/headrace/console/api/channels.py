@@ -5,18 +5,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.lookups import existing_vhost, find_row, rows_of
+from headrace.console.api.common.lookups import existing_vhost, find_row, read_rows
 from headrace.console.api.common.samples import message_stats
-from headrace.console.api.common.schemas import FLAG, OBJECT, TEXT, UINT32, list_or_page_of, record
+from headrace.console.api.common.schemas import FLAG, OBJECT, TEXT, UINT32, record
 from headrace.console.api.connections import (
     CONNECTION,
     OWN,
     ConnectionFields,
-    connection_names,
-    details_of,
+    connection_details,
     find_connection,
+    read_connection_fields,
 )
-from headrace.console.api.consumers import consumer_of
+from headrace.console.api.consumers import describe_consumer
 from headrace.console.broker.lists import CONSUMERS
 from headrace.console.http.answers import RowList
 from headrace.console.http.routes import ACCESS, Routes
@@ -49,19 +49,17 @@ CHANNEL_SCHEMA = record(
 ROUTES = Routes()
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {"/api/channels": "The channels, and the sessions of 0-10."},
+    rows=CHANNEL_SCHEMA,
     tag=MANAGEMENT,
     permission=OWN,
-    paged=True,
-    answer=list_or_page_of(CHANNEL_SCHEMA),
 )
-@ROUTES.get(
+@ROUTES.get_list(
     {"/api/vhosts/{vhost}/channels": "The channels of a virtual host."},
+    rows=CHANNEL_SCHEMA,
     tag=MANAGEMENT,
     permission=ACCESS,
-    paged=True,
-    answer=list_or_page_of(CHANNEL_SCHEMA),
 )
 async def list_channels(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the channels that the user sees."""
@@ -77,11 +75,11 @@ async def list_channels(call: HttpCall, vhost: str | None = None) -> RowList:
 async def show_channel(call: HttpCall, channel: str) -> JsonObject:
     """Return one channel, with its consumers."""
     row = find_row(await channel_rows(call), name=channel)
-    names = await connection_names(call)
+    connections = await read_connection_fields(call)
     key = (row["connection_details"]["name"], row["number"])
     consumers = []
-    for consumer in await rows_of(call, CONSUMERS):
-        described = consumer_of(consumer, names)
+    for consumer in await read_rows(call, CONSUMERS):
+        described = describe_consumer(consumer, connections)
         details = described["channel_details"]
         if (details["connection_name"], details["number"]) == key:
             consumers.append(described)
@@ -94,10 +92,10 @@ async def find_channel(call: HttpCall, name: str) -> SampledObject:
     Raises:
         HttpError: the channel does not exist, or the user does not see it.
     """
-    names = await connection_names(call)
+    connections = await read_connection_fields(call)
     for channel in await call.state.channels.all():
         is_seen = call.identity.sees_user(channel.text("user"))
-        if is_seen and channel_name(channel.row, names) == name:
+        if is_seen and channel_name(channel.row, connections) == name:
             return channel
     raise not_found()
 
@@ -109,27 +107,28 @@ async def channel_rows(call: HttpCall, vhost: str | None = None) -> list[JsonObj
         HttpError: the virtual host does not exist, or the user does not see it.
     """
     vhost = await existing_vhost(call, vhost)
-    names = await connection_names(call)
+    connections = await read_connection_fields(call)
     return [
-        channel_of(channel, names, call.query)
+        describe_channel(channel, connections, call.query)
         for channel in await call.state.channels.all()
         if vhost in (None, channel.text("vhost")) and call.identity.sees_user(channel.text("user"))
     ]
 
 
-def channel_name(row: JsonObject, names: ConnectionFields) -> str:
+def channel_name(row: JsonObject, connections: ConnectionFields) -> str:
     """Return the name of a session, or the name of the connection with the channel's number."""
-    return row["name"] or f"{details_of(row['connection'], names)['name']} ({row['number']})"
+    connection = connection_details(row["connection"], connections)
+    return row["name"] or f"{connection['name']} ({row['number']})"
 
 
-def channel_of(
-    channel: SampledObject, names: ConnectionFields, query: Mapping[str, str]
+def describe_channel(
+    channel: SampledObject, connections: ConnectionFields, query: Mapping[str, str]
 ) -> JsonObject:
     """Return a channel, or session, as RabbitMQ describes it."""
     row = channel.row
-    connection = details_of(row["connection"], names)
+    connection = connection_details(row["connection"], connections)
     return {
-        "name": channel_name(row, names),
+        "name": channel_name(row, connections),
         "number": row["number"],
         "node": node_name(),
         "user": row["user"],
@@ -151,12 +150,11 @@ def channel_of(
     }
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {f"{CONNECTION}/channels": "The channels of a connection."},
+    rows=CHANNEL_SCHEMA,
     tag=MANAGEMENT,
     permission=OWN,
-    paged=True,
-    answer=list_or_page_of(CHANNEL_SCHEMA),
 )
 async def list_channels_of_connection(call: HttpCall, name: str) -> RowList:
     """Return the channels of a connection."""

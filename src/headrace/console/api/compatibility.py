@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.lookups import check_vhost
+from headrace.console.api.common.lookups import visible_vhost
 from headrace.console.api.common.node import check_node
-from headrace.console.api.common.schemas import TEXT, list_or_page_of, record
+from headrace.console.api.common.schemas import TEXT, record
 from headrace.console.http.answers import RowList
 from headrace.console.http.routes import Routes
 from headrace.console.http_errors import HttpError, not_found
@@ -67,7 +67,7 @@ ROUTES = Routes()
 
 async def list_nothing(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return an empty list."""
-    check_vhost(call, vhost)
+    visible_vhost(call, vhost)
     return RowList([])
 
 
@@ -76,11 +76,10 @@ for path, tag, summary in EMPTY_LISTS:
     ROUTES.get({path: summary}, tag=tag, paged=True, answer=answer)(list_nothing)
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {"/api/feature-flags": "Feature flags that clients ask about, all enabled."},
+    rows=FEATURE_FLAG_SCHEMA,
     tag=MANAGEMENT,
-    paged=True,
-    answer=list_or_page_of(FEATURE_FLAG_SCHEMA),
 )
 async def list_feature_flags(call: HttpCall) -> RowList:
     """Return the feature flags that clients ask about, all enabled."""
@@ -102,7 +101,7 @@ async def list_feature_flags(call: HttpCall) -> RowList:
     {"/api/feature-flags/{name}/enable": "204: all feature flags are enabled."}, tag=ADMINISTRATOR
 )
 async def enable_feature_flag(call: HttpCall, name: str) -> None:
-    """Accept to enable a known feature flag; all of them are enabled."""
+    """Answer 204 for a feature flag, which is enabled anyway; 404 for an unknown one."""
     if name not in FLAGS:
         raise not_found()
 

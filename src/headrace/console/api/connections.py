@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.alarms import active_alarms, reasons_in
+from headrace.console.api.common.alarms import active_alarms, alarm_reasons
 from headrace.console.api.common.lookups import existing_vhost
 from headrace.console.api.common.samples import DETAILS_SCHEMA, byte_counts, message_stats
-from headrace.console.api.common.schemas import OBJECT, TEXT, UINT32, WHOLE, list_or_page_of, record
+from headrace.console.api.common.schemas import OBJECT, TEXT, UINT32, WHOLE, record
 from headrace.console.http.answers import RowList
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.console.http_errors import bad_request, not_found
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 OWN = "the user's own; all with monitoring"
 #: Fields of connections that channels and consumers show, by the connection's id.
 ConnectionFields = dict[int, "JsonObject"]
-REASON = "Closed via management plugin"  # RabbitMQ's words.
+REASON = "Closed via management plugin"  # RabbitMQ's text.
 CONNECTION = "/api/connections/{name}"
 CONNECTION_SCHEMA = record(
     name=TEXT,
@@ -49,36 +49,34 @@ CONNECTION_SCHEMA = record(
 ROUTES = Routes()
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {
         "/api/connections": "The connections.",
         "/api/connections/username/{username}": "The connections of a user.",
     },
+    rows=CONNECTION_SCHEMA,
     tag=MANAGEMENT,
     permission=OWN,
-    paged=True,
-    answer=list_or_page_of(CONNECTION_SCHEMA),
 )
-@ROUTES.get(
+@ROUTES.get_list(
     {"/api/vhosts/{vhost}/connections": "The connections of a virtual host."},
+    rows=CONNECTION_SCHEMA,
     tag=MANAGEMENT,
     permission=ACCESS,
-    paged=True,
-    answer=list_or_page_of(CONNECTION_SCHEMA),
 )
 async def list_connections(
     call: HttpCall, vhost: str | None = None, username: str | None = None
 ) -> RowList:
     """Return the connections that the user sees, of a virtual host or a user if one is named."""
     vhost = await existing_vhost(call, vhost)
-    listens = await listens_of(call)
+    listens = await listener_urls(call)
     alarms = await active_alarms(call)
     rows = []
     for connection in await call.state.connections.all():
         owner = connection.text("user")
         is_listed = vhost in (None, connection.text("vhost")) and username in (None, owner)
         if is_listed and call.identity.sees_user(owner):
-            rows.append(connection_of(connection, call.query, listens, alarms))
+            rows.append(describe_connection(connection, call.query, listens, alarms))
     return RowList(rows, ("name",))
 
 
@@ -88,8 +86,10 @@ async def list_connections(
 async def show_connection(call: HttpCall, name: str) -> JsonObject:
     """Return one connection, with the properties of its client."""
     connection = await find_connection(call, name)
-    row = connection_of(connection, call.query, await listens_of(call), await active_alarms(call))
-    details = await call.ask("show connection", id=connection.row["number"])
+    row = describe_connection(
+        connection, call.query, await listener_urls(call), await active_alarms(call)
+    )
+    details = await call.broker.ask("show connection", id=connection.row["number"])
     return {**row, "client_properties": details["client_properties"] or {}}
 
 
@@ -111,18 +111,18 @@ async def list_sessions_of_connection(call: HttpCall, name: str) -> None:
 )
 async def close_connection(call: HttpCall, name: str) -> None:
     """Close a connection; the header ``X-Reason`` has the text for its client."""
-    await close_with_reason(call, name, reason_in_header(call))
+    await close_with_reason(call, name, read_reason(call))
 
 
 async def close_with_reason(call: HttpCall, name: str, reason: str) -> None:
-    """Close a connection; its client gets the reason.
+    """Close a connection; the broker sends its client the reason.
 
     Raises:
         HttpError: the connection does not exist, or the user does not see it.
         OperationRefused: the reason is too long for the broker, or cannot be printed.
     """
     connection = await find_connection(call, name)
-    await call.ask("close connection", id=connection.row["number"], reason=reason)
+    await call.broker.ask("close connection", id=connection.row["number"], reason=reason)
 
 
 @ROUTES.delete(
@@ -132,14 +132,14 @@ async def close_with_reason(call: HttpCall, name: str, reason: str) -> None:
 )
 async def close_connections_of_user(call: HttpCall, username: str) -> None:
     """Close all connections of a user; only an administrator may close another user's."""
-    reason = reason_in_header(call)
+    reason = read_reason(call)
     for connection in await call.state.connections.all():
         if connection.row["user"] == username and call.identity.sees_user(username):
-            await call.ask("close connection", id=connection.row["number"], reason=reason)
+            await call.broker.ask("close connection", id=connection.row["number"], reason=reason)
 
 
-def reason_in_header(call: HttpCall) -> str:
-    """Return the text for clients, whose size the broker limits."""
+def read_reason(call: HttpCall) -> str:
+    """Return the reason in the header ``X-Reason``; RabbitMQ's reason without the header."""
     return call.request.headers.get("X-Reason") or REASON
 
 
@@ -149,26 +149,26 @@ async def find_connection(call: HttpCall, name: str) -> SampledObject:
     Raises:
         HttpError: the connection does not exist, or the user does not see it.
     """
-    listens = await listens_of(call)
+    listens = await listener_urls(call)
     for connection in await call.state.connections.all():
         is_seen = call.identity.sees_user(connection.text("user"))
-        if is_seen and name_of(connection.row, listens) == name:
+        if is_seen and connection_name(connection.row, listens) == name:
             return connection
     raise not_found()
 
 
-async def listens_of(call: HttpCall) -> Mapping[str, str]:
+async def listener_urls(call: HttpCall) -> Mapping[str, str]:
     """Return the URLs of the broker's listeners, by protocol."""
     return (await call.state.status())["listens"]
 
 
-def name_of(row: JsonObject, listens: Mapping[str, str]) -> str:
+def connection_name(row: JsonObject, listens: Mapping[str, str]) -> str:
     """Return the name of a connection: the addresses of both sides."""
     listener = listens.get("amqps" if row["tls"] else "amqp", "")
     return f"{row['host']}:{row['port']} -> {listener.rpartition('/')[2]}"
 
 
-def connection_of(
+def describe_connection(
     connection: SampledObject,
     query: Mapping[str, str],
     listens: Mapping[str, str],
@@ -176,7 +176,7 @@ def connection_of(
 ) -> JsonObject:
     """Return a connection as RabbitMQ describes it."""
     row = connection.row
-    name = name_of(row, listens)
+    name = connection_name(row, listens)
     host, _, port = name.rpartition(" -> ")[2].rpartition(":")
     return {
         "name": name,
@@ -195,7 +195,7 @@ def connection_of(
         "ssl_protocol": row["tls"] or None,
         "auth_mechanism": row["mechanism"],
         "state": "blocked" if row["blocked"] else "running",
-        "blocked_by": reasons_in(alarms, row["vhost"])
+        "blocked_by": alarm_reasons(alarms, row["vhost"])
         if row["blocked"]
         else "",  # Not in RabbitMQ.
         "channels": row["channels"],
@@ -214,20 +214,20 @@ def connection_of(
     }
 
 
-async def connection_names(call: HttpCall) -> ConnectionFields:
+async def read_connection_fields(call: HttpCall) -> ConnectionFields:
     """Return the fields of connections that channels and consumers show, by id."""
-    listens = await listens_of(call)
-    names = {}
+    listens = await listener_urls(call)
+    connections = {}
     for connection in await call.state.connections.all():
         row = connection.row
-        names[row["number"]] = {
-            "name": name_of(row, listens),
+        connections[row["number"]] = {
+            "name": connection_name(row, listens),
             "peer_host": row["host"],
             "peer_port": row["port"],
         }
-    return names
+    return connections
 
 
-def details_of(connection: int, names: ConnectionFields) -> JsonObject:
+def connection_details(connection: int, connections: ConnectionFields) -> JsonObject:
     """Return the fields of a channel's connection; empty ones for a detached session."""
-    return names.get(connection) or {"name": "", "peer_host": "", "peer_port": 0}
+    return connections.get(connection) or {"name": "", "peer_host": "", "peer_port": 0}

@@ -5,17 +5,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.lookups import rows_of
+from headrace.console.api.common.lookups import read_rows
 from headrace.console.api.common.schemas import (
     FLAG,
     OBJECT,
     TEXT,
     UINT32,
     WHOLE,
-    list_or_page_of,
     record,
 )
-from headrace.console.api.connections import ConnectionFields, connection_names, details_of
+from headrace.console.api.connections import (
+    ConnectionFields,
+    connection_details,
+    read_connection_fields,
+)
 from headrace.console.broker.lists import CONSUMERS
 from headrace.console.http.answers import RowList
 from headrace.console.http.routes import ACCESS, Routes
@@ -41,26 +44,27 @@ CONSUMER_SCHEMA = record(
 ROUTES = Routes()
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {
         "/api/consumers": "The consumers.",
         "/api/consumers/{vhost}": "The consumers of a virtual host.",
     },
+    rows=CONSUMER_SCHEMA,
     tag=MANAGEMENT,
     permission=ACCESS,
-    paged=True,
-    answer=list_or_page_of(CONSUMER_SCHEMA),
 )
 async def list_consumers(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the consumers of a virtual host, or of all that the user sees."""
-    names = await connection_names(call)
-    rows = await rows_of(call, CONSUMERS, vhost)
-    return RowList([consumer_of(row, names) for row in rows], ("queue.vhost", "queue.name"))
+    connections = await read_connection_fields(call)
+    rows = await read_rows(call, CONSUMERS, vhost)
+    return RowList(
+        [describe_consumer(row, connections) for row in rows], ("queue.vhost", "queue.name")
+    )
 
 
-def consumer_of(row: ConsumerRow, names: ConnectionFields) -> JsonObject:
+def describe_consumer(row: ConsumerRow, connections: ConnectionFields) -> JsonObject:
     """Return a consumer as RabbitMQ describes it."""
-    connection = details_of(row["connection"], names)
+    connection = connection_details(row["connection"], connections)
     arguments = row["arguments"] or {}
     timeout = arguments.get("x-consumer-timeout")
     return {

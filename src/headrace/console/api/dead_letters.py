@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
 from headrace.console.api.browse import QUEUE, READ
-from headrace.console.api.common.schemas import FLAG, TEXT, TEXT_OR_NONE, WHOLE, array_of, record
+from headrace.console.api.common.schemas import FLAG, TEXT, TEXT_OR_NONE, WHOLE, array, record
 from headrace.console.http.answers import Answer
 from headrace.console.http.routes import Routes
 from headrace.user_tags import MANAGEMENT
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 EXAMINED_MAX = 10_000  # The oldest messages of the queue.
-FIELDS = ("reason", "queue", "exchange")
+FIELDS = ("reason", "queue", "exchange")  # Of the last death, from the message's headers.
 Key = tuple[str, str | None, str | None]  # The values of FIELDS.
 HOUR = len("2026-11-22T10")  # Characters of a time in ISO 8601 up to its hour.
 DEAD_LETTERS_SCHEMA = record(
     looked=WHOLE,
     is_all=FLAG,
     others=WHOLE,
-    groups=array_of(
+    groups=array(
         record(
             reason=TEXT,
             queue=TEXT_OR_NONE,
@@ -38,7 +38,7 @@ DEAD_LETTERS_SCHEMA = record(
             selector=TEXT,
         )
     ),
-    hours=array_of(record(hour=TEXT, count=WHOLE)),
+    hours=array(record(hour=TEXT, count=WHOLE)),
 )
 ROUTES = Routes()
 
@@ -112,7 +112,7 @@ async def group_dead_letters(call: HttpCall, vhost: str, queue: str) -> DeadLett
     groups: dict[Key, Group] = {}
     hours: dict[str, int] = {}
     examined = others = 0
-    async for row in call.items(
+    async for row in call.broker.items(
         "peek",
         vhost=vhost,
         queue=queue,
@@ -123,7 +123,7 @@ async def group_dead_letters(call: HttpCall, vhost: str, queue: str) -> DeadLett
         examined += 1
         headers = row.get("headers") or {}
         reason, queue_of_death, exchange = (
-            text_of(headers.get(f"x-last-death-{name}")) for name in FIELDS
+            optional_text(headers.get(f"x-last-death-{name}")) for name in FIELDS
         )
         if not reason:
             others += 1
@@ -145,7 +145,7 @@ async def group_dead_letters(call: HttpCall, vhost: str, queue: str) -> DeadLett
                 "count": group.count,
                 "first": group.first or None,
                 "last": group.last or None,
-                "selector": selector_of(key),
+                "selector": build_selector(key),
             }
             for key, group in ordered
         ],
@@ -161,12 +161,12 @@ def time_of_death(headers: JsonObject) -> str:
     return ""
 
 
-def text_of(value: object) -> str | None:
+def optional_text(value: object) -> str | None:
     """Return a header as text; None without it."""
     return None if value is None else str(value)
 
 
-def selector_of(key: Key) -> str:
+def build_selector(key: Key) -> str:
     """Return the selector of a group."""
     parts = []
     for name, value in zip(FIELDS, key, strict=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.lookups import rows_of
-from headrace.console.api.common.schemas import TEXT, WHOLE, WHOLE_OR_NONE, list_or_page_of, record
+from headrace.console.api.common.lookups import read_rows
+from headrace.console.api.common.schemas import TEXT, WHOLE, WHOLE_OR_NONE, record
 from headrace.console.broker.lists import DEDUPLICATION
 from headrace.console.http.answers import RowList
 from headrace.console.http.routes import ACCESS, Routes
@@ -29,16 +29,15 @@ DEDUPLICATION_SCHEMA = record(
 ROUTES = Routes()
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {
         "/api/headrace/deduplication": "Queues and exchanges that drop duplicates.",
         "/api/headrace/deduplication/{vhost}": "The same, of one virtual host.",
     },
+    rows=DEDUPLICATION_SCHEMA,
     tag=MANAGEMENT,
     permission=ACCESS,
-    paged=True,
-    answer=list_or_page_of(DEDUPLICATION_SCHEMA),
 )
 async def list_deduplication(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the queues and exchanges that drop duplicates, with the numbers of remembered ids."""
-    return RowList(await rows_of(call, DEDUPLICATION, vhost), ("vhost", "kind", "name"))
+    return RowList(await read_rows(call, DEDUPLICATION, vhost), ("vhost", "kind", "name"))

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 from headrace import __version__
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer, no_content
-from headrace.console.http.call import parse_json
 from headrace.console.http.forms import MULTIPART
 from headrace.console.http.query import is_true
+from headrace.console.http.request_body import parse_json
 from headrace.console.http.routes import Parameter, Routes
 from headrace.console.http_errors import bad_request
 from headrace.definition_file import SECTIONS, VHOST_SECTIONS
@@ -31,8 +31,8 @@ EXPORT_QUERY = (
     Parameter(FOR_RABBITMQ, "Leave out hashes that RabbitMQ cannot read.", "boolean"),
 )
 DEFINITIONS_BYTES_MAX = 256 << 20  # The longest document.
-LINE_BYTES = 1 << 18  # The elements of one line to the broker, which accepts 1 MiB.
-LINE_BYTES_MAX = (1 << 20) - 1024
+LINE_BYTES = 1 << 18  # Bytes of elements in one line to the broker, unless one element is longer.
+LINE_BYTES_MAX = (1 << 20) - 1024  # The longest element: the broker accepts lines of 1 MiB.
 LENIENT, DRY_RUN = "lenient", "dry_run"  # Parameters of an import.
 NO_EQUIVALENT = "precondition"  # The broker's code for an element without an equivalent.
 FILE, REDIRECT = "file", "redirect"  # Fields of a form: the document, and the next page.
@@ -75,7 +75,7 @@ async def get_definitions(call: HttpCall, vhost: str | None = None) -> Answer | 
         "product_version": __version__,
         **{section: [] for section in (SECTIONS if vhost is None else VHOST_SECTIONS)},
     }
-    async for item in call.items(
+    async for item in call.broker.items(
         "export definitions", vhost=vhost, for_rabbitmq=call.query.get(FOR_RABBITMQ) == "true"
     ):
         document.setdefault(item["section"], []).append(item["value"])
@@ -84,8 +84,8 @@ async def get_definitions(call: HttpCall, vhost: str | None = None) -> Answer | 
         return document
     if len(name) > NAME_MAX or not name.isprintable() or set(name) & set('"\\/;'):
         raise bad_request("'download' is not a file name")
-    shown = name.encode("ascii", "replace").decode()
-    return Answer(200, document, {"Content-Disposition": f'attachment; filename="{shown}"'})
+    ascii_name = name.encode("ascii", "replace").decode()
+    return Answer(200, document, {"Content-Disposition": f'attachment; filename="{ascii_name}"'})
 
 
 @ROUTES.post(
@@ -116,7 +116,7 @@ async def post_definitions(call: HttpCall, vhost: str | None = None) -> Answer:
     """
     raw, next_page = await read_document(call), ""
     if is_multipart(call):
-        next_page = (await call.form()).get(REDIRECT)
+        next_page = (await call.body.form()).get(REDIRECT)
         if next_page and not is_local(next_page):
             raise bad_request(f"'{REDIRECT}' is not an address of this server")
     lenient, dry_run = is_true(call.query.get(LENIENT)), is_true(call.query.get(DRY_RUN))
@@ -128,8 +128,8 @@ async def post_definitions(call: HttpCall, vhost: str | None = None) -> Answer:
 
 async def read_document(call: HttpCall) -> bytes:
     """Return the document of a request: the field ``file`` of a form, or the whole body."""
-    raw = await call.raw_body()
-    return (await call.form()).files.get(FILE, b"") if is_multipart(call) else raw
+    raw = await call.body.read()
+    return (await call.body.form()).files.get(FILE, b"") if is_multipart(call) else raw
 
 
 def is_multipart(call: HttpCall) -> bool:
@@ -150,10 +150,10 @@ async def import_definitions(
     Raises:
         HttpError: an element has no equivalent here, and ``lenient`` is False.
     """
-    rows = await asyncio.to_thread(lines_of, raw)
-    only_known = not (lenient or dry_run)  # A dry run shows what has no equivalent.
+    rows = await asyncio.to_thread(split_document, raw)
+    only_known = not (lenient or dry_run)  # A dry run reports elements without an equivalent.
     try:
-        items, done = await call.answer(
+        items, done = await call.broker.answer(
             "import definitions", rows, vhost=vhost, known=only_known, dry_run=dry_run
         )
     except OperationRefused as error:
@@ -176,8 +176,8 @@ def is_local(address: str) -> bool:
     return is_plain and not parts.scheme and not parts.netloc and not address.startswith("//")
 
 
-def lines_of(raw: bytes) -> list[JsonObject]:
-    """Return the lines of the operation ``import definitions``.
+def split_document(raw: bytes) -> list[JsonObject]:
+    """Split a document into the lines of the operation ``import definitions``.
 
     Raises:
         HttpError: the document is not an object of lists, or an element is too long.
@@ -193,13 +193,13 @@ def lines_of(raw: bytes) -> list[JsonObject]:
         if not isinstance(values, list):
             raise bad_request(f"'{section}' is not a list")
         first, size, elements = 0, 0, list[object]()
-        for at, value in enumerate(values):
+        for index, value in enumerate(values):
             length = len(json.dumps(value))
             if length > LINE_BYTES_MAX:
-                raise bad_request(f"{section}[{at}] has more than {LINE_BYTES_MAX} bytes")
+                raise bad_request(f"{section}[{index}] has more than {LINE_BYTES_MAX} bytes")
             if elements and size + length > LINE_BYTES:
                 lines.append({"section": section, "first": first, "values": elements})
-                first, size, elements = at, 0, []
+                first, size, elements = index, 0, []
             elements.append(value)
             size += length
         if elements:

@@ -2,9 +2,9 @@
 """The broker's events, as Server-Sent Events.
 
 A stream ends with the user's ticket or session; the broker limits the number of streams. The broker
-keeps no past events: a browser that returns with ``Last-Event-ID`` gets an event ``gap`` with the
-time from which events may be missing. Beyond ``BUFFER_BYTES_MAX`` the events for a slow reader are
-dropped; an event ``lost`` has their number.
+keeps no past events: a browser that reconnects with ``Last-Event-ID`` receives an event ``gap``,
+with the time from which events may be missing. Above ``BUFFER_BYTES_MAX`` the events for a slow
+reader are dropped; an event ``lost`` has their number.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 from aiohttp.web_response import StreamResponse
 
-from headrace.console.auth.cookies import cookie_of
+from headrace.console.auth.cookies import read_cookie
 from headrace.console.broker.errors import BrokerGone, OperationRefused
 from headrace.console.http.answers import StreamedAnswer
-from headrace.console.http.connections import HttpConnection
+from headrace.console.http.connections import receiving_connection
 from headrace.console.http.routes import ACCESS, Parameter, Routes
 from headrace.console.http_errors import bad_request, too_many
 from headrace.user_tags import MANAGEMENT
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 MEDIA = "text/event-stream"
 BUFFER_BYTES_MAX = 1 << 20  # Events of one stream that wait for its reader.
-UNREAD_S = 60.0  # A reader that reads nothing for so long is disconnected.
-RETRY_MS = 5000  # When a browser comes back.
+UNREAD_S = 60.0  # A reader that reads nothing for this time is disconnected.
+RETRY_MS = 5000  # The time after which a browser reconnects.
 KINDS_MAX = 32  # In one query.
 LAST_ID = re.compile(r"[0-9]{1,15}")
 KEEP_ALIVE = b":\n\n"  # A comment, for each busy line of the broker: at least every 10 s.
@@ -58,7 +58,7 @@ class Buffer:
         self._changed = asyncio.Event()
 
     def put(self, piece: bytes) -> None:
-        """Add a piece; drop it if too many bytes wait."""
+        """Add a piece; drop it if it would exceed ``BUFFER_BYTES_MAX``."""
         if self._bytes + len(piece) > BUFFER_BYTES_MAX:
             self._lost += 1
         else:
@@ -81,7 +81,7 @@ class Buffer:
         self._changed.clear()
 
     def take(self) -> bytes:
-        """Return the waiting pieces, and remove them."""
+        """Remove and return the pieces, with an event ``lost`` if events were dropped."""
         data = b"".join(self._pieces)
         self._pieces.clear()
         self._bytes = 0
@@ -110,9 +110,9 @@ async def get_events(call: HttpCall) -> StreamedAnswer:
     kinds = [kind.strip() for kind in call.query.get("kind", "").split(",") if kind.strip()]
     if len(kinds) > KINDS_MAX:
         raise bad_request(f"'kind' has more than {KINDS_MAX} kinds")
-    lines = call.lines("events", kinds=kinds or None, vhost=call.query.get("vhost") or None)
+    lines = call.broker.lines("events", kinds=kinds or None, vhost=call.query.get("vhost") or None)
     try:
-        await anext(lines)  # A busy line: from here on no event is missed.
+        await anext(lines)  # A busy line: the broker now sends all events.
     except OperationRefused as error:
         if error.code == "limit":
             raise too_many(error.text) from None
@@ -140,9 +140,7 @@ async def send_events(
         buffer.put(encode_event("gap", {"since_ms": int(last)}))
     reading = asyncio.create_task(fill_buffer(call, lines, buffer))
     reading.add_done_callback(lambda _: buffer.wake())
-    connection = call.request.protocol
-    assert isinstance(connection, HttpConnection)
-    connection.when_gone(buffer.wake)
+    receiving_connection(call.request).when_gone(buffer.wake)
     try:
         while not reading.done():
             await buffer.wait()
@@ -157,7 +155,7 @@ async def fill_buffer(
     call: HttpCall, lines: AsyncGenerator[JsonObject, None], buffer: Buffer
 ) -> str:
     """Put lines of the broker into a buffer until they end; return the reason for the end."""
-    session_id = cookie_of(call.request)
+    session_id = read_cookie(call.request)
     try:
         async for line in lines:
             if call.session is not None and call.sessions.peek(session_id) is not call.session:

@@ -6,14 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import BOOLEAN, TABLE, Body, query_flag, schema
-from headrace.console.api.common.lookups import existing_vhost, find_now
+from headrace.console.api.common.lookups import existing_vhost, find_sampled
 from headrace.console.api.common.samples import message_stats
 from headrace.console.api.common.schemas import (
     FLAG,
     OBJECT,
     TEXT,
     TEXT_OR_NONE,
-    list_or_page_of,
     record,
 )
 from headrace.console.http.answers import RowList, created_or_no_content
@@ -57,15 +56,14 @@ EXCHANGE_SCHEMA = record(
 ROUTES = Routes()
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {
         "/api/exchanges": "The exchanges.",
         "/api/exchanges/{vhost}": "The exchanges of a virtual host.",
     },
+    rows=EXCHANGE_SCHEMA,
     tag=MANAGEMENT,
     permission=ACCESS,
-    paged=True,
-    answer=list_or_page_of(EXCHANGE_SCHEMA),
 )
 async def list_exchanges(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the exchanges of a virtual host, or of all that the user sees."""
@@ -74,7 +72,7 @@ async def list_exchanges(call: HttpCall, vhost: str | None = None) -> RowList:
     for exchange in await call.state.exchanges.all():
         name = exchange.text("vhost")
         if vhost in (None, name) and call.identity.sees_vhost(name):
-            rows.append(exchange_of(exchange, call.query))
+            rows.append(describe_exchange(exchange, call.query))
     return RowList(rows)
 
 
@@ -83,8 +81,8 @@ async def show_exchange(call: HttpCall, vhost: str, exchange: str) -> JsonObject
     """Return one exchange."""
     if not call.identity.sees_vhost(vhost):
         raise not_found()
-    sampled = await find_now(call, call.state.exchanges, vhost, exchange_name(exchange))
-    return {**exchange_of(sampled, call.query), "incoming": [], "outgoing": []}
+    sampled = await find_sampled(call, call.state.exchanges, vhost, exchange_name(exchange))
+    return {**describe_exchange(sampled, call.query), "incoming": [], "outgoing": []}
 
 
 @ROUTES.put(
@@ -95,7 +93,7 @@ async def show_exchange(call: HttpCall, vhost: str, exchange: str) -> JsonObject
 )
 async def put_exchange(call: HttpCall, vhost: str, exchange: str) -> Answer:
     """Declare an exchange; 204 if one with the same attributes exists."""
-    body = await Body.of(call)
+    body = await Body.read(call)
     is_new = await declare_exchange(
         call,
         vhost,
@@ -121,7 +119,7 @@ async def declare_exchange(
     arguments: JsonObject,
 ) -> bool:
     """Declare an exchange; return False if one with the same attributes exists."""
-    done = await call.ask(
+    done = await call.broker.ask(
         "declare exchange",
         vhost=vhost,
         name=name,
@@ -149,7 +147,7 @@ async def delete_exchange(call: HttpCall, vhost: str, exchange: str) -> None:
 
 async def remove_exchange(call: HttpCall, vhost: str, name: str, *, if_unused: bool | None) -> None:
     """Delete an exchange; with ``if_unused`` only one without bindings."""
-    await call.ask("delete exchange", vhost=vhost, name=name, if_unused=if_unused)
+    await call.broker.ask("delete exchange", vhost=vhost, name=name, if_unused=if_unused)
 
 
 def changeable_exchange(exchange: str) -> str:
@@ -174,7 +172,7 @@ def exchange_types() -> list[JsonObject]:
     return [{"name": name, "description": "", "enabled": True} for name in TYPES]
 
 
-def exchange_of(exchange: SampledObject, query: Mapping[str, str]) -> JsonObject:
+def describe_exchange(exchange: SampledObject, query: Mapping[str, str]) -> JsonObject:
     """Return an exchange as RabbitMQ describes it."""
     row = exchange.row
     return {

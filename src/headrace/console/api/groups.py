@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import Body, schema
-from headrace.console.api.common.lookups import named_rows
-from headrace.console.api.common.schemas import FLAG, OBJECT, TEXT, WHOLE, list_or_page_of, record
+from headrace.console.api.common.lookups import read_named_rows
+from headrace.console.api.common.schemas import FLAG, OBJECT, TEXT, WHOLE, record
 from headrace.console.broker.lists import GROUPS
 from headrace.console.http.answers import Answer, RowList
 from headrace.console.http.routes import ACCESS, Routes
@@ -47,19 +47,18 @@ CHANGED_GROUP_SCHEMA = record(
 ROUTES = Routes()
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {
         "/api/headrace/groups": "Groups of stream readers, with their lag.",
         "/api/headrace/groups/{vhost}": "The stream groups of one virtual host.",
     },
+    rows=NAMED_GROUP_SCHEMA,
     tag=MANAGEMENT,
     permission=ACCESS,
-    paged=True,
-    answer=list_or_page_of(NAMED_GROUP_SCHEMA),
 )
 async def list_groups(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the groups of stream readers with their lag."""
-    return await named_rows(call, GROUPS, vhost, "group")
+    return await read_named_rows(call, GROUPS, vhost, "group")
 
 
 @ROUTES.put(
@@ -71,11 +70,11 @@ async def list_groups(call: HttpCall, vhost: str | None = None) -> RowList:
 )
 async def put_group(call: HttpCall, vhost: str, stream: str, group: str) -> Answer:
     """Set the position of a group."""
-    position = position_in(await Body.of(call))
+    position = read_position(await Body.read(call))
     return Answer(200, await set_group(call, vhost, stream, group, position))
 
 
-def position_in(body: Body) -> object:
+def read_position(body: Body) -> object:
     """Return a position: an offset, or a word. The broker refuses unknown ones."""
     position = body.values["position"]
     if isinstance(position, str) and position not in WORDS:
@@ -87,7 +86,9 @@ async def set_group(
     call: HttpCall, vhost: str, stream: str, group: str, position: object
 ) -> JsonObject:
     """Set the position of a group."""
-    return await call.ask("set group", vhost=vhost, stream=stream, group=group, position=position)
+    return await call.broker.ask(
+        "set group", vhost=vhost, stream=stream, group=group, position=position
+    )
 
 
 @ROUTES.delete(
@@ -98,5 +99,7 @@ async def set_group(
 )
 async def remove_group(call: HttpCall, vhost: str, stream: str, group: str) -> Answer:
     """Delete the position of a group, even if the group has an owner."""
-    done = await call.ask("delete group", vhost=vhost, stream=stream, group=group, force=True)
+    done = await call.broker.ask(
+        "delete group", vhost=vhost, stream=stream, group=group, force=True
+    )
     return Answer(200, done)

@@ -34,7 +34,7 @@ FAILURE_SCHEMA: JsonObject = {
     "required": ["status"],
 }
 FAILED = {"status": "failed"}
-# The names of listeners in paths, by those of the broker.
+# The names of protocols in paths, by the name of the broker's listener.
 PROTOCOLS = {
     "amqp": ("amqp", "amqp091", "amqp0-9-1", "amqp0.9.1"),
     "amqps": ("amqp/ssl", "amqps"),
@@ -54,7 +54,7 @@ ROUTES = Routes()
 def health_check(
     paths: Mapping[str, str], *, tag: str = MANAGEMENT, permission: str = ""
 ) -> Decorator:
-    """Return a decorator: the function answers checks, which no limit of requests counts."""
+    """Return a decorator: the function handles checks, which no limit of requests counts."""
     return ROUTES.get(
         {f"{CHECKS}/{path}": summary for path, summary in paths.items()},
         tag=tag,
@@ -87,7 +87,7 @@ async def check_alarms(call: HttpCall) -> Result:
 
 
 async def protocols_by_port(call: HttpCall) -> dict[int, str]:
-    """Return the protocols of the open ports, of the console's own port, too."""
+    """Return the protocols of the open ports of the broker and of the console, by port."""
     listens = (await call.state.status())["listens"]
     protocols = {int(url.rpartition(":")[2]): protocol for protocol, url in listens.items()}
     name = call.request.transport.get_extra_info("sockname") if call.request.transport else None
@@ -244,5 +244,5 @@ async def check_this_node(call: HttpCall, node: str = "") -> Result:
 )
 async def check_aliveness(call: HttpCall, vhost: str) -> Result:
     """Pass for a virtual host that exists."""
-    await call.ask("show vhost", vhost=vhost)
+    await call.broker.ask("show vhost", vhost=vhost)
     return OK

@@ -7,8 +7,8 @@ import secrets
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import BOOLEAN, INTEGER, Body, schema
-from headrace.console.api.common.lookups import rows_of
-from headrace.console.api.common.schemas import FLAG, TEXT, WHOLE, list_or_page_of, record
+from headrace.console.api.common.lookups import read_rows
+from headrace.console.api.common.schemas import FLAG, TEXT, WHOLE, record
 from headrace.console.broker.lists import JOBS
 from headrace.console.http.answers import Answer, RowList
 from headrace.console.http.routes import ACCESS, Routes
@@ -60,7 +60,7 @@ ROUTES = Routes()
 )
 async def post_job(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Begin a job on the messages of a queue: 202 with its id, or 200 if it has ended."""
-    done = await start_job(call, vhost, queue, await Body.of(call))
+    done = await start_job(call, vhost, queue, await Body.read(call))
     running = done.get("state") in RUNNING
     return Answer(202 if running else 200, done)
 
@@ -98,19 +98,18 @@ async def start_job(
         "id": body.text("id") or secrets.token_hex(8),
         "wait": wait,
     }
-    return await call.ask(KINDS[do], **fields)
+    return await call.broker.ask(KINDS[do], **fields)
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {"/api/headrace/jobs": "The running jobs."},
+    rows=RUNNING_JOB_SCHEMA,
     tag=MANAGEMENT,
     permission=ACCESS,
-    paged=True,
-    answer=list_or_page_of(RUNNING_JOB_SCHEMA),
 )
 async def list_jobs(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the running jobs."""
-    return RowList(await rows_of(call, JOBS, vhost), ("vhost", "id"))
+    return RowList(await read_rows(call, JOBS, vhost), ("vhost", "id"))
 
 
 @ROUTES.get(
@@ -121,10 +120,10 @@ async def list_jobs(call: HttpCall, vhost: str | None = None) -> RowList:
 )
 async def show_job(call: HttpCall, vhost: str, id: str) -> JsonObject:  # noqa: A002 - as in the path.
     """Return the progress of a job, or its result."""
-    return await call.ask("show job", vhost=vhost, id=id)
+    return await call.broker.ask("show job", vhost=vhost, id=id)
 
 
 @ROUTES.delete({JOB: "Cancel a job."}, tag=MANAGEMENT, permission="read on the queue")
 async def cancel_job(call: HttpCall, vhost: str, id: str) -> None:  # noqa: A002 - as in the path.
     """Cancel a job that has not been applied."""
-    await call.ask("cancel job", vhost=vhost, id=id)
+    await call.broker.ask("cancel job", vhost=vhost, id=id)

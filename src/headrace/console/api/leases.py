@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import BOOLEAN, Body, schema
-from headrace.console.api.common.lookups import named_rows
-from headrace.console.api.common.schemas import TEXT, WHOLE, list_or_page_of, record
+from headrace.console.api.common.lookups import read_named_rows
+from headrace.console.api.common.schemas import TEXT, WHOLE, record
 from headrace.console.broker.lists import LEASES
 from headrace.console.http.answers import Answer, RowList
 from headrace.console.http.routes import ACCESS, Routes
@@ -32,19 +32,18 @@ RELEASE_SCHEMA = record(released=WHOLE, settled=WHOLE)
 ROUTES = Routes()
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {
         "/api/headrace/leases": "Messages that groups have leased and not settled.",
         "/api/headrace/leases/{vhost}": "The leases of one virtual host.",
     },
+    rows=LEASE_SCHEMA,
     tag=MANAGEMENT,
     permission=ACCESS,
-    paged=True,
-    answer=list_or_page_of(LEASE_SCHEMA),
 )
 async def list_leases(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the leases: messages that groups have leased from queues and not settled."""
-    return await named_rows(call, LEASES, vhost, "group")
+    return await read_named_rows(call, LEASES, vhost, "group")
 
 
 @ROUTES.post(
@@ -59,7 +58,7 @@ async def list_leases(call: HttpCall, vhost: str | None = None) -> RowList:
 )
 async def post_release(call: HttpCall, vhost: str, queue: str, group: str) -> Answer:
     """Return the unsettled messages of a lease to their queue."""
-    body = await Body.of(call)
+    body = await Body.read(call)
     force, forget = body.flag("force"), body.flag("forget")
     return Answer(200, await release_lease(call, vhost, queue, group, force=force, forget=forget))
 
@@ -68,6 +67,6 @@ async def release_lease(
     call: HttpCall, vhost: str, queue: str, group: str, *, force: bool | None, forget: bool | None
 ) -> JsonObject:
     """Return the unsettled messages of a lease to their queue."""
-    return await call.ask(
+    return await call.broker.ask(
         "release lease", vhost=vhost, queue=queue, group=group, force=force, forget=forget
     )

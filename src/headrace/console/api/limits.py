@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import INTEGER, Body, schema
 from headrace.console.api.common.lookups import existing_vhost
-from headrace.console.api.common.schemas import OBJECT, TEXT, list_or_page_of, record
+from headrace.console.api.common.schemas import OBJECT, TEXT, record
 from headrace.console.broker.lists import USER_LIMITS, VHOST_LIMITS
 from headrace.console.http.answers import RowList
 from headrace.console.http.routes import ACCESS, Routes
@@ -24,43 +24,41 @@ USER_LIMITS_SCHEMA = record(user=TEXT, value=OBJECT)
 ROUTES = Routes()
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {
         "/api/vhost-limits": "The limits of virtual hosts.",
         "/api/vhost-limits/{vhost}": "The limits of a virtual host.",
     },
+    rows=VHOST_LIMITS_SCHEMA,
     tag=MANAGEMENT,
     permission=ACCESS,
-    paged=True,
-    answer=list_or_page_of(VHOST_LIMITS_SCHEMA),
 )
 async def list_vhost_limits(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the limits of the virtual hosts that the user sees, or of one."""
     vhost = await existing_vhost(call, vhost)
-    rows = [row for row in await call.rows(VHOST_LIMITS) if vhost in (None, row["vhost"])]
+    rows = [row for row in await call.broker.rows(VHOST_LIMITS) if vhost in (None, row["vhost"])]
     return RowList(rows, ("vhost",))
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {
         "/api/user-limits": "The limits of users.",
         "/api/user-limits/{user}": "The limits of a user.",
     },
+    rows=USER_LIMITS_SCHEMA,
     tag=MANAGEMENT,
     permission=ACCESS,
-    paged=True,
-    answer=list_or_page_of(USER_LIMITS_SCHEMA),
 )
 async def list_user_limits(call: HttpCall, user: str | None = None) -> RowList:
     """Return the limits of users: the user's own, or all for an administrator."""
-    rows = await call.rows(USER_LIMITS)
+    rows = await call.broker.rows(USER_LIMITS)
     return RowList([row for row in rows if user in (None, row["user"])], ("user",))
 
 
 @ROUTES.put({VHOST_LIMIT: "Set a limit of a virtual host."}, tag=ADMINISTRATOR, body=VALUE)
 async def put_vhost_limit(call: HttpCall, vhost: str, name: str) -> None:
     """Set a limit of a virtual host; the answer is always 204, as in RabbitMQ."""
-    await set_limit(call, name, await limit_in(call), vhost=vhost)
+    await set_limit(call, name, await read_limit(call), vhost=vhost)
 
 
 @ROUTES.delete({VHOST_LIMIT: "Remove a limit of a virtual host."}, tag=ADMINISTRATOR)
@@ -72,7 +70,7 @@ async def remove_vhost_limit(call: HttpCall, vhost: str, name: str) -> None:
 @ROUTES.put({USER_LIMIT: "Set a limit of a user."}, tag=ADMINISTRATOR, body=VALUE)
 async def put_user_limit(call: HttpCall, user: str, name: str) -> None:
     """Set a limit of a user; the answer is always 204, as in RabbitMQ."""
-    await set_limit(call, name, await limit_in(call), user=user)
+    await set_limit(call, name, await read_limit(call), user=user)
 
 
 @ROUTES.delete({USER_LIMIT: "Remove a limit of a user."}, tag=ADMINISTRATOR)
@@ -81,9 +79,9 @@ async def remove_user_limit(call: HttpCall, user: str, name: str) -> None:
     await remove_limit(call, name, user=user)
 
 
-async def limit_in(call: HttpCall) -> int | None:
+async def read_limit(call: HttpCall) -> int | None:
     """Return the limit in a body."""
-    return (await Body.of(call)).number("value")
+    return (await Body.read(call)).number("value")
 
 
 async def set_limit(
@@ -95,11 +93,11 @@ async def set_limit(
     user: str | None = None,
 ) -> None:
     """Set one limit of a virtual host or of a user."""
-    await call.ask("put limit", vhost=vhost, user=user, name=name, value=value)
+    await call.broker.ask("put limit", vhost=vhost, user=user, name=name, value=value)
 
 
 async def remove_limit(
     call: HttpCall, name: str, *, vhost: str | None = None, user: str | None = None
 ) -> None:
     """Remove one limit of a virtual host or of a user."""
-    await call.ask("delete limit", vhost=vhost, user=user, name=name)
+    await call.broker.ask("delete limit", vhost=vhost, user=user, name=name)

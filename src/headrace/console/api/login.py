@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.schemas import TEXT, record
-from headrace.console.auth.addresses import peer_of
+from headrace.console.auth.addresses import client_address
 from headrace.console.auth.broker_login import log_in
-from headrace.console.auth.cookies import cookie_of, set_cookie
-from headrace.console.auth.csrf import TOKEN_HEADER, is_own
+from headrace.console.auth.cookies import read_cookie, set_cookie
+from headrace.console.auth.csrf import TOKEN_HEADER, is_from_console
 from headrace.console.http.answers import Answer
 from headrace.console.http.forms import URLENCODED
 from headrace.console.http.limits import STRANGERS_BYTES_MAX
@@ -56,13 +56,13 @@ async def begin_session(
     request = call.request
     identity = await log_in(
         call.link,
-        peer=peer_of(request),
+        peer=client_address(request),
         encrypted=request.secure,
         username=username,
         password=password,
         token=token,
     )
-    call.sessions.end(cookie_of(request))
+    call.sessions.end(read_cookie(request))
     return call.sessions.begin(identity)
 
 
@@ -73,10 +73,10 @@ async def read_credentials(call: HttpCall) -> tuple[str, str]:
         HttpError: a field is missing, not a string, or too long.
     """
     if call.request.headers.get("Content-Type", "").lower().startswith(URLENCODED):
-        form = await call.form()
+        form = await call.body.form()
         fields: JsonObject = {name: form.get(name) for name in ("username", "password")}
     else:
-        fields = await call.body()
+        fields = await call.body.json_object()
     username, password = fields.get("username"), fields.get("password")
     if not isinstance(username, str) or not isinstance(password, str) or not username:
         raise bad_request("'username' and 'password' must be strings")
@@ -88,7 +88,7 @@ async def read_credentials(call: HttpCall) -> tuple[str, str]:
 @ROUTES.delete({"/api/login": "End the session."}, tag=NOBODY)
 async def log_out(call: HttpCall) -> Answer:
     """End the session and its ticket."""
-    if not is_own(call.request):
+    if not is_from_console(call.request):
         raise HttpError(403, "only the console's own pages may end a session")
     await end_session(call)
     return Answer(204, headers=set_cookie(call.request, ""))
@@ -96,6 +96,6 @@ async def log_out(call: HttpCall) -> Answer:
 
 async def end_session(call: HttpCall) -> None:
     """End the session of a request and its ticket."""
-    session = call.sessions.end(cookie_of(call.request))
+    session = call.sessions.end(read_cookie(call.request))
     if session is not None:
         await call.link.ask("logout", ticket=session.identity.ticket)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.node import check_node
-from headrace.console.api.common.schemas import TEXT, WHOLE, list_or_page_of, record
+from headrace.console.api.common.schemas import TEXT, WHOLE, record
 from headrace.console.http.answers import RowList
 from headrace.console.http.routes import Routes
 from headrace.console.http_errors import HttpError
@@ -32,23 +32,17 @@ ATTEMPTS_SCHEMA = record(
 ROUTES = Routes()
 
 
-@ROUTES.get(
-    {ATTEMPTS: "The logins by protocol."},
-    tag=MONITORING,
-    paged=True,
-    answer=list_or_page_of(ATTEMPTS_SCHEMA),
-)
+@ROUTES.get_list({ATTEMPTS: "The logins by protocol."}, rows=ATTEMPTS_SCHEMA, tag=MONITORING)
 async def list_attempts(call: HttpCall, node: str) -> RowList:
     """Return the logins by protocol since the broker was started."""
     rows = await attempt_rows(call, node)
     return RowList([row for row in rows if not row["remote_address"]], ())
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {BY_SOURCE: "The logins of the last 1,000 sources, by protocol, address and user."},
+    rows=ATTEMPTS_SCHEMA,
     tag=MONITORING,
-    paged=True,
-    answer=list_or_page_of(ATTEMPTS_SCHEMA),
 )
 async def list_attempts_by_source(call: HttpCall, node: str) -> RowList:
     """Return the logins of the last 1,000 sources, by protocol, address and user."""

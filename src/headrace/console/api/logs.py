@@ -7,7 +7,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.schemas import TEXT, WHOLE, list_or_page_of, record
+from headrace.console.api.common.schemas import TEXT, WHOLE, record
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.broker.lists import LOG_LINES
 from headrace.console.http.answers import RowList
@@ -25,16 +25,15 @@ LOG_LINE_SCHEMA = record(number=WHOLE, name=TEXT, time=TEXT, level=TEXT, logger=
 ROUTES = Routes()
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {"/api/headrace/logs/broker": "The last 1,000 lines of the broker's log."},
+    rows=LOG_LINE_SCHEMA,
     tag=ADMINISTRATOR,
-    paged=True,
-    answer=list_or_page_of(LOG_LINE_SCHEMA),
 )
 async def list_log_lines(call: HttpCall) -> RowList:
     """Return the last lines of the broker's log, the newest first; none if it has no file."""
     try:
-        lines = await call.rows(LOG_LINES, of="broker", count=LINES)
+        lines = await call.broker.rows(LOG_LINES, of="broker", count=LINES)
     except OperationRefused as error:
         if error.code != NO_LOG:
             raise
@@ -48,7 +47,7 @@ async def list_log_lines(call: HttpCall) -> RowList:
 
 def log_line(line: str) -> JsonObject:
     """Return a line of the broker's log, of text or JSON, by its parts."""
-    fields = object_of(line)
+    fields = parse_json_line(line)
     if fields is not None:
         return {key: fields.get(key, "") for key in ("time", "level", "logger", "message")}
     parts = TEXT_LINE.fullmatch(line)
@@ -58,7 +57,7 @@ def log_line(line: str) -> JsonObject:
     return {"time": time, "level": level.lower(), "logger": logger, "message": message}
 
 
-def object_of(line: str | bytes) -> JsonObject | None:
+def parse_json_line(line: str | bytes) -> JsonObject | None:
     """Return the JSON object of a line; None for anything else."""
     try:
         value = json.loads(line)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 AMQP_NAMES = "part: 0-8, 0-9 and 0-9-1 are `amqp091`, 0-10 is `amqp`"
-#: What paths do otherwise than RabbitMQ's, by method and path. ``part`` serves what clients need;
-#: ``no`` answers so that clients go on.
+#: How paths differ from RabbitMQ's, by method and path. ``part`` serves the parts that clients
+#: need, ``no`` an answer with which they continue.
 DIFFERENCES: dict[str, str] = {
     "GET /api/nodes/{node}/memory": "part: only messages and the rest; other parts are 0",
     "GET /api/nodes/{node}/memory/relative": "part: only messages and the rest; other parts are 0",
@@ -113,7 +113,7 @@ def manual() -> str:
     """Return the text of docs/reference/management-api.md."""
     lines = [
         f"| {route.method} | `{path}` | {route.tag or 'none, no login'} "
-        f"| {route.permission or 'none'} | {route.summary} | {likeness(route)} |\n"
+        f"| {route.permission or 'none'} | {route.summary} | {compare_with_rabbitmq(route)} |\n"
         for route in ROUTES
         for path in (route.path, *route.aliases)
     ]
@@ -121,7 +121,7 @@ def manual() -> str:
     return HEAD + "".join(lines) + TAIL + "".join(paths)
 
 
-def likeness(route: Route) -> str:
-    """Return how a route compares with RabbitMQ's: yes, part, no or own, with the reason."""
+def compare_with_rabbitmq(route: Route) -> str:
+    """Return the text of the last column: yes, part, no or own, with the difference."""
     same = "yes" if route.is_rabbitmqs else "own"
     return DIFFERENCES.get(f"{route.method} {route.path}", same)

@@ -27,8 +27,10 @@ ACK_MODES = (
     *("reject_requeue_true", "reject_requeue_false"),
 )
 SHOWN_BYTES_MAX = 1 << 20  # The longest payload in an answer; ``payload_bytes`` has the full size.
-BODY_BYTES_MAX = 24 << 20  # A payload of 16 MiB in base64, and the rest.
-PIECE = 80_000  # Characters of a line to the broker, at most 12 bytes each; 4 divides it.
+BODY_BYTES_MAX = 24 << 20  # A payload of 16 MiB in base64, and the other fields.
+# Characters of a payload in one line to the broker, at most 12 bytes each. A multiple of 4 keeps
+# the groups of base64 together.
+PIECE = 80_000
 # Properties of a message in RabbitMQ's answers.
 SHOWN = (
     *("content_type", "content_encoding", "correlation_id", "reply_to", "message_id"),
@@ -69,14 +71,14 @@ ROUTES = Routes()
 )
 async def post_message(call: HttpCall, vhost: str, exchange: str) -> Answer:
     """Publish a message; ``routed`` is true if a queue received it."""
-    body = await Body.of(call)
+    body = await Body.read(call)
     encoding, payload = body.text("payload_encoding", AS_IT_IS), body.text("payload")
     routed = await publish_message(
         call,
         vhost,
         exchange_name(exchange),
         routing_key=body.text("routing_key"),
-        properties=known_properties(body.table("properties")),
+        properties=select_properties(body.table("properties")),
         payload=payload,
         payload_encoding=encoding,
     )
@@ -97,7 +99,7 @@ async def publish_message(
     pieces: list[JsonObject] = [
         {"payload": payload[start : start + PIECE]} for start in range(0, len(payload), PIECE)
     ]
-    done = await call.ask(
+    done = await call.broker.ask(
         "publish",
         pieces,
         lines=True,
@@ -110,8 +112,8 @@ async def publish_message(
     return bool(done["routed"])
 
 
-def known_properties(properties: JsonObject) -> JsonObject:
-    """Return the known properties; others are ignored, as in RabbitMQ."""
+def select_properties(properties: JsonObject) -> JsonObject:
+    """Return the known properties of a message; others are ignored, as in RabbitMQ."""
     return {name: value for name, value in properties.items() if name in PROPERTIES}
 
 
@@ -135,7 +137,7 @@ def check_known(properties: JsonObject) -> None:
 )
 async def post_get(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Get messages from a queue, and settle or requeue them."""
-    body = await Body.of(call)
+    body = await Body.read(call)
     mode, encoding = ack_mode(body), body.text("encoding", AUTO)
     if mode not in ACK_MODES:
         raise bad_request(f"'ackmode' is not one of {', '.join(ACK_MODES)}")
@@ -146,7 +148,7 @@ async def post_get(call: HttpCall, vhost: str, queue: str) -> Answer:
         raise bad_request("'count' is not a positive number")
     if truncate is not None and truncate < 0:
         raise bad_request("'truncate' is not a number of bytes")
-    rows = await call.rows(
+    rows = await call.broker.rows(
         TAKEN_MESSAGES,
         vhost=vhost,
         queue=queue,
@@ -154,7 +156,7 @@ async def post_get(call: HttpCall, vhost: str, queue: str) -> Answer:
         ackmode=mode,
         truncate=SHOWN_BYTES_MAX if truncate is None else min(truncate, SHOWN_BYTES_MAX),
     )
-    return Answer(200, [message_of(row, encoding) for row in rows])
+    return Answer(200, [describe_message(row, encoding) for row in rows])
 
 
 def ack_mode(body: Body) -> str:
@@ -167,7 +169,7 @@ def ack_mode(body: Body) -> str:
     return body.text("ackmode", default)
 
 
-def message_of(row: JsonObject, encoding: str) -> JsonObject:
+def describe_message(row: JsonObject, encoding: str) -> JsonObject:
     """Return a message as RabbitMQ describes it."""
     text, base64_text = row.get("body"), row.get("body_base64")
     if encoding == BASE64 and text is not None:
@@ -178,13 +180,13 @@ def message_of(row: JsonObject, encoding: str) -> JsonObject:
         "exchange": row["exchange"],
         "routing_key": row["routing_key"],
         "message_count": row["left"],
-        "properties": properties_of(row),
+        "properties": describe_properties(row),
         "payload": base64_text if text is None else text,
         "payload_encoding": BASE64 if text is None else AS_IT_IS,
     }
 
 
-def properties_of(row: JsonObject) -> JsonObject:
+def describe_properties(row: JsonObject) -> JsonObject:
     """Return the properties of a message."""
     properties = {name: row[name] for name in SHOWN if row.get(name) is not None}
     sent = row.get("timestamp")

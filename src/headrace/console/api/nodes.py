@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING
 
 from headrace import __version__
-from headrace.console.api.common.alarms import DISK, MEMORY, active_alarms, sources_of
+from headrace.console.api.common.alarms import DISK, MEMORY, active_alarms, alarm_sources
 from headrace.console.api.common.body import Body, schema
 from headrace.console.api.common.node import check_node, cluster_name
 from headrace.console.api.common.samples import NO_RATE, NODE, churn, counts_with_details, window
@@ -18,8 +18,7 @@ from headrace.console.api.common.schemas import (
     TEXT,
     TEXTS,
     WHOLE,
-    array_of,
-    list_or_page_of,
+    array,
     record,
 )
 from headrace.console.api.exchanges import exchange_types
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from headrace.console.state.broker_mirror import ObjectTable
     from headrace.untyped import JsonObject
 
-#: Descriptions of mechanisms: RabbitMQ's, and our own of those that it lacks.
+#: Descriptions of SASL mechanisms: RabbitMQ's texts, and our own for mechanisms that it lacks.
 MECHANISMS = {
     "PLAIN": "SASL PLAIN authentication mechanism",
     "AMQPLAIN": "QPid AMQPLAIN mechanism",
@@ -47,12 +46,13 @@ MECHANISMS = {
     "OAUTHBEARER": "Bearer tokens, RFC 7628",
     "XOAUTH2": "Bearer tokens, as mail servers take them",
 }
-SAMPLED = {
+#: The sampled numbers of the node, with their columns.
+SAMPLED_NUMBERS = {
     name: (name,) for name in ("mem_used", "fd_used", "sockets_used", "proc_used", "disk_free")
 }
 NODE_PATH = "/api/nodes/{node}"
-#: The parts of memory in RabbitMQ's answers. Clients with strict decoders need all of them; those
-#: of Erlang are 0.
+#: The parts of memory in RabbitMQ's answers. Clients with strict decoders need all of them; the
+#: parts of Erlang are 0.
 MEMORY_PARTS = (
     *("connection_readers", "connection_writers", "connection_channels", "connection_other"),
     *("queue_procs", "quorum_queue_procs", "quorum_queue_dlx_procs", "stream_queue_procs"),
@@ -85,7 +85,7 @@ NODE_SCHEMA = record(
     enabled_plugins=TEXTS,
     being_drained=FLAG,
     partitions={"type": "array"},
-    applications=array_of(record(name=TEXT, version=TEXT)),
+    applications=array(record(name=TEXT, version=TEXT)),
     connection_created=WHOLE,
     queue_created=WHOLE,
     queue_deleted=WHOLE,
@@ -113,16 +113,11 @@ async def show_cluster_name(call: HttpCall) -> JsonObject:
 )
 async def put_cluster_name(call: HttpCall) -> None:
     """Set the name of the cluster."""
-    body = await Body.of(call)
-    await call.ask("put name", name=body.text("name"))
+    body = await Body.read(call)
+    await call.broker.ask("put name", name=body.text("name"))
 
 
-@ROUTES.get(
-    {"/api/nodes": "This broker, as the only node."},
-    tag=MONITORING,
-    paged=True,
-    answer=list_or_page_of(NODE_SCHEMA),
-)
+@ROUTES.get_list({"/api/nodes": "This broker, as the only node."}, rows=NODE_SCHEMA, tag=MONITORING)
 async def list_nodes(call: HttpCall) -> RowList:
     """Return this broker as the only node; ``headrace cluster status`` lists all brokers."""
     return RowList([await node_row(call)], ("name",))
@@ -143,7 +138,7 @@ async def node_row(call: HttpCall) -> JsonObject:
     await call.state.refresh()
     status = await call.state.status()
     process = await asyncio.to_thread(ProcessNumbers, status)
-    sources = sources_of(await active_alarms(call))
+    sources = alarm_sources(await active_alarms(call))
     node = {
         "name": node_name(),
         "type": "disc",
@@ -188,13 +183,13 @@ async def node_row(call: HttpCall) -> JsonObject:
         "metrics_gc_queue_length": {},
         **churn(call),
     }
-    node.update(rates_of(call.state.node, call.query))
+    node.update(sampled_numbers(call.state.node, call.query))
     return node
 
 
-def rates_of(nodes: ObjectTable, query: Mapping[str, str]) -> JsonObject:
+def sampled_numbers(nodes: ObjectTable, query: Mapping[str, str]) -> JsonObject:
     """Return the numbers of this broker with their rates."""
-    table, columns = nodes.table, SAMPLED
+    table, columns = nodes.table, SAMPLED_NUMBERS
     slots = table.slots_in_order()
     if not slots:  # The process has not been sampled yet.
         return {f"{name}_details": NO_RATE for name in columns}
@@ -211,7 +206,7 @@ async def show_memory(call: HttpCall, node: str) -> JsonObject:
 
 
 async def memory_by_use(call: HttpCall) -> JsonObject:
-    """Return the memory as RabbitMQ describes it: of messages, and the rest."""
+    """Return the memory as RabbitMQ describes it: that of messages, and all other memory."""
     status = await call.state.status()
     process = await asyncio.to_thread(ProcessNumbers, status)
     resident, messages = process.resident, status["memory_used"]

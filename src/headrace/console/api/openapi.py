@@ -25,7 +25,7 @@ ERROR: JsonObject = {
     "properties": {"error": {"type": "string"}, "reason": {"type": "string"}},
     "required": ["error", "reason"],
 }
-#: An answer with the parameter ``columns``: an object with some of its fields.
+#: The schema of an answer with the parameter ``columns``: an object with some of its fields.
 CHOSEN: JsonObject = {
     "description": "With `columns`: these fields of the object, as far as it has them.",
     "type": "object",
@@ -68,7 +68,7 @@ def document(routes: Iterable[Route]) -> JsonObject:
     paths: JsonObject = {}
     for route in routes:
         for path in (route.path, *route.aliases):
-            paths.setdefault(path, {})[route.method.lower()] = operation(route, path)
+            paths.setdefault(path, {})[route.method.lower()] = operation_object(route, path)
     return {
         "openapi": VERSION,
         "info": {
@@ -89,10 +89,10 @@ def document(routes: Iterable[Route]) -> JsonObject:
     }
 
 
-def operation(route: Route, path: str) -> JsonObject:
+def operation_object(route: Route, path: str) -> JsonObject:
     """Return the operation object of a path and its method."""
     error = {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}
-    result: JsonObject = {
+    operation: JsonObject = {
         "operationId": identifier(route.method, path),
         "summary": route.summary,
         "description": rights(route),
@@ -113,35 +113,35 @@ def operation(route: Route, path: str) -> JsonObject:
         ],
         "responses": {
             "default": {"description": "An error.", "content": error},
-            "200" if route.method == "GET" else "2XX": answer_of(route),
+            "200" if route.method == "GET" else "2XX": response_object(route),
         },
     }
     if route.failure is not None:
         either = {"anyOf": [route.failure, {"$ref": "#/components/schemas/Error"}]}
-        result["responses"]["503"] = {
+        operation["responses"]["503"] = {
             "description": "The check failed.",
             "content": {JSON: {"schema": either}},
         }
     if route.body is not None:
-        result["requestBody"] = {"content": {JSON: {"schema": route.body}}}
+        operation["requestBody"] = {"content": {JSON: {"schema": route.body}}}
     if route.tag == NOBODY:
-        result["security"] = []
-    return result
+        operation["security"] = []
+    return operation
 
 
-def answer_of(route: Route) -> JsonObject:
-    """Return the answer of a route, with the schema of its JSON."""
+def response_object(route: Route) -> JsonObject:
+    """Return the response object of a route's answer."""
     schema = route.answer
     if route.media != JSON:
         return {"description": "The answer.", "content": {route.media: {"schema": BYTES}}}
     if schema is None and route.method != "GET":
         return {"description": "Done."}
     if schema and COMMON_PARAMETERS[0] in parameters(route):
-        schema = {"anyOf": [schema, {"$ref": f"#/components/schemas/{chosen_of(schema)}"}]}
+        schema = {"anyOf": [schema, {"$ref": f"#/components/schemas/{chosen_schema_name(schema)}"}]}
     return {"description": "The answer.", "content": {JSON: {"schema": schema or {}}}}
 
 
-def chosen_of(schema: JsonObject) -> str:
+def chosen_schema_name(schema: JsonObject) -> str:
     """Return the name of the schema of an answer with the parameter ``columns``."""
     kinds = {choice.get("type") for choice in schema.get("anyOf", [schema])}
     return "ChosenRows" if "array" in kinds else "Chosen"
@@ -165,7 +165,7 @@ def rights(route: Route) -> str:
     return f"Needs {tag}; {route.permission}." if route.permission else f"Needs {tag}."
 
 
-def page_of(routes: tuple[Route, ...]) -> bytes:
+def render_page(routes: tuple[Route, ...]) -> bytes:
     """Return the routes as a page of HTML."""
     row = Markup("<tr><td>{}</td><td><code>{}</code></td><td>{}</td></tr>\n")
     rows = Markup("").join(row.format(route.method, route.path, route.summary) for route in routes)
@@ -179,16 +179,16 @@ def page_of(routes: tuple[Route, ...]) -> bytes:
     return page.format(rows).encode()
 
 
-def with_document(routes: tuple[Route, ...]) -> tuple[Route, ...]:
-    """Return routes and those of their own document and page."""
+def add_document_routes(routes: tuple[Route, ...]) -> tuple[Route, ...]:
+    """Return routes with the routes of their OpenAPI document and page."""
 
     async def show_document(call: HttpCall) -> JsonObject:
-        return document(every)
+        return document(all_routes)
 
     async def show_page(call: HttpCall) -> Text:
-        return Text(page_of(every), "text/html; charset=utf-8")
+        return Text(render_page(all_routes), "text/html; charset=utf-8")
 
-    every = (
+    all_routes = (
         *routes,
         Route(
             method="GET",
@@ -207,4 +207,4 @@ def with_document(routes: tuple[Route, ...]) -> tuple[Route, ...]:
             tag=MANAGEMENT,
         ),
     )
-    return every
+    return all_routes

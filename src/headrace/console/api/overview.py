@@ -27,12 +27,12 @@ from headrace.console.api.common.schemas import (
     TEXT,
     UINT32,
     WHOLE,
-    array_of,
+    array,
     record,
 )
 from headrace.console.api.exchanges import exchange_types
 from headrace.console.http.routes import Routes
-from headrace.console.state.frames import BASIC, DETAILED, GLOBAL
+from headrace.console.state.deltas import BASIC, DETAILED, GLOBAL
 from headrace.node_name import node_name
 from headrace.user_tags import MANAGEMENT
 
@@ -71,12 +71,12 @@ OVERVIEW_SCHEMA = record(
         queues=WHOLE, exchanges=WHOLE, connections=WHOLE, channels=WHOLE, consumers=WHOLE
     ),
     message_stats=OBJECT,
-    listeners=array_of(LISTENER_SCHEMA),
+    listeners=array(LISTENER_SCHEMA),
     contexts=OBJECTS,
     exchange_types=OBJECTS,
     sample_retention_policies={
         "type": "object",
-        "additionalProperties": array_of(WHOLE),
+        "additionalProperties": array(WHOLE),
         "required": ["global", "basic", "detailed"],
     },
     headrace={"type": "object", "properties": {"dead_lettered": DEAD_LETTERED_SCHEMA}},
@@ -91,9 +91,9 @@ ROUTES = Routes()
     answer=OVERVIEW_SCHEMA,
 )
 async def show_overview(call: HttpCall) -> JsonObject:
-    """Return versions, totals of what the user sees, rates and listeners."""
+    """Return versions, listeners, and the totals and rates of the objects that the user sees."""
     await call.state.refresh()
-    status = await call.state.status()  # Not as the user, who may not see all of it.
+    status = await call.state.status()  # The user may not see all of it.
     return {
         **versions(call.settings),
         "cluster_name": await cluster_name(call),
@@ -115,7 +115,7 @@ async def show_overview(call: HttpCall) -> JsonObject:
             for protocol, url in (*status["listens"].items(), *call.state.console_listens)
         ],
         "contexts": [context(call)],
-        own_counts.KEY: own(call),
+        own_counts.KEY: own_totals(call),
     }
 
 
@@ -123,8 +123,8 @@ def visible_sums(call: HttpCall) -> list[SampledObject]:
     """Return the sums that the user sees: of the brokers, or of the user's virtual hosts."""
     vhosts = call.state.vhosts.last_objects()
     if call.identity.sees_all:
-        elsewhere = [vhost for vhost in vhosts if vhost.node]
-        return [*call.state.totals.last_objects(), *elsewhere]
+        remote_vhosts = [vhost for vhost in vhosts if vhost.node]
+        return [*call.state.totals.last_objects(), *remote_vhosts]
     return [vhost for vhost in vhosts if call.identity.sees_vhost(vhost.text("name"))]
 
 
@@ -156,11 +156,11 @@ def object_totals(call: HttpCall) -> JsonObject:
     return counts
 
 
-def own(call: HttpCall) -> JsonObject:
+def own_totals(call: HttpCall) -> JsonObject:
     """Return the dead letters that the user sees; strategies and sizes for users who see all."""
     counts = {own_counts.DEAD: own_counts.dead_letters(visible_sums(call))}
     if call.identity.sees_all:
-        counts |= own_counts.of_broker(*call.state.totals.last_objects())
+        counts |= own_counts.broker_counts(*call.state.totals.last_objects())
     return counts
 
 

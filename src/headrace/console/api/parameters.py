@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import Body, schema
 from headrace.console.api.common.lookups import existing_vhost, find_row
-from headrace.console.api.common.schemas import NAMED, list_or_page_of
+from headrace.console.api.common.schemas import NAMED
 from headrace.console.broker.lists import GLOBAL_PARAMETERS
 from headrace.console.http.answers import RowList, created_or_no_content
 from headrace.console.http.routes import ACCESS, Routes
@@ -56,32 +56,29 @@ async def show_parameter(call: HttpCall, component: str, vhost: str, name: str) 
 )
 async def put_parameter(call: HttpCall, component: str, vhost: str, name: str) -> None:
     """Refuse a parameter of a virtual host, with the broker's reason."""
-    body = await Body.of(call)
+    body = await Body.read(call)
     value = body.values.get("value")
-    await call.ask("put parameter", component=component, vhost=vhost, name=name, value=value)
+    await call.broker.ask("put parameter", component=component, vhost=vhost, name=name, value=value)
 
 
 @ROUTES.delete({PARAMETER: "404: there are no parameters."}, tag=POLICYMAKER, permission=ACCESS)
 async def remove_parameter(call: HttpCall, component: str, vhost: str, name: str) -> None:
     """Answer 404: there are no parameters."""
-    await call.ask("delete parameter", component=component, vhost=vhost, name=name)
+    await call.broker.ask("delete parameter", component=component, vhost=vhost, name=name)
 
 
-@ROUTES.get(
-    {"/api/global-parameters": "The parameters of the whole broker."},
-    tag=POLICYMAKER,
-    paged=True,
-    answer=list_or_page_of(NAMED),
+@ROUTES.get_list(
+    {"/api/global-parameters": "The parameters of the whole broker."}, rows=NAMED, tag=POLICYMAKER
 )
 async def list_global_parameters(call: HttpCall) -> RowList:
     """Return the parameters of the whole broker."""
-    return RowList(await call.rows(GLOBAL_PARAMETERS), ("name",))
+    return RowList(await call.broker.rows(GLOBAL_PARAMETERS), ("name",))
 
 
 @ROUTES.get({GLOBAL: "One parameter of the whole broker."}, tag=POLICYMAKER, answer=NAMED)
 async def show_global_parameter(call: HttpCall, name: str) -> ParameterRow:
     """Return one parameter of the whole broker."""
-    return find_row(await call.rows(GLOBAL_PARAMETERS), name=name)
+    return find_row(await call.broker.rows(GLOBAL_PARAMETERS), name=name)
 
 
 @ROUTES.put(
@@ -91,12 +88,12 @@ async def show_global_parameter(call: HttpCall, name: str) -> ParameterRow:
 )
 async def put_global_parameter(call: HttpCall, name: str) -> Answer:
     """Set a parameter of the whole broker."""
-    body = await Body.of(call)
-    done = await call.ask("put global parameter", name=name, value=body.values["value"])
+    body = await Body.read(call)
+    done = await call.broker.ask("put global parameter", name=name, value=body.values["value"])
     return created_or_no_content(is_new=bool(done["created"]))
 
 
 @ROUTES.delete({GLOBAL: "Remove a parameter of the whole broker."}, tag=ADMINISTRATOR)
 async def remove_global_parameter(call: HttpCall, name: str) -> None:
     """Remove a parameter of the whole broker."""
-    await call.ask("delete global parameter", name=name)
+    await call.broker.ask("delete global parameter", name=name)

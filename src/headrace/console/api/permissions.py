@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/api/permissions`` and ``/api/topic-permissions``, also those of one user or virtual host."""
+"""``/api/permissions`` and ``/api/topic-permissions``, of all users, one user or virtual host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import Body, schema
 from headrace.console.api.common.lookups import AnyRow, find_row
-from headrace.console.api.common.schemas import TEXT, list_or_page_of, record
+from headrace.console.api.common.schemas import TEXT, record
 from headrace.console.api.users import USER
 from headrace.console.api.vhosts import VHOST
 from headrace.console.broker.lists import PERMISSIONS, TOPIC_PERMISSIONS, ListOperation
@@ -30,66 +30,57 @@ TOPIC_PERMISSION_SCHEMA = record(user=TEXT, vhost=TEXT, exchange=TEXT, write=TEX
 ROUTES = Routes()
 
 
-@ROUTES.get(
-    {f"{USER}/permissions": "The permissions of a user."},
-    tag=ADMINISTRATOR,
-    paged=True,
-    answer=list_or_page_of(PERMISSION_SCHEMA),
+@ROUTES.get_list(
+    {f"{USER}/permissions": "The permissions of a user."}, rows=PERMISSION_SCHEMA, tag=ADMINISTRATOR
 )
 async def list_permissions_of_user(call: HttpCall, user: str) -> RowList:
     """Return the permissions of a user; 404 for an unknown user."""
-    return await list_of_user(call, PERMISSIONS, user, BY_VHOST)
+    return await read_user_rows(call, PERMISSIONS, user, BY_VHOST)
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {f"{USER}/topic-permissions": "The topic permissions of a user."},
+    rows=TOPIC_PERMISSION_SCHEMA,
     tag=ADMINISTRATOR,
-    paged=True,
-    answer=list_or_page_of(TOPIC_PERMISSION_SCHEMA),
 )
 async def list_topic_permissions_of_user(call: HttpCall, user: str) -> RowList:
     """Return the topic permissions of a user; 404 for an unknown user."""
-    return await list_of_user(call, TOPIC_PERMISSIONS, user, BY_EXCHANGE)
+    return await read_user_rows(call, TOPIC_PERMISSIONS, user, BY_EXCHANGE)
 
 
-async def list_of_user(
+async def read_user_rows(
     call: HttpCall, listing: ListOperation[AnyRow], user: str, order: tuple[str, ...]
 ) -> RowList:
     """Return the rows of a user; 404 for an unknown user."""
-    await call.ask("show user", name=user)
-    return RowList(await call.rows(listing, user=user), order)
+    await call.broker.ask("show user", name=user)
+    return RowList(await call.broker.rows(listing, user=user), order)
 
 
-@ROUTES.get(
-    {"/api/permissions": "The permissions."},
-    tag=ADMINISTRATOR,
-    paged=True,
-    answer=list_or_page_of(PERMISSION_SCHEMA),
+@ROUTES.get_list(
+    {"/api/permissions": "The permissions."}, rows=PERMISSION_SCHEMA, tag=ADMINISTRATOR
 )
 async def list_permissions(call: HttpCall) -> RowList:
     """Return the permissions of all users."""
-    return RowList(await call.rows(PERMISSIONS), BY_VHOST)
+    return RowList(await call.broker.rows(PERMISSIONS), BY_VHOST)
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {"/api/topic-permissions": "The topic permissions."},
+    rows=TOPIC_PERMISSION_SCHEMA,
     tag=ADMINISTRATOR,
-    paged=True,
-    answer=list_or_page_of(TOPIC_PERMISSION_SCHEMA),
 )
 async def list_topic_permissions(call: HttpCall) -> RowList:
     """Return the topic permissions of all users."""
-    return RowList(await call.rows(TOPIC_PERMISSIONS), BY_EXCHANGE)
+    return RowList(await call.broker.rows(TOPIC_PERMISSIONS), BY_EXCHANGE)
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {
         TOPIC: "The topic permissions of a user in a virtual host; 404 without any.",
         TOPIC_OF_EXCHANGE: "The same at one exchange, as a list.",
     },
+    rows=TOPIC_PERMISSION_SCHEMA,
     tag=ADMINISTRATOR,
-    paged=True,
-    answer=list_or_page_of(TOPIC_PERMISSION_SCHEMA),
 )
 async def list_topic_permissions_in(
     call: HttpCall, vhost: str, user: str, exchange: str | None = None
@@ -99,7 +90,7 @@ async def list_topic_permissions_in(
     Raises:
         HttpError: 404, the user has no topic permissions there.
     """
-    rows = await rows_of_user_in_vhost(call, TOPIC_PERMISSIONS, vhost, user)
+    rows = await read_user_rows_in_vhost(call, TOPIC_PERMISSIONS, vhost, user)
     if exchange is not None:
         rows = [row for row in rows if row["exchange"] == exchange]
     if not rows:  # As RabbitMQ does: clients check that a removal succeeded.
@@ -123,16 +114,16 @@ async def show_topic_permission(call: HttpCall, vhost: str, user: str, exchange:
 )
 async def show_permission(call: HttpCall, vhost: str, user: str) -> JsonRow:
     """Return the permissions of a user in a virtual host."""
-    return find_row(await rows_of_user_in_vhost(call, PERMISSIONS, vhost, user))
+    return find_row(await read_user_rows_in_vhost(call, PERMISSIONS, vhost, user))
 
 
-async def rows_of_user_in_vhost(
+async def read_user_rows_in_vhost(
     call: HttpCall, listing: ListOperation[AnyRow], vhost: str, user: str
 ) -> list[AnyRow]:
     """Return the rows of a user in a virtual host; 404 if one of them is unknown."""
-    await call.ask("show vhost", vhost=vhost)
-    await call.ask("show user", name=user)
-    return await call.rows(listing, vhost=vhost, user=user)
+    await call.broker.ask("show vhost", vhost=vhost)
+    await call.broker.ask("show user", name=user)
+    return await call.broker.rows(listing, vhost=vhost, user=user)
 
 
 @ROUTES.put(
@@ -142,7 +133,7 @@ async def rows_of_user_in_vhost(
 )
 async def put_permission(call: HttpCall, vhost: str, user: str) -> Answer:
     """Set the permissions of a user in a virtual host."""
-    body = await Body.of(call)
+    body = await Body.read(call)
     configure, write, read = (body.text(name) for name in ("configure", "write", "read"))
     is_new = await set_permission(call, vhost, user, configure=configure, write=write, read=read)
     return created_or_no_content(is_new=is_new)
@@ -152,7 +143,7 @@ async def set_permission(
     call: HttpCall, vhost: str, user: str, *, configure: str, write: str, read: str
 ) -> bool:
     """Set the permissions of a user in a virtual host; return False if they replace others."""
-    done = await call.ask(
+    done = await call.broker.ask(
         "put permission", vhost=vhost, user=user, configure=configure, write=write, read=read
     )
     return bool(done["created"])
@@ -163,7 +154,7 @@ async def set_permission(
 )
 async def remove_permission(call: HttpCall, vhost: str, user: str) -> None:
     """Remove the permissions of a user in a virtual host."""
-    await call.ask("delete permission", vhost=vhost, user=user)
+    await call.broker.ask("delete permission", vhost=vhost, user=user)
 
 
 @ROUTES.put(
@@ -180,7 +171,7 @@ async def put_topic_permission(
     call: HttpCall, vhost: str, user: str, exchange: str | None = None
 ) -> Answer:
     """Restrict the routing keys of a user at a topic exchange, named in the path or in the body."""
-    body = await Body.of(call)
+    body = await Body.read(call)
     name = body.text("exchange", exchange or "")
     if exchange not in (None, name):
         raise bad_request("'exchange' in the body differs from the one in the path")
@@ -193,7 +184,7 @@ async def set_topic_permission(
     call: HttpCall, vhost: str, user: str, exchange: str, *, write: str, read: str
 ) -> bool:
     """Restrict the routing keys of a user at an exchange; return False if this replaces others."""
-    done = await call.ask(
+    done = await call.broker.ask(
         "put topic permission", vhost=vhost, user=user, exchange=exchange, write=write, read=read
     )
     return bool(done["created"])
@@ -210,32 +201,32 @@ async def remove_topic_permission(
     call: HttpCall, vhost: str, user: str, exchange: str | None = None
 ) -> None:
     """Remove the topic permissions of a user in a virtual host, at one exchange or at all."""
-    await call.ask("delete topic permission", vhost=vhost, user=user, exchange=exchange)
+    await call.broker.ask("delete topic permission", vhost=vhost, user=user, exchange=exchange)
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {f"{VHOST}/permissions": "The permissions in a virtual host."},
+    rows=PERMISSION_SCHEMA,
     tag=ADMINISTRATOR,
-    paged=True,
-    answer=list_or_page_of(PERMISSION_SCHEMA),
 )
 async def list_permissions_in_vhost(call: HttpCall, vhost: str) -> RowList:
     """Return the permissions in a virtual host."""
-    return RowList(await rows_in_vhost(call, PERMISSIONS, vhost), ("user",))
+    return RowList(await read_vhost_rows(call, PERMISSIONS, vhost), ("user",))
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {f"{VHOST}/topic-permissions": "The topic permissions in a virtual host."},
+    rows=TOPIC_PERMISSION_SCHEMA,
     tag=ADMINISTRATOR,
-    paged=True,
-    answer=list_or_page_of(TOPIC_PERMISSION_SCHEMA),
 )
 async def list_topic_permissions_in_vhost(call: HttpCall, vhost: str) -> RowList:
     """Return the topic permissions in a virtual host."""
-    return RowList(await rows_in_vhost(call, TOPIC_PERMISSIONS, vhost), ("user", "exchange"))
+    return RowList(await read_vhost_rows(call, TOPIC_PERMISSIONS, vhost), ("user", "exchange"))
 
 
-async def rows_in_vhost(call: HttpCall, listing: ListOperation[AnyRow], vhost: str) -> list[AnyRow]:
+async def read_vhost_rows(
+    call: HttpCall, listing: ListOperation[AnyRow], vhost: str
+) -> list[AnyRow]:
     """Return the rows of a list in a virtual host; 404 if it is unknown."""
-    await call.ask("show vhost", vhost=vhost)
-    return await call.rows(listing, vhost=vhost)
+    await call.broker.ask("show vhost", vhost=vhost)
+    return await call.broker.rows(listing, vhost=vhost)

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.console.api.logs import object_of
+from headrace.console.api.logs import parse_json_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 FILE_MAX = 1 << 20  # Bytes that are read of a file; of a listener's file the last ones.
 PIPELINES_MAX = 200
 QUERIES_MAX = 1000
-ACTIVE = ("starting", "running", "stopping")
-FIGURES = ("rows_per_s", "processed_per_s", "batch", "lag")
+ACTIVE = ("starting", "running", "stopping")  # States of a pipeline whose process runs.
+QUERY_NUMBERS = ("rows_per_s", "processed_per_s", "batch", "lag")
+# The states of queries, by the last event that a listener reported.
 STATES = {"started": "starting", "progress": "running", "idle": "idle"}
 URL_PASSWORD = re.compile(r"(\w+://[^\s:/@]*):[^\s/@]*@")
 
@@ -37,7 +38,7 @@ def read_pipelines(places: Iterable[Path]) -> list[JsonObject]:
             break
         pipeline = read_pipeline(home)
         if pipeline is not None:
-            while pipeline["name"] in names:  # A pipeline of another directory has the name.
+            while pipeline["name"] in names:  # Names of pipelines may repeat in other directories.
                 pipeline["name"] += "'"
             names.add(pipeline["name"])
             pipelines.append(pipeline)
@@ -45,7 +46,7 @@ def read_pipelines(places: Iterable[Path]) -> list[JsonObject]:
 
 
 def state_directories(places: Iterable[Path]) -> Iterator[Path]:
-    """Yield the state directories among places and in their folders ``.headrace``."""
+    """Yield the places that are state directories, and those in their folders ``.headrace``."""
     for place in places:
         if (place / "status.json").is_file():
             yield place
@@ -61,7 +62,7 @@ def read_pipeline(home: Path) -> JsonObject | None:
     state = str(status.get("state", ""))
     if state in ACTIVE and not is_locked(home / "lock"):
         state = "killed"
-    statuses = [query for query in objects(status.get("queries")) if "name" in query]
+    statuses = [query for query in object_items(status.get("queries")) if "name" in query]
     queries = [pipeline_query(home, query, state) for query in statuses[:QUERIES_MAX]]
     graph = read_object(home / "graph.json") or {}
     return {
@@ -74,22 +75,25 @@ def read_pipeline(home: Path) -> JsonObject | None:
         "pid": status.get("pid"),
         "error": hide_passwords(status.get("error")),
         "queries": queries,
-        "nodes": objects(graph.get("nodes")),
-        "edges": objects(graph.get("edges")),
+        "nodes": object_items(graph.get("nodes")),
+        "edges": object_items(graph.get("edges")),
         "rules": [
             {**rule, "rejected": most_rejected(queries, rule.get("name"))}
-            for rule in objects(graph.get("rules"))
+            for rule in object_items(graph.get("rules"))
         ],
     }
 
 
 def most_rejected(queries: list[JsonObject], rule: object) -> int:
-    """Return the rows that a rule rejected: all queries after the rule count the same rows."""
+    """Return the number of rows that a rule rejected.
+
+    Each query after the rule counts the same rows, so the largest count is the number.
+    """
     return max((query["rejected_by"].get(str(rule), 0) for query in queries), default=0)
 
 
 def pipeline_query(home: Path, status: JsonObject, state: str) -> JsonObject:
-    """Return a query of a pipeline in this state."""
+    """Return a query of a pipeline, which has the state ``state``."""
     name = str(status["name"])
     checkpoint = home / "checkpoints" / Path(name).name  # Never outside the folder.
     own = str(status.get("state", ""))
@@ -97,10 +101,10 @@ def pipeline_query(home: Path, status: JsonObject, state: str) -> JsonObject:
         "name": name,
         "id": str((read_object(checkpoint / "metadata") or {}).get("id", "")),
         "state": "killed" if state == "killed" and own in (*ACTIVE, "idle") else own,
-        **{name: status.get(name) for name in FIGURES},
+        **{name: status.get(name) for name in QUERY_NUMBERS},
         "rows": status.get("rows"),
         **rejected_rows(status),
-        "sinks": texts(status.get("sinks")),
+        "sinks": text_items(status.get("sinks")),
         "checkpoint": str(checkpoint) if checkpoint.name == name and checkpoint.is_dir() else "",
         "owners": group_owners(checkpoint / "offsets"),
         "error": hide_passwords(status.get("error")),
@@ -123,7 +127,7 @@ def group_owners(folder: Path) -> list[str]:
     except (OSError, ValueError):
         return []
     # Version 2 of Spark's log has the name of the source before its offset.
-    offsets = [object_of(line[max(0, line.find(b"{")) :]) for line in lines]
+    offsets = [parse_json_line(line[max(0, line.find(b"{")) :]) for line in lines]
     return [
         str(offset["owner"]) for offset in offsets if offset is not None and offset.get("owner")
     ]
@@ -148,10 +152,10 @@ def listener_query(query: str, report: JsonObject) -> JsonObject:
         "name": str(report.get("name") or query),
         "id": query,
         "state": STATES.get(str(report.get("event")), "failed" if error else "stopped"),
-        **{name: report.get(name) for name in FIGURES},
+        **{name: report.get(name) for name in QUERY_NUMBERS},
         "lag": report.get("lag_records", 0 if "batch" in report else None),
         "updated": str(report.get("moment", "")),
-        "owners": texts(report.get("owners")),
+        "owners": text_items(report.get("owners")),
         **rejected_rows(report),
         "error": error,
     }
@@ -169,28 +173,28 @@ def read_reports(path: Path) -> Iterator[JsonObject]:
     except OSError:
         return
     for line in lines[size > FILE_MAX :]:  # The first one may be cut.
-        report = object_of(line)
+        report = parse_json_line(line)
         if report is not None:
             yield report
 
 
 def read_object(path: Path) -> JsonObject | None:
-    """Return the JSON object in a file; None without one, or if the file is too long."""
+    """Return the JSON object in a file; None if there is none, or the file is too long."""
     try:
         if path.is_file() and path.stat().st_size <= FILE_MAX:
-            return object_of(path.read_bytes())
+            return parse_json_line(path.read_bytes())
     except OSError:
         pass
     return None
 
 
-def objects(value: object) -> list[JsonObject]:
-    """Return the objects in a list."""
+def object_items(value: object) -> list[JsonObject]:
+    """Return the items of a list that are objects; none if the value is not a list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def texts(value: object) -> list[str]:
-    """Return the items of a list as texts."""
+def text_items(value: object) -> list[str]:
+    """Return the items of a list as texts; none if the value is not a list."""
     return [str(item) for item in value] if isinstance(value, list) else []
 
 

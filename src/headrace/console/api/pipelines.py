@@ -15,8 +15,7 @@ from headrace.console.api.common.schemas import (
     TEXTS,
     WHOLE,
     WHOLE_OR_NONE,
-    array_of,
-    list_or_page_of,
+    array,
     record,
 )
 from headrace.console.api.pipeline_files import read_listener_queries, read_pipelines
@@ -58,7 +57,7 @@ QUERY_FIELDS = {
     "lag": NUMBER_OR_NONE,
     "checkpoint": TEXT,
     "error": TEXT,
-    "groups": array_of(OWNED_GROUP_SCHEMA),
+    "groups": array(OWNED_GROUP_SCHEMA),
     "group": TEXT,
     "reads": TEXT,
     "waiting": WHOLE_OR_NONE,
@@ -67,19 +66,18 @@ QUERY_SCHEMA = record(**QUERY_FIELDS, pipeline=TEXT, updated=TEXT)
 NODE_SCHEMA = record(id=TEXT, kind=TEXT, name=TEXT)
 PIPELINE_DETAILS_SCHEMA = record(
     **PIPELINE_FIELDS,
-    queries=array_of(record(**QUERY_FIELDS, rows=WHOLE_OR_NONE, sinks=TEXTS)),
-    nodes=array_of(NODE_SCHEMA),
-    edges=array_of(record(from_=TEXT, to=TEXT, rule=TEXT)),
-    rules=array_of(record(name=TEXT)),
+    queries=array(record(**QUERY_FIELDS, rows=WHOLE_OR_NONE, sinks=TEXTS)),
+    nodes=array(NODE_SCHEMA),
+    edges=array(record(from_=TEXT, to=TEXT, rule=TEXT)),
+    rules=array(record(name=TEXT)),
 )
 ROUTES = Routes()
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {"/api/headrace/pipelines": "Pipelines of the directories in `console_pipelines`."},
+    rows=PIPELINE_SCHEMA,
     tag=MONITORING,
-    paged=True,
-    answer=list_or_page_of(PIPELINE_SCHEMA),
 )
 async def list_pipelines(call: HttpCall) -> RowList:
     """Return the pipelines of the directories in the settings."""
@@ -89,8 +87,8 @@ async def list_pipelines(call: HttpCall) -> RowList:
             {
                 **{name: value for name, value in pipeline.items() if name not in PARTS},
                 "queries": len(pipeline["queries"]),
-                "lag": total(pipeline["queries"], "lag"),
-                "rows_per_s": total(pipeline["queries"], "rows_per_s"),
+                "lag": sum_known(pipeline["queries"], "lag"),
+                "rows_per_s": sum_known(pipeline["queries"], "rows_per_s"),
                 "rejected": sum(rule["rejected"] for rule in pipeline["rules"]),
             }
             for pipeline in pipelines
@@ -119,26 +117,25 @@ async def show_pipeline(call: HttpCall, name: str) -> JsonObject:
     """
     for pipeline in await asyncio.to_thread(read_pipelines, call.settings.pipelines):
         if pipeline["name"] == name:
-            return {**pipeline, "queries": await with_groups(call, pipeline["queries"])}
+            return {**pipeline, "queries": await add_groups(call, pipeline["queries"])}
     raise not_found()
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {
         "/api/headrace/queries": "Spark's queries with group, lag, rates, last batch, checkpoint "
         "and state."
     },
+    rows=QUERY_SCHEMA,
     tag=MONITORING,
-    paged=True,
-    answer=list_or_page_of(QUERY_SCHEMA),
 )
 async def list_queries(call: HttpCall) -> RowList:
     """Return the queries of pipelines and of query listeners, with their groups."""
-    queries = await asyncio.to_thread(queries_at, call.settings.pipelines)
-    return RowList(await with_groups(call, queries))
+    queries = await asyncio.to_thread(read_queries, call.settings.pipelines)
+    return RowList(await add_groups(call, queries))
 
 
-def queries_at(places: tuple[Path, ...]) -> list[JsonObject]:
+def read_queries(places: tuple[Path, ...]) -> list[JsonObject]:
     """Return the queries of pipelines and of query listeners, each once."""
     queries: list[JsonObject] = []
     for pipeline in read_pipelines(places):
@@ -151,12 +148,12 @@ def queries_at(places: tuple[Path, ...]) -> list[JsonObject]:
     return queries
 
 
-async def with_groups(call: HttpCall, queries: list[JsonObject]) -> list[JsonObject]:
-    """Return the queries, each with its groups of streams and its leases of queues."""
+async def add_groups(call: HttpCall, queries: list[JsonObject]) -> list[JsonObject]:
+    """Add to each query its groups of streams and its leases of queues; return the queries."""
     owned: dict[str, list[JsonObject]] = {}
-    for group in await call.rows(GROUPS):
+    for group in await call.broker.rows(GROUPS):
         add_source(owned, group, group["stream"], group["lag"])
-    for lease in await call.rows(LEASES):
+    for lease in await call.broker.rows(LEASES):
         add_source(owned, lease, lease["queue"], lease["ready"])
     for query in queries:
         owners = query.pop("owners")
@@ -171,13 +168,13 @@ async def with_groups(call: HttpCall, queries: list[JsonObject]) -> list[JsonObj
 def add_source(
     owned: dict[str, list[JsonObject]], row: GroupRow | LeaseRow, source: str, lag: int
 ) -> None:
-    """Add a stream or queue that a group reads to those of the group's owner."""
+    """Add the stream or queue that a group reads to the sources of the group's owner."""
     if row["owner"]:
         group = {"name": row["group"], "source": source, "vhost": row["vhost"], "lag": lag}
         owned.setdefault(row["owner"], []).append(group)
 
 
-def total(rows: list[JsonObject], name: str) -> float | None:
-    """Return the sum of the known values; None if none is known."""
+def sum_known(rows: list[JsonObject], name: str) -> float | None:
+    """Return the sum of a field of rows, without unknown values; None if all are unknown."""
     values = [row[name] for row in rows if isinstance(row[name], int | float)]
     return sum(values) if values else None

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import INTEGER, TABLE, Body, schema
-from headrace.console.api.common.lookups import find_row, rows_of
-from headrace.console.api.common.schemas import OBJECT, TEXT, list_or_page_of, record
+from headrace.console.api.common.lookups import find_row, read_rows
+from headrace.console.api.common.schemas import OBJECT, TEXT, record
 from headrace.console.broker import lists
 from headrace.console.http.answers import RowList, created_or_no_content
 from headrace.console.http.routes import ACCESS, Routes
@@ -44,27 +44,25 @@ POLICY_SCHEMA = record(
 ROUTES = Routes()
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {"/api/policies": "The policies.", "/api/policies/{vhost}": "The policies of a virtual host."},
+    rows=POLICY_SCHEMA,
     tag=MANAGEMENT,
     permission=ACCESS,
-    paged=True,
-    answer=list_or_page_of(POLICY_SCHEMA),
 )
 async def list_policies(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the policies of a virtual host, or of all that the user sees."""
     return RowList(await policies_of_kind(call, POLICIES, vhost))
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {
         "/api/operator-policies": "The operator policies.",
         "/api/operator-policies/{vhost}": "The operator policies of a virtual host.",
     },
+    rows=POLICY_SCHEMA,
     tag=MANAGEMENT,
     permission=ACCESS,
-    paged=True,
-    answer=list_or_page_of(POLICY_SCHEMA),
 )
 async def list_operator_policies(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the operator policies of a virtual host, or of all that the user sees."""
@@ -73,7 +71,7 @@ async def list_operator_policies(call: HttpCall, vhost: str | None = None) -> Ro
 
 async def policies_of_kind(call: HttpCall, kind: str, vhost: str | None = None) -> list[JsonObject]:
     """Return the policies of a kind as RabbitMQ describes them."""
-    rows = await rows_of(call, lists.POLICIES, vhost)
+    rows = await read_rows(call, lists.POLICIES, vhost)
     return [
         {
             "vhost": row["vhost"],
@@ -133,7 +131,7 @@ async def remove_operator_policy(call: HttpCall, vhost: str, name: str) -> None:
 
 async def put_policy_of_kind(call: HttpCall, kind: str, vhost: str, name: str) -> Answer:
     """Set a policy of a kind."""
-    body = await Body.of(call)
+    body = await Body.read(call)
     is_new = await set_policy_of_kind(
         call,
         kind,
@@ -165,10 +163,10 @@ async def set_policy_of_kind(
         "priority": priority,
         "apply-to": apply_to or None,
     }
-    done = await call.ask(PUT[kind], vhost=vhost, name=name, **fields)
+    done = await call.broker.ask(PUT[kind], vhost=vhost, name=name, **fields)
     return bool(done["created"])
 
 
 async def remove_policy_of_kind(call: HttpCall, kind: str, vhost: str, name: str) -> None:
     """Remove a policy of a kind."""
-    await call.ask(DELETE[kind], vhost=vhost, name=name)
+    await call.broker.ask(DELETE[kind], vhost=vhost, name=name)

@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import BOOLEAN, TABLE, Body, query_flag, schema
-from headrace.console.api.common.effective_policies import policies_of
-from headrace.console.api.common.lookups import existing_vhost, find_now
+from headrace.console.api.common.effective_policies import read_policies
+from headrace.console.api.common.lookups import existing_vhost, find_sampled
 from headrace.console.api.common.own_counts import DEAD_LETTERED_SCHEMA
 from headrace.console.api.common.queue_rows import QueueRows
 from headrace.console.api.common.samples import DEPTH_SCHEMAS, PARAMETERS
@@ -20,11 +21,10 @@ from headrace.console.api.common.schemas import (
     TEXT,
     TEXT_OR_NONE,
     WHOLE,
-    list_or_page_of,
     record,
 )
-from headrace.console.api.connections import connection_names
-from headrace.console.api.consumers import consumer_of
+from headrace.console.api.connections import read_connection_fields
+from headrace.console.api.consumers import describe_consumer
 from headrace.console.http.answers import created_or_no_content
 from headrace.console.http.routes import ACCESS, Parameter, Routes
 from headrace.console.http_errors import HttpError, bad_request
@@ -67,41 +67,24 @@ QUEUE_SCHEMA = record(
     **DEPTH_SCHEMAS,
 )
 ROUTES = Routes()
+queue_list = partial(ROUTES.get_list, rows=QUEUE_SCHEMA, tag=MANAGEMENT, query=PARAMETERS)
 
 
-@ROUTES.get(
+@queue_list(
     {
         "/api/queues": "All queues that the user sees.",
         "/api/queues/detailed": "The same, for clients that ask for all statistics.",
     },
-    tag=MANAGEMENT,
     permission=SEES,
-    query=PARAMETERS,
-    paged=True,
-    answer=list_or_page_of(QUEUE_SCHEMA),
 )
-@ROUTES.get(
-    {"/api/queues/{vhost}": "The queues of a virtual host."},
-    tag=MANAGEMENT,
-    permission=ACCESS,
-    query=PARAMETERS,
-    paged=True,
-    answer=list_or_page_of(QUEUE_SCHEMA),
-)
-@ROUTES.get(
-    {"/api/users/{user}/queues": "The queues that a user has declared."},
-    tag=MANAGEMENT,
-    permission=SEES,
-    query=PARAMETERS,
-    paged=True,
-    answer=list_or_page_of(QUEUE_SCHEMA),
-)
+@queue_list({"/api/queues/{vhost}": "The queues of a virtual host."}, permission=ACCESS)
+@queue_list({"/api/users/{user}/queues": "The queues that a user has declared."}, permission=SEES)
 async def list_queues(
     call: HttpCall, vhost: str | None = None, user: str | None = None
 ) -> QueueRows:
     """Return the queues that the user sees, of a virtual host or declared by a user if named."""
     vhost, identity = await existing_vhost(call, vhost), call.identity
-    table = await call.state.queues.fresh()
+    table = await call.state.queues.fresh_table()
     slots = table.slots_in_order()
     if vhost is not None or not identity.sees_all:
         vhosts = table.fields["vhost"] if slots else []
@@ -113,7 +96,7 @@ async def list_queues(
     if user is not None and slots:
         users = table.fields["user"]
         slots = [slot for slot in slots if users[slot] == user]
-    return QueueRows(table, slots, await policies_of(call, table), call.query)
+    return QueueRows(table, slots, await read_policies(call, table), call.query)
 
 
 @ROUTES.get(
@@ -121,14 +104,16 @@ async def list_queues(
 )
 async def show_queue(call: HttpCall, vhost: str, queue: str) -> JsonObject:
     """Return one queue, as it is now."""
-    row = await call.ask("show queue", vhost=vhost, name=queue)
-    sampled = await find_now(call, call.state.queues, vhost, queue)
-    names = {} if sampled.node else await connection_names(call)
+    row = await call.broker.ask("show queue", vhost=vhost, name=queue)
+    sampled = await find_sampled(call, call.state.queues, vhost, queue)
+    connections = {} if sampled.node else await read_connection_fields(call)
     table, slot = sampled.table, sampled.slot
-    rows = QueueRows(table, [slot], await policies_of(call, table), call.query)
+    rows = QueueRows(table, [slot], await read_policies(call, table), call.query)
     return {
         **rows.row(slot),
-        "consumer_details": [consumer_of(consumer, names) for consumer in row["consumer_list"]],
+        "consumer_details": [
+            describe_consumer(consumer, connections) for consumer in row["consumer_list"]
+        ],
         "incoming": [],
         "deliveries": [],
     }
@@ -142,7 +127,7 @@ async def show_queue(call: HttpCall, vhost: str, queue: str) -> JsonObject:
 )
 async def put_queue(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Declare a queue; 204 if one with the same attributes exists."""
-    body = await Body.of(call)
+    body = await Body.read(call)
     arguments, queue_type = body.table("arguments"), body.text("queue_type")
     if body.flag("exclusive"):
         raise bad_request("an exclusive queue belongs to a connection")
@@ -174,7 +159,7 @@ async def declare_queue(
     """
     if queue_type:
         arguments = {QUEUE_TYPE: queue_type, **arguments}
-    done = await call.ask(
+    done = await call.broker.ask(
         "declare queue",
         vhost=vhost,
         name=queue,
@@ -204,7 +189,9 @@ async def remove_queue(
     call: HttpCall, vhost: str, queue: str, *, if_unused: bool | None, if_empty: bool | None
 ) -> None:
     """Delete a queue; with a flag only an unused or empty one."""
-    await call.ask("delete queue", vhost=vhost, name=queue, if_unused=if_unused, if_empty=if_empty)
+    await call.broker.ask(
+        "delete queue", vhost=vhost, name=queue, if_unused=if_unused, if_empty=if_empty
+    )
 
 
 @ROUTES.delete(
@@ -214,7 +201,7 @@ async def remove_queue(
 )
 async def purge_queue(call: HttpCall, vhost: str, queue: str) -> None:
     """Drop the ready messages of a queue."""
-    await call.ask("purge queue", vhost=vhost, name=queue)
+    await call.broker.ask("purge queue", vhost=vhost, name=queue)
 
 
 @ROUTES.post(
@@ -225,8 +212,8 @@ async def purge_queue(call: HttpCall, vhost: str, queue: str) -> None:
 )
 async def post_queue_action(call: HttpCall, vhost: str, queue: str) -> None:
     """Accept RabbitMQ's actions on mirrored queues; nothing is done."""
-    body = await Body.of(call)
-    await call.ask("show queue", vhost=vhost, name=queue)
+    body = await Body.read(call)
+    await call.broker.ask("show queue", vhost=vhost, name=queue)
     action = body.text("action")
     if action not in ACTIONS:
         raise bad_request(f"the action '{action[:80]}' is not one of {', '.join(ACTIONS)}")

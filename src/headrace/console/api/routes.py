@@ -92,4 +92,4 @@ OWN = (
     *audit_log.ROUTES,
     *backups.ROUTES,
 )
-ROUTES: tuple[Route, ...] = openapi.with_document((*RABBITMQS, *OWN))
+ROUTES: tuple[Route, ...] = openapi.add_document_routes((*RABBITMQS, *OWN))

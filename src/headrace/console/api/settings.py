@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.schemas import FLAG, TEXT, list_or_page_of, record
+from headrace.console.api.common.schemas import FLAG, TEXT, record
 from headrace.console.broker.lists import SETTINGS
 from headrace.console.http.answers import RowList
 from headrace.console.http.routes import Routes
@@ -22,15 +22,14 @@ RABBITMQS_ROUTES = Routes()  # Paths of RabbitMQ's API, apart from our own.
 ROUTES = Routes()
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {"/api/headrace/settings": "The settings in effect, each with its source."},
+    rows=SETTING_SCHEMA,
     tag=ADMINISTRATOR,
-    paged=True,
-    answer=list_or_page_of(SETTING_SCHEMA),
 )
 async def list_settings(call: HttpCall) -> RowList:
     """Return the settings in effect, each with its source."""
-    return RowList(await call.rows(SETTINGS), ("name",))
+    return RowList(await call.broker.rows(SETTINGS), ("name",))
 
 
 @RABBITMQS_ROUTES.get({"/api/version": "The version of the API."}, tag=MANAGEMENT)
@@ -45,4 +44,4 @@ async def show_version(call: HttpCall) -> str:
 )
 async def show_effective_config(call: HttpCall) -> JsonObject:
     """Return the settings in effect; the broker hides secrets."""
-    return {row["name"]: row["value"] for row in await call.rows(SETTINGS)}
+    return {row["name"]: row["value"] for row in await call.broker.rows(SETTINGS)}

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.lookups import named_rows
+from headrace.console.api.common.lookups import read_named_rows
 from headrace.console.api.common.schemas import (
     TEXT,
     WHOLE,
     WHOLE_OR_NONE,
-    array_of,
-    list_or_page_of,
+    array,
     record,
 )
 from headrace.console.broker.lists import STAGED_BATCHES
@@ -30,7 +29,7 @@ SINK_SCHEMA = record(
     epoch=WHOLE,
     last=WHOLE_OR_NONE,
     at_ms=WHOLE,
-    batches=array_of(WHOLE),
+    batches=array(WHOLE),
     branches=WHOLE,
     prepared=WHOLE,
     messages=WHOLE,
@@ -38,16 +37,15 @@ SINK_SCHEMA = record(
 ROUTES = Routes()
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {
         "/api/headrace/batches": "Sinks with staged batches, and their batches.",
         "/api/headrace/batches/{vhost}": "The staged batches of one virtual host.",
     },
+    rows=SINK_SCHEMA,
     tag=MANAGEMENT,
     permission=ACCESS,
-    paged=True,
-    answer=list_or_page_of(SINK_SCHEMA),
 )
 async def list_batches(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the sinks with their staged batches."""
-    return await named_rows(call, STAGED_BATCHES, vhost, "sink")
+    return await read_named_rows(call, STAGED_BATCHES, vhost, "sink")

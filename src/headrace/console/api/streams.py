@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.lookups import find_row, rows_of
+from headrace.console.api.common.lookups import find_row, read_rows
 from headrace.console.api.common.schemas import (
     OBJECT,
     TEXT,
     TIME,
     WHOLE,
     WHOLE_OR_NONE,
-    array_of,
-    list_or_page_of,
+    array,
     record,
 )
 from headrace.console.api.groups import GROUP_SCHEMA
@@ -26,10 +25,7 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-LIMIT_SCHEMA: JsonObject = {
-    "type": ["integer", "null"],
-    "minimum": -1,
-}  # -1 and null: there is none.
+LIMIT_SCHEMA: JsonObject = {"type": ["integer", "null"], "minimum": -1}  # -1 and null: no limit.
 STREAM_FIELDS = {
     "name": TEXT,
     "vhost": TEXT,
@@ -56,27 +52,26 @@ READER_SCHEMA = record(
 SEGMENT_SCHEMA = record(number=WHOLE, first_offset=WHOLE, begun=TIME, bytes=WHOLE)
 STREAM_DETAILS_SCHEMA = record(
     **STREAM_FIELDS,
-    groups=array_of(GROUP_SCHEMA),
-    consumer_list=array_of(READER_SCHEMA),
+    groups=array(GROUP_SCHEMA),
+    consumer_list=array(READER_SCHEMA),
     segment_count=WHOLE,
-    segments=array_of(SEGMENT_SCHEMA),
+    segments=array(SEGMENT_SCHEMA),
 )
 ROUTES = Routes()
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {
         "/api/headrace/streams": "Streams with their offsets and limits.",
         "/api/headrace/streams/{vhost}": "The streams of one virtual host.",
     },
+    rows=STREAM_SCHEMA,
     tag=MANAGEMENT,
     permission=ACCESS,
-    paged=True,
-    answer=list_or_page_of(STREAM_SCHEMA),
 )
 async def list_streams(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the streams with their offsets, limits and numbers of readers."""
-    return RowList(await rows_of(call, STREAMS, vhost))
+    return RowList(await read_rows(call, STREAMS, vhost))
 
 
 @ROUTES.get(
@@ -99,9 +94,9 @@ async def show_stream(call: HttpCall, vhost: str, stream: str) -> JsonObject:
     Raises:
         HttpError: the stream does not exist, or the user does not see it.
     """
-    row = find_row(await rows_of(call, STREAMS, vhost), vhost=vhost, name=stream)
-    groups = await rows_of(call, GROUPS, vhost)
-    queue = await call.ask("show queue", vhost=vhost, name=stream)
+    row = find_row(await read_rows(call, STREAMS, vhost), vhost=vhost, name=stream)
+    groups = await read_rows(call, GROUPS, vhost)
+    queue = await call.broker.ask("show queue", vhost=vhost, name=stream)
     return {
         **row,
         "groups": [

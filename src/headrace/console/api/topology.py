@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from headrace.console.api.common.schemas import FLAG, OBJECT, TEXT, TEXTS, WHOLE, array_of, record
+from headrace.console.api.common.schemas import FLAG, OBJECT, TEXT, TEXTS, WHOLE, array, record
 from headrace.console.api.exchanges import exchange_name
 from headrace.console.http.query import whole_number
 from headrace.console.http.routes import ACCESS, Parameter, Routes
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.management_rows import RouteAnswer, TopologyGraph
 
-OBJECTS = 40  # Objects of a topology, by default.
+OBJECTS_DEFAULT = 40  # Objects of a topology.
 EXCHANGE, QUEUE = "exchange", "queue"
 MESSAGE = (
     Parameter("routing_key", "The routing key."),
@@ -27,8 +27,8 @@ COUNT = (Parameter("count", "Maximum number of objects, 40 by default, 200 at mo
 ROUTE_SCHEMA = record(routed=FLAG, count=WHOLE, queues=TEXTS)
 EDGE_SCHEMA = record(from_=WHOLE, to=WHOLE, what=TEXT, routing_key=TEXT, arguments=OBJECT)
 TOPOLOGY_SCHEMA = record(
-    nodes=array_of(record(kind=TEXT, name=TEXT, type=TEXT, ready=WHOLE)),
-    edges=array_of(EDGE_SCHEMA),
+    nodes=array(record(kind=TEXT, name=TEXT, type=TEXT, ready=WHOLE)),
+    edges=array(EDGE_SCHEMA),
     cut=FLAG,
 )
 ROUTES = Routes()
@@ -57,7 +57,7 @@ async def show_route(call: HttpCall, vhost: str, exchange: str) -> RouteAnswer:
         raise bad_request(f"the headers are not valid JSON: {error}") from None
     if not isinstance(values, dict):
         raise bad_request("the headers are not a JSON object, such as {}")
-    answer = await call.ask(
+    answer = await call.broker.ask(
         "route",
         vhost=vhost,
         exchange=exchange_name(exchange),
@@ -103,6 +103,6 @@ async def show_topology(call: HttpCall, vhost: str, kind: str, name: str) -> Top
     Raises:
         HttpError: the object does not exist.
     """
-    count = whole_number(call.query, "count", OBJECTS)
-    answer = await call.ask("show topology", vhost=vhost, kind=kind, name=name, count=count)
+    count = whole_number(call.query, "count", OBJECTS_DEFAULT)
+    answer = await call.broker.ask("show topology", vhost=vhost, kind=kind, name=name, count=count)
     return cast("TopologyGraph", answer)

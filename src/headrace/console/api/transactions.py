@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import BOOLEAN, Body, schema
-from headrace.console.api.common.lookups import named_rows
-from headrace.console.api.common.schemas import TEXT, TIME, WHOLE, list_or_page_of, record
+from headrace.console.api.common.lookups import read_named_rows
+from headrace.console.api.common.schemas import TEXT, TIME, WHOLE, record
 from headrace.console.broker.lists import TRANSACTIONS
 from headrace.console.http.answers import Answer, RowList
 from headrace.console.http.routes import ACCESS, Routes
@@ -31,19 +31,18 @@ DECISION_SCHEMA = record(status=TEXT)
 ROUTES = Routes()
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {
         "/api/headrace/transactions": "Branches of distributed transactions.",
         "/api/headrace/transactions/{vhost}": "The transactions of one virtual host.",
     },
+    rows=TRANSACTION_SCHEMA,
     tag=MANAGEMENT,
     permission=ACCESS,
-    paged=True,
-    answer=list_or_page_of(TRANSACTION_SCHEMA),
 )
 async def list_transactions(call: HttpCall, vhost: str | None = None) -> RowList:
     """Return the branches of distributed transactions."""
-    return await named_rows(call, TRANSACTIONS, vhost, "xid")
+    return await read_named_rows(call, TRANSACTIONS, vhost, "xid")
 
 
 @ROUTES.post(
@@ -58,7 +57,7 @@ async def list_transactions(call: HttpCall, vhost: str | None = None) -> RowList
 )
 async def post_decision(call: HttpCall, vhost: str, xid: str) -> Answer:
     """Commit, roll back or forget a branch of a transaction."""
-    body = await Body.of(call)
+    body = await Body.read(call)
     decision, heuristic = body.text("what"), body.flag("heuristic")
     return Answer(
         200, await decide_transaction(call, vhost, xid, decision=decision, heuristic=heuristic)
@@ -69,6 +68,6 @@ async def decide_transaction(
     call: HttpCall, vhost: str, xid: str, *, decision: str, heuristic: bool | None
 ) -> JsonObject:
     """Commit, roll back or forget a branch of a transaction; ``decision`` is one of these."""
-    return await call.ask(
+    return await call.broker.ask(
         "decide transaction", vhost=vhost, xid=xid, what=decision, heuristic=heuristic
     )

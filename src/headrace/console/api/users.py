@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import Body, schema
-from headrace.console.api.common.schemas import FLAG, OBJECT, TEXT, TEXTS, list_or_page_of, record
+from headrace.console.api.common.schemas import FLAG, OBJECT, TEXT, TEXTS, record
 from headrace.console.broker.lists import HASHED_USERS, PERMISSIONS, USER_LIMITS, USERS
 from headrace.console.http.answers import RowList, created_or_no_content
 from headrace.console.http.routes import Routes
@@ -44,27 +44,24 @@ async def show_whoami(call: HttpCall) -> JsonObject:
 @ROUTES.get({USER: "One user."}, tag=ADMINISTRATOR, answer=USER_SCHEMA)
 async def show_user(call: HttpCall, user: str) -> JsonObject:
     """Return one user."""
-    row = await call.ask("show user", name=user)
-    return user_of(row, await limits_of_users(call))
+    row = await call.broker.ask("show user", name=user)
+    return describe_user(row, await read_user_limits(call))
 
 
-@ROUTES.get(
-    {"/api/users": "The users."}, tag=ADMINISTRATOR, paged=True, answer=list_or_page_of(USER_SCHEMA)
-)
+@ROUTES.get_list({"/api/users": "The users."}, rows=USER_SCHEMA, tag=ADMINISTRATOR)
 async def list_users(call: HttpCall) -> RowList:
     """Return the users."""
     return RowList(await user_rows(call), ("name",))
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {"/api/users/without-permissions": "The users without permissions in any virtual host."},
+    rows=USER_SCHEMA,
     tag=ADMINISTRATOR,
-    paged=True,
-    answer=list_or_page_of(USER_SCHEMA),
 )
 async def list_users_without_permissions(call: HttpCall) -> RowList:
     """Return the users without permissions in any virtual host."""
-    permitted = {row["user"] for row in await call.rows(PERMISSIONS)}
+    permitted = {row["user"] for row in await call.broker.rows(PERMISSIONS)}
     return RowList(
         [row for row in await user_rows(call) if row["name"] not in permitted], ("name",)
     )
@@ -72,17 +69,17 @@ async def list_users_without_permissions(call: HttpCall) -> RowList:
 
 async def user_rows(call: HttpCall) -> list[JsonObject]:
     """Return the users with the hashes of their passwords, as RabbitMQ does."""
-    limits = await limits_of_users(call)
-    rows = await call.rows(HASHED_USERS)
-    return [user_of({**row, "tags": row["tags"].split()}, limits) for row in rows]
+    limits = await read_user_limits(call)
+    rows = await call.broker.rows(HASHED_USERS)
+    return [describe_user({**row, "tags": row["tags"].split()}, limits) for row in rows]
 
 
-async def limits_of_users(call: HttpCall) -> JsonObject:
+async def read_user_limits(call: HttpCall) -> JsonObject:
     """Return the limits of users, by name."""
-    return {row["user"]: row["value"] for row in await call.rows(USER_LIMITS)}
+    return {row["user"]: row["value"] for row in await call.broker.rows(USER_LIMITS)}
 
 
-def user_of(row: JsonObject, limits: JsonObject) -> JsonObject:
+def describe_user(row: JsonObject, limits: JsonObject) -> JsonObject:
     """Return a user as RabbitMQ describes it."""
     return {
         "name": row["name"],
@@ -100,7 +97,7 @@ def user_of(row: JsonObject, limits: JsonObject) -> JsonObject:
 )
 async def put_user(call: HttpCall, user: str) -> Answer:
     """Add or change a user; without a password or its hash, no password logs the user in."""
-    body = await Body.of(call)
+    body = await Body.read(call)
     is_new = await set_user(
         call,
         user,
@@ -124,9 +121,10 @@ async def set_user(
 ) -> bool:
     """Add or change a user; return False if the user exists.
 
-    The user gets a password, or the hash of one, or none; ``keep_password`` keeps the present one.
+    A password or its hash replaces the present password, ``keep_password`` keeps it; without any of
+    these, no password logs the user in.
     """
-    done = await call.ask(
+    done = await call.broker.ask(
         "put user",
         name=user,
         tags=tags,
@@ -141,7 +139,7 @@ async def set_user(
 @ROUTES.delete({USER: "Delete a user."}, tag=ADMINISTRATOR)
 async def remove_user(call: HttpCall, user: str) -> None:
     """Delete a user."""
-    await call.ask("delete user", name=user)
+    await call.broker.ask("delete user", name=user)
 
 
 @ROUTES.post(
@@ -151,10 +149,10 @@ async def remove_user(call: HttpCall, user: str) -> None:
 )
 async def post_bulk_delete(call: HttpCall) -> None:
     """Delete several users; unknown names are ignored."""
-    names = (await Body.of(call)).names("users")
+    names = (await Body.read(call)).names("users")
     if len(names) > BULK_MAX:
         raise bad_request(f"'users' has more than {BULK_MAX} names")
-    existing = {row["name"] for row in await call.rows(USERS)}
+    existing = {row["name"] for row in await call.broker.rows(USERS)}
     for name in names:
         if name in existing:
-            await call.ask("delete user", name=name)
+            await call.broker.ask("delete user", name=name)

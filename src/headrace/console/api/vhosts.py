@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common import own_counts
 from headrace.console.api.common.body import BOOLEAN, Body, schema
-from headrace.console.api.common.lookups import find_now
+from headrace.console.api.common.lookups import find_sampled
 from headrace.console.api.common.node import check_node
 from headrace.console.api.common.own_counts import DEAD_LETTERED_SCHEMA
 from headrace.console.api.common.samples import byte_counts, depths, message_stats
@@ -17,7 +17,6 @@ from headrace.console.api.common.schemas import (
     TEXT,
     TEXTS,
     WHOLE,
-    list_or_page_of,
     record,
 )
 from headrace.console.broker.errors import OperationRefused
@@ -51,18 +50,17 @@ VHOST_SCHEMA = record(
 ROUTES = Routes()
 
 
-@ROUTES.get(
+@ROUTES.get_list(
     {"/api/vhosts": "The virtual hosts."},
+    rows=VHOST_SCHEMA,
     tag=MANAGEMENT,
     permission="the virtual hosts that the user sees",
-    paged=True,
-    answer=list_or_page_of(VHOST_SCHEMA),
 )
 async def list_vhosts(call: HttpCall) -> RowList:
     """Return the virtual hosts that the user sees."""
     vhosts = await call.state.vhosts.all()
     visible = [vhost for vhost in vhosts if call.identity.sees_vhost(vhost.text("name"))]
-    return RowList([vhost_of(call, vhost) for vhost in visible], ("name",))
+    return RowList([describe_vhost(call, vhost) for vhost in visible], ("name",))
 
 
 @ROUTES.get({VHOST: "One virtual host."}, tag=MANAGEMENT, permission=ACCESS, answer=VHOST_SCHEMA)
@@ -70,10 +68,10 @@ async def show_vhost(call: HttpCall, vhost: str) -> JsonObject:
     """Return one virtual host."""
     if not call.identity.sees_vhost(vhost):
         raise not_found()
-    return vhost_of(call, await find_now(call, call.state.vhosts, vhost))
+    return describe_vhost(call, await find_sampled(call, call.state.vhosts, vhost))
 
 
-def vhost_of(call: HttpCall, vhost: SampledObject) -> JsonObject:
+def describe_vhost(call: HttpCall, vhost: SampledObject) -> JsonObject:
     """Return a virtual host as RabbitMQ describes it."""
     row = vhost.row
     kind = row["default_queue_type"]
@@ -110,7 +108,7 @@ def vhost_of(call: HttpCall, vhost: SampledObject) -> JsonObject:
 )
 async def put_vhost(call: HttpCall, vhost: str) -> Answer:
     """Add or change a virtual host; a field that the body lacks keeps its value."""
-    body = await Body.of(call)
+    body = await Body.read(call)
     tags = body.texts("tags")
     description, default_queue_type = (
         None if body.values.get(name) is None else body.text(name)
@@ -139,7 +137,7 @@ async def set_vhost(
     protected_from_deletion: bool | None,
 ) -> bool:
     """Add or change a virtual host; return False if it exists. None keeps a value."""
-    done = await call.ask(
+    done = await call.broker.ask(
         "put vhost",
         name=vhost,
         description=description,
@@ -158,7 +156,7 @@ async def set_vhost(
 async def remove_vhost(call: HttpCall, vhost: str) -> None:
     """Delete a virtual host; 412 if it is protected."""
     try:
-        await call.ask("delete vhost", name=vhost)
+        await call.broker.ask("delete vhost", name=vhost)
     except OperationRefused as error:
         if error.code == "precondition":
             raise HttpError(412, error.text) from None
@@ -181,8 +179,8 @@ async def unprotect_vhost(call: HttpCall, vhost: str) -> None:
 
 async def set_protection(call: HttpCall, vhost: str, value: bool) -> None:
     """Protect a virtual host from deletion, or end its protection."""
-    await call.ask("show vhost", vhost=vhost)
-    await call.ask("put vhost", name=vhost, protected_from_deletion=value)
+    await call.broker.ask("show vhost", vhost=vhost)
+    await call.broker.ask("put vhost", name=vhost, protected_from_deletion=value)
 
 
 @ROUTES.post(
@@ -191,5 +189,5 @@ async def set_protection(call: HttpCall, vhost: str, value: bool) -> None:
 )
 async def start_vhost(call: HttpCall, vhost: str, node: str) -> None:
     """Answer 204 for a virtual host that exists; it runs at its owner already."""
-    await call.ask("show vhost", vhost=vhost)
+    await call.broker.ask("show vhost", vhost=vhost)
     check_node(node)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The user of a request, and the origins that may change anything.
+"""The user of a request, and protection from requests of other sites.
 
-:mod:`.basic_bearer` reads the Authorization header, :mod:`.sessions` and :mod:`.cookies` know
-browsers, :mod:`.oauth` leads them to an authorization server. All of them log in at the broker
-(:mod:`.broker_login`). :mod:`.csrf` refuses requests of other sites.
+:mod:`.basic_bearer` finds the user by the Authorization header, :mod:`.sessions` by the cookie of a
+browser (:mod:`.cookies`). :mod:`.oauth` redirects browsers to an authorization server. All logins
+are checked by the broker (:mod:`.broker_login`). :mod:`.csrf` refuses requests of other sites.
 """

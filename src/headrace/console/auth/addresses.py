@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses of a request: its client's, and the console's as the browser sees it.
+"""Addresses of a request: that of its client, and that of the console as the browser sees it.
 
 A proxy may end TLS before the console: the browser then sees another scheme and host.
 """
@@ -13,22 +13,22 @@ from aiohttp.web_request import BaseRequest
 NEXT_MAX = 2000  # Characters of a path that a login leads to.
 
 
-class OuterRequest(BaseRequest):
+class ProxiedRequest(BaseRequest):
     """A request that may have come through a proxy."""
 
-    outer = ""  # The console's scheme and host before the proxy; empty: those of the request.
+    outer_origin = ""  # Scheme and host of the proxy; empty without one.
 
 
-def outer_of(request: BaseRequest) -> str:
+def console_origin(request: BaseRequest) -> str:
     """Return scheme and host of the console as the browser of a request sees them."""
     scheme = "https" if request.secure else "http"
-    outer = request.outer if isinstance(request, OuterRequest) else ""
-    return outer or f"{scheme}://{request.headers.get('Host', '')}"
+    outer_origin = request.outer_origin if isinstance(request, ProxiedRequest) else ""
+    return outer_origin or f"{scheme}://{request.headers.get('Host', '')}"
 
 
 def is_encrypted(request: BaseRequest) -> bool:
     """Return True if the browser uses TLS, with the console or with a proxy before it."""
-    return outer_of(request).startswith("https:")
+    return console_origin(request).startswith("https:")
 
 
 def check_url(url: str) -> str:
@@ -56,8 +56,8 @@ def local_path(path: str) -> str:
     return "/" if parts.scheme or parts.netloc else path
 
 
-def peer_of(request: BaseRequest) -> str:
-    """Return address and port of the client, also after it disconnected."""
+def client_address(request: BaseRequest) -> str:
+    """Return address and port of the client, even after it has disconnected."""
     peername = request.protocol.peername
     if not isinstance(peername, tuple):
         return "0.0.0.0:0"

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Authorization header, Basic or Bearer: who sends a request, and the 401 without a login.
+"""The user of a request by its Authorization header, Basic or Bearer, and the 401 without one.
 
-The broker checks a password or token and gives a ticket (:mod:`.broker_login`); the console keeps
-the login for later requests, until its ticket ends or 1,024 logins that were used later push it
-out. Before a request is served the broker confirms the ticket, unless it did in the last three
-seconds.
+The broker checks a password or token and issues a ticket (:mod:`.broker_login`). The console keeps
+the login for later requests until the ticket ends, or until 1,024 other logins are used more
+recently. The broker confirms the ticket before a request, unless it did in the last three seconds.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.console.auth.addresses import peer_of
-from headrace.console.auth.broker_login import LoggedIn, log_in, refused_login
+from headrace.console.auth.addresses import client_address
+from headrace.console.auth.broker_login import Login, log_in, refused_login
 from headrace.console.http_errors import HttpError
 from headrace.operator_logins import LoginCache
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.console.auth.broker_login import Identity
     from headrace.console.broker.link import BrokerLink
 
-REMEMBERED_MAX = 1024  # Logins.
+REMEMBERED_MAX = 1024  # Logins; beyond it the least recently used one is forgotten.
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
 
 
@@ -46,13 +45,13 @@ class Authentication:
 
     def __init__(self, link: BrokerLink) -> None:
         self._link = link
-        self._remembered: LoginCache[LoggedIn] = LoginCache()
+        self._remembered: LoginCache[Login] = LoginCache()
         self._locks: dict[bytes, asyncio.Lock] = {}
 
     def remembers(self, request: BaseRequest) -> bool:
         """Return True if the user of a request has logged in from that address before."""
         header = request.headers.get("Authorization")
-        return header is not None and key_of(request, header) in self._remembered
+        return header is not None and login_key(request, header) in self._remembered
 
     async def identify(self, request: BaseRequest) -> Identity:
         """Return the user of a request.
@@ -64,18 +63,18 @@ class Authentication:
         header = request.headers.get("Authorization")
         if header is None:
             raise HttpError(401, "Login failed", error="not_authorised", headers=CHALLENGE)
-        credentials = credentials_in(header)
+        credentials = parse_credentials(header)
         if credentials is None:
             raise refused_login()
-        key = key_of(request, header)
+        key = login_key(request, header)
         lock = self._locks.setdefault(key, asyncio.Lock())
         try:
             async with lock:  # Many requests with one password are one login.
                 identity = await self._remembered_identity(key)
                 return identity or await self._log_in(key, credentials, request)
         finally:
-            # A request that was just woken may not hold the lock yet. Then two of them log in,
-            # which is harmless.
+            # Between the release of the lock and its next acquisition the lock looks free. Then two
+            # requests may log in, which is harmless.
             if not lock.locked():
                 self._locks.pop(key, None)
 
@@ -89,7 +88,7 @@ class Authentication:
         login = self._remembered.get(key)
         if login is None:
             return None
-        if not await login.holds(self._link, time.monotonic()):
+        if not await login.is_valid(self._link, time.monotonic()):
             self._remembered.pop(key, None)
             return None
         self._remembered.move_to_end(key)
@@ -98,23 +97,23 @@ class Authentication:
     async def _log_in(self, key: bytes, credentials: Credentials, request: BaseRequest) -> Identity:
         identity = await log_in(
             self._link,
-            peer=peer_of(request),
+            peer=client_address(request),
             encrypted=request.secure,
             username=credentials.username,
             password=credentials.password,
             token=credentials.token,
         )
-        self._remembered.add(key, LoggedIn(identity, time.monotonic()), REMEMBERED_MAX)
+        self._remembered.add(key, Login(identity, time.monotonic()), REMEMBERED_MAX)
         return identity
 
 
-def key_of(request: BaseRequest, header: str) -> bytes:
+def login_key(request: BaseRequest, header: str) -> bytes:
     """Return the key of a login: a hash of the client's address and the credentials."""
-    host = peer_of(request).rpartition(":")[0]
+    host = client_address(request).rpartition(":")[0]
     return hashlib.sha256(f"{host}\0{request.secure}\0{header}".encode()).digest()
 
 
-def credentials_in(header: str) -> Credentials | None:
+def parse_credentials(header: str) -> Credentials | None:
     """Return the credentials of an Authorization header; None unless it is Basic or Bearer."""
     scheme, _, value = header.strip().partition(" ")
     value = value.strip()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logins at the broker: it checks a password or a token, and gives a ticket to act as the user.
+"""Logins at the broker, which checks a password or a token and issues a ticket of the user.
 
-Every request of a user carries the ticket to the broker. A changed password, a deleted user or an
-expired token ends it.
+Every operation for a user carries the ticket to the broker. A changed password, a deleted user or
+an expired token ends the ticket.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.console.broker.link import BrokerLink
     from headrace.untyped import JsonObject
 
-FRESH_S = 3.0  # A ticket that was confirmed is not confirmed again for so long.
+FRESH_S = 3.0  # The time for which a confirmed ticket counts as valid.
 ENDED = "the ticket is unknown, or has ended"  # The broker's text.
 NO_TAG = "none of the tags"  # In the broker's text for a user without a tag of the console.
 
@@ -32,7 +32,7 @@ class Identity:
     tags: tuple[str, ...]
     vhosts: frozenset[str]  # The virtual hosts that the user may open.
     sees_all: bool  # The user sees all virtual hosts and connections.
-    by_token: bool  # The user logged in with a token, and may have no account.
+    by_token: bool  # The user logged in with a token, and may have no account at the broker.
     ticket: str
 
     def sees_vhost(self, name: str) -> bool:
@@ -45,14 +45,14 @@ class Identity:
 
 
 @dataclass(slots=True, eq=False)
-class LoggedIn:
+class Login:
     """A login that the console keeps; the broker confirms its ticket every ``FRESH_S``."""
 
     identity: Identity
     confirmed_s: float  # When the broker last confirmed the ticket, by the monotonic clock.
 
-    async def holds(self, link: BrokerLink, now_s: float) -> bool:
-        """Return False if the ticket has ended.
+    async def is_valid(self, link: BrokerLink, now_s: float) -> bool:
+        """Return True if the ticket is valid, as the broker confirms every ``FRESH_S``.
 
         Raises:
             BrokerGone: the broker does not answer.
@@ -78,7 +78,7 @@ async def log_in(
 
     Raises:
         HttpError: 401, the broker refused the login.
-        OperationRefused: too many logins of that address wait.
+        OperationRefused: too many logins of the address wait.
         BrokerGone: the broker does not answer.
     """
     host = peer.rpartition(":")[0]
@@ -90,7 +90,7 @@ async def log_in(
         if error.code in ("refused", "bad-request"):
             raise refused_login(is_known=NO_TAG in error.text) from None
         raise
-    return identity_of(done, done.get("ticket"))
+    return parse_identity(done, done.get("ticket"))
 
 
 def refused_login(*, is_known: bool = False) -> HttpError:
@@ -105,7 +105,7 @@ def refused_login(*, is_known: bool = False) -> HttpError:
 
 
 async def confirm(link: BrokerLink, identity: Identity) -> Identity | None:
-    """Return the user of a ticket with its tags of now; None if the ticket has ended.
+    """Return the user of a ticket with the present tags; None if the ticket has ended.
 
     Raises:
         BrokerGone: the broker does not answer.
@@ -116,10 +116,10 @@ async def confirm(link: BrokerLink, identity: Identity) -> Identity | None:
         if error.code == "refused":
             return None
         raise
-    return identity_of(done, identity.ticket)
+    return parse_identity(done, identity.ticket)
 
 
-def identity_of(done: JsonObject, ticket: object) -> Identity:
+def parse_identity(done: JsonObject, ticket: object) -> Identity:
     """Return the user in the broker's answer.
 
     Raises:
@@ -132,13 +132,13 @@ def identity_of(done: JsonObject, ticket: object) -> Identity:
             vhosts=frozenset(done["vhosts"]),
             sees_all=done["sees_all"] is True,
             by_token=done["by_token"] is True,
-            ticket=text_of(ticket),
+            ticket=require_text(ticket),
         )
     except (KeyError, TypeError):
         raise BrokerGone(OTHER_VERSION) from None
 
 
-def text_of(value: object) -> str:
+def require_text(value: object) -> str:
     """Return a value that is a string.
 
     Raises:

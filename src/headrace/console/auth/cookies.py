@@ -20,7 +20,7 @@ def cookie_name(request: BaseRequest) -> str:
     return SECURE_COOKIE if is_encrypted(request) else COOKIE
 
 
-def cookie_of(request: BaseRequest) -> str | None:
+def read_cookie(request: BaseRequest) -> str | None:
     """Return the identifier of the session in a request; None without one."""
     return request.cookies.get(cookie_name(request))
 

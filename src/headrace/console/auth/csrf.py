@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from headrace.console.auth.addresses import outer_of
+from headrace.console.auth.addresses import console_origin
 from headrace.console.http_errors import HttpError
 
 if TYPE_CHECKING:
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 TOKEN_HEADER = "X-CSRF-Token"  # noqa: S105 - a name.
 TOKEN_FIELD = "csrf"  # noqa: S105
 SAME_ORIGIN = "same-origin"
-OWN_SITES = frozenset((SAME_ORIGIN, "none"))  # Values of Sec-Fetch-Site; none: the user's own act.
+OWN_SITES = frozenset((SAME_ORIGIN, "none"))  # Of Sec-Fetch-Site; none: typed or a bookmark.
 PORTS = {"http": 80, "https": 443}  # Browsers leave these out of an origin.
 Origin = tuple[str, str, int]  # Scheme, host and port.
 
 
-def is_own(request: BaseRequest) -> bool:
+def is_from_console(request: BaseRequest) -> bool:
     """Return True if a browser declares that one of the console's pages sent the request."""
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
         return site == SAME_ORIGIN
     origin = request.headers.get("Origin")
-    return origin is not None and origin == outer_of(request)
+    return origin is not None and origin == console_origin(request)
 
 
 def is_foreign(request: BaseRequest) -> bool:
@@ -52,10 +52,8 @@ def is_foreign(request: BaseRequest) -> bool:
     if not pages:
         return False
     host = request.headers.get("Host", "")
-    own_origins = {
-        parse_origin(outer_of(request)),
-        parse_origin(f"https://{host}"),
-    }  # A proxy may end TLS.
+    # A proxy may end TLS: the browser then uses https, the request does not.
+    own_origins = {parse_origin(console_origin(request)), parse_origin(f"https://{host}")}
     if not request.secure:
         own_origins.add(parse_origin(f"http://{host}"))
     return not all(
@@ -64,7 +62,7 @@ def is_foreign(request: BaseRequest) -> bool:
 
 
 def parse_origin(address: str) -> Origin | None:
-    """Return scheme, host and port of an address; None for one without, such as ``null``."""
+    """Return scheme, host and port of an address; None if it lacks one, such as ``null``."""
     try:
         parts = urlsplit(address)
         port = parts.port or PORTS.get(parts.scheme)
@@ -85,7 +83,7 @@ async def check_change(
     Raises:
         HttpError: the request is not from a page of the console, or its token is missing or wrong.
     """
-    if not is_own(request):
+    if not is_from_console(request):
         raise HttpError(403, "only the console's own pages may change anything with a session")
     token = request.headers.get(TOKEN_HEADER)
     if token is None and form is not None:

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 ATTEMPT_S = 600.0  # Time to log in at the authorization server.
 ANSWER_S = 10.0  # Time for an answer of its token endpoint.
-ANSWER_BYTES_MAX = 256 << 10  # The longest answer.
+ANSWER_BYTES_MAX = 256 << 10  # The longest answer of the token endpoint.
 PATH_MAX = 2000  # Bytes of the path to continue with.
 ATTEMPT_MAX = 4096  # Characters of the cookie.
-CODE_MAX = 4096
+CODE_MAX = 4096  # Characters of an authorization code.
 ERROR = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # Error codes that a page may show.
 REFUSED = "the authorization server refused the login"
 
@@ -54,7 +54,7 @@ class PendingLogins:
         self._clock = clock
 
     def begin(self, next_path: str) -> str:
-        """Return a new attempt; ``next_path`` is the page to continue with."""
+        """Return a new attempt to log in; ``next_path`` is the page to continue with."""
         raw = next_path.encode()
         path = base64.urlsafe_b64encode(raw if len(raw) <= PATH_MAX else b"/").decode()
         return f"{secrets.token_urlsafe(16)}.{self._clock():.0f}.{path}"
@@ -96,13 +96,15 @@ def encode_base64url(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
-def challenge_of(verifier: str) -> str:
+def code_challenge(verifier: str) -> str:
     """Return the code challenge of a verifier, by the method S256."""
     return encode_base64url(hashlib.sha256(verifier.encode()).digest())
 
 
-def address_of(client: OAuthClient, pending: PendingLogins, attempt: str, redirect: str) -> str:
-    """Return the address at the authorization server that begins an attempt."""
+def authorization_url(
+    client: OAuthClient, pending: PendingLogins, attempt: str, redirect: str
+) -> str:
+    """Return the URL of the authorization server at which a browser logs in."""
     query = {
         "response_type": "code",
         "client_id": client.client_id,
@@ -110,14 +112,14 @@ def address_of(client: OAuthClient, pending: PendingLogins, attempt: str, redire
         "scope": client.scopes,
         "state": pending.state(attempt),
         "nonce": pending.nonce(attempt),
-        "code_challenge": challenge_of(pending.verifier(attempt)),
+        "code_challenge": code_challenge(pending.verifier(attempt)),
         "code_challenge_method": "S256",
     }
     between = "&" if urlsplit(client.authorization_endpoint).query else "?"
     return f"{client.authorization_endpoint}{between}{urlencode(query)}"
 
 
-def code_of(client: OAuthClient, query: Mapping[str, str]) -> str:
+def read_code(client: OAuthClient, query: Mapping[str, str]) -> str:
     """Return the code in the authorization server's answer.
 
     Raises:
@@ -134,7 +136,7 @@ def code_of(client: OAuthClient, query: Mapping[str, str]) -> str:
     return code
 
 
-async def token_of(
+async def fetch_token(
     client: OAuthClient, pending: PendingLogins, attempt: str, code: str, redirect: str
 ) -> str:
     """Return the access token for a code.
@@ -149,18 +151,18 @@ async def token_of(
         "client_id": client.client_id,
         "code_verifier": pending.verifier(attempt),
     }
-    answer = await post(client, form)
+    answer = await request_token(client, form)
     token, kind = answer.get("access_token"), answer.get("token_type")
     if not isinstance(token, str) or not isinstance(kind, str) or kind.lower() != "bearer":
         raise AuthorizationError(f"{REFUSED}: it sent no bearer token")
     identity = answer.get("id_token")
-    if identity is not None and nonce_of(identity) != pending.nonce(attempt):
+    if identity is not None and read_nonce(identity) != pending.nonce(attempt):
         raise AuthorizationError("the identity token is of another login")
     return token
 
 
-async def post(client: OAuthClient, form: Mapping[str, str]) -> JsonObject:
-    """Return the token endpoint's answer.
+async def request_token(client: OAuthClient, form: Mapping[str, str]) -> JsonObject:
+    """Post a form to the token endpoint; return its answer.
 
     Raises:
         AuthorizationError: it does not answer, or answers with an error.
@@ -198,11 +200,11 @@ async def post(client: OAuthClient, form: Mapping[str, str]) -> JsonObject:
     return value
 
 
-def nonce_of(token: object) -> str:
+def read_nonce(token: object) -> str:
     """Return the nonce of an identity token; empty without one.
 
-    The signature is not checked: the token came from the token endpoint itself, over TLS (OpenID
-    Connect Core, section 3.1.3.7), and names no user. The broker checks the access token.
+    The signature is not checked: the token endpoint itself sent the token, over TLS (OpenID Connect
+    Core, section 3.1.3.7), and the token names no user. The broker checks the access token.
     """
     try:
         part = str(token).split(".")[1]
@@ -212,8 +214,8 @@ def nonce_of(token: object) -> str:
         return ""
 
 
-def check(client: OAuthClient) -> None:
-    """Refuse settings with which codes and tokens would cross a network in clear.
+def check_client(client: OAuthClient) -> None:
+    """Refuse a client whose codes and tokens would cross a network in clear.
 
     Raises:
         ValueError: an endpoint is not an https address, nor an http address of this machine.

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.console.auth.broker_login import LoggedIn
+from headrace.console.auth.broker_login import Login
 from headrace.console.auth.oauth import PendingLogins
 from headrace.operator_logins import LoginCache, is_over
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 ID_BYTES = 32  # Random bytes of an identifier, and of a CSRF token.
 SESSIONS_MAX = 1024  # Beyond it the session that is idle longest ends.
-SESSIONS_OF_USER_MAX = 32  # The same, of one user.
+SESSIONS_OF_USER_MAX = 32  # Beyond it the session of the user that is idle longest ends.
 NOTICES_MAX = 8  # Kept until a page shows them.
 SESSION_ID_MAX = 128  # Characters; a longer identifier is unknown.
 
 
 @dataclass(slots=True, eq=False)
-class Session(LoggedIn):
+class Session(Login):
     """A user who logged in with a browser."""
 
     csrf: str  # The token that forms and scripts send with a change.
@@ -85,7 +85,7 @@ class Sessions:
         if session is None or session_id is None:
             return None
         now_s = self._clock()
-        if not await session.holds(self._link, now_s):
+        if not await session.is_valid(self._link, now_s):
             self.end(session_id)
             return None
         session.used_s = now_s

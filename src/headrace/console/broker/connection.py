@@ -63,7 +63,7 @@ class SocketConnection:
 
         Raises:
             OperationRefused: the broker refused it.
-            BrokerGone: the connection ended, or the broker is silent for too long.
+            BrokerGone: the connection ended, or the broker is silent for ``SILENT_S``.
         """
         lines = [request] if rows is None else [request, *rows, {"end": True}]
         self.is_whole = False
@@ -72,7 +72,7 @@ class SocketConnection:
             async with asyncio.timeout(SILENT_S):  # In 3.11 wait_for may swallow a cancellation.
                 await self._writer.drain()
             while True:
-                line = await self._line()
+                line = await self._read_line()
                 if "error" in line:
                     if rows is None:  # Else the broker has closed the connection.
                         self._end()
@@ -91,7 +91,7 @@ class SocketConnection:
         self.is_whole = True
         self._used_s = time.monotonic()
 
-    async def _line(self) -> JsonObject:
+    async def _read_line(self) -> JsonObject:
         try:
             async with asyncio.timeout(SILENT_S):
                 text = await self._reader.readline()

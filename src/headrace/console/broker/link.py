@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from headrace.management_operations import OperationName
     from headrace.untyped import JsonObject
 
-# The broker serves 64 operators at a time. It may delay logins, which have a share of their own.
+# The broker serves 64 operators at a time. It may delay logins, so they have separate connections.
 LOGINS_MAX = 32
-CONNECTIONS_MAX = 16  # For all other operations.
+CONNECTIONS_MAX = 16  # Connections for all other operations.
 LOGIN: OperationName = "login"
 
 
 class BrokerLink:
-    """Runs operations of the broker; connects when needed, also after the broker's restart."""
+    """Runs operations of the broker; reconnects after the broker's restart."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -65,7 +65,7 @@ class BrokerLink:
         return done
 
     async def ask_shared(self, do: OperationName, **fields: object) -> JsonObject:
-        """Run an operation as :meth:`ask`; equal calls at the same time share one request."""
+        """Run an operation as :meth:`ask`; equal calls at the same time share one run."""
         key = f"{do} {fields}"
         task = self._shared.get(key)
         if task is None:

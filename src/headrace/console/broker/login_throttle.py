@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The throttle of logins: a few logins of one client address at a time, others wait in a queue.
+"""Limits of simultaneous logins of one client address; further ones wait in a queue.
 
-After failed logins the broker delays the next ones of an address, and each of them occupies a
+After failed logins the broker delays the next logins of an address, and each of them occupies a
 connection to the broker meanwhile. The throttle leaves connections for other addresses. A user who
-has logged in from an address before has a queue of their own there, so that guesses of other names
-do not delay them. The delay itself is the broker's: ``throttle`` and ``access`` of
+has logged in from an address before has a separate queue for it, so that guesses of other names do
+not delay the user. The broker makes the delay: ``throttle`` and ``access`` of
 ``headrace.gateway.security``.
 """
 
@@ -26,7 +26,7 @@ USUAL_MAX = 4096  # Users with an address that they have logged in from.
 
 
 class LoginQueue:
-    """The logins that wait for one another."""
+    """The logins of one address, or of one user at an address."""
 
     __slots__ = ("length", "turns")
 
@@ -44,7 +44,7 @@ class LoginThrottle:
 
     @contextlib.asynccontextmanager
     async def turn(self, host: str, name: str) -> AsyncIterator[None]:
-        """Wait for the turn of a login, which runs in the block; no error means that it succeeded.
+        """Wait for the turn of a login, which runs in the block; it fails if the block raises.
 
         Raises:
             OperationRefused: the wait takes longer than ``WAIT_S``.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory that bodies of users' requests take at a time.
+"""Limits of the memory that the bodies of users' requests take.
 
 A request acquires the bytes of its body before it reads the body, and releases them after its
-answer. Small and large bodies have budgets of their own, so that an import does not delay small
-changes. A request that does not fit waits, unread, and is refused after ``WAIT_S``. Bodies
-of strangers are short (:mod:`.limits`) and are not counted.
+answer. Small and large bodies have separate budgets, so that an import does not delay small
+changes. A request waits with its body unread while too few bytes are free, and is refused after
+``WAIT_S``. Bodies of requests without a login are short (:mod:`.limits`) and are not counted.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from headrace.console.http_errors import RETRY_AFTER, HttpError
 from headrace.heap import trim_memory
 
 SMALL_HELD_MAX = 64 << 20  # Bytes of bodies up to BODY_BYTES_MAX.
-LARGE_HELD_MAX = 32 << 20  # Bytes of larger bodies; a body larger than this is held alone.
+LARGE_HELD_MAX = 32 << 20  # Bytes of larger bodies; a body above it takes the whole budget.
 WAIT_S = 30.0  # The longest wait.
-RETURN_S = 1.0  # The time after which the memory of large bodies goes back to the system.
+RETURN_S = 1.0  # The time after which the memory of large bodies is returned to the system.
 
 
 class ByteBudget:
-    """A number of bytes that requests acquire and release, in the order of their requests."""
+    """A number of bytes that requests acquire, first come first served, and release."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -46,7 +46,7 @@ class ByteBudget:
             async with asyncio.timeout(WAIT_S):
                 await waiter
         except BaseException as error:
-            if waiter.done() and not waiter.cancelled():  # Granted in the same moment.
+            if waiter.done() and not waiter.cancelled():  # Granted just before the error.
                 self.release(size)
             self._grant()  # The next waiter may fit.
             if not isinstance(error, TimeoutError):

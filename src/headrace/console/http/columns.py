@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 Columns = dict[str, "Columns"]
 
 
-def columns_of(query: Query) -> Columns:
+def requested_columns(query: Query) -> Columns:
     """Return the columns that a query names; a dot separates a column from one of its object."""
     columns: Columns = {}
     names = query.get("columns", "").split(",")
@@ -29,8 +29,8 @@ def columns_of(query: Query) -> Columns:
 def select_columns(row: JsonObject, columns: Columns) -> JsonObject:
     """Return a row with only some columns; the whole row for no columns.
 
-    As RabbitMQ does: a column that the row lacks is left out, columns of a list are those of its
-    objects, and a value without columns is returned whole.
+    As in RabbitMQ, a column that the row lacks is left out, and the columns of a list select from
+    the objects in it. A value that has no columns is returned whole.
     """
     if not columns:
         return row

@@ -6,13 +6,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from aiohttp.web_protocol import RequestHandler
 from aiohttp.web_response import Response
 from aiohttp.web_server import Server
 
-from headrace.console.auth.addresses import OuterRequest
+from headrace.console.auth.addresses import ProxiedRequest
 from headrace.console.http.limits import (
     CONNECTIONS_MAX,
     FIELD_BYTES_MAX,
@@ -38,12 +39,12 @@ NO_ACCESS_LOG = logging.getLogger(f"{__name__}.access")  # Paths have names, que
 NO_ACCESS_LOG.setLevel(logging.CRITICAL)  # The broker audits the operations of users.
 
 
-class SecuredRequest(OuterRequest):
-    """A request whose answer gets the security headers, also when no handler makes it."""
+class SecuredRequest(ProxiedRequest):
+    """A request whose answer has the security headers, even if no handler makes the answer."""
 
     async def _prepare_hook(self, response: StreamResponse) -> None:
-        # aiohttp calls this for each answer just before its head is sent: also for those to
-        # requests that it cannot parse, which reach no handler.
+        # aiohttp calls this before it sends the head of any answer, even the answer to a request
+        # that it cannot parse.
         secure(response.headers, encrypted=self.secure)
 
 
@@ -67,16 +68,16 @@ class HttpConnection(RequestHandler):
         )
         self._owner = owner
         self._on_gone: Callable[[], None] | None = None
-        self.is_served = False  # A handler has its request.
+        self.is_served = False  # True while the server handles a request of the connection.
 
     def when_gone(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` when the client disconnects, even if no answer is being written."""
+        """Call ``callback`` when the client disconnects, even if no answer is written then."""
         self._on_gone = callback
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        # aiohttp keeps these when they are asked for: a request may be served after its client has
-        # gone, and is then still that client's, and of its kind of connection.
+        # aiohttp caches these on first use. A request may be served after its client disconnected,
+        # and its address must still be known then.
         _ = (self.peername, self.sockname, self.ssl_context)
         self._owner.wait(self)
 
@@ -117,21 +118,29 @@ class HttpConnection(RequestHandler):
             self.transport.abort()
 
 
+def receiving_connection(request: BaseRequest) -> HttpConnection:
+    """Return the connection that a request arrived on."""
+    connection = request.protocol
+    assert isinstance(connection, HttpConnection)
+    return connection
+
+
 class HttpServer(Server):
     """Makes a connection for each client, and closes those that wait for too long."""
 
     def __init__(
-        self, handle: Callable[[BaseRequest], Awaitable[StreamResponse]], outer: str = ""
+        self, handle: Callable[[BaseRequest], Awaitable[StreamResponse]], outer_origin: str = ""
     ) -> None:
-        """``outer`` is the address that browsers have behind a proxy; empty without one."""
+        """``outer_origin`` is scheme and host of a proxy before the console; empty without one."""
         super().__init__(handle, request_factory=self._make_request)
-        self._outer = outer
+        self._outer_origin = outer_origin
         self.clock: Callable[[], float] = self._loop.time
-        # Connections that wait for the headers of a request, and since when, the longest first.
+        # Connections that wait for a request, with the start of the wait, the longest wait first.
         self._waiting: dict[HttpConnection, float] = {}
-        # Requests that wait for a stranger's body, or for a client that does not read its answer.
+        # Connections that wait for the body of a request without a login, or for a client that does
+        # not read its answer.
         self._stalled: dict[HttpConnection, float] = {}
-        self._leaving: set[HttpConnection] = set()  # Closed, with their end not reported yet.
+        self._leaving: set[HttpConnection] = set()  # Closed, but still among ``connections``.
 
     def __call__(self) -> HttpConnection:
         return HttpConnection(self, self._loop)
@@ -145,19 +154,20 @@ class HttpServer(Server):
         task: asyncio.Task[None],
     ) -> BaseRequest:
         request = SecuredRequest(message, payload, protocol, writer, task, self._loop)
-        request.outer = self._outer
+        request.outer_origin = self._outer_origin
         return request
 
     def wait(self, connection: HttpConnection) -> None:
-        """Note that a connection waits for the headers of a request; make room for it."""
+        """Note that a connection waits for a request; above the limit close the longest wait."""
         connection.is_served = False
         self._waiting.pop(connection, None)
         if connection.transport is None or connection in self._stalled:
             return  # Closed, or its answer is not sent yet.
         self._waiting[connection] = self.clock()
         if len(self.connections) - len(self._leaving) > CONNECTIONS_MAX:
-            heads = [next(iter(each.items())) for each in (self._waiting, self._stalled) if each]
-            self._dismiss(min(heads, key=lambda head: head[1])[0])
+            queues = (self._waiting, self._stalled)
+            longest = [next(iter(queue.items())) for queue in queues if queue]
+            self._dismiss(min(longest, key=itemgetter(1))[0])
 
     def serve(self, connection: HttpConnection) -> None:
         """Note that a connection's request is served."""
@@ -185,7 +195,7 @@ class HttpServer(Server):
             self.resume(connection)
 
     def end_stalled(self, candidates: Collection[HttpConnection]) -> HttpConnection | None:
-        """Close the candidate that waits longest for its client, and return it; None for none."""
+        """Close and return the candidate that is stalled longest; None if none is stalled."""
         for connection in self._stalled:
             if connection in candidates:
                 self._dismiss(connection)
@@ -212,7 +222,7 @@ class HttpServer(Server):
                 self._dismiss(connection)
 
     def _dismiss(self, connection: HttpConnection) -> None:
-        """Close a waiting connection; the loop reports its end later."""
+        """Close a waiting connection; aiohttp calls ``connection_lost`` later."""
         self._waiting.pop(connection, None)
         self._stalled.pop(connection, None)
         self._leaving.add(connection)

@@ -10,7 +10,7 @@ FIELDS_MAX = 1000
 BOUNDARY_MAX = 70  # Characters: RFC 2046, section 5.1.1.
 HEAD_MAX = 4096  # Bytes of the headers of a part.
 # A parameter of a header: its name, and a value with or without quotes. The pattern reads each
-# character once, as strangers send these.
+# character once: strangers may send long headers.
 PARAMETER = re.compile(r';\s*([^\s=;"]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;"]*))')
 ESCAPED = re.compile(r"\\(.)")
 MULTIPART = "multipart/form-data"
@@ -41,7 +41,7 @@ class Form:
         return name in self._first
 
 
-def parse(raw: bytes, content_type: str) -> Form:
+def parse_form(raw: bytes, content_type: str) -> Form:
     """Return the form of a body.
 
     Raises:
@@ -81,7 +81,7 @@ def parse_multipart(raw: bytes, content_type: str) -> Form:
         head, separator, content = part.partition(b"\r\n\r\n")
         if len(head) > HEAD_MAX:
             raise FormError(f"the headers of a part have more than {HEAD_MAX} bytes")
-        name, is_file = name_of(head.decode(errors="replace"))
+        name, is_file = part_name(head.decode(errors="replace"))
         if not separator or name is None:
             raise FormError("a part of the form has no name")
         if is_file:
@@ -94,13 +94,13 @@ def parse_multipart(raw: bytes, content_type: str) -> Form:
     return Form(fields, files)
 
 
-def name_of(head: str) -> tuple[str | None, bool]:
-    """Return the name of a part by its header, and whether it is a file."""
+def part_name(head: str) -> tuple[str | None, bool]:
+    """Return the name in the header of a part, None without one, and True if it is a file."""
     for line in head.split("\r\n"):
         field, _, value = line.partition(":")
         if field.strip().lower() == "content-disposition":
-            named = parameters(value)
-            return named.get("name"), not named.keys().isdisjoint(("filename", "filename*"))
+            names = parameters(value)
+            return names.get("name"), not names.keys().isdisjoint(("filename", "filename*"))
     return None, False
 
 

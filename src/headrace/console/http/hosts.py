@@ -24,11 +24,11 @@ class AllowedHosts:
         """
         if host is None:
             return True
-        name = name_of(host).lower().rstrip(".")
+        name = host_name(host).lower().rstrip(".")
         return name in self._names or is_address(name)
 
 
-def name_of(host: str) -> str:
+def host_name(host: str) -> str:
     """Return the name or address in a Host header, without its port."""
     if host.startswith("["):
         return host[1:].partition("]")[0]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of connections and requests: of sizes, of times, and of how many are in service.
+"""Limits of connections and requests: their sizes, their times, and their numbers.
 
-:mod:`.call` enforces those of bodies; a route may have a larger one.
+:mod:`.request_body` enforces the limits of bodies. A route may allow a longer body.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ BODY_BYTES_MAX = 1 << 20  # The longest body of a route without a bound of its o
 STRANGERS_BYTES_MAX = 128 << 10  # The longest body of a request without a login.
 BODY_S = 30.0  # Time to send a body.
 WAIT_S = 30.0  # A connection without a whole request's headers is closed after this.
-WRITE_S = 60.0  # An answer of which a client takes less than 48 KiB in this time is given up.
-CONNECTIONS_MAX = 1024  # A new one replaces the one that waits longest for its client.
+WRITE_S = 60.0  # A client that reads less than 48 KiB of an answer in this time is disconnected.
+CONNECTIONS_MAX = 1024  # A further one replaces the one that waits longest for its client.
 REQUESTS_OF_USER_MAX = 64  # Requests of one user in service at the same time.
 REQUESTS_OF_STRANGERS_MAX = 64  # Requests without a login from one address at the same time.
 REQUESTS_OF_PEER_MAX = 128  # All requests from one address at the same time.
-NETWORK_BITS = 64  # The length of the prefix by which IPv6 clients are told apart: a /64 each.
+NETWORK_BITS = 64  # IPv6 clients with the same prefix of this length count as one.
 
 
 class RunningRequests(Generic[Holder]):
@@ -41,14 +41,17 @@ class RunningRequests(Generic[Holder]):
         requests_max: int,
         end_stalled: Callable[[Collection[Holder]], Holder | None] | None = None,
     ) -> None:
-        """``end_stalled`` ends a request that waits for its client; None if there is none."""
+        """``end_stalled`` ends one of the requests that wait for their clients, and returns it.
+
+        It returns None if no request waits. Without ``end_stalled`` no request is ended.
+        """
         self._requests_max = requests_max
         self._end_stalled = end_stalled
         self._running: dict[str, set[Holder]] = {}
 
     @contextlib.contextmanager
     def count(self, key: str, holder: Holder) -> Iterator[None]:
-        """Count a request while the block runs; it may end one that waits for its client.
+        """Count a request while the block runs, which may end another one that is stalled.
 
         Raises:
             HttpError: too many requests of the key are in service.
@@ -68,8 +71,8 @@ class RunningRequests(Generic[Holder]):
                 self._running.pop(key, None)
 
 
-def network_of(host: str) -> str:
-    """Return the key that counts the requests of an address: for IPv6 its network of 64 bits."""
+def client_network(host: str) -> str:
+    """Return the key by which requests of an address are counted: for IPv6 its network."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -26,7 +26,7 @@ SLICE_S = 0.005  # Time of matching after which other requests are served.
 NameTest = Callable[[str], bool]  # A test for names.
 
 
-def name_of(row: JsonRow) -> str:
+def row_name(row: JsonRow) -> str:
     """Return the name of a row, which the filter tests."""
     return str(row.get("name", ""))
 
@@ -36,8 +36,8 @@ async def apply_search(
 ) -> tuple[RowList | LazyList[Item], NameTest | None]:
     """Return a list, and the test of a query for its names; None for no test.
 
-    A regular expression is matched here, in slices between which other requests are served. Objects
-    that end meanwhile are removed from the list.
+    A regular expression is matched at once, in slices between which other requests are served. The
+    list is then without the objects that ended during the matching.
 
     Raises:
         HttpError: the pattern is not a regular expression of RE2, or is too long.
@@ -47,7 +47,7 @@ async def apply_search(
     fits = name_test(query)
     if fits is None or not is_true(query.get("use_regex")):
         return listed, fits
-    return listed, (await names_that_match(map(name_of, listed.rows), fits)).__contains__
+    return listed, (await match_names(map(row_name, listed.rows), fits)).__contains__
 
 
 async def apply_search_to_items(
@@ -59,14 +59,14 @@ async def apply_search_to_items(
         return listed, fits
     items = list(listed.items)
     versions = [listed.version(item) for item in items]
-    names = await names_that_match(map(listed.name, items), fits)
+    names = await match_names(map(listed.name, items), fits)
     return listed.with_items(present_items(listed, items, versions)), names.__contains__
 
 
 def present_items(
     listed: LazyList[Item], items: Sequence[Item], versions: Sequence[int]
 ) -> list[Item]:
-    """Return the items that still have these versions: their objects have not ended meanwhile."""
+    """Return the items whose versions are unchanged: their objects still exist."""
     pairs = zip(items, versions, strict=True)
     return [item for item, version in pairs if listed.version(item) == version]
 
@@ -77,7 +77,7 @@ def name_test(query: Query) -> NameTest | None:
     return compile_name_test(name, is_true(query.get("use_regex"))) if name else None
 
 
-async def names_that_match(names: Iterable[str], fits: NameTest) -> frozenset[str]:
+async def match_names(names: Iterable[str], fits: NameTest) -> frozenset[str]:
     """Return the names that fit; other requests are served after each ``SLICE_S``."""
     matches = set()
     until_s = time.monotonic() + SLICE_S

@@ -11,17 +11,34 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from headrace.console.http.answers import Item, LazyList, RowList
-from headrace.console.http.columns import columns_of, select_columns
-from headrace.console.http.name_filter import NameTest, name_of
+from headrace.console.http.columns import requested_columns, select_columns
+from headrace.console.http.name_filter import NameTest, row_name
 from headrace.console.http.query import Query, is_true, whole_number
 from headrace.console.http_errors import bad_request
 
 if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
+PAGE_FACTS = (  # The fields of a page beside its rows, ``items``.
+    "total_count",
+    "item_count",
+    "filtered_count",
+    "page",
+    "page_size",
+    "page_count",
+)
 PAGE_SIZE = 100
 PAGE_SIZE_MAX = 500
 NUMBER, TEXT, OTHER = 0, 1, 2  # The order of types in a column with several.
+
+
+def list_schema(rows: JsonObject) -> JsonObject:
+    """Return the JSON Schema of a list, or of a page of it, by the schema of its rows."""
+    items: JsonObject = {"type": "array", "items": rows}
+    facts: JsonObject = {name: {"type": "integer", "minimum": 0} for name in PAGE_FACTS}
+    fields: JsonObject = {**facts, "items": items}
+    page = {"type": "object", "properties": fields, "required": list(fields)}
+    return {"anyOf": [items, page]}
 
 
 def page_of_list(
@@ -34,14 +51,14 @@ def page_of_list(
     Raises:
         HttpError: a parameter is wrong.
     """
-    facts, rows = rows_in(listed, query, fits)
+    facts, rows = select_rows(listed, query, fits)
     return rows if facts is None else {**facts, "items": rows}
 
 
-def rows_in(
+def select_rows(
     listed: RowList | LazyList[Item], query: Query, fits: NameTest | None = None
 ) -> tuple[JsonObject | None, list[JsonObject]]:
-    """Return the facts of the page that a query names, None for no page, and the rows.
+    """Return the facts of the page that a query selects, None for no page, and its rows.
 
     Raises:
         HttpError: a parameter is wrong.
@@ -49,9 +66,9 @@ def rows_in(
     if isinstance(listed, LazyList):
         items = select_items(listed, query, fits)
         return make_page(items, len(listed.items), listed.row, query)
-    rows = cast("list[JsonObject]", list(listed.rows))  # The rows are not changed from here on.
+    rows = cast("list[JsonObject]", list(listed.rows))  # Nothing changes these rows.
     if fits is not None:
-        rows = [row for row in rows if fits(name_of(row))]
+        rows = [row for row in rows if fits(row_name(row))]
     return make_page(sort_rows(rows, query, listed.order), len(listed.rows), unchanged_row, query)
 
 
@@ -67,7 +84,7 @@ def select_items(listed: LazyList[Item], query: Query, fits: NameTest | None = N
 
 
 def sort_items(items: list[Item], key: Callable[[Item], object], *, backwards: bool) -> list[Item]:
-    """Return items in the order of a column; values of several types are ordered by type first."""
+    """Return items in the order of a column; values of different types are ordered by type."""
     values = [key(item) for item in items]
     types = set(map(type, values))
     order: list[int]
@@ -78,7 +95,7 @@ def sort_items(items: list[Item], key: Callable[[Item], object], *, backwards: b
         texts = cast("list[str]", values)
         order = sorted(range(len(items)), key=texts.__getitem__, reverse=backwards)
     else:
-        mixed = [sort_key_of(value) for value in values]
+        mixed = [mixed_sort_key(value) for value in values]
         order = sorted(range(len(items)), key=mixed.__getitem__, reverse=backwards)
     return [items[index] for index in order]
 
@@ -96,7 +113,7 @@ def make_page(
     Raises:
         HttpError: the page does not exist.
     """
-    columns = columns_of(query)
+    columns = requested_columns(query)
     facts, shown = cut_page(items, total, query)
     return facts, [select_columns(describe(item), columns) for item in shown]
 
@@ -139,7 +156,7 @@ def sort_rows(rows: list[JsonObject], query: Query, order: Sequence[str]) -> lis
     backwards = is_true(query.get("sort_reverse"))
     return sorted(
         rows,
-        key=lambda row: [sort_key_of(value_at(row, path)) for path in paths],
+        key=lambda row: [mixed_sort_key(value_at(row, path)) for path in paths],
         reverse=backwards,
     )
 
@@ -153,7 +170,7 @@ def value_at(row: object, path: Sequence[str]) -> object:
     return row
 
 
-def sort_key_of(value: object) -> tuple[int, float | str]:
+def mixed_sort_key(value: object) -> tuple[int, float | str]:
     """Return a key that orders values of different types."""
     if value is None:
         return NUMBER, 0

@@ -18,7 +18,7 @@ from headrace.console.http.answers import (
     Text,
     no_content,
 )
-from headrace.console.http.columns import columns_of, select_columns
+from headrace.console.http.columns import requested_columns, select_columns
 from headrace.console.http.name_filter import apply_search, apply_search_to_items, present_items
 from headrace.console.http.paging import cut_page, page_of_list, select_items
 from headrace.console.http.routes import JSON
@@ -50,13 +50,13 @@ async def respond(value: object, request: BaseRequest) -> StreamResponse:
         if body is not None:
             response.content_type = JSON
     elif isinstance(value, LazyList) and is_long(value, request.query):
-        return await send_long(value, request)
+        return await send_in_chunks(value, request)
     else:
         if isinstance(value, RowList | LazyList):
             listed, fits = await apply_search(value, request.query)
             value = page_of_list(listed, request.query, fits)
         elif isinstance(value, dict):
-            value = select_columns(value, columns_of(request.query))
+            value = select_columns(value, requested_columns(request.query))
         response = Response(body=encode_json(value), content_type=JSON)
     if isinstance(response.body, bytes) and len(response.body) >= COMPRESSED_MIN:
         response.enable_compression()
@@ -70,7 +70,7 @@ def is_long(listed: LazyList[Item], query: Query) -> bool:
     return len(listed.items) > LONG_LIST_ROWS and "page" not in query
 
 
-async def send_long(listed: LazyList[Item], request: BaseRequest) -> StreamResponse:
+async def send_in_chunks(listed: LazyList[Item], request: BaseRequest) -> StreamResponse:
     """Send a list in pieces: it begins at once, and other requests are served between pieces.
 
     Raises:
@@ -79,7 +79,7 @@ async def send_long(listed: LazyList[Item], request: BaseRequest) -> StreamRespo
     query = request.query
     listed, fits = await apply_search_to_items(listed, query)
     facts, items = cut_page(select_items(listed, query, fits), len(listed.items), query)
-    columns = columns_of(query)
+    columns = requested_columns(query)
     versions = [listed.version(item) for item in items]
     response = StreamResponse()
     response.content_type = JSON

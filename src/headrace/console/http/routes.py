@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes: a path, a method, the rights that it needs, and the handler; and finding one.
+"""Routes, each with path, method, rights and handler, and the router that finds one by a path.
 
 Modules put their handlers into a :class:`Routes` by decorators; ``api/routes.py`` and
 ``pages/routes.py`` join them. A path is a template of segments, such as
@@ -24,6 +24,7 @@ from typing import (
 from urllib.parse import unquote
 
 from headrace.console.http.limits import BODY_BYTES_MAX, SEGMENTS_MAX
+from headrace.console.http.paging import list_schema
 from headrace.console.http_errors import HttpError, bad_request, not_found
 from headrace.user_tags import (
     ADMINISTER,
@@ -49,12 +50,12 @@ Summaries = Mapping[str, str]  # The summary of each path.
 NOBODY = ""  # The tag of a route without login.
 ACCESS = "access to the virtual host"  # A permission, in words.
 JSON = "application/json"
-# Segments of paths with their names in earlier versions. The former names still work, for programs
-# and bookmarks; only the present ones are documented.
+# The names that segments of paths had in earlier versions. Programs and bookmarks may still use
+# the former names; only the present ones are documented.
 FORMER_SEGMENTS = {"jobs": "errands", "job": "errand"}
-OWN = ("/api/headrace/", "/api/openapi.json")  # Beginnings of paths of our own.
-SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
-# The tags that satisfy the tag of a route: a user needs one of them.
+OWN_PATHS = ("/api/headrace/", "/api/openapi.json")  # Prefixes of paths that RabbitMQ lacks.
+SAFE = frozenset(("GET", "HEAD", "OPTIONS"))  # Methods that change nothing.
+# The tags that satisfy the tag of a route; a user needs one of them.
 ALLOWED = {
     MANAGEMENT: LOOK,
     POLICYMAKER: POLICY,
@@ -93,12 +94,12 @@ class Route:
     shows_payloads: bool = False  # Viewers may not see them.
     is_form: bool = False  # A form that changes something: viewers cannot send it.
     page: bool = False  # HTML for a browser, which has a session instead of a password.
-    is_free: bool = False  # Cheap, such as a health check: no limit counts its requests.
+    is_free: bool = False  # No limit counts its requests: they are cheap, as a health check is.
 
     @property
     def is_rabbitmqs(self) -> bool:
         """True for a path of RabbitMQ's API, whose errors have RabbitMQ's texts."""
-        return not self.path.startswith(OWN)
+        return not self.path.startswith(OWN_PATHS)
 
     @property
     def required_fields(self) -> tuple[str, ...]:
@@ -107,13 +108,13 @@ class Route:
 
     @property
     def changes(self) -> bool:
-        """True if it changes something, or is the form for it."""
+        """True if a request changes something, or shows the form for a change."""
         return self.method not in SAFE or self.is_form
 
     def allows(self, tags: Iterable[str]) -> bool:
-        """Return True if a user with these tags may request it.
+        """Return True if a user with these tags may request the route.
 
-        Viewers change nothing and see no payloads.
+        Viewers may not change anything, nor see payloads.
         """
         if self.tag == NOBODY:
             return True
@@ -121,7 +122,7 @@ class Route:
 
 
 def suffices(tags: Iterable[str], tag: str, *, without_viewers: bool) -> bool:
-    """Return True if one of a user's tags satisfies ``tag``; ``VIEWER`` may not count."""
+    """Return True if one of a user's tags satisfies ``tag``; ``without_viewers`` ignores VIEWER."""
     effective_tags = set(tags)
     if without_viewers:
         effective_tags.discard(VIEWER)
@@ -138,7 +139,7 @@ def by_path(
 
     @wraps(function)
     async def handler(call: HttpCall) -> Returned:
-        # A test compares the names of each route's path with those of its function.
+        # A test checks that each function has the parameters of its paths.
         return await function(call, **call.path)  # type: ignore[arg-type, call-arg]
 
     return handler
@@ -175,8 +176,8 @@ class Decorator(Protocol):
 class Routes:
     """The routes of a module, added by decorators of its handlers.
 
-    A decorator gives the paths of a handler, each with its summary. The handler gets the parameters
-    of the path by their names; pages call it as any function.
+    A decorator gives the paths of a handler, each with its summary. The handler receives the
+    parameters of the path by their names, and stays an ordinary function for pages to call.
     """
 
     def __init__(self) -> None:
@@ -188,6 +189,16 @@ class Routes:
     def get(self, paths: Summaries, *, tag: str, **options: Unpack[Options]) -> Decorator:
         """Return a decorator: the function handles GET."""
         return self.decorator_for("GET", paths, tag, options)
+
+    def get_list(
+        self, paths: Summaries, *, rows: JsonObject, tag: str, **options: Unpack[Options]
+    ) -> Decorator:
+        """Return a decorator: the function handles GET with a list of ``rows``, a JSON Schema.
+
+        The query may filter and order the list, and select a page of it.
+        """
+        list_options: Options = {**options, "paged": True, "answer": list_schema(rows)}
+        return self.decorator_for("GET", paths, tag, list_options)
 
     def put(self, paths: Summaries, *, tag: str, **options: Unpack[Options]) -> Decorator:
         """Return a decorator: the function handles PUT."""
@@ -203,7 +214,9 @@ class Routes:
 
     def decorator_for(self, method: str, paths: Summaries, tag: str, options: Options) -> Decorator:
         """Return a decorator for a method; subclasses may add options."""
-        index = len(self._routes)  # Decorators of one function are evaluated from the top.
+        # Python evaluates the decorators of a function from the top and applies them from the
+        # bottom; the routes are in the order from the top.
+        index = len(self._routes)
 
         def decorate(
             function: Callable[Concatenate[HttpCall, PathParameters], Awaitable[Returned]], /
@@ -221,13 +234,13 @@ class Routes:
 
 
 @dataclass(slots=True)
-class Node:
-    """A node of the tree of paths: the segments that may follow, and the routes that end here."""
+class PathNode:
+    """A node of the tree of paths: the segments that may follow, and the routes of this path."""
 
-    names: dict[str, Node] = field(default_factory=dict)
-    parameter: Node | None = None
+    names: dict[str, PathNode] = field(default_factory=dict)
+    parameter: PathNode | None = None
     routes: dict[str, Route] = field(default_factory=dict)  # The routes by method.
-    parameters: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()  # The names of the path's parameters, in order.
 
 
 class Router:
@@ -235,7 +248,7 @@ class Router:
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes = tuple(routes)
-        self._root = Node()
+        self._root = PathNode()
         for route in self.routes:
             for path in (route.path, *route.aliases):
                 self._add(path, route)
@@ -245,9 +258,9 @@ class Router:
         for segment in path.split("/"):
             if segment.startswith("{"):
                 parameters.append(segment.strip("{}"))
-                node.parameter = node = node.parameter or Node()
+                node.parameter = node = node.parameter or PathNode()
             elif segment:
-                names, node = node.names, node.names.setdefault(segment, Node())
+                names, node = node.names, node.names.setdefault(segment, PathNode())
                 if segment in FORMER_SEGMENTS:
                     names[FORMER_SEGMENTS[segment]] = node
         if route.method in node.routes:
@@ -266,9 +279,8 @@ class Router:
         node, values = self._node(path)
         route = node.routes.get("GET" if method == "HEAD" else method)
         if route is None:
-            raise HttpError(
-                405, f"the methods here are {methods_of(node)}", headers={"Allow": methods_of(node)}
-            )
+            methods = allowed_methods(node)
+            raise HttpError(405, f"the methods here are {methods}", headers={"Allow": methods})
         return route, dict(zip(node.parameters, values, strict=True))
 
     def methods(self, path: str) -> str:
@@ -277,31 +289,36 @@ class Router:
         Raises:
             HttpError: the path is unknown.
         """
-        return methods_of(self._node(path)[0])
+        return allowed_methods(self._node(path)[0])
 
-    def _node(self, path: str) -> tuple[Node, list[str]]:
-        segments = segments_of(path)
-        match = walk(self._root, segments, [])
+    def _node(self, path: str) -> tuple[PathNode, list[str]]:
+        segments = split_path(path)
+        match = find_node(self._root, segments, [])
         if match is None:
             raise not_found("Not Found")
         return match
 
 
-def walk(node: Node, segments: list[str], values: list[str]) -> tuple[Node, list[str]] | None:
-    """Return the node of a path and the values of its parameters; names win over parameters."""
+def find_node(
+    node: PathNode, segments: list[str], values: list[str]
+) -> tuple[PathNode, list[str]] | None:
+    """Return the node of a path and the values of its parameters; None for an unknown path.
+
+    A fixed name takes precedence over a parameter.
+    """
     if not segments:
         return (node, values) if node.routes else None
-    first, rest = segments[0], segments[1:]
-    if first in node.names:
-        match = walk(node.names[first], rest, values)
+    segment, following = segments[0], segments[1:]
+    if segment in node.names:
+        match = find_node(node.names[segment], following, values)
         if match is not None:
             return match
     if node.parameter is None:
         return None
-    return walk(node.parameter, rest, [*values, first])
+    return find_node(node.parameter, following, [*values, segment])
 
 
-def segments_of(path: str) -> list[str]:
+def split_path(path: str) -> list[str]:
     """Return the decoded segments of a raw path.
 
     Raises:
@@ -316,7 +333,7 @@ def segments_of(path: str) -> list[str]:
         raise bad_request("the path is not UTF-8") from None
 
 
-def methods_of(node: Node) -> str:
+def allowed_methods(node: PathNode) -> str:
     """Return the value of an Allow header."""
     methods = {*node.routes, "OPTIONS"}
     if "GET" in methods:

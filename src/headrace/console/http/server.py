@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One port of the console: checks every request in the same order, then runs its route's handler.
+"""One port of the console: checks each request, and runs the handler of its route.
 
-The order: host, size of the headers, route, origin, number of requests, login, rights, CSRF token.
-The handler that needs the body reads it last; for the token of a form it is read before.
+The order of checks is host, size of the headers, route, origin, number of requests, login, rights,
+CSRF token. A handler reads the body after all checks; the check of the token reads it for a form.
 """
 
 from __future__ import annotations
@@ -15,36 +15,38 @@ from urllib.parse import quote
 
 from aiohttp.web_response import Response
 
-from headrace.console.auth.addresses import local_path
+from headrace.console.auth.addresses import client_address, local_path
 from headrace.console.auth.broker_login import ENDED
-from headrace.console.auth.cookies import cookie_of
+from headrace.console.auth.cookies import read_cookie
 from headrace.console.auth.csrf import check_change, is_foreign
 from headrace.console.broker.errors import BrokerGone, OperationRefused
+from headrace.console.broker.user_link import UserLink
 from headrace.console.http.body_memory import BodyMemory
 from headrace.console.http.call import HttpCall
-from headrace.console.http.connections import HttpConnection, HttpServer
-from headrace.console.http.hosts import AllowedHosts, name_of
+from headrace.console.http.connections import HttpConnection, HttpServer, receiving_connection
+from headrace.console.http.hosts import AllowedHosts, host_name
 from headrace.console.http.limits import (
     HEADERS_BYTES_MAX,
     REQUESTS_OF_PEER_MAX,
     REQUESTS_OF_STRANGERS_MAX,
     REQUESTS_OF_USER_MAX,
     RunningRequests,
-    network_of,
+    client_network,
 )
+from headrace.console.http.request_body import RequestBody
 from headrace.console.http.respond import error_response, respond
 from headrace.console.http.routes import NOBODY, SAFE, Route, Router
 from headrace.console.http_errors import (
     NOT_FOUND,
     HttpError,
+    broker_gone_error,
     not_found,
-    of_broker_gone,
-    of_refusal,
+    refusal_error,
 )
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING, POLICYMAKER, VIEWER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from aiohttp.web_request import BaseRequest
     from aiohttp.web_response import StreamResponse
@@ -58,14 +60,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LACKS = {  # RabbitMQ's words for a user without the tag of a route.
+MISSING_TAG_REASONS = {  # RabbitMQ's texts for a user without the tag of a route.
     MANAGEMENT: "Not management user",
     POLICYMAKER: "Not policymaker user",
     MONITORING: "Not monitor user",
     ADMINISTRATOR: "Not administrator user",
 }
-VIEWERS_CHANGE = "You may view, not change"
-VIEWERS_PAYLOADS = "You may not view the payloads of messages"
+VIEWER_CHANGE_REASON = "You may view, not change"
+VIEWER_PAYLOAD_REASON = "You may not view the payloads of messages"
 
 
 class HttpApplication:
@@ -93,8 +95,8 @@ class HttpApplication:
         self._authentication = authentication
         self._sessions = sessions
         self._error_page = error_page
-        outer = (name_of(settings.url.partition("://")[2]),) if settings.url else ()
-        self._hosts = AllowedHosts((*settings.names, *settings.hosts, *outer))
+        proxy_names = (host_name(settings.url.partition("://")[2]),) if settings.url else ()
+        self._hosts = AllowedHosts((*settings.names, *settings.hosts, *proxy_names))
         self.server = HttpServer(self.handle, settings.url)
         self._of_peer: RunningRequests[HttpConnection] = RunningRequests(REQUESTS_OF_PEER_MAX)
         self._of_user: RunningRequests[HttpConnection] = RunningRequests(REQUESTS_OF_USER_MAX)
@@ -102,16 +104,15 @@ class HttpApplication:
         self._of_strangers = RunningRequests(REQUESTS_OF_STRANGERS_MAX, self.server.end_stalled)
 
     async def handle(self, request: BaseRequest) -> StreamResponse:
-        """Answer a request; an error becomes its answer, too."""
-        connection = request.protocol
-        assert isinstance(connection, HttpConnection)
+        """Answer a request; an error of its handler becomes the answer."""
+        connection = receiving_connection(request)
         self.server.serve(connection)
         try:
-            return await self._answer(request, connection)
+            return await self._answer(request)
         except (HttpError, OperationRefused) as error:
-            return self._error_answer(request, of_refusal(error))
+            return self._error_answer(request, refusal_error(error))
         except BrokerGone as error:
-            gone = of_broker_gone(error, retries=request.method in SAFE)
+            gone = broker_gone_error(error, retries=request.method in SAFE)
             return self._error_answer(request, gone)
         except ConnectionError:
             raise  # The client disconnected.
@@ -125,38 +126,35 @@ class HttpApplication:
             self.server.wait(connection)
 
     def _error_answer(self, request: BaseRequest, error: HttpError) -> Response:
-        """Return the answer for an error: JSON, or a page where a browser asks for one."""
+        """Return the answer for an error: JSON for the API, a page for other paths."""
         answer = error_response(error)
         path = request.rel_url.raw_path
         if self._error_page is not None and not path.startswith("/api"):
-            session = self._sessions.peek(cookie_of(request))
+            session = self._sessions.peek(read_cookie(request))
             answer.body = self._error_page(error, session)
             answer.content_type, answer.charset = "text/html", "utf-8"
         return answer
 
-    async def _run(self, call: HttpCall, route: Route) -> object:
+    async def _run(self, call: HttpCall) -> object:
         """Run the handler; once more with a new ticket if the broker no longer knows the old one.
 
         The broker forgets all tickets when it restarts.
         """
         try:
-            return await run_handler(call, route)
+            return await run_handler(call)
         except OperationRefused as error:
-            if error.text != ENDED or route.tag == NOBODY:
+            if error.text != ENDED or call.route.tag == NOBODY:
                 raise
         if call.session is not None:
-            self._sessions.end(cookie_of(call.request))
-            raise no_session_error(call.request, route)
+            self._sessions.end(read_cookie(call.request))
+            raise no_session_error(call.request, call.route)
         self._authentication.forget(call.identity)
-        call.act_as(await self._authentication.identify(call.request))
-        return await run_handler(call, route)
+        call.broker.act_as(await self._authentication.identify(call.request))
+        return await run_handler(call)
 
-    async def _answer(self, request: BaseRequest, connection: HttpConnection) -> StreamResponse:
-        if not self._hosts.allow(request.headers.get("Host")):
-            reason = "the Host header names no host of this server; console_names allows others"
-            raise HttpError(421, reason)
-        if sum(len(name) + len(value) for name, value in request.raw_headers) > HEADERS_BYTES_MAX:
-            raise HttpError(431, f"headers have {HEADERS_BYTES_MAX} bytes at most", closes=True)
+    async def _answer(self, request: BaseRequest) -> StreamResponse:
+        """Check a request, and run its handler."""
+        self._check_headers(request)
         path = request.rel_url.raw_path
         if request.method == "OPTIONS":
             return Response(headers={"Allow": self.router.methods(path)})
@@ -164,18 +162,19 @@ class HttpApplication:
             route, parameters = self.router.find(request.method, path)
         except HttpError:
             if path.startswith("/api"):  # Only users learn which paths exist.
-                await self._identify(request, None, connection)
+                await self._identify(request, None)
             raise
         if request.method not in SAFE and is_foreign(request):
             raise HttpError(403, "cross-site requests may not log in or change anything")
         identity: Identity | None = None
         session: Session | None = None
-        network = network_of(request.remote or "")
+        connection = receiving_connection(request)
+        network = client_network(request.remote or "")
         with contextlib.ExitStack() as counts:
             if not route.is_free:
                 counts.enter_context(self._of_peer.count(network, connection))
             if route.tag != NOBODY:
-                identity, session = await self._identify(request, route, connection)
+                identity, session = await self._identify(request, route)
                 if not route.allows(identity.tags):
                     raise HttpError(401, missing_tag_reason(route, identity.tags))
             if not route.is_free:
@@ -183,34 +182,58 @@ class HttpApplication:
                     counts.enter_context(self._of_strangers.count(network, connection))
                 else:
                     counts.enter_context(self._of_user.count(identity.name, connection))
-            call = HttpCall(
-                request,
-                template=route.path,
-                path=parameters,
-                body_max=route.body_max,
-                required_fields=route.required_fields,
-                identity=identity,
-                link=self._link,
-                state=self._state,
-                settings=self._settings,
-                sessions=self._sessions,
-                session=session,
-                bodies=None if identity is None else self._bodies,
-                reading=functools.partial(self.server.reading, connection)
-                if identity is None
-                else contextlib.nullcontext,
-            )
+            call = self._make_call(request, route, parameters, identity, session)
             try:
                 if session is not None and request.method not in SAFE:
-                    await check_change(request, session, call.form if route.page else None)
-                return await respond(await self._run(call, route), request)
+                    await check_change(request, session, call.body.form if route.page else None)
+                return await respond(await self._run(call), request)
             finally:
-                call.close()
+                call.body.release()
                 if request.method not in SAFE:
-                    self._state.forget()
+                    self._state.invalidate()
+
+    def _make_call(
+        self,
+        request: BaseRequest,
+        route: Route,
+        parameters: Mapping[str, str],
+        identity: Identity | None,
+        session: Session | None,
+    ) -> HttpCall:
+        """Return the argument of a handler. The memory for bodies of users is bounded.
+
+        While a request without a login waits for its body, its connection counts as stalled: other
+        requests from the same address may end it.
+        """
+        if identity is None:
+            reading = functools.partial(self.server.reading, receiving_connection(request))
+            body = RequestBody(request, route.body_max, reading=reading)
+        else:
+            body = RequestBody(request, route.body_max, memory=self._bodies)
+        agent = request.headers.get("User-Agent", "")
+        return HttpCall(
+            request,
+            route,
+            parameters,
+            body=body,
+            broker=UserLink(self._link, identity, peer=client_address(request), agent=agent),
+            session=session,
+            link=self._link,
+            state=self._state,
+            settings=self._settings,
+            sessions=self._sessions,
+        )
+
+    def _check_headers(self, request: BaseRequest) -> None:
+        """Raise HttpError for a foreign Host header, or for headers that are too long."""
+        if not self._hosts.allow(request.headers.get("Host")):
+            reason = "the Host header names no host of this server; console_names allows others"
+            raise HttpError(421, reason)
+        if sum(len(name) + len(value) for name, value in request.raw_headers) > HEADERS_BYTES_MAX:
+            raise HttpError(431, f"headers have {HEADERS_BYTES_MAX} bytes at most", closes=True)
 
     async def _identify(
-        self, request: BaseRequest, route: Route | None, connection: HttpConnection
+        self, request: BaseRequest, route: Route | None
     ) -> tuple[Identity, Session | None]:
         """Return the user of a request, and the session if the request has one.
 
@@ -218,11 +241,12 @@ class HttpApplication:
             HttpError: the request has no login, a wrong one, or its session has ended.
         """
         is_page = route is not None and route.page
-        session_id = cookie_of(request)
+        session_id = read_cookie(request)
         if not is_page and (session_id is None or "Authorization" in request.headers):
             if self._authentication.remembers(request):
                 return await self._authentication.identify(request), None
-            with self._of_strangers.count(network_of(request.remote or ""), connection):
+            network = client_network(request.remote or "")
+            with self._of_strangers.count(network, receiving_connection(request)):
                 return await self._authentication.identify(request), None
         session = await self._sessions.find(session_id)
         if session is None:
@@ -230,16 +254,17 @@ class HttpApplication:
         return session.identity, session
 
 
-async def run_handler(call: HttpCall, route: Route) -> object:
+async def run_handler(call: HttpCall) -> object:
     """Run the handler of a request.
 
     Raises:
         HttpError: 404 with RabbitMQ's text, if an object of a path of RabbitMQ does not exist.
     """
     try:
-        return await route.handler(call)
+        return await call.route.handler(call)
     except OperationRefused as error:
-        if error.code == NOT_FOUND and route.is_rabbitmqs and not route.page:
+        is_rabbitmqs = call.route.is_rabbitmqs and not call.route.page
+        if is_rabbitmqs and error.code == NOT_FOUND:
             raise not_found() from None
         raise
 
@@ -247,8 +272,8 @@ async def run_handler(call: HttpCall, route: Route) -> object:
 def missing_tag_reason(route: Route, tags: Iterable[str]) -> str:
     """Return the reason for refusing a route to a user with these tags."""
     if route.tag in (MANAGEMENT, MONITORING) and VIEWER in tags:
-        return VIEWERS_CHANGE if route.changes else VIEWERS_PAYLOADS
-    return LACKS[route.tag]
+        return VIEWER_CHANGE_REASON if route.changes else VIEWER_PAYLOAD_REASON
+    return MISSING_TAG_REASONS[route.tag]
 
 
 def no_session_error(request: BaseRequest, route: Route | None) -> HttpError:

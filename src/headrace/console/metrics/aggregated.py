@@ -11,20 +11,20 @@ import time
 from typing import TYPE_CHECKING
 
 from headrace import __version__
-from headrace.console.api.common.alarms import DISK, MEMORY, SOURCES, active_alarms, sources_of
+from headrace.console.api.common.alarms import DISK, MEMORY, SOURCES, active_alarms, alarm_sources
 from headrace.console.api.common.node import cluster_name
-from headrace.console.api.pipelines import queries_at
+from headrace.console.api.pipelines import read_queries
 from headrace.console.broker.lists import GROUPS, LEASES
 from headrace.console.http.answers import Text
 from headrace.console.http.routes import NOBODY, Routes
 from headrace.console.metrics.exposition import (
     CONTENT_TYPE,
     HISTOGRAM,
-    head,
-    metric_of_rows,
-    metric_of_value,
+    format_head,
+    format_rows,
+    format_value,
 )
-from headrace.console.metrics.journals import of_store
+from headrace.console.metrics.journals import journal_metrics
 from headrace.console.state.process_numbers import ProcessNumbers
 from headrace.measures import (
     CHURN,
@@ -53,13 +53,13 @@ if TYPE_CHECKING:
 ROUTES = Routes()
 MS = 1000
 EXPONENT = 1_000_000  # RabbitMQ writes larger bounds with an exponent.
-# Metrics of totals that queues have, too, with the same names.
+# Metrics of totals whose names are also names of metrics of queues.
 OF_QUEUES = frozenset(measure.metric for measure in MEASURES[QUEUE])
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
 STREAM = "stream"  # A type of queues.
 FAILED = frozenset(("failed", "killed"))  # States of queries.
-# RabbitMQ's alarms: the source, and the help after "1 while". A lack of descriptors raises no
-# alarm: the broker refuses new connections.
+# RabbitMQ's alarms, each with its source and its help after "1 while". The broker has no alarm for
+# a lack of descriptors; it refuses new connections.
 ALARMS = {
     "memory_used_watermark": (MEMORY, "the memory alarm is active"),
     "free_disk_space_watermark": (DISK, "the disk alarm is active"),
@@ -71,30 +71,31 @@ ALARMS = {
 async def show(call: HttpCall) -> Text:
     """Return the metrics of the broker as a whole."""
     await call.state.refresh()
-    return Text((await text(call, "aggregated")).encode(), CONTENT_TYPE)
+    return Text((await broker_metrics(call, "aggregated")).encode(), CONTENT_TYPE)
 
 
-async def text(call: HttpCall, endpoint: str, *, with_objects: bool = True) -> str:
+async def broker_metrics(call: HttpCall, endpoint: str, *, with_objects: bool = True) -> str:
     """Return the metrics of the broker; ``with_objects``: with the sums of its objects."""
     state = call.state
     totals = state.totals.table
     values = {name: column[totals.slots_in_order()[0]] for name, column in totals.columns.items()}
-    parts = [await header(call, endpoint), await of_node(call, "rabbitmq_")]
+    parts = [await identity_metrics(call, endpoint), await node_metrics(call, "rabbitmq_")]
     parts += [
-        metric_of_value(measure.metric, measure.kind, measure.about, values.get(measure.column, 0))
+        format_value(measure.metric, measure.kind, measure.about, values.get(measure.column, 0))
         for measure in MEASURES[TOTALS]
         if measure.metric and (with_objects or measure.metric not in OF_QUEUES)
     ]
-    parts += [*by_protocol(state.protocols.table), *dead_letters(values), sizes(values)]
+    parts += [*protocol_metrics(state.protocols.table), *dead_letter_metrics(values)]
+    parts.append(size_histogram(values))
     if with_objects:
-        parts += attempts(state.logins.table)
+        parts += login_metrics(state.logins.table)
     parts += [oldest_message_age(state.queues.table), queues_without_consumers(state.queues.table)]
-    parts += [await readers(call), await queries(call)]
+    parts += [await reader_metrics(call), await query_metrics(call)]
     return "".join(parts)
 
 
-async def header(call: HttpCall, endpoint: str) -> str:
-    """Return the beginning of every answer: identity and versions of the broker."""
+async def identity_metrics(call: HttpCall, endpoint: str) -> str:
+    """Return the identity and the versions of the broker, with which every answer begins."""
     versions = {
         "rabbitmq_version": call.settings.rabbitmq_version,
         "erlang_version": "",
@@ -103,13 +104,13 @@ async def header(call: HttpCall, endpoint: str) -> str:
         "product_name": "Headrace",
         "product_version": __version__,
     }
-    return metric_of_value(
-        "rabbitmq_identity_info", GAUGE, "The node", 1, await identity(call, endpoint)
-    ) + metric_of_value("rabbitmq_build_info", GAUGE, "Versions", 1, versions)
+    return format_value(
+        "rabbitmq_identity_info", GAUGE, "The node", 1, await identity_labels(call, endpoint)
+    ) + format_value("rabbitmq_build_info", GAUGE, "Versions", 1, versions)
 
 
-async def identity(call: HttpCall, endpoint: str) -> dict[str, str]:
-    """Return the labels by which dashboards join other metrics."""
+async def identity_labels(call: HttpCall, endpoint: str) -> dict[str, str]:
+    """Return the labels of the broker, by which dashboards join metrics."""
     cluster = await cluster_name(call)
     return {
         "rabbitmq_node": node_name(),
@@ -119,12 +120,12 @@ async def identity(call: HttpCall, endpoint: str) -> dict[str, str]:
     }
 
 
-async def of_node(call: HttpCall, prefix: str) -> str:
+async def node_metrics(call: HttpCall, prefix: str) -> str:
     """Return the metrics of the broker's process, its alarms, and created and closed objects."""
     status = await call.state.status()
     process = await asyncio.to_thread(ProcessNumbers, status)
     alarms = await active_alarms(call)
-    sources = sources_of(alarms)
+    sources = alarm_sources(alarms)
     totals = call.state.totals.table
     first = totals.slots_in_order()[0]
     gauges = {
@@ -144,11 +145,9 @@ async def of_node(call: HttpCall, prefix: str) -> str:
             "Free space below which persistent publishers are blocked",
             status["disk_free_min"],
         )
-    parts = [
-        metric_of_value(prefix + name, GAUGE, *described) for name, described in gauges.items()
-    ]
+    parts = [format_value(prefix + name, GAUGE, *described) for name, described in gauges.items()]
     parts += [
-        metric_of_value(
+        format_value(
             f"{prefix}alarms_{name}",
             GAUGE,
             f"1 while {about}",
@@ -156,21 +155,21 @@ async def of_node(call: HttpCall, prefix: str) -> str:
         )
         for name, (source, about) in ALARMS.items()
     ]
-    parts.append(by_source(alarms))
+    parts.append(alarm_metrics(alarms))
     for measure in CHURN:
         name = prefix + measure.metric.removeprefix("rabbitmq_")
         parts.append(
-            metric_of_value(name, measure.kind, measure.about, totals.number(first, measure.column))
+            format_value(name, measure.kind, measure.about, totals.number(first, measure.column))
         )
-    parts += of_store(status)
+    parts += journal_metrics(status)
     draining = int(status["draining"])
     parts.append(
-        metric_of_value("headrace_draining", GAUGE, "1 while the broker is draining", draining)
+        format_value("headrace_draining", GAUGE, "1 while the broker is draining", draining)
     )
     return "".join(parts)
 
 
-def by_source(alarms: list[AlarmRow]) -> str:
+def alarm_metrics(alarms: list[AlarmRow]) -> str:
     """Return the alarms by source and virtual host; 0 for a source without an alarm."""
     active: dict[tuple[str, str], int] = {(source, ""): 0 for source in SOURCES}
     active |= {(alarm["source"], alarm["vhost"]): 1 for alarm in alarms}
@@ -178,10 +177,10 @@ def by_source(alarms: list[AlarmRow]) -> str:
     rows = [
         ({"source": source, "vhost": vhost}, value) for (source, vhost), value in active.items()
     ]
-    return metric_of_rows("headrace_alarms", GAUGE, about, rows)
+    return format_rows("headrace_alarms", GAUGE, about, rows)
 
 
-def by_protocol(table: Table) -> Iterator[str]:
+def protocol_metrics(table: Table) -> Iterator[str]:
     """Yield the counts of messages by version of the protocol; 0 for an unused version."""
     slots = {table.text("name", slot): slot for slot in table.slots_in_order()}
 
@@ -196,21 +195,19 @@ def by_protocol(table: Table) -> Iterator[str]:
 
     for measure in MEASURES[PROTOCOL]:
         if measure.metric:
-            yield metric_of_rows(measure.metric, measure.kind, measure.about, rows(measure.column))
+            yield format_rows(measure.metric, measure.kind, measure.about, rows(measure.column))
     delivered = rows(*(measure.column for measure in QUEUE_COUNTS if measure.total == DELIVERED))
-    yield metric_of_rows(
-        "rabbitmq_global_messages_delivered_total", COUNTER, "Deliveries", delivered
-    )
+    yield format_rows("rabbitmq_global_messages_delivered_total", COUNTER, "Deliveries", delivered)
     lost = rows("return_unroutable", "drop_unroutable")
     routed = [
         (labels, sent - missed)
         for (labels, sent), (_, missed) in zip(rows("publish"), lost, strict=True)
     ]
     about = "Messages routed to at least one queue"
-    yield metric_of_rows("rabbitmq_global_messages_routed_total", COUNTER, about, routed)
+    yield format_rows("rabbitmq_global_messages_routed_total", COUNTER, about, routed)
 
 
-def dead_letters(values: Mapping[str, int]) -> Iterator[str]:
+def dead_letter_metrics(values: Mapping[str, int]) -> Iterator[str]:
     """Yield the dead letters by reason and strategy."""
     for reason in REASONS:
         rows = [
@@ -218,33 +215,31 @@ def dead_letters(values: Mapping[str, int]) -> Iterator[str]:
             for strategy in STRATEGIES
         ]
         name = f"rabbitmq_global_messages_dead_lettered_{reason}_total"
-        yield metric_of_rows(name, COUNTER, f"Messages dead-lettered or dropped: {reason}", rows)
+        yield format_rows(name, COUNTER, f"Messages dead-lettered or dropped: {reason}", rows)
     name = "rabbitmq_global_messages_dead_lettered_confirmed_total"
     labels = {"dead_letter_strategy": "at_least_once"}
     confirmed = values.get("dead_confirmed", 0)
-    yield metric_of_value(
-        name, COUNTER, "Dead letters confirmed by their target", confirmed, labels
-    )
+    yield format_value(name, COUNTER, "Dead letters confirmed by their target", confirmed, labels)
 
 
-def sizes(values: Mapping[str, int]) -> str:
+def size_histogram(values: Mapping[str, int]) -> str:
     """Return the histogram of the sizes of published bodies."""
     name = "rabbitmq_message_size_bytes"
-    buckets, count = head(name, HISTOGRAM, "Sizes of published bodies"), 0
+    buckets, count = format_head(name, HISTOGRAM, "Sizes of published bodies"), 0
     for end, measure in zip(SIZE_ENDS, SIZES, strict=True):
         count += values.get(measure.column, 0)
-        buckets += f'{name}_bucket{{le="{bound(end)}"}} {count}\n'
+        buckets += f'{name}_bucket{{le="{bucket_bound(end)}"}} {count}\n'
     return f"{buckets}{name}_sum {values.get('received_bytes', 0)}\n{name}_count {count}\n"
 
 
-def bound(end: str) -> str:
-    """Return the end of a bucket as RabbitMQ writes it."""
+def bucket_bound(end: str) -> str:
+    """Return the upper bound of a bucket as RabbitMQ writes it."""
     if end == "inf":
         return "+Inf"
     return f"{int(end):.1f}" if int(end) < EXPONENT else f"{int(end):.0e}"
 
 
-def attempts(table: Table) -> Iterator[str]:
+def login_metrics(table: Table) -> Iterator[str]:
     """Yield the attempts to log in by protocol."""
     slots = [slot for slot in table.slots_in_order() if not table.text("user", slot)]
     kinds = {
@@ -257,7 +252,7 @@ def attempts(table: Table) -> Iterator[str]:
             ({"protocol": table.text("protocol", slot)}, table.number(slot, *columns))
             for slot in slots
         ]
-        yield metric_of_rows(f"rabbitmq_auth_attempts{name}_total", COUNTER, about, rows)
+        yield format_rows(f"rabbitmq_auth_attempts{name}_total", COUNTER, about, rows)
 
 
 def oldest_message_age(table: Table) -> str:
@@ -266,7 +261,7 @@ def oldest_message_age(table: Table) -> str:
     times_ms = [values[slot] for slot in table.own_slots() if values[slot]]
     age_s = max(0.0, time.time() - min(times_ms) / MS) if times_ms else 0.0
     about = "Age of the oldest ready message of all queues"
-    return metric_of_value("headrace_oldest_ready_message_seconds", GAUGE, about, round(age_s, 3))
+    return format_value("headrace_oldest_ready_message_seconds", GAUGE, about, round(age_s, 3))
 
 
 def queues_without_consumers(table: Table) -> str:
@@ -279,10 +274,10 @@ def queues_without_consumers(table: Table) -> str:
         if ready[slot] and not consumers[slot] and kinds is not None and kinds[slot] != STREAM
     )
     about = "Queues that have ready messages and no consumer, without streams"
-    return metric_of_value("headrace_queues_without_consumers", GAUGE, about, count)
+    return format_value("headrace_queues_without_consumers", GAUGE, about, count)
 
 
-async def readers(call: HttpCall) -> str:
+async def reader_metrics(call: HttpCall) -> str:
     """Return the lags of groups, and the leased messages; Spark's queries read as groups."""
     groups = await call.link.rows(GROUPS, everywhere=False)
     leases = await call.link.rows(LEASES, everywhere=False)
@@ -295,19 +290,19 @@ async def readers(call: HttpCall) -> str:
 
     return "".join(
         (
-            metric_of_rows(
+            format_rows(
                 "headrace_group_lag_messages",
                 GAUGE,
                 "Records of the stream that the group has not read",
                 [(of_stream(row), row["lag"]) for row in groups],
             ),
-            metric_of_rows(
+            format_rows(
                 "headrace_group_lag_bytes",
                 GAUGE,
                 "Bytes that the group has not read",
                 [(of_stream(row), row["lag_bytes"]) for row in groups],
             ),
-            metric_of_rows(
+            format_rows(
                 "headrace_leased_messages",
                 GAUGE,
                 "Messages that a lease holds",
@@ -317,23 +312,24 @@ async def readers(call: HttpCall) -> str:
     )
 
 
-async def queries(call: HttpCall) -> str:
+async def query_metrics(call: HttpCall) -> str:
     """Return lag, rate and failures of Spark's queries, from the files in ``console_pipelines``."""
-    shown = await asyncio.to_thread(queries_at, call.settings.pipelines)
+    spark_queries = await asyncio.to_thread(read_queries, call.settings.pipelines)
     rows = [
-        ({"pipeline": row["pipeline"], "query": row["name"], "id": row["id"]}, row) for row in shown
+        ({"pipeline": row["pipeline"], "query": row["name"], "id": row["id"]}, row)
+        for row in spark_queries
     ]
 
     def gauge(name: str, about: str, field: str) -> str:
         values = [(labels, row[field]) for labels, row in rows if row[field] is not None]
-        return metric_of_rows(f"headrace_query_{name}", GAUGE, about, values)
+        return format_rows(f"headrace_query_{name}", GAUGE, about, values)
 
     failed = [(labels, int(row["state"] in FAILED)) for labels, row in rows]
     return "".join(
         (
             gauge("lag_rows", "Rows that the query has not read", "lag"),
             gauge("rows_per_second", "Rows read per second by the query", "rows_per_s"),
-            metric_of_rows(
+            format_rows(
                 "headrace_query_failed", GAUGE, "1 if the query failed or was killed", failed
             ),
         )
@@ -342,7 +338,7 @@ async def queries(call: HttpCall) -> str:
 
 @ROUTES.get({"/metrics/memory-breakdown": "The memory by its use."}, tag=NOBODY)
 async def memory_breakdown(call: HttpCall) -> Text:
-    """Return the memory of messages and the rest of the resident memory."""
+    """Return the memory of messages, and the resident memory without it."""
     await call.state.refresh()
     status = await call.state.status()
     process = await asyncio.to_thread(ProcessNumbers, status)
@@ -351,7 +347,7 @@ async def memory_breakdown(call: HttpCall) -> Text:
         "messages": ("Memory that queued messages count for", messages),
         "other": ("The rest of the resident memory", max(0, process.resident - messages)),
     }
-    result = await header(call, "memory-breakdown")
+    text = await identity_metrics(call, "memory-breakdown")
     for name, (about, value) in kinds.items():
-        result += metric_of_value(f"rabbitmq_memory_{name}_bytes", GAUGE, about, value)
-    return Text(result.encode(), CONTENT_TYPE)
+        text += format_value(f"rabbitmq_memory_{name}_bytes", GAUGE, about, value)
+    return Text(text.encode(), CONTENT_TYPE)

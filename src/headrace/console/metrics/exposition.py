@@ -23,12 +23,12 @@ class Metric(NamedTuple):
     scale: float = 1  # Factor of the value.
 
 
-def head(name: str, kind: str, about: str) -> str:
+def format_head(name: str, kind: str, about: str) -> str:
     """Return the lines before the values of a metric."""
     return f"# HELP {name} {about}\n# TYPE {name} {kind}\n"
 
 
-def label_text(labels: Mapping[str, str]) -> str:
+def format_labels(labels: Mapping[str, str]) -> str:
     """Return labels in braces; an empty text for none. Lone surrogates are escaped."""
     pairs = ",".join(f'{label}="{escape_label(text)}"' for label, text in labels.items())
     return f"{{{pairs}}}" if pairs else ""
@@ -41,24 +41,24 @@ def escape_label(text: str) -> str:
     return text.translate(ESCAPES).encode(errors="backslashreplace").decode()
 
 
-def lines(name: str, labels: Sequence[str], values: Iterable[float]) -> str:
+def format_lines(name: str, labels: Sequence[str], values: Iterable[float]) -> str:
     """Return one line for each object."""
     return "".join([f"{name}{text} {value}\n" for text, value in zip(labels, values, strict=True)])
 
 
-def metric_of_value(
+def format_value(
     name: str, kind: str, about: str, value: float, labels: Mapping[str, str] | None = None
 ) -> str:
     """Return a metric with one value."""
-    return f"{head(name, kind, about)}{name}{label_text(labels or {})} {value}\n"
+    return f"{format_head(name, kind, about)}{name}{format_labels(labels or {})} {value}\n"
 
 
-def metric_of_rows(
+def format_rows(
     name: str, kind: str, about: str, values: Iterable[tuple[Mapping[str, str], float]]
 ) -> str:
     """Return a metric with several values; an empty text for none."""
-    lines_of_values = "".join(f"{name}{label_text(labels)} {value}\n" for labels, value in values)
-    return head(name, kind, about) + lines_of_values if lines_of_values else ""
+    value_lines = "".join(f"{name}{format_labels(labels)} {value}\n" for labels, value in values)
+    return format_head(name, kind, about) + value_lines if value_lines else ""
 
 
 class Labels:
@@ -83,7 +83,7 @@ class Labels:
         return "{" + ",".join([f'{name}="{escape_label(text)}"' for name, text in pairs]) + "}"
 
 
-def pieces(name: str, labels: Labels, values: Sequence[float]) -> Iterator[str]:
+def format_in_pieces(name: str, labels: Labels, values: Sequence[float]) -> Iterator[str]:
     """Yield the lines of a metric in pieces of bounded length."""
     for start in range(0, len(values), ROWS):
-        yield lines(name, labels.piece(start), values[start : start + ROWS])
+        yield format_lines(name, labels.piece(start), values[start : start + ROWS])

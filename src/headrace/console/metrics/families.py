@@ -44,8 +44,8 @@ CONNECTION_LABELS = {"connection": "connection"}
 LOGIN_LABELS = {"protocol": "protocol"}
 
 
-def of(kind: str, family: str) -> tuple[Metric, ...]:
-    """Return the metrics of a family in the table of measures; each has one column."""
+def metrics(kind: str, family: str) -> tuple[Metric, ...]:
+    """Return the metrics of a family in :mod:`headrace.measures`; each has one column."""
     return tuple(
         Metric(
             measure.metric.removeprefix("rabbitmq_").removeprefix("cluster_"),
@@ -64,40 +64,42 @@ FAMILIES: Mapping[str, Family] = {
         QUEUE,
         QUEUE_LABELS,
         (
-            *of(QUEUE, "queue_coarse_metrics"),
+            *metrics(QUEUE, "queue_coarse_metrics"),
             Metric("queue_messages", GAUGE, "Messages ready and not settled", ("ready", "unacked")),
         ),
     ),
-    "queue_consumer_count": Family(QUEUE, QUEUE_LABELS, of(QUEUE, "queue_consumer_count")),
+    "queue_consumer_count": Family(QUEUE, QUEUE_LABELS, metrics(QUEUE, "queue_consumer_count")),
     "queue_metrics": Family(
         QUEUE,
         QUEUE_LABELS,
         (
-            *of(QUEUE, "queue_metrics"),
+            *metrics(QUEUE, "queue_metrics"),
             Metric(
                 "queue_messages_bytes", GAUGE, "Bytes of bodies", ("ready_bytes", "unacked_bytes")
             ),
         ),
     ),
-    "queue_delivery_metrics": Family(QUEUE, QUEUE_LABELS, of(QUEUE, "queue_delivery_metrics")),
-    "exchange_metrics": Family(EXCHANGE, EXCHANGE_LABELS, of(EXCHANGE, "exchange_metrics")),
-    "channel_metrics": Family(CHANNEL, CHANNEL_LABELS, of(CHANNEL, "channel_metrics")),
+    "queue_delivery_metrics": Family(QUEUE, QUEUE_LABELS, metrics(QUEUE, "queue_delivery_metrics")),
+    "exchange_metrics": Family(EXCHANGE, EXCHANGE_LABELS, metrics(EXCHANGE, "exchange_metrics")),
+    "channel_metrics": Family(CHANNEL, CHANNEL_LABELS, metrics(CHANNEL, "channel_metrics")),
     "channel_exchange_metrics": Family(
-        CHANNEL, CHANNEL_LABELS, of(CHANNEL, "channel_exchange_metrics")
+        CHANNEL, CHANNEL_LABELS, metrics(CHANNEL, "channel_exchange_metrics")
     ),
-    "channel_queue_metrics": Family(CHANNEL, CHANNEL_LABELS, of(CHANNEL, "channel_queue_metrics")),
+    "channel_queue_metrics": Family(
+        CHANNEL, CHANNEL_LABELS, metrics(CHANNEL, "channel_queue_metrics")
+    ),
     "connection_coarse_metrics": Family(
-        CONNECTION, CONNECTION_LABELS, of(CONNECTION, "connection_coarse_metrics")
+        CONNECTION, CONNECTION_LABELS, metrics(CONNECTION, "connection_coarse_metrics")
     ),
     "connection_metrics": Family(
-        CONNECTION, CONNECTION_LABELS, of(CONNECTION, "connection_metrics")
+        CONNECTION, CONNECTION_LABELS, metrics(CONNECTION, "connection_metrics")
     ),
     "auth_attempt_metrics": Family(
         LOGINS,
         LOGIN_LABELS,
         (
             Metric("auth_attempts_total", COUNTER, "Login attempts", ("succeeded", "failed")),
-            *of(LOGINS, "auth_attempt_metrics"),
+            *metrics(LOGINS, "auth_attempt_metrics"),
         ),
     ),
     "auth_attempt_detailed_metrics": Family(
@@ -109,7 +111,7 @@ FAMILIES: Mapping[str, Family] = {
             ),
             *(
                 metric._replace(name=metric.name.replace("attempts", "attempts_detailed", 1))
-                for metric in of(LOGINS, "auth_attempt_metrics")
+                for metric in metrics(LOGINS, "auth_attempt_metrics")
             ),
         ),
     ),
@@ -128,13 +130,13 @@ FAMILIES: Mapping[str, Family] = {
     "exchange_bindings": Family(
         EXCHANGE,
         {**EXCHANGE_LABELS, "type": "type"},
-        of(EXCHANGE, "exchange_bindings"),
+        metrics(EXCHANGE, "exchange_bindings"),
         cluster=True,
     ),
 }
 # Families of the node, with the metrics of ``/metrics``.
 OF_NODE = ("connection_churn_metrics", "node_coarse_metrics", "node_metrics")
-# RabbitMQ's families without a metric here.
+# RabbitMQ's families that have no metric in Headrace.
 EMPTY = (
     *("ra_metrics", "node_persister_metrics", "channel_process_metrics"),
     *("queue_exchange_metrics", "channel_queue_exchange_metrics", "stream_consumer_metrics"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from headrace.console.metrics.exposition import HISTOGRAM, head, metric_of_value
+from headrace.console.metrics.exposition import HISTOGRAM, format_head, format_value
 from headrace.measures import COUNTER, GAUGE
 
 if TYPE_CHECKING:
@@ -46,16 +46,16 @@ STORE: dict[Counted, tuple[str, str, str]] = {
 DELAY = "headrace_loop_delay_seconds"
 
 
-def of_store(status: Status) -> Iterator[str]:
+def journal_metrics(status: Status) -> Iterator[str]:
     """Yield the metrics of a broker's status."""
     for column, (name, kind, about) in STORE.items():
-        yield metric_of_value(name, kind, about, status[column])
-    text, count = head(DELAY, HISTOGRAM, "How late a timer of the broker's loop ran"), 0
+        yield format_value(name, kind, about, status[column])
+    text, count = format_head(DELAY, HISTOGRAM, "How late a timer of the broker's loop ran"), 0
     for end, delays in status["loop_delays"].items():
         count += delays
         text += f'{DELAY}_bucket{{le="{end}"}} {count}\n'
     yield f"{text}{DELAY}_sum {status['loop_delay_sum_s']}\n{DELAY}_count {count}\n"
     about = "The longest delay since the start"
-    yield metric_of_value(
+    yield format_value(
         "headrace_loop_delay_longest_seconds", GAUGE, about, status["loop_delay_longest_s"]
     )

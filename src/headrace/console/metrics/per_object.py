@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from aiohttp.web_response import StreamResponse
 
-from headrace.console.api.connections import connection_names
+from headrace.console.api.connections import read_connection_fields
 from headrace.console.http.answers import StreamedAnswer
-from headrace.console.http.name_filter import compile_name_test, names_that_match
+from headrace.console.http.name_filter import compile_name_test, match_names
 from headrace.console.http.routes import NOBODY, Parameter, Routes
 from headrace.console.http_errors import bad_request
 from headrace.console.metrics import aggregated
@@ -19,8 +19,8 @@ from headrace.console.metrics.exposition import (
     CONTENT_TYPE,
     Labels,
     Metric,
-    head,
-    pieces,
+    format_head,
+    format_in_pieces,
 )
 from headrace.console.metrics.families import EMPTY, FAMILIES, OF_NODE, PER_OBJECT, Family
 from headrace.measures import CHANNEL, CONNECTION, EXCHANGE, GAUGE, LOGINS, QUEUE, VHOST
@@ -56,10 +56,10 @@ Slots = Sequence[int]
 
 @ROUTES.get({"/metrics/per-object": "All metrics, those of objects object by object."}, tag=NOBODY)
 async def show_per_object(call: HttpCall) -> StreamedAnswer:
-    """Return all metrics, those of objects for each object."""
+    """Return the metrics of the broker, and the metrics of each object."""
     await call.state.refresh()
-    begin = await aggregated.text(call, "per-object", with_objects=False)
-    objects = Objects(call.state, PREFIX, await connection_names(call), None, None)
+    begin = await aggregated.broker_metrics(call, "per-object", with_objects=False)
+    objects = ObjectMetrics(call.state, PREFIX, await read_connection_fields(call), None, None)
     return stream_text(begin, objects.text((*PER_OBJECT, INFO)))
 
 
@@ -80,9 +80,9 @@ async def show_detailed(call: HttpCall) -> StreamedAnswer:
             patterns[0], True, ignore_case=False, size_max=PATTERN_MAX, parameter="queue"
         )
     await call.state.refresh()
-    begin = await aggregated.header(call, "detailed")
+    begin = await aggregated.identity_metrics(call, "detailed")
     if any(name in OF_NODE for name in names):
-        begin += await aggregated.of_node(call, DETAILED)
+        begin += await aggregated.node_metrics(call, DETAILED)
     families = [name for name in dict.fromkeys(names) if name in FAMILIES]
     if any(name.startswith("queue_") for name in names if name not in EMPTY):
         families.append(INFO)
@@ -90,9 +90,9 @@ async def show_detailed(call: HttpCall) -> StreamedAnswer:
     if pattern is not None:
         queues = call.state.queues.table
         queue_names = [queues.text("name", slot) for slot in queues.own_slots()]
-        fits = (await names_that_match(queue_names, pattern)).__contains__
-    connections = await connection_names(call)
-    objects = Objects(call.state, DETAILED, connections, set(vhosts) or None, fits)
+        fits = (await match_names(queue_names, pattern)).__contains__
+    connections = await read_connection_fields(call)
+    objects = ObjectMetrics(call.state, DETAILED, connections, set(vhosts) or None, fits)
     return stream_text(begin, objects.text(families))
 
 
@@ -113,20 +113,24 @@ def stream_text(begin: str, chunks: Iterator[str]) -> StreamedAnswer:
     return StreamedAnswer(send)
 
 
-class Objects:
+class ObjectMetrics:
     """The metrics of objects as of the last sample."""
 
     def __init__(
         self,
         mirror: BrokerMirror,
         prefix: str,
-        names: dict[int, dict[str, object]],
+        connections: dict[int, dict[str, object]],
         vhosts: set[str] | None,
         fits: Callable[[str], bool] | None,
     ) -> None:
-        """``names`` are the names of connections; ``vhosts`` and ``fits`` limit the objects."""
+        """``connections`` has the fields of connections, by id.
+
+        ``vhosts`` limits the objects to those of virtual hosts, ``fits`` queues to those whose name
+        passes the test; None for no limit.
+        """
         self._prefix = prefix
-        self._names = names
+        self._connections = connections
         self._vhosts = vhosts
         self._fits = fits
         self._tables: dict[str, Table] = {
@@ -162,13 +166,13 @@ class Objects:
         for family, members, texts in parts:
             for metric in family.metrics:
                 name = (CLUSTER if family.cluster else self._prefix) + metric.name
-                yield head(name, metric.kind, metric.about)
-                yield from pieces(
+                yield format_head(name, metric.kind, metric.about)
+                yield from format_in_pieces(
                     name, texts, scale_values(metric, totals[family.kind, metric.columns], members)
                 )
 
     def _slots(self, name: str, family: Family) -> Slots:
-        """Return the objects of a family, after the limits."""
+        """Return the slots of the objects of a family, within the limits."""
         table = self._tables[family.kind]
         slots: Slots = table.own_slots()
         if family.kind == LOGINS:
@@ -201,7 +205,7 @@ class Objects:
         if field == "membership":
             return "leader"
         id_field = "number" if field == "connection" else "connection"
-        connection = self._names.get(int(str(table.field(id_field, slot))), {})
+        connection = self._connections.get(int(str(table.field(id_field, slot))), {})
         name = str(connection.get("name", ""))
         return name if field == "connection" else f"{name} ({table.field('number', slot)})"
 

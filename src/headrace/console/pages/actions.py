@@ -19,7 +19,7 @@ from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer, Text
 from headrace.console.http.limits import BODY_BYTES_MAX
 from headrace.console.http.routes import Route, suffices
-from headrace.console.http_errors import HttpError, bad_request, of_refusal
+from headrace.console.http_errors import HttpError, bad_request, refusal_error
 from headrace.console.pages.links import links_for
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import plain, segment
@@ -202,7 +202,7 @@ class Action:
 
     async def submit(self, call: HttpCall) -> Text | Answer:
         """Run the action and redirect; after an error show the form again, with the reason."""
-        form = await call.form()
+        form = await call.body.form()
         texts = {each.name: each.text_in(form) for each in self.fields}
         try:
             if self.confirm is not None and form.get(CONFIRMATION) != self._confirmation(call):
@@ -212,7 +212,7 @@ class Action:
             current = {} if self.values is None else await self.values(call, **call.path)
             report = await self.run(call, Body(values), **call.path)
         except (HttpError, OperationRefused) as error:
-            refusal = of_refusal(error)
+            refusal = refusal_error(error)
             return await self._form(call, texts, refusal.reason, refusal.status)
         if isinstance(report, Report):
             return await self._form(call, texts, report=report)
@@ -256,7 +256,7 @@ async def refuse_existing(present: Awaitable[object], reason: str) -> None:
     try:
         await present
     except (HttpError, OperationRefused) as error:
-        refusal = of_refusal(error)
+        refusal = refusal_error(error)
         if refusal.status == NOT_FOUND:
             return
         raise

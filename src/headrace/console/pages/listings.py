@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from headrace.console.http.answers import AnyList, Item, LazyList, RowList, Text
 from headrace.console.http.name_filter import apply_search
-from headrace.console.http.paging import rows_in
+from headrace.console.http.paging import select_rows
 from headrace.console.http.query import is_true
 from headrace.console.http.routes import Parameter, Route
 from headrace.console.http_errors import HttpError
@@ -125,10 +125,10 @@ async def table_page(call: HttpCall, listing: ListPage, listed: RowList | LazyLi
     problem = ""
     try:
         listed, fits = await apply_search(listed, query)
-        facts, rows = rows_in(listed, query, fits)
+        facts, rows = select_rows(listed, query, fits)
     except HttpError as error:
         problem = error.reason
-        facts, rows = rows_in(listed, {"page": "1", "page_size": str(ROWS)})
+        facts, rows = select_rows(listed, {"page": "1", "page_size": str(ROWS)})
     has_rows = facts is not None and facts["total_count"] > 0
     return page(
         call,
@@ -201,6 +201,6 @@ async def list_file(
     """
     unpaged = {name: value for name, value in query.items() if name not in ("page", "columns")}
     listed, fits = await apply_search(listed, unpaged)
-    _, rows = rows_in(listed, unpaged, fits)
+    _, rows = select_rows(listed, unpaged, fits)
     name = listing.path.strip("/").replace("/", "-") or "overview"
     return file_of(name, listing.columns, rows, file_format)

@@ -81,7 +81,7 @@ def page(
         user=identity.name,
         tags=identity.tags,
         menu=menu_for(identity.tags),
-        here=call.template,
+        here=call.route.path,
         csrf=call.csrf,
         notices=call.notices(),
         **context,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, cast
 from headrace import measures
 from headrace.console.broker.errors import BrokerGone, OperationRefused
 from headrace.console.broker.lists import GLOBAL_PARAMETERS, POLICIES, ListOperation, Row
-from headrace.console.state.frames import SAMPLE_S
+from headrace.console.state.deltas import SAMPLE_S
 from headrace.console.state.history import History
 from headrace.console.state.process_numbers import ProcessNumbers
 from headrace.console.state.snapshot import Snapshot
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
     from headrace.console.broker.answers import Status
     from headrace.console.broker.link import BrokerLink
-    from headrace.console.state.frames import Frame
+    from headrace.console.state.deltas import Delta
     from headrace.management_rows import PolicyRow
     from headrace.untyped import JsonObject
 
 log = logging.getLogger(__name__)
 
-#: Up to so many objects are sampled for each request; more every five seconds.
+#: A broker with at most this many objects is sampled for each request, else every five seconds.
 FRESH_OBJECTS_MAX = 2000
-LATE_S = 3.0 * SAMPLE_S  # Age from which requests do not use a sample.
-STATUS_S = 1.0  # Age of a status that is read again.
+LATE_S = 3.0 * SAMPLE_S  # An older sample is too old for a request.
+STATUS_S = 1.0  # An older status is read again.
 CLUSTER_NAME, CLUSTER_TAGS = "cluster_name", "cluster_tags"  # Global parameters.
 
 
@@ -57,7 +57,7 @@ class CachedList(Generic[Row]):
             self._until_s = time.monotonic() + self._age_max_s
         return self._rows
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Make the next request read the list."""
         self._until_s = 0.0
 
@@ -79,7 +79,7 @@ class ObjectTable:
         """The Unix time of the last sample."""
         return self.table.now_ms
 
-    async def fresh(self) -> Table:
+    async def fresh_table(self) -> Table:
         """Return the objects of a sample that is new enough for a request.
 
         Raises:
@@ -89,8 +89,8 @@ class ObjectTable:
         return self.table
 
     async def all(self) -> list[SampledObject]:
-        """Return the objects in the order of their keys. Raises as :meth:`fresh`."""
-        await self.fresh()
+        """Return the objects in the order of their keys. Raises as :meth:`fresh_table`."""
+        await self.fresh_table()
         return self.last_objects()
 
     def last_objects(self) -> list[SampledObject]:
@@ -99,8 +99,8 @@ class ObjectTable:
         return [SampledObject(table, slot) for slot in table.slots_in_order()]
 
     async def find(self, *key: object) -> SampledObject | None:
-        """Return the object with a key; None without one. Raises as :meth:`fresh`."""
-        table = await self.fresh()
+        """Return the object with a key; None without one. Raises as :meth:`fresh_table`."""
+        table = await self.fresh_table()
         slot = table.find(*key)
         return None if slot is None else SampledObject(table, slot)
 
@@ -150,7 +150,9 @@ class BrokerMirror:
         return self._status
 
     async def cluster_name(self) -> str:
-        """Return the name that an operator gave the cluster; empty for none. As old as the status.
+        """Return the name that an operator gave the cluster; empty for none.
+
+        The name is at most ``STATUS_S`` old.
 
         Raises:
             BrokerGone: the broker does not answer.
@@ -159,7 +161,7 @@ class BrokerMirror:
         return "" if name is None else str(name)
 
     async def cluster_tags(self) -> JsonObject:
-        """Return the tags that an operator gave the cluster. As old as the status.
+        """Return the tags that an operator gave the cluster, at most ``STATUS_S`` old.
 
         Raises:
             BrokerGone: the broker does not answer.
@@ -168,12 +170,12 @@ class BrokerMirror:
         return tags if isinstance(tags, dict) else {}  # A parameter may have any value.
 
     async def _global_parameter(self, name: str) -> object:
-        """Return the value of a parameter of the whole broker; None where it is not set."""
+        """Return the value of a parameter of the whole broker; None if it is not set."""
         rows = await self._parameters.rows()
         return next((row["value"] for row in rows if row["name"] == name), None)
 
     async def policies(self) -> list[PolicyRow]:
-        """Return the policies of all virtual hosts, as old as a sample at most.
+        """Return the policies of all virtual hosts, at most ``SAMPLE_S`` old.
 
         Raises:
             BrokerGone: the broker does not answer.
@@ -182,8 +184,8 @@ class BrokerMirror:
 
     # --- Samples ---------------------------------------------------------------------------------
 
-    async def keep(self) -> None:
-        """Sample the broker every five seconds; runs until cancelled."""
+    async def run_sampling(self) -> None:
+        """Sample the broker every five seconds, until cancelled."""
         await self.history.start()
         while True:
             try:
@@ -200,8 +202,8 @@ class BrokerMirror:
         """Write the history and close its file, after the sampling has ended."""
         await self.history.stop()
 
-    def _collect(self, frames: Mapping[str, Frame]) -> None:
-        self.history.add(self.snapshot.tables, frames, self.snapshot.now_ms)
+    def _collect(self, deltas: Mapping[str, Delta]) -> None:
+        self.history.add(self.snapshot.tables, deltas, self.snapshot.now_ms)
 
     async def refresh(self) -> None:
         """Read a sample if the last one is too old for a request.
@@ -215,12 +217,12 @@ class BrokerMirror:
             needed = self._begun + 1
         await self._read(needed)
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Make the next request wait for a new sample: an object was changed."""
         self._needed = self._begun + 1
         self._status_s = 0.0
-        self._policies.forget()
-        self._parameters.forget()
+        self._policies.invalidate()
+        self._parameters.invalidate()
 
     async def _read(self, needed: int) -> None:
         """Read a sample unless the one with this number is complete."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The history of numbers: an hour in memory, every five seconds; 30 days in a file.
 
-The file (:mod:`.history_file`, which also thins out and drops) has the broker's totals, the virtual
-hosts, and the queues and users with traffic. Without the file the last hour remains.
+The file (:mod:`.history_file`) has the broker's totals, the virtual hosts, and the queues and users
+with traffic. Without the file the history is one hour.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from headrace.console.state.frames import MS, SAMPLE_S, Frame, join_frames, run_steps
+from headrace.console.state.deltas import MS, SAMPLE_S, Delta, join_deltas, run_steps
 from headrace.console.state.history_file import (
     MINUTE_S,
     TEN_MINUTES_S,
@@ -23,9 +23,9 @@ from headrace.console.state.history_file import (
     HistoryFile,
     Numbers,
     Point,
-    together,
+    join_points,
 )
-from headrace.console.state.table import LATE_MS, key_of
+from headrace.console.state.table import LATE_MS, object_key
 from headrace.measures import GAUGES, NODE, QUEUE, TOTALS, USER, VHOST
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ class History:
         self._path = path
         self._thread = ThreadPoolExecutor(1, "history")
         self._file: HistoryFile | None = None
-        self._is_kept = path is not None  # False without a file.
+        self._is_kept = path is not None  # False without a file, or if the file cannot be used.
         self._tables: Tables = {}
-        self._frames: dict[str, list[Frame]] = {}  # The frames of this minute, by kind.
+        self._deltas: dict[str, list[Delta]] = {}  # The deltas of this minute, by kind.
         self._minute = 0
         self._writing: asyncio.Task[None] | None = None
 
@@ -85,7 +85,7 @@ class History:
         try:
             self._file = HistoryFile(self._path)
         except HistoryDamaged as error:
-            self._begin_anew(error)
+            self._start_over(error)
         except (OSError, sqlite3.Error) as error:
             self._give_up(error)
 
@@ -93,21 +93,21 @@ class History:
         self._is_kept = False
         log.warning("the history is limited to one hour: %s: %s", self._path, error)
 
-    def _begin_anew(self, error: HistoryDamaged) -> None:
-        """Set the damaged file aside."""
+    def _start_over(self, error: HistoryDamaged) -> None:
+        """Rename the damaged file, and create a new one."""
         assert self._path is not None
         if self._file is not None:
             self._file.close()
             self._file = None
-        aside = self._path.with_suffix(".damaged")
+        damaged = self._path.with_suffix(".damaged")
         log.warning(
             "the history is damaged and starts over; %s is now %s: %s",
             self._path,
-            aside.name,
+            damaged.name,
             error,
         )
         try:
-            self._path.replace(aside)
+            self._path.replace(damaged)
             for suffix in ("-wal", "-shm"):
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
             self._file = HistoryFile(self._path)
@@ -116,11 +116,11 @@ class History:
 
     async def stop(self) -> None:
         """Write the minute so far, and close the file."""
-        await self._run(lambda: None)  # It may still be opened.
+        await self._run(lambda: None)  # Wait for the thread, which may still open the file.
         if self._writing is not None:
             await asyncio.wait((self._writing,))
-        if self._frames and self._file is not None:
-            await self._write(self._minute, self._frames)
+        if self._deltas and self._file is not None:
+            await self._write(self._minute, self._deltas)
         await self._run(self._close)
         self._thread.shutdown(wait=False)
 
@@ -134,38 +134,39 @@ class History:
 
     # --- Samples ---------------------------------------------------------------------------------
 
-    def add(self, tables: Tables, frames: Mapping[str, Frame], now_ms: int) -> None:
+    def add(self, tables: Tables, deltas: Mapping[str, Delta], now_ms: int) -> None:
         """Add the changes of a sample; write the last minute to the file when it is over."""
         self._tables = tables
         minute = now_ms // MS // MINUTE_S * MINUTE_S
         if self._minute and minute > self._minute and self._file is not None:
             if self._writing is None or self._writing.done():
-                self._writing = asyncio.create_task(self._write(self._minute, self._frames))
-            self._frames = {}
+                self._writing = asyncio.create_task(self._write(self._minute, self._deltas))
+            self._deltas = {}
         self._minute = minute
         if self._is_kept:
             for kind in KEPT:
-                if kind in frames:
-                    self._frames.setdefault(kind, []).append(frames[kind])
+                if kind in deltas:
+                    self._deltas.setdefault(kind, []).append(deltas[kind])
 
-    async def _write(self, at_s: int, frames: Mapping[str, Sequence[Frame]]) -> None:
+    async def _write(self, at_s: int, deltas: Mapping[str, Sequence[Delta]]) -> None:
         points = []
-        for kind, of_minute in frames.items():
-            moved = await self._run(partial(most_changed, of_minute))
-            points += self._points(kind, moved)
+        for kind, minute_deltas in deltas.items():
+            delta = await self._run(partial(join_most_changed, minute_deltas))
+            points += self._points(kind, delta)
         await self._run(partial(self._add, at_s, points))
 
-    def _points(self, kind: str, frame: Frame) -> list[Point]:
-        """Return the points of a frame; totals and virtual hosts have one also without a change."""
+    def _points(self, kind: str, delta: Delta) -> list[Point]:
+        """Return the points of a delta; totals and virtual hosts have one even without a change."""
         table = self._tables[kind]
-        indexes = {number: index for index, number in enumerate(frame.ids)}
+        indexes = {number: index for index, number in enumerate(delta.ids)}
         if kind not in MOVED:
             indexes = {number: indexes.get(number, -1) for number in table.slots}
         points = []
         for number, index in indexes.items():
             slot = table.slots.get(number)
             if slot is not None:
-                points.append(Point(kind, table.keys[slot], numbers(table, slot, frame, index)))
+                numbers = point_numbers(table, slot, delta, index)
+                points.append(Point(kind, table.keys[slot], numbers))
         return points
 
     def _add(self, at_s: int, points: Sequence[Point]) -> None:
@@ -174,7 +175,7 @@ class History:
         try:
             self._file.add(at_s, points)
         except HistoryDamaged as error:
-            self._begin_anew(error)
+            self._start_over(error)
         except sqlite3.Error as error:
             log.warning("a minute of the history is lost: %s: %s", self._path, error)
 
@@ -190,9 +191,9 @@ class History:
         ``KEPT`` have points in the file. The series of an exchange, connection, group or lease goes
         back for one hour at most, that of a channel for ten minutes.
 
-        The times are the ends of the steps in Unix seconds, the oldest first; the last step is that
-        of now. Counters are given as the change per second, other columns as they were; None where
-        they are not known.
+        The times are the ends of the steps in Unix seconds, the oldest first; the last step
+        contains the present. Counters have changes per second, gauges the last value of each step;
+        unknown values are None.
         """
         period = SPANS[span]
         table = self._tables.get(kind)
@@ -204,7 +205,7 @@ class History:
             last_s += period.step_s
         count = period.seconds // period.step_s
         ends = [last_s - period.step_s * number for number in range(count - 1, -1, -1)]
-        text = key_of(key)
+        text = object_key(key)
         slot = table.by_key.get(text)
         columns: dict[str, Column] = {name: [None] * count for name in names}
         if period.step_s > SAMPLE_S and self._file is not None:
@@ -222,11 +223,11 @@ class History:
             return
 
         def read() -> tuple[dict[int, Numbers], dict[int, Numbers]]:
-            beats = file.points(TOTALS, TOTALS, span.kept_s, from_s)  # While the console ran.
-            return beats, file.points(kind, key, span.kept_s, from_s)
+            totals = file.points(TOTALS, TOTALS, span.kept_s, from_s)
+            return totals, file.points(kind, key, span.kept_s, from_s)
 
         try:
-            beats, points = await self._run(read)
+            totals, points = await self._run(read)
         except (HistoryDamaged, sqlite3.Error) as error:
             log.warning("the history cannot be read: %s: %s", self._path, error)
             return
@@ -238,52 +239,53 @@ class History:
             latest = points[at_s]
         for index, end_s in enumerate(ends):
             steps = range(end_s - span.step_s, end_s, span.kept_s)
-            recorded = [at_s for at_s in steps if at_s in beats and at_s >= first]
+            # Totals have a point for every minute in which the console ran.
+            recorded = [at_s for at_s in steps if at_s in totals and at_s >= first]
             if not recorded:
                 continue
-            point = together([points[at_s] for at_s in recorded if at_s in points])
-            latest = {**latest, **gauges(point)} if point else latest
+            point = join_points([points[at_s] for at_s in recorded if at_s in points])
+            latest = {**latest, **all_gauges(point)} if point else latest
             seconds = len(recorded) * span.kept_s
             for name, column in columns.items():
                 is_gauge = name in GAUGES
                 column[index] = latest.get(name, 0) if is_gauge else point.get(name, 0) / seconds
 
 
-def numbers(table: Table, slot: int, frame: Frame, index: int) -> Numbers:
+def point_numbers(table: Table, slot: int, delta: Delta, index: int) -> Numbers:
     """Return the numbers of a point: gauges as they are, counters by their change."""
     values = {name: column[slot] for name, column in table.columns.items() if name in GAUGES}
     if index >= 0:
         values.update(
-            (name, column[index]) for name, column in frame.changes.items() if name not in GAUGES
+            (name, column[index]) for name, column in delta.changes.items() if name not in GAUGES
         )
     return {name: value for name, value in values.items() if value}
 
 
-def gauges(point: Numbers) -> Numbers:
-    """Return all gauges of a point: those that it lacks are zero."""
+def all_gauges(point: Numbers) -> Numbers:
+    """Return all gauges of a point; a gauge that the point lacks is zero."""
     return {name: point.get(name, 0) for name in GAUGES}
 
 
-def most_changed(frames: Sequence[Frame]) -> Frame:
-    """Return one frame for those of a minute, with the objects that changed the most."""
+def join_most_changed(deltas: Sequence[Delta]) -> Delta:
+    """Join the deltas of a minute, with at most ``MOVED_MAX`` objects: those that changed most."""
     counts: Counter[int] = Counter()
-    for frame in frames:
-        counts.update(frame.ids)
+    for delta in deltas:
+        counts.update(delta.ids)
     if len(counts) <= MOVED_MAX:
-        return run_steps(join_frames(frames))
+        return run_steps(join_deltas(deltas))
     moved: Counter[int] = Counter()
-    for frame in frames:
-        for name, column in frame.changes.items():
+    for delta in deltas:
+        for name, column in delta.changes.items():
             if name not in GAUGES:
-                moved.update(dict(zip(frame.ids, map(abs, column), strict=True)))
-    chosen = {number for number, _ in moved.most_common(MOVED_MAX)}
-    return run_steps(join_frames([frame.only(chosen) for frame in frames]))
+                moved.update(dict(zip(delta.ids, map(abs, column), strict=True)))
+    selected = {number for number, _ in moved.most_common(MOVED_MAX)}
+    return run_steps(join_deltas([delta.select(selected) for delta in deltas]))
 
 
 def fill_from_memory(
     columns: dict[str, Column], table: Table, slot: int, ends: Sequence[int], step_s: int
 ) -> None:
-    """Fill columns from the frames, from the birth of an object on."""
+    """Fill columns from the deltas in memory, from the first sample of an object on."""
     since_ms = max(table.born_ms[slot], table.since_ms())
     moments = [min(end * MS, table.now_ms) for end in reversed(ends)]
     moments.append((ends[0] - step_s) * MS)
@@ -300,6 +302,6 @@ def fill_from_memory(
                 break
             if is_gauge:
                 column[len(column) - 1 - index] = values[index]
-            elif seconds >= SAMPLE_S:  # Else the last step has just begun.
+            elif seconds >= SAMPLE_S:  # A shorter last step has no rate yet.
                 change = values[index] - values[index + 1]
                 column[len(column) - 1 - index] = change / seconds

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of the history, in SQLite: points of series, their thinning and their end.
+"""The file of the history, in SQLite: a point of each series per minute and per ten minutes.
 
-There is a point for each minute of two days, and for each ten minutes of 30 days.
-
-All methods run on one thread, which is not that of the requests.
+Points of minutes are kept for two days, points of ten minutes for 30 days. All methods run on one
+thread, not on that of the event loop.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ BYTES_MAX = 256 << 20  # The file's size, beyond which the oldest points of queu
 VERSION = 1  # The version of the file's tables.
 MINUTE_S, TEN_MINUTES_S = 60, 600
 KEPT_S = {MINUTE_S: 2 * 86_400, TEN_MINUTES_S: 30 * 86_400}
-SHARE = 20  # A full file loses one in so many of its points at a time.
+SHARE = 20  # A full file drops a twentieth of the points of queues and users at a time.
 TABLES = """
 CREATE TABLE IF NOT EXISTS series (
     id INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, UNIQUE (kind, key)
@@ -67,7 +66,7 @@ class HistoryDamaged(Exception):
 
 
 class HistoryFile:
-    """An open file."""
+    """An open file of the history."""
 
     def __init__(self, path: Path, bytes_max: int = BYTES_MAX) -> None:
         """Open the file; create it if it does not exist.
@@ -90,9 +89,9 @@ class HistoryFile:
             raise
 
     def _prepare(self) -> None:
-        with damages():
+        with detect_damage():
             run = self._database.execute
-            run("PRAGMA locking_mode = EXCLUSIVE")  # Also: no memory is shared by a file.
+            run("PRAGMA locking_mode = EXCLUSIVE")  # Nor does SQLite need a file of shared memory.
             run("PRAGMA journal_mode = WAL")
             run("PRAGMA synchronous = NORMAL")
             run("PRAGMA journal_size_limit = 8388608")
@@ -113,12 +112,14 @@ class HistoryFile:
     # --- Writing ---------------------------------------------------------------------------------
 
     def add(self, at_s: int, points: Iterable[Point]) -> None:
-        """Add the points of the minute that began at a time; roll up, and drop what is too old.
+        """Add the points of the minute that began at ``at_s``, and drop old points.
+
+        The last minute of ten adds their sum as a point of ten minutes.
 
         Raises:
             HistoryDamaged: the file is damaged.
         """
-        with damages(), self._database:
+        with detect_damage(), self._database:
             self._insert(MINUTE_S, at_s, points)
             if (at_s + MINUTE_S) % TEN_MINUTES_S == 0:
                 self._roll_up(at_s + MINUTE_S - TEN_MINUTES_S)
@@ -141,7 +142,7 @@ class HistoryFile:
             )
 
     def _roll_up(self, from_s: int) -> None:
-        """Make the points of ten minutes from those of their minutes."""
+        """Add the points of ten minutes, each the sum of its minutes."""
         rows = self._database.execute(
             "SELECT series, at_s, point FROM points WHERE step_s = ? AND at_s >= ? AND at_s < ?"
             " ORDER BY at_s",
@@ -157,7 +158,7 @@ class HistoryFile:
                     series,
                     TEN_MINUTES_S,
                     from_s,
-                    json.dumps(together(minutes), separators=(",", ":")),
+                    json.dumps(join_points(minutes), separators=(",", ":")),
                 )
                 for series, minutes in by_series.items()
             ),
@@ -169,13 +170,13 @@ class HistoryFile:
             run("DELETE FROM points WHERE step_s = ? AND at_s < ?", (step_s, now_s - kept_s))
         for step_s in KEPT_S:
             while self.size() > self._bytes_max:
-                if not self._drop_of_queues(step_s):
+                if not self._drop_oldest(step_s):
                     break
         if now_s % 3600 == 0:
             run("DELETE FROM series WHERE id NOT IN (SELECT DISTINCT series FROM points)")
 
-    def _drop_of_queues(self, step_s: int) -> int:
-        """Drop the oldest points of queues; return how many."""
+    def _drop_oldest(self, step_s: int) -> int:
+        """Drop the oldest points of queues and users; return their number."""
         (count,) = self._database.execute(COUNT_OF_QUEUES, (step_s,)).fetchone()
         return self._database.execute(DROP_OF_QUEUES, (step_s, count // SHARE + 1)).rowcount
 
@@ -191,14 +192,14 @@ class HistoryFile:
     # --- Reading ---------------------------------------------------------------------------------
 
     def points(self, kind: str, key: str, step_s: int, from_s: int) -> dict[int, Numbers]:
-        """Return the points of a series from a time on, by when their step began.
+        """Return the points of a series from ``from_s`` on, by the start of their step.
 
-        The last one before that time is there as well.
+        The last point before that time is included.
 
         Raises:
             HistoryDamaged: the file is damaged.
         """
-        with damages():
+        with detect_damage():
             row = self._database.execute(
                 "SELECT id FROM series WHERE kind = ? AND key = ?", (kind, key)
             ).fetchone()
@@ -209,8 +210,8 @@ class HistoryFile:
             return {at_s: json.loads(text) for at_s, text in rows}
 
 
-def together(points: Iterable[Mapping[str, int]]) -> Numbers:
-    """Return one point for several that follow each other."""
+def join_points(points: Iterable[Mapping[str, int]]) -> Numbers:
+    """Return one point for several consecutive ones: sums of counters, last values of gauges."""
     sums: Numbers = {}
     for point in points:
         sums = {name: value for name, value in sums.items() if name not in GAUGES}
@@ -220,8 +221,8 @@ def together(points: Iterable[Mapping[str, int]]) -> Numbers:
 
 
 @contextlib.contextmanager
-def damages() -> Iterator[None]:
-    """Raise HistoryDamaged for errors of a damaged file."""
+def detect_damage() -> Iterator[None]:
+    """Raise HistoryDamaged for the errors by which SQLite reports a damaged file."""
     try:
         yield
     except sqlite3.OperationalError:

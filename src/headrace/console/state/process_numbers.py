@@ -19,7 +19,10 @@ MS = 1000
 
 
 class ProcessNumbers:
-    """The broker's process: its memory, open files, sockets, threads and free disk."""
+    """Memory, open files, sockets and threads of the broker's process, and its free disk space.
+
+    A number that the system does not give is 0; the memory is then that of the messages.
+    """
 
     def __init__(self, status: Status) -> None:
         directory = Path("/proc") / str(status["pid"])
@@ -29,7 +32,7 @@ class ProcessNumbers:
         self.threads = self.threads_max = 0
         with contextlib.suppress(OSError, ValueError, IndexError):
             self.resident = int((directory / "statm").read_text().split()[1]) * PAGE_BYTES
-            names = [target_of(entry) for entry in (directory / "fd").iterdir()]
+            names = [descriptor_target(entry) for entry in (directory / "fd").iterdir()]
             self.open_files = len(names)
             self.sockets = sum(name.startswith("socket:") for name in names)
             self.threads = len(list((directory / "task").iterdir()))
@@ -59,8 +62,8 @@ class ProcessNumbers:
         }
 
 
-def target_of(entry: Path) -> str:
-    """Return the target of a descriptor; empty if it has been closed."""
+def descriptor_target(entry: Path) -> str:
+    """Return the target of an entry of ``/proc/PID/fd``; empty if it has been closed."""
     try:
         return str(entry.readlink())
     except OSError:

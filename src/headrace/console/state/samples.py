@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads samples: the operation ``sample`` returns what changed since the sample before.
+"""Reads samples: the operation ``sample`` returns the changes since the last sample.
 
-The broker of the console also passes samples of the other brokers of its cluster. Only the objects
-of virtual hosts are read from those. Connections and channels have numbers of their own broker, and
-the sums of a broker are its own.
+The console's broker also forwards samples of the other brokers of its cluster. Only the objects of
+virtual hosts are read from those samples: the ids of connections and channels are unique only at
+their own broker, and each broker has its own totals.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.console.broker.errors import BrokerGone, OperationRefused
-from headrace.console.state.table import NODE_FIELD, Part, int_of
+from headrace.console.state.table import NODE_FIELD, Part, require_int
 from headrace.measures import EXCHANGE, GROUP, LEASE, QUEUE, VHOST
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KINDS_OF_VHOSTS = (VHOST, QUEUE, EXCHANGE, GROUP, LEASE)
-# Ids of an object at its own broker are below it; the higher bits number the brokers' runs.
+# Bits of an object's id at its own broker. The higher bits number the runs of other brokers.
 ID_BITS = 44
 READ_S = 2.0  # The time that another broker has to send a sample.
 OTHER_VERSION = "the broker's samples are of another version than the console"
-RETRY_S = 5.0  # The time before a broker that did not answer is asked again.
+RETRY_S = 5.0  # The time until a broker that did not answer is asked again.
 
 
 class Sample(NamedTuple):
@@ -57,7 +57,10 @@ async def read_sample(
     kinds: list[str] | None = None,
     broker: str | None = None,
 ) -> Sample:
-    """Read what changed after the sample ``since``; None: of all kinds, and of the own broker.
+    """Read the changes after the sample ``since``.
+
+    ``kinds`` are the kinds of objects to read, None for all; ``broker`` is the name of another
+    broker of the cluster, None for the console's own.
 
     Raises:
         BrokerGone: the broker does not answer.
@@ -67,7 +70,7 @@ async def read_sample(
     done: JsonObject = {}
     async for line in link.lines("sample", since=since, kinds=kinds, broker=broker):
         if "item" in line:
-            parts.append(part_of(line["item"]))
+            parts.append(parse_part(line["item"]))
         done = line.get("done", done)
         await slices.step()
     try:
@@ -81,14 +84,14 @@ class OtherBroker:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.base = 0  # Added to the ids of its objects in tables; another one after a restart.
-        self.trouble = ""  # Why its last sample is missing.
+        self.base = 0  # Added to the ids of its objects in tables; changes with each restart.
+        self.trouble = ""  # Why its last sample is missing; empty if it is not.
         self._epoch = 0
-        self._asked_again_s = 0.0
+        self._retry_s = 0.0  # When it may be asked again, by the monotonic clock.
 
     async def read(self, link: BrokerLink, slices: Slices) -> Sample | None:
-        """Return what changed since the last sample; None while the broker does not answer."""
-        if time.monotonic() < self._asked_again_s:
+        """Return the changes since the last sample; None while the broker does not answer."""
+        if time.monotonic() < self._retry_s:
             return None
         kinds = list(KINDS_OF_VHOSTS)
         try:
@@ -99,7 +102,7 @@ class OtherBroker:
             if not self.trouble:
                 log.warning("broker '%s' of the cluster sends no sample: %s", self.name, reason)
             self.trouble = reason
-            self._asked_again_s = time.monotonic() + RETRY_S
+            self._retry_s = time.monotonic() + RETRY_S
             return None
         if self.trouble:
             log.warning("broker '%s' of the cluster sends samples again", self.name)
@@ -118,20 +121,23 @@ class OtherBrokers:
 
     @property
     def troubles(self) -> dict[str, str]:
-        """Why the last samples of brokers are missing, by the names of the brokers.
+        """The reasons why last samples are missing, by the names of the brokers.
 
-        Their objects are shown as of the sample before.
+        Tables keep the objects of these brokers as of their last sample.
         """
         return {name: broker.trouble for name, broker in self._brokers.items() if broker.trouble}
 
     def forget(self) -> None:
-        """Begin anew: the tables are empty."""
+        """Forget all brokers: the tables are empty."""
         self._brokers.clear()
 
     async def read(
         self, names: Collection[str], tables: Mapping[str, Table], slices: Slices
     ) -> list[tuple[str, Part]]:
-        """Return the parts of a sample of the brokers with these names, and of those that ended."""
+        """Read the samples of these brokers; return their parts.
+
+        Further parts end the objects of brokers that stopped or restarted.
+        """
         parts: list[tuple[str, Part]] = []
         for name in self._brokers.keys() - set(names):
             parts += ended_parts(tables, self._brokers.pop(name).base)
@@ -148,24 +154,24 @@ class OtherBrokers:
                     parts += ended_parts(tables, broker.base)
                 broker.base = next(self._runs) << ID_BITS
             for kind, part in sample.parts:
-                parts.append((kind, moved_part(part, broker.base, sample.node)))
+                parts.append((kind, rebase_part(part, broker.base, sample.node)))
                 await slices.step()
         return parts
 
 
-def moved_part(part: Part, base: int, node: str) -> Part:
-    """Return a part with ``base`` added to its ids, and the name of a node as a further field."""
+def rebase_part(part: Part, base: int, node: str) -> Part:
+    """Return a part with ``base`` added to its ids, and its node as a further field."""
     return Part(
         array("q", [number + base for number in part.ids]),
         part.columns,
         [*part.fields, NODE_FIELD] if part.new else part.fields,
-        [(int_of(row[0]) + base, *row[1:], node) for row in part.new],
+        [(require_int(row[0]) + base, *row[1:], node) for row in part.new],
         [number + base for number in part.gone],
     )
 
 
 def ended_parts(tables: Mapping[str, Table], base: int) -> list[tuple[str, Part]]:
-    """Return parts that end all objects with a base."""
+    """Return parts that end all objects whose ids have a base."""
     run = base >> ID_BITS
     nothing: Sequence[int] = array("q")
     ended = {
@@ -177,8 +183,8 @@ def ended_parts(tables: Mapping[str, Table], base: int) -> list[tuple[str, Part]
     ]
 
 
-def part_of(item: JsonObject) -> tuple[str, Part]:
-    """Return the kind and the part of a sample in a line.
+def parse_part(item: JsonObject) -> tuple[str, Part]:
+    """Return the kind of objects and the part of a sample in a line of the broker.
 
     Raises:
         BrokerGone: the broker is of another version.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long work in slices, between which the console serves requests."""
+"""Long tasks in slices, between which the console serves requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from headrace.console.state.frames import Steps, WorkResult
+    from headrace.console.state.deltas import Steps, WorkResult
 
 SLICE_S = 0.002  # Time of work after which requests are served.
 
@@ -26,7 +26,7 @@ class Slices:
             self._until_s = time.monotonic() + SLICE_S
 
     async def run(self, steps: Steps[WorkResult]) -> WorkResult:
-        """Run all steps of a work; return its result."""
+        """Run all steps of a task; return its result."""
         while True:
             try:
                 next(steps)

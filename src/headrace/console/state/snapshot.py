@@ -8,8 +8,8 @@ from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headrace.console.state.connection_sums import Sums
-from headrace.console.state.frames import BASIC, DETAILED, GLOBAL, Frame, run_steps
+from headrace.console.state.connection_sums import ConnectionSums
+from headrace.console.state.deltas import BASIC, DETAILED, GLOBAL, Delta, run_steps
 from headrace.console.state.samples import OtherBrokers, read_sample
 from headrace.console.state.slices import Slices
 from headrace.console.state.table import Part, Table
@@ -40,8 +40,8 @@ MIB = 1 << 20
 Tables = Mapping[str, Table]
 
 
-def tables() -> dict[str, Table]:
-    """Return a table for each kind of objects; their frames take 517 MiB together, at most."""
+def make_tables() -> dict[str, Table]:
+    """Return a table for each kind of objects; their deltas take 517 MiB together, at most."""
     return {
         TOTALS: Table(("name",), GLOBAL, 16 * MIB),
         PROTOCOL: Table(("name",), DETAILED, MIB),
@@ -57,9 +57,11 @@ def tables() -> dict[str, Table]:
     }
 
 
-def sums() -> tuple[Sums, Sums]:
+def make_sums() -> tuple[ConnectionSums, ConnectionSums]:
     """Return the empty sums of virtual hosts and users."""
-    return Sums("vhost", columns(TRAFFIC)), Sums("user", columns(MEASURES[USER]))
+    vhosts = ConnectionSums("vhost", columns(TRAFFIC))
+    users = ConnectionSums("user", columns(MEASURES[USER]))
+    return vhosts, users
 
 
 class Snapshot:
@@ -72,12 +74,12 @@ class Snapshot:
         self._link = link
         self._epoch = 0
         self.others = OtherBrokers(link)
-        self._vhosts, self._users = sums()
-        self.now_ms = 0  # When it was taken, in Unix time.
-        self.tables: Tables = {**tables(), NODE: Table(("name",), GLOBAL, 16 * MIB)}
+        self._vhosts, self._users = make_sums()
+        self.now_ms = 0  # The Unix time of the sample.
+        self.tables: Tables = {**make_tables(), NODE: Table(("name",), GLOBAL, 16 * MIB)}
 
-    async def read(self) -> dict[str, Frame]:
-        """Read the changes of the broker; return them by kind, and nothing for the first sample.
+    async def read(self) -> dict[str, Delta]:
+        """Read a sample; return the changes since the last one by kind, none for the first sample.
 
         Raises:
             BrokerGone: the broker does not answer.
@@ -85,39 +87,39 @@ class Snapshot:
         """
         slices = Slices()
         sample = await read_sample(self._link, slices, self._epoch)
-        into = self.tables
+        tables = self.tables
         if sample.everything:
-            self._vhosts, self._users = sums()
-            into = {**tables(), NODE: self.tables[NODE]}
+            self._vhosts, self._users = make_sums()
+            tables = {**make_tables(), NODE: self.tables[NODE]}
             self.others.forget()
-        parts = sample.parts + await self.others.read(sample.brokers, into, slices)
+        parts = sample.parts + await self.others.read(sample.brokers, tables, slices)
         now_ms = time.time_ns() // 1_000_000
-        for kind in into.keys() - {NODE}:
-            into[kind].begin()
+        for kind in tables.keys() - {NODE}:
+            tables[kind].begin()
         for kind, part in parts:
-            if kind in into and kind not in (NODE, USER):
-                changes = into[kind].add(part, now_ms)
+            if kind in tables and kind not in (NODE, USER):
+                changes = tables[kind].add(part, now_ms)
                 if kind == CONNECTION:
-                    self._vhosts.count(into[kind], part, changes)
-                    self._users.count(into[kind], part, changes)
+                    self._vhosts.count(tables[kind], part, changes)
+                    self._users.count(tables[kind], part, changes)
                 await slices.step()
-        self._vhosts.add_to(into[VHOST], now_ms)
-        self._users.add_objects(into[USER], now_ms)
-        frames: dict[str, Frame] = {}
-        for kind in into.keys() - {NODE}:
-            frame = await slices.run(into[kind].complete(now_ms))
-            if frame is not None:
-                frames[kind] = frame
-        self.tables, self._epoch = into, sample.epoch
+        self._vhosts.add_to(tables[VHOST], now_ms)
+        self._users.add_objects(tables[USER], now_ms)
+        deltas: dict[str, Delta] = {}
+        for kind in tables.keys() - {NODE}:
+            delta = await slices.run(tables[kind].complete(now_ms))
+            if delta is not None:
+                deltas[kind] = delta
+        self.tables, self._epoch = tables, sample.epoch
         self.now_ms = now_ms
-        return frames
+        return deltas
 
-    def sample_node(self, process: ProcessNumbers) -> dict[str, Frame]:
+    def sample_node(self, process: ProcessNumbers) -> dict[str, Delta]:
         """Add the numbers of the broker's process as a sample of the node."""
         table = self.tables[NODE]
         new = () if table.now_ms else ((1, NODE),)
         columns = {name: array("q", (value,)) for name, value in process.numbers().items()}
         now_ms = time.time_ns() // 1_000_000
         table.add(Part(array("q", (1,)), columns, ("name",), new, ()), now_ms)
-        frame = run_steps(table.complete(now_ms))
-        return {} if frame is None else {NODE: frame}
+        delta = run_steps(table.complete(now_ms))
+        return {} if delta is None else {NODE: delta}

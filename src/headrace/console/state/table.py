@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The objects of one kind in columns: fields as lists, numbers as arrays, with past values.
 
-An object has a slot, its index in all of them. A slot is used again when its object has ended. The
-numbers (ids) of objects are not used again.
+An object has a slot, its index in all columns. Slots of ended objects are reused; the ids (numbers)
+of objects are not.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from operator import itemgetter, sub
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.console.state.frames import (
+from headrace.console.state.deltas import (
     EARLY_MS,
     MS,
     NUMBER_BYTES,
     SAMPLE_S,
-    Frame,
-    Frames,
+    Delta,
+    Deltas,
     Steps,
     Tier,
-    join_frames,
-    make_frame,
+    join_deltas,
+    make_delta,
 )
 from headrace.measures import GAUGES
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 POINTS_MAX = 500  # Samples of an answer.
-NEVER = 0
+UNKNOWN_MS = 0  # The time of the last change of an object that the first sample has.
 NODE_FIELD = "node"  # The node of an object of another broker; None: the console's own broker.
 Changes = dict[str, "Sequence[int]"]  # Changes by column.
-LATE_MS = 1000  # Delay of a sample that still counts for its moment.
+LATE_MS = 1000  # A sample also gives the values of moments up to this long before it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ class Table:
     """The objects of one kind."""
 
     def __init__(self, key: Sequence[str], tiers: Sequence[Tier], bytes_max: int) -> None:
-        """``key`` are the fields that name an object."""
+        """``key`` has the fields that identify an object; the others are those of ``Deltas``."""
         self._key = tuple(key)
-        self.frames = Frames(tiers, bytes_max)
+        self.deltas = Deltas(tiers, bytes_max)
         self.slots: dict[int, int] = {}  # Slots by id.
         self.ids = array("q")  # Ids by slot; 0 for a free slot.
         self.fields: dict[str, list[object]] = {}
@@ -76,12 +76,12 @@ class Table:
         self._ordered: list[int] | None = None
         self._parts: list[tuple[Sequence[int], Changes]] = []  # Parts of the incomplete sample.
         self._further: list[tuple[Sequence[int], Changes]] = []  # Further columns of its objects.
-        self._ended: list[int] = []
-        # Objects whose key another object of the sample has: another broker serves them now.
+        self._ended: list[int] = []  # Slots of objects that ended in the incomplete sample.
+        # Ids of objects whose key a new object has: another broker serves the object now.
         self._replaced: list[int] = []
         self._totals: dict[tuple[str, ...], Sequence[float]] = {}  # Dropped by the next sample.
         self._rates: dict[tuple[str, ...], Sequence[float]] = {}
-        self._recent: list[Frame] | None = None
+        self._recent: list[Delta] | None = None
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -108,7 +108,7 @@ class Table:
             column = self.columns.get(name)
             if column is None:
                 column = self.columns[name] = array("q", bytes(NUMBER_BYTES * len(self.ids)))
-            before = values_at(column, slots)
+            before = select_values(column, slots)
             after = tuple(values)
             if before == after:
                 continue
@@ -118,8 +118,8 @@ class Table:
         for slot in slots:
             self.moved_ms[slot] = now_ms
         if not self.now_ms:
-            for slot in new:  # The time of their last change is unknown.
-                self.moved_ms[slot] = NEVER
+            for slot in new:
+                self.moved_ms[slot] = UNKNOWN_MS
         if changes:
             (self._further if more else self._parts).append((part.ids, changes))
         self._remove_gone(part.gone)
@@ -132,24 +132,24 @@ class Table:
                 self.fields[name] = [None] * len(self.ids)
         lists = [self.fields[name] for name in part.fields]
         for row in part.new:
-            number = int_of(row[0])
+            number = require_int(row[0])
             slot = self.slots.get(number)
             if slot is None:
-                slot = self._slot(number)
+                slot = self._assign_slot(number)
                 self.born_ms[slot] = self.now_ms or now_ms
                 new_slots.add(slot)
             else:
                 self.by_key.pop(self.keys[slot], None)
             for values, value in zip(lists, row[1:], strict=False):
                 values[slot] = value or None if isinstance(value, dict) else value
-            key = self.keys[slot] = key_of([self.fields[name][slot] for name in self._key])
+            key = self.keys[slot] = object_key([self.fields[name][slot] for name in self._key])
             if (former := self.by_key.get(key, slot)) != slot:
                 self._replaced.append(self.ids[former])
             self.by_key[key] = slot
         self._forget_derived()
         return new_slots
 
-    def _slot(self, number: int) -> int:
+    def _assign_slot(self, number: int) -> int:
         if self._free:
             slot = self._free.pop()
             self.ids[slot] = number
@@ -184,25 +184,25 @@ class Table:
         self._totals.clear()
         self._rates.clear()
 
-    def complete(self, now_ms: int) -> Steps[Frame | None]:
+    def complete(self, now_ms: int) -> Steps[Delta | None]:
         """End a sample; return the changes since the last one."""
-        frame = None
+        delta = None
         if self.now_ms:
-            frame = yield from make_frame(self.now_ms, now_ms, self._parts)
+            delta = yield from make_delta(self.now_ms, now_ms, self._parts)
             if self._further:
-                more = yield from make_frame(self.now_ms, now_ms, self._further)
-                frame = yield from join_frames((frame, more))
-            yield from self.frames.add(frame)
+                more = yield from make_delta(self.now_ms, now_ms, self._further)
+                delta = yield from join_deltas((delta, more))
+            yield from self.deltas.add(delta)
         self._parts, self._further = [], []
         self._remove_gone(self._replaced)
         self._replaced = []
-        self._free += self._ended  # From the next sample on: a frame has an id once.
+        self._free += self._ended  # The next sample may reuse them.
         self._ended = []
         self.now_ms = now_ms
         self._recent = None
         self._totals.clear()
         self._rates.clear()
-        return frame
+        return delta
 
     # --- Values for requests ---------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ class Table:
 
     def find(self, *key: object) -> int | None:
         """Return the slot of the object with a key; None without one."""
-        return self.by_key.get(key_of(key))
+        return self.by_key.get(object_key(key))
 
     def field(self, name: str, slot: int) -> object:
         """Return a field of an object; None if the broker does not send it."""
@@ -236,11 +236,11 @@ class Table:
         return value if isinstance(value, str) else ""
 
     def number(self, slot: int, *columns: str) -> int:
-        """Return the sum of columns; those that the broker does not send are zero."""
+        """Return the sum of columns; a column that the broker does not send counts as zero."""
         return sum(self.columns[name][slot] for name in columns if name in self.columns)
 
     def totals(self, columns: tuple[str, ...]) -> Sequence[float]:
-        """Return the sum of columns for every slot."""
+        """Return the sum of columns for every slot; valid until the next sample."""
         totals = self._totals.get(columns)
         if totals is None:
             totals = self._totals[columns] = self._add_up(columns)
@@ -255,51 +255,51 @@ class Table:
         return array("q", map(sum, zip(*present, strict=True)))
 
     def rates(self, columns: tuple[str, ...]) -> Sequence[float]:
-        """Return the rate of change of columns together, per second, for every slot."""
+        """Return the change per second of the sum of columns, for every slot."""
         rates = self._rates.get(columns)
         if rates is None:
-            rates = self._rates[columns] = self._count_rates(columns)
+            rates = self._rates[columns] = self._compute_rates(columns)
         return rates
 
-    def _count_rates(self, columns: tuple[str, ...]) -> array[float]:
+    def _compute_rates(self, columns: tuple[str, ...]) -> array[float]:
         rates = array("d", bytes(NUMBER_BYTES * len(self.ids)))
-        frames = self.recent()
-        seconds = span_s(frames, self.now_ms)
-        for frame in frames:
+        deltas = self.recent()
+        seconds = span_s(deltas, self.now_ms)
+        for delta in deltas:
             for name in columns:
-                for number, change in zip(frame.ids, frame.changes.get(name, ()), strict=False):
+                for number, change in zip(delta.ids, delta.changes.get(name, ()), strict=False):
                     slot = self.slots.get(number)
                     if slot is not None:
                         rates[slot] += change / seconds
         return rates
 
-    def recent(self) -> list[Frame]:
-        """Return the frames of the last interval, from which rates are computed."""
+    def recent(self) -> list[Delta]:
+        """Return the deltas of the last interval, from which rates are computed."""
         if self._recent is None:
-            self._recent = self.frames.recent(self.now_ms)
+            self._recent = self.deltas.recent(self.now_ms)
         return self._recent
 
     def since_ms(self) -> int:
-        """Return the time from which changes are kept, in Unix time."""
-        return min((frame.began_ms for frame in self.frames.back()), default=self.now_ms)
+        """Return the Unix time since which the deltas have all changes."""
+        return min((delta.began_ms for delta in self.deltas.latest_first()), default=self.now_ms)
 
     def values_at(self, slot: int, columns: Sequence[str], moments_ms: Sequence[int]) -> list[int]:
         """Return the sum of columns at moments, the latest first.
 
-        Before its birth, and before what is kept, an object has the first number known. A sample
-        counts for a moment shortly before it.
+        Before its first sample, and before the oldest delta, an object has its first known number.
+        A sample also counts for moments up to ``LATE_MS`` before it.
         """
         number, born_ms = self.ids[slot], self.born_ms[slot]
         value = self.number(slot, *columns)
-        frames = self.frames.back()
-        frame = next(frames, None)
+        deltas = self.deltas.latest_first()
+        delta = next(deltas, None)
         sums = []
         for moment in moments_ms:
-            while frame is not None and frame.ended_ms > max(moment + LATE_MS, born_ms):
-                index = frame.index_of(number)
+            while delta is not None and delta.ended_ms > max(moment + LATE_MS, born_ms):
+                index = delta.find(number)
                 if index >= 0:
-                    value -= frame.change(index, columns)
-                frame = next(frames, None)
+                    value -= delta.change(index, columns)
+                delta = next(deltas, None)
             sums.append(value)
         return sums
 
@@ -308,32 +308,32 @@ class Table:
     ) -> list[float]:
         """Return the sum of counters at moments, the latest first.
 
-        A sample is seldom taken at a moment: between two samples a counter grows evenly.
+        Between two samples a counter is taken to grow evenly.
         """
         number, born_ms = self.ids[slot], self.born_ms[slot]
         value = self.number(slot, *columns)
-        frames = self.frames.back()
-        frame, change = self._change_of(number, columns, frames)
+        deltas = self.deltas.latest_first()
+        delta, change = self._next_change(number, columns, deltas)
         sums = []
         for moment in moments_ms:
             since_ms = max(moment, born_ms)
-            while frame is not None and frame.began_ms >= since_ms:
+            while delta is not None and delta.began_ms >= since_ms:
                 value -= change
-                frame, change = self._change_of(number, columns, frames)
+                delta, change = self._next_change(number, columns, deltas)
             later = 0.0
-            if frame is not None and frame.ended_ms > since_ms:
-                later = change * (frame.ended_ms - since_ms) / (frame.ended_ms - frame.began_ms)
+            if delta is not None and delta.ended_ms > since_ms:
+                later = change * (delta.ended_ms - since_ms) / (delta.ended_ms - delta.began_ms)
             sums.append(value - later)
         return sums
 
     @staticmethod
-    def _change_of(
-        number: int, columns: Sequence[str], frames: Iterator[Frame]
-    ) -> tuple[Frame | None, int]:
-        """Return the next frame back, and by how much an object changed in it."""
-        frame = next(frames, None)
-        index = -1 if frame is None else frame.index_of(number)
-        return frame, 0 if frame is None or index < 0 else frame.change(index, columns)
+    def _next_change(
+        number: int, columns: Sequence[str], deltas: Iterator[Delta]
+    ) -> tuple[Delta | None, int]:
+        """Return the next earlier delta and the change of an object in it; None at the end."""
+        delta = next(deltas, None)
+        index = -1 if delta is None else delta.find(number)
+        return delta, 0 if delta is None or index < 0 else delta.change(index, columns)
 
 
 class SampledObject:
@@ -344,7 +344,7 @@ class SampledObject:
     def __init__(self, table: Table, slot: int) -> None:
         self.table = table
         self.slot = slot
-        self._recent: list[tuple[Frame, int]] | None = None
+        self._recent: list[tuple[Delta, int]] | None = None
 
     @property
     def row(self) -> JsonObject:
@@ -365,39 +365,42 @@ class SampledObject:
         return self.table.born_ms[self.slot]
 
     def text(self, name: str) -> str:
-        """Return a field that is text; empty where the broker does not send it."""
+        """Return a field that is text; empty if the broker does not send it."""
         return self.table.text(name, self.slot)
 
     @property
     def node(self) -> str:
-        """The name of its node where another broker has it; empty for the console's broker."""
+        """The name of the node that serves the object; empty for the console's own broker."""
         return self.table.text(NODE_FIELD, self.slot)
 
     def number(self, *columns: str) -> int:
-        """Return the sum of columns; those that the broker does not send are zero."""
+        """Return the sum of columns; a column that the broker does not send counts as zero."""
         return self.table.number(self.slot, *columns)
 
-    def _moves(self) -> list[tuple[Frame, int]]:
-        """Return the frames of the last interval in which the object changed."""
+    def _recent_changes(self) -> list[tuple[Delta, int]]:
+        """Return the deltas of the last interval with the object, and its index in each."""
         if self._recent is None:
             number = self.table.ids[self.slot]
-            moves = [(frame, frame.index_of(number)) for frame in self.table.recent()]
-            self._recent = [(frame, index) for frame, index in moves if index >= 0]
+            places = [(delta, delta.find(number)) for delta in self.table.recent()]
+            self._recent = [(delta, index) for delta, index in places if index >= 0]
         return self._recent
 
     def is_idle(self) -> bool:
         """Return True if nothing changed in the last interval: all its rates are zero."""
-        return not self._moves()
+        return not self._recent_changes()
 
     def rate(self, *columns: str) -> float:
-        """Return the change per second of columns together, over the last interval."""
-        change = sum([frame.change(index, columns) for frame, index in self._moves()])
+        """Return the change per second of the sum of columns, over the last interval."""
+        change = sum([delta.change(index, columns) for delta, index in self._recent_changes()])
         if not change:
             return 0.0
         return change / span_s(self.table.recent(), self.table.now_ms)
 
     def details(self, columns: Sequence[str], window: Window | None) -> dict[str, object]:
-        """Return the rate, and with a window average and samples, the newest first."""
+        """Return the rate of the sum of columns; with a window also averages and samples.
+
+        The samples are in the order of time, the newest first.
+        """
         details: dict[str, object] = {"rate": self.rate(*columns)}
         if window is None:
             return details
@@ -416,27 +419,31 @@ class SampledObject:
         return details
 
 
-def values_at(column: array[int], slots: Sequence[int]) -> tuple[int, ...]:
-    """Return the values of some slots."""
+def select_values(column: array[int], slots: Sequence[int]) -> tuple[int, ...]:
+    """Return the values of a column at some slots."""
     if len(slots) == 1:
         return (column[slots[0]],)
     values: tuple[int, ...] = itemgetter(*slots)(column)
     return values
 
 
-def span_s(frames: Sequence[Frame], now_ms: int) -> float:
-    """Return the seconds that frames cover, the latest first; at least one interval."""
-    covered_ms = now_ms - frames[-1].began_ms if frames else 0
+def span_s(deltas: Sequence[Delta], now_ms: int) -> float:
+    """Return the seconds that deltas cover, the latest first; at least one interval."""
+    covered_ms = now_ms - deltas[-1].began_ms if deltas else 0
     return covered_ms / MS if covered_ms >= SAMPLE_S * MS - EARLY_MS else SAMPLE_S
 
 
-def key_of(values: Sequence[object]) -> str:
-    """Return a text by which objects are found and ordered; numbers are in their order."""
+def object_key(values: Sequence[object]) -> str:
+    """Return the key of an object as a text; keys of numbers sort by value."""
     return "\0".join(f"{value:020d}" if isinstance(value, int) else str(value) for value in values)
 
 
-def int_of(value: object) -> int:
-    """Return a value that is an integer."""
+def require_int(value: object) -> int:
+    """Return a value that must be an integer.
+
+    Raises:
+        TypeError: the value is not an integer.
+    """
     if not isinstance(value, int):
         raise TypeError(f"{value!r:.64} is not an integer")
     return value

@@ -26,11 +26,11 @@ async def active_alarms(call: HttpCall) -> list[AlarmRow]:
     return await call.link.rows(ALARMS)
 
 
-def sources_of(alarms: list[AlarmRow]) -> AbstractSet[str]:
+def alarm_sources(alarms: list[AlarmRow]) -> AbstractSet[str]:
     """Return the sources of alarms."""
     return {alarm["source"] for alarm in alarms}
 
 
-def reasons_in(alarms: list[AlarmRow], vhost: str) -> str:
-    """Return the reason that blocks the publishers of a virtual host; empty if they are not."""
+def alarm_reasons(alarms: list[AlarmRow], vhost: str) -> str:
+    """Return the reasons of the alarms that block a virtual host's publishers; empty for none."""
     return " & ".join(alarm["reason"] for alarm in alarms if alarm["vhost"] in ("", vhost))

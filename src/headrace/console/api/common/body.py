@@ -34,20 +34,20 @@ def schema(required: tuple[str, ...] = (), **fields: JsonObject) -> JsonObject:
 
 
 class Body:
-    """The fields of a body. Methods raise HttpError for a value of another type."""
+    """The fields of a JSON body, or of a form. Methods raise HttpError for a wrong type."""
 
     def __init__(self, values: Mapping[str, object]) -> None:
         self.values = values
 
     @classmethod
-    async def of(cls, call: HttpCall) -> Body:
-        """Return the body of a request.
+    async def read(cls, call: HttpCall) -> Body:
+        """Read the JSON body of a request.
 
         Raises:
             HttpError: the body is not a JSON object, or lacks a field that its route requires.
         """
-        values = await call.body()
-        for name in call.required_fields:
+        values = await call.body.json_object()
+        for name in call.route.required_fields:
             if values.get(name) is None:
                 raise bad_request(f"'{name}' is missing")
         return cls(values)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The field ``effective_policy_definition`` of queues: what their policies set together."""
+"""The field ``effective_policy_definition`` of queues: the merged definitions of their policies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Policies:
     """The policies and operator policies of all virtual hosts."""
 
     def __init__(self, rows: list[PolicyRow]) -> None:
-        """``rows`` are those of the operation ``list policies``."""
+        """``rows`` are the rows of the operation ``list policies``."""
         self._definitions: dict[tuple[str, str, str], JsonObject] = {
             (row["vhost"], row["kind"], row["name"]): row["definition"] for row in rows
         }
@@ -24,7 +24,7 @@ class Policies:
     def __bool__(self) -> bool:
         return bool(self._definitions)
 
-    def of(self, queue: SampledObject) -> JsonObject:
+    def merge(self, queue: SampledObject) -> JsonObject:
         """Return the definitions that apply to a queue, merged."""
         vhost = queue.text("vhost")
         policy = self._definitions.get((vhost, "policy", queue.text("policy")), {})
@@ -36,7 +36,7 @@ NO_POLICIES = Policies([])
 
 
 def merge_definitions(policy: JsonObject, operator: JsonObject) -> JsonObject:
-    """Return both definitions merged: of two numbers the smaller one, else the operator's value."""
+    """Merge two definitions: of two numbers the smaller one counts, else the operator's value."""
     definition = {**policy, **operator}
     for name in policy.keys() & operator.keys():
         value, limit = policy[name], operator[name]
@@ -45,8 +45,8 @@ def merge_definitions(policy: JsonObject, operator: JsonObject) -> JsonObject:
     return definition
 
 
-async def policies_of(call: HttpCall, table: Table) -> Policies:
-    """Return the policies if an object of a table has one; else none."""
+async def read_policies(call: HttpCall, table: Table) -> Policies:
+    """Return the policies of all virtual hosts; none if no object of the table has a policy."""
     fields = table.fields
     if not any(any(fields.get(name, ())) for name in ("policy", "operator_policy")):
         return NO_POLICIES

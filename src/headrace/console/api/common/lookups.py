@@ -26,8 +26,8 @@ AnyRow = TypeVar("AnyRow", bound="JsonRow")
 def translate_not_found() -> Iterator[None]:
     """Answer with RabbitMQ's 404 if the broker does not find the virtual host of a list.
 
-    Lists of our own paths and of pages use RabbitMQ's text, too; their other 404s have the
-    broker's text.
+    Lists of our own paths and of pages have RabbitMQ's text for an unknown virtual host, and the
+    broker's text in all other answers 404.
     """
     try:
         yield
@@ -37,7 +37,7 @@ def translate_not_found() -> Iterator[None]:
         raise
 
 
-async def rows_of(
+async def read_rows(
     call: HttpCall, listing: ListOperation[Row], vhost: str | None = None, **fields: object
 ) -> list[Row]:
     """Return the rows of a list, of a virtual host or of all that the user sees.
@@ -46,7 +46,7 @@ async def rows_of(
         HttpError: the virtual host does not exist, or the user does not see it.
     """
     with translate_not_found():
-        return await call.rows(listing, vhost=vhost_filter(call, vhost), **fields)
+        return await call.broker.rows(listing, vhost=vhost_filter(call, vhost), **fields)
 
 
 def vhost_filter(call: HttpCall, vhost: str | None) -> str | None:
@@ -54,7 +54,7 @@ def vhost_filter(call: HttpCall, vhost: str | None) -> str | None:
     return vhost or call.request.headers.get("x-vhost")
 
 
-def check_vhost(call: HttpCall, vhost: str | None) -> str | None:
+def visible_vhost(call: HttpCall, vhost: str | None) -> str | None:
     """Return the virtual host that limits a list; None for all.
 
     Raises:
@@ -74,12 +74,12 @@ async def existing_vhost(call: HttpCall, vhost: str | None) -> str | None:
     """
     vhost = vhost_filter(call, vhost)
     if vhost is not None:
-        await check_exists(call, vhost)
+        await check_vhost_exists(call, vhost)
     return vhost
 
 
-async def check_exists(call: HttpCall, vhost: str) -> None:
-    """Refuse a virtual host that does not exist, or that the user does not see.
+async def check_vhost_exists(call: HttpCall, vhost: str) -> None:
+    """Refuse an unknown virtual host.
 
     Raises:
         HttpError: the virtual host does not exist, or the user does not see it.
@@ -88,10 +88,10 @@ async def check_exists(call: HttpCall, vhost: str) -> None:
         raise not_found()
     if vhost not in call.identity.vhosts:  # It may be new, or visible without permissions.
         with translate_not_found():
-            await call.ask("show vhost", vhost=vhost)
+            await call.broker.ask("show vhost", vhost=vhost)
 
 
-async def find_now(call: HttpCall, objects: ObjectTable, *key: object) -> SampledObject:
+async def find_sampled(call: HttpCall, objects: ObjectTable, *key: object) -> SampledObject:
     """Return an object; if the last sample lacks it, take a new sample first.
 
     Raises:
@@ -99,7 +99,7 @@ async def find_now(call: HttpCall, objects: ObjectTable, *key: object) -> Sample
     """
     sampled = await objects.find(*key)
     if sampled is None:
-        call.state.forget()
+        call.state.invalidate()
         sampled = await objects.find(*key)
     if sampled is None:
         raise not_found()
@@ -118,16 +118,16 @@ def find_row(rows: list[AnyRow], **values: object) -> AnyRow:
     raise not_found()
 
 
-async def named_rows(
+async def read_named_rows(
     call: HttpCall, listing: ListOperation[AnyRow], vhost: str | None, field: str
 ) -> RowList:
     """Return a list whose rows get their name from a field."""
-    return RowList([{"name": row[field], **row} for row in await rows_of(call, listing, vhost)])
+    return RowList([{"name": row[field], **row} for row in await read_rows(call, listing, vhost)])
 
 
 async def row_in_path(call: HttpCall, listing: ListOperation[AnyRow]) -> AnyRow | None:
     """Return the row of a list with the values of the path's parameters; None without one."""
-    for row in await rows_of(call, listing, call.path["vhost"]):
+    for row in await read_rows(call, listing, call.path["vhost"]):
         if all(row.get(name, value) == value for name, value in call.path.items()):
             return row
     return None

@@ -29,13 +29,13 @@ DEAD_LETTERED_SCHEMA = record(expired=WHOLE, rejected=WHOLE, maxlen=WHOLE, deliv
 
 
 class OwnCounts:
-    """Returns the counts of queues for their rows."""
+    """Makes the field ``headrace`` of queues."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
         self._dead = CountWriter(table, REASON_COLUMNS)
 
-    def of(self, queue: SampledObject) -> JsonObject:
+    def count(self, queue: SampledObject) -> JsonObject:
         """Return arrival and age of the oldest ready message, and the dead letters by reason."""
         dead: JsonObject = {}
         self._dead.put(dead, queue)
@@ -44,8 +44,8 @@ class OwnCounts:
         return {OLDEST: oldest_ms or None, AGE: age_ms, DEAD: dead}
 
 
-def ages_of(table: Table) -> Callable[[int], int]:
-    """Return a function for the age of a queue's oldest ready message, in ms; 0 without one."""
+def age_sort_key(table: Table) -> Callable[[int], int]:
+    """Return the sort key of the age of a queue's oldest ready message, in ms; 0 without one."""
     since, now_ms = table.totals(("oldest_ms",)), table.now_ms
     return lambda slot: int(max(0, now_ms - since[slot])) if since[slot] else 0
 
@@ -65,7 +65,7 @@ def dead_letters(objects: list[SampledObject]) -> JsonObject:
     }
 
 
-def of_broker(totals: SampledObject) -> JsonObject:
+def broker_counts(totals: SampledObject) -> JsonObject:
     """Return the dead letters by reason and strategy, and the sizes of published bodies."""
     return {
         "dead_letter_strategies": {

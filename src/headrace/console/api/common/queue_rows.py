@@ -15,11 +15,11 @@ from headrace.console.api.common.samples import (
     LENGTHS,
     MESSAGE_RATES,
     CountWriter,
-    counters_of,
+    present_counters,
     window,
 )
 from headrace.console.http.answers import LazyList
-from headrace.console.state.frames import MS, SAMPLE_S
+from headrace.console.state.deltas import MS, SAMPLE_S
 from headrace.console.state.table import SampledObject
 from headrace.node_name import node_name
 
@@ -44,9 +44,9 @@ FIELDS: Mapping[str, object] = {
     **dict.fromkeys(("durable", "auto_delete", "exclusive"), False),
     **dict.fromkeys(("policy", "operator_policy")),
 }
-RATE = "_details.rate"
+RATE = "_details.rate"  # The end of a column by which lists are sorted by a rate.
 STREAM = "stream"
-#: Totals of a stream equal those of its ready records: an unsettled record stays in the stream.
+#: Totals of a stream are those of its ready records: an unacknowledged record stays in the stream.
 TOTALS_OF_STREAM = ("messages", "message_bytes")
 #: Bytes that equal ``message_bytes``, but are 0 for a queue of this type and durability.
 ZERO_FOR: Mapping[str, Callable[[object, object], bool]] = {
@@ -62,11 +62,15 @@ class QueueRows(LazyList[int]):
     def __init__(
         self, table: Table, slots: Sequence[int], policies: Policies, query: Mapping[str, str]
     ) -> None:
-        """Raise HttpError if the query selects too many samples."""
+        """``slots`` are those of the listed queues, in order; ``query`` selects the samples.
+
+        Raises:
+            HttpError: the query selects too many samples.
+        """
         super().__init__(slots)
         self._table = table
         self._policies = policies
-        self._counters = counters_of(table)
+        self._counters = present_counters(table)
         self._numbers = CountWriter(table, NUMBERS)
         self._depths = CountWriter(table, DEPTHS, window(query, LENGTHS))
         self._stats = CountWriter(table, self._counters, window(query, MESSAGE_RATES))
@@ -81,7 +85,7 @@ class QueueRows(LazyList[int]):
             "single_active_consumer_tag": None,
             "head_message_timestamp": None,
         }
-        self._fields = [(name, self._column(name), none) for name, none in FIELDS.items()]
+        self._fields = [(name, self._column(name), default) for name, default in FIELDS.items()]
 
     def _column(self, name: str) -> Sequence[object]:
         """Return a field of all queues, by slot."""
@@ -92,20 +96,20 @@ class QueueRows(LazyList[int]):
         return self._table.text("name", slot)
 
     def version(self, slot: int) -> int:
-        """Return the id of a slot's queue, which changes when another queue gets the slot."""
+        """Return the id of a slot's queue, which changes when another queue reuses the slot."""
         return self._table.ids[slot]
 
     def row(self, slot: int) -> JsonObject:
         """Return a queue as RabbitMQ describes it."""
         table = self._table
         queue = SampledObject(table, slot)
-        row = {name: column[slot] or none for name, column, none in self._fields}
+        row = {name: column[slot] or default for name, column, default in self._fields}
         node = queue.node or self._node
         row.update(self._constants, node=node, leader=node, members=[node], online=[node])
         row["arguments"] = table.field("arguments", slot) or {}
         row["user_who_performed_action"] = table.field("user", slot) or ""
         has_policy = row["policy"] or row["operator_policy"]
-        row["effective_policy_definition"] = self._policies.of(queue) if has_policy else {}
+        row["effective_policy_definition"] = self._policies.merge(queue) if has_policy else {}
         row["idle_since"] = idle_since(queue)
         self._numbers.put(row, queue)
         self._depths.put(row, queue)
@@ -115,7 +119,7 @@ class QueueRows(LazyList[int]):
         for name, has_none in ZERO_FOR.items():
             is_zero = has_none(row["type"], row["durable"])
             row[name] = 0 if is_zero else row["message_bytes"]
-        row[own_counts.KEY] = self._own.of(queue)
+        row[own_counts.KEY] = self._own.count(queue)
         if not self._without_stats:
             self._depths.put_details(row, queue)
             stats: JsonObject = {}
@@ -132,21 +136,22 @@ class QueueRows(LazyList[int]):
 
     def sort_key(self, column: str) -> Callable[[int], object]:
         table = self._table
-        first, _, rest = column.partition(".")
+        outer, _, inner = column.partition(".")
         if column in FIELDS:
-            values, none = self._column(column), FIELDS[column]
-            return values.__getitem__ if none is not None else lambda slot: values[slot] or ""
+            values, default = self._column(column), FIELDS[column]
+            return values.__getitem__ if default is not None else lambda slot: values[slot] or ""
         if column == own_counts.AGE_PATH:
-            return own_counts.ages_of(table)
+            return own_counts.age_sort_key(table)
         if column == "idle_since":
             return table.moved_ms.__getitem__
-        if first == "arguments":
-            return lambda slot: inner(table.field("arguments", slot), rest)
-        if first == "effective_policy_definition" and rest and self._policies:
-            return lambda slot: inner(self._policies.of(SampledObject(table, slot)), rest)
+        if outer == "arguments":
+            return lambda slot: nested_value(table.field("arguments", slot), inner)
+        if outer == "effective_policy_definition" and inner and self._policies:
+            policies = self._policies
+            return lambda slot: nested_value(policies.merge(SampledObject(table, slot)), inner)
         numbers: Mapping[str, tuple[str, ...]] = {**NUMBERS, **DEPTHS, **COMPUTED_NUMBERS}
-        if first == "message_stats":
-            column, numbers = rest, self._counters
+        if outer == "message_stats":
+            column, numbers = inner, self._counters
         if column in TOTALS_OF_STREAM:
             return self._total_key(numbers[column])
         if column in ZERO_FOR:
@@ -184,8 +189,8 @@ def no_sort_key(_: int) -> int:
     return 0
 
 
-def inner(value: object, path: str) -> object:
-    """Return a value in an object, whose name may have dots; 0 without it."""
+def nested_value(value: object, path: str) -> object:
+    """Return the value of a key, which may have dots, in an object; 0 without it."""
     return value.get(path, 0) if isinstance(value, dict) else 0
 
 

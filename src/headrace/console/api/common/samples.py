@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from headrace.console.state.table import SampledObject, Table
     from headrace.untyped import JsonObject
 
+# The beginnings of parameters that request samples.
 LENGTHS, MESSAGE_RATES, DATA_RATES, NODE = "lengths", "msg_rates", "data_rates", "node_stats"
 NO_RATE: Mapping[str, object] = {"rate": 0.0}
-Columns = tuple[str, ...]
+Columns = tuple[str, ...]  # Columns of a table whose sum is a number of the API.
 READY, UNACKED = ("ready",), ("unacked",)
 DEPTHS: Mapping[str, Columns] = {
     "messages": READY + UNACKED,
@@ -57,7 +58,7 @@ PARAMETERS = tuple(
 )
 
 
-def counters_of(table: Table) -> dict[str, Columns]:
+def present_counters(table: Table) -> dict[str, Columns]:
     """Return the counters of messages that a table has, with their columns."""
     present = table.columns.keys()
     return {name: columns for name, columns in COUNTERS.items() if present >= set(columns)}
@@ -86,7 +87,9 @@ def depths(sampled: SampledObject, query: Mapping[str, str]) -> JsonObject:
 
 def message_stats(sampled: SampledObject, query: Mapping[str, str]) -> JsonObject:
     """Return the counters of messages with their rates."""
-    return counts_with_details(sampled, counters_of(sampled.table), window(query, MESSAGE_RATES))
+    return counts_with_details(
+        sampled, present_counters(sampled.table), window(query, MESSAGE_RATES)
+    )
 
 
 def byte_counts(sampled: SampledObject, query: Mapping[str, str]) -> JsonObject:
@@ -111,13 +114,13 @@ class CountWriter:
     def __init__(
         self, table: Table, columns: Mapping[str, Columns], samples: Window | None = None
     ) -> None:
-        """``columns`` has the columns of each number, by its name."""
+        """``columns`` has the columns whose sum is a number, by the name of the number."""
         present = table.columns
-        self._columns = [(f"{name}_details", some) for name, some in columns.items()]
+        self._columns = [(f"{name}_details", summands) for name, summands in columns.items()]
         self._single = []
         self._several = []
-        for name, some in columns.items():
-            arrays = [present[column] for column in some if column in present]
+        for name, summands in columns.items():
+            arrays = [present[column] for column in summands if column in present]
             if len(arrays) == 1:
                 self._single.append((name, arrays[0]))
             else:
@@ -138,12 +141,12 @@ class CountWriter:
         if self._samples is None and sampled.is_idle():
             row.update(self._idle)
             return
-        for name, some in self._columns:
-            row[name] = sampled.details(some, self._samples)
+        for name, summands in self._columns:
+            row[name] = sampled.details(summands, self._samples)
 
 
 def churn(call: HttpCall) -> JsonObject:
-    """Return the numbers of created and ended objects; 0 for users who do not see all."""
+    """Return the numbers of created and ended objects; 0 for users who do not see all vhosts."""
     if not call.identity.sees_all:
         return {**dict.fromkeys(CHURNED, 0), **{f"{name}_details": NO_RATE for name in CHURNED}}
     (totals,) = call.state.totals.last_objects()
@@ -151,7 +154,7 @@ def churn(call: HttpCall) -> JsonObject:
 
 
 def sum_counts(several: list[JsonObject]) -> JsonObject:
-    """Return the sums of such rows; all have the same samples."""
+    """Return the sums of rows of counts, which all have the same samples."""
     sums: JsonObject = {}
     for numbers in several:
         for name, value in numbers.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of the JSON Schemas of bodies and answers: types, objects, lists and pages.
+"""Parts of the JSON Schemas of bodies and answers: types, objects and lists.
 
 A schema of an answer has the fields that the answer always has. For RabbitMQ's paths these are
 the fields, with types, that clients with strict decoders require; answers have more.
@@ -31,23 +31,9 @@ def record(**fields: JsonObject) -> JsonObject:
     return {"type": "object", "properties": names, "required": list(names)}
 
 
-def array_of(schema: JsonObject) -> JsonObject:
+def array(schema: JsonObject) -> JsonObject:
     """Return the schema of a list without pages."""
     return {"type": "array", "items": schema}
-
-
-def list_or_page_of(schema: JsonObject) -> JsonObject:
-    """Return the schema of a list, or of a page of it."""
-    page = record(
-        total_count=WHOLE,
-        item_count=WHOLE,
-        filtered_count=WHOLE,
-        page=WHOLE,
-        page_size=WHOLE,
-        page_count=WHOLE,
-        items=array_of(schema),
-    )
-    return {"anyOf": [array_of(schema), page]}
 
 
 NAMED = record(name=TEXT)

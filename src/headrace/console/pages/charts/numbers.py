@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api import exchanges, users
 from headrace.console.api.channels import find_channel
-from headrace.console.api.common.lookups import check_exists
-from headrace.console.api.common.samples import counters_of
+from headrace.console.api.common.lookups import check_vhost_exists
+from headrace.console.api.common.samples import present_counters
 from headrace.console.api.connections import find_connection
 from headrace.console.http.answers import Answer
 from headrace.console.http.routes import Parameter
@@ -32,7 +32,7 @@ from headrace.console.pages.charts.lines import (
     lines_of,
 )
 from headrace.console.pages.resource_pages import ResourcePages
-from headrace.console.state.frames import MS
+from headrace.console.state.deltas import MS
 from headrace.console.state.history import SPANS
 from headrace.measures import (
     CHANNEL,
@@ -75,7 +75,7 @@ async def of_totals(call: HttpCall, chart: str) -> Answer:
     lines = lines_of(OF_TOTALS, chart)
     if call.identity.sees_all:
         return await numbers(call, call.state.totals, TOTALS, [(TOTALS,)], lines)
-    table = await call.state.vhosts.fresh()
+    table = await call.state.vhosts.fresh_table()
     names = [table.text("name", slot) for slot in table.slots_in_order()]
     keys = [(name,) for name in names if call.identity.sees_vhost(name)]
     return await numbers(call, call.state.vhosts, VHOST, keys, lines)
@@ -90,14 +90,14 @@ async def of_node(call: HttpCall, chart: str) -> Answer:
 @chart_route("/charts/vhost/{vhost}")
 async def of_vhost(call: HttpCall, vhost: str) -> Answer:
     """Return the numbers of a virtual host."""
-    await check_exists(call, vhost)
+    await check_vhost_exists(call, vhost)
     return await numbers(call, call.state.vhosts, VHOST, [(vhost,)], DEPTHS + RATES)
 
 
 @chart_route("/charts/queue/{vhost}/{queue}")
 async def of_queue(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Return the numbers of a queue."""
-    await check_exists(call, vhost)
+    await check_vhost_exists(call, vhost)
     if await call.state.queues.find(vhost, queue) is None:
         raise not_found()
     return await numbers(call, call.state.queues, QUEUE, [(vhost, queue)], DEPTHS + RATES)
@@ -162,7 +162,7 @@ async def numbers_of_reader(
     Raises:
         HttpError: the object does not exist, or the user does not see it.
     """
-    await check_exists(call, key[0])
+    await check_vhost_exists(call, key[0])
     if await objects.find(*key) is None:
         raise not_found()
     return await numbers(call, objects, kind, [key], lines)
@@ -182,8 +182,8 @@ async def numbers(
     """
     span = span_in(call.query)
     lines = chosen_lines(call.query, lines)
-    table = await objects.fresh()
-    counters = counters_of(table)
+    table = await objects.fresh_table()
+    counters = present_counters(table)
     columns_by_line = [(line, line.columns or counters.get(line.counter, ())) for line in lines]
     columns = sorted({column for _, names in columns_by_line for column in names})
     times: list[int] = []

@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.login import begin_session
-from headrace.console.auth.addresses import is_encrypted, local_path, outer_of
+from headrace.console.auth.addresses import console_origin, is_encrypted, local_path
 from headrace.console.auth.cookies import set_cookie
 from headrace.console.auth.oauth import (
     ATTEMPT_MAX,
     ATTEMPT_S,
     AuthorizationError,
-    address_of,
-    code_of,
-    token_of,
+    authorization_url,
+    fetch_token,
+    read_code,
 )
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer, Text
@@ -57,7 +57,7 @@ def cookie_name(request: BaseRequest) -> str:
 
 def redirect_of(request: BaseRequest) -> str:
     """Return the address to which the authorization server sends the browser back."""
-    return f"{outer_of(request)}{RETURN}"
+    return f"{console_origin(request)}{RETURN}"
 
 
 @PAGES.get(
@@ -74,7 +74,7 @@ async def start(call: HttpCall) -> Answer:
     secure = "; Secure" if is_encrypted(request) else ""
     attributes = f"; Max-Age={ATTEMPT_S:.0f}; Path=/; HttpOnly; SameSite=Lax{secure}"
     headers = {
-        "Location": address_of(client, pending, attempt, redirect_of(request)),
+        "Location": authorization_url(client, pending, attempt, redirect_of(request)),
         "Set-Cookie": f"{cookie_name(request)}={attempt}{attributes}",
     }
     return Answer(303, headers=headers)
@@ -88,8 +88,8 @@ async def finish(call: HttpCall) -> Text:
     attempt = request.cookies.get(cookie_name(request), "")[:ATTEMPT_MAX]
     try:
         next_path = local_path(pending.next_path(attempt, call.query.get("state", "")))
-        code = code_of(client, call.query)
-        token = await token_of(client, pending, attempt, code, redirect_of(request))
+        code = read_code(client, call.query)
+        token = await fetch_token(client, pending, attempt, code, redirect_of(request))
         session_id = await begin_session(call, token=token)
     except AuthorizationError as error:
         return form(call, "/", problem=f"{error}.", status=401)

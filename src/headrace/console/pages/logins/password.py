@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.login import begin_session, end_session, read_credentials
 from headrace.console.auth.addresses import local_path
-from headrace.console.auth.cookies import cookie_of, set_cookie
+from headrace.console.auth.cookies import read_cookie, set_cookie
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer
 from headrace.console.http.limits import STRANGERS_BYTES_MAX
 from headrace.console.http.routes import NOBODY, Parameter
-from headrace.console.http_errors import HttpError, of_refusal
+from headrace.console.http_errors import HttpError, refusal_error
 from headrace.console.pages.rendering import bare_page
 from headrace.console.pages.resource_pages import ResourcePages
 from headrace.user_tags import MANAGEMENT
@@ -37,7 +37,7 @@ REASONS = {  # Reasons by the text of the API.
 async def show(call: HttpCall) -> Text | Answer:
     """Return the form; redirect a user who has a session."""
     next_path = local_path(call.query.get("next", "/"))
-    if await call.sessions.find(cookie_of(call.request)) is not None:
+    if await call.sessions.find(read_cookie(call.request)) is not None:
         return Answer(303, headers={"Location": next_path})
     return form(call, next_path)
 
@@ -45,7 +45,7 @@ async def show(call: HttpCall) -> Text | Answer:
 @PAGES.post({"/login": "Begin a session."}, tag=NOBODY, body_max=STRANGERS_BYTES_MAX)
 async def log_in(call: HttpCall) -> Text | Answer:
     """Begin a session, and redirect to the page that the user opened first."""
-    fields = await call.form()
+    fields = await call.body.form()
     next_path = local_path(fields.get("next", "/"))
     try:
         username, password = await read_credentials(call)
@@ -78,7 +78,7 @@ def refused_form(
     call: HttpCall, next_path: str, error: HttpError | OperationRefused, username: str = ""
 ) -> Text:
     """Return the form with the reason why a login was refused, and the status of the refusal."""
-    refusal = of_refusal(error)
+    refusal = refusal_error(error)
     problem = REASONS.get(refusal.reason, refusal.reason)
     page = form(call, next_path, username, problem, refusal.status)
     return replace(page, headers=refusal.headers)

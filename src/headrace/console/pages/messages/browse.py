@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from headrace.console.api import browse
 from headrace.console.api.queues import show_queue
 from headrace.console.broker.errors import OperationRefused
-from headrace.console.http_errors import HttpError, not_found, of_refusal
+from headrace.console.http_errors import HttpError, not_found, refusal_error
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.exports import FORMATS, file_of
@@ -115,17 +115,17 @@ async def listed_messages(
         HttpError: the queue does not exist, or the user may not read it.
     """
     try:
-        listed = await browse.page_of_messages(
+        listed = await browse.read_messages(
             call,
             vhost,
             queue,
-            count=browse.count_of(query),
+            count=browse.parse_count(query),
             shown=body_bytes,
             selector=query["selector"],
             start=browse.parse_position(query["from"] or "first"),
         )
     except (HttpError, OperationRefused) as error:
-        refusal = of_refusal(error)
+        refusal = refusal_error(error)
         if refusal.status != 400:
             raise refusal from None
         return {"messages": [], "next": None}, refusal.reason
@@ -142,7 +142,7 @@ async def show_message(call: HttpCall, vhost: str, queue: str, position: str) ->
     """Return the page of one message."""
     if not position.isascii() or not position.isdecimal():
         raise not_found()
-    listed = await browse.page_of_messages(
+    listed = await browse.read_messages(
         call, vhost, queue, count=1, shown=browse.SHOWN_MAX, start=browse.parse_position(position)
     )
     rows: list[JsonObject] = listed["messages"]

@@ -12,7 +12,7 @@ from headrace.console.api import jobs
 from headrace.console.api.common.body import Body
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer, Text
-from headrace.console.http_errors import HttpError, bad_request, of_refusal
+from headrace.console.http_errors import HttpError, bad_request, refusal_error
 from headrace.console.pages.actions import CONFIRMATION
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import in_vhost, line
@@ -65,7 +65,7 @@ async def show(call: HttpCall, vhost: str, queue: str) -> Text:
 @PAGES.post({PATH: "Start a job."}, tag=MANAGEMENT, permission="read on the queue")
 async def send(call: HttpCall, vhost: str, queue: str) -> Text | Answer:
     """Count the messages of the job; with the typed confirmation, start it."""
-    fields = await call.form()
+    fields = await call.body.form()
     texts = {name: fields.get(name).strip() for name in FIELDS}
     body = Body({name: value for name, value in texts.items() if value})
     try:
@@ -74,7 +74,7 @@ async def send(call: HttpCall, vhost: str, queue: str) -> Text | Answer:
             return Answer(303, headers={"Location": job_address({**job, "vhost": vhost})})
         dry_run = await jobs.start_job(call, vhost, queue, body, dry_run=True, wait=True)
     except (HttpError, OperationRefused) as error:
-        refusal = of_refusal(error)
+        refusal = refusal_error(error)
         return form(call, vhost, queue, texts, problem=refusal.reason, status=refusal.status)
     if CONFIRMATION not in fields:
         return form(call, vhost, queue, texts, dry_run=dry_run)

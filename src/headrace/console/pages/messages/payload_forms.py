@@ -12,7 +12,7 @@ import io
 import json
 from typing import TYPE_CHECKING
 
-from headrace.console.api.browse import body_of
+from headrace.console.api.browse import decode_body
 from headrace.exact_json import read_json
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ AVRO_MAGIC = b"Obj\x01"
 
 def render_payload(row: JsonObject, form: str) -> tuple[str, str]:
     """Return the text of a payload and its form: the requested one if the payload has it."""
-    raw = body_of(row)
+    raw = decode_body(row)
     for candidate in forms_to_try(row, raw, form):
         text = in_form(raw, candidate, is_cut=bool(row.get("cut")))
         if text is not None:

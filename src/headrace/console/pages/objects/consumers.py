@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api import consumers
 from headrace.console.api.channels import channel_rows
-from headrace.console.api.common.lookups import find_row, rows_of
-from headrace.console.api.connections import connection_names
+from headrace.console.api.common.lookups import find_row, read_rows
+from headrace.console.api.connections import read_connection_fields
 from headrace.console.broker import lists
 from headrace.console.http.routes import by_path
 from headrace.console.http_errors import not_found
@@ -70,10 +70,10 @@ async def show_consumer(call: HttpCall, channel: str, tag: str) -> JsonObject:
         HttpError: the consumer does not exist, or the user does not see it.
     """
     owner = find_row(await channel_rows(call), name=channel)
-    names = await connection_names(call)
+    names = await read_connection_fields(call)
     key = (owner["connection_details"]["name"], owner["number"], tag)
-    for row in await rows_of(call, lists.CONSUMERS):
-        consumer = consumers.consumer_of(row, names)
+    for row in await read_rows(call, lists.CONSUMERS):
+        consumer = consumers.describe_consumer(row, names)
         details = consumer["channel_details"]
         if (details["connection_name"], details["number"], consumer["consumer_tag"]) == key:
             return {**consumer, "channel_details": {**details, "name": channel}}

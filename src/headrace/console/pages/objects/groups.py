@@ -105,7 +105,7 @@ def set_command(values: Values, vhost: str, stream: str, group: str) -> str:
 )
 async def set_position(call: HttpCall, form: Body, vhost: str, stream: str, group: str) -> None:
     """Set the position of the group of a page."""
-    await groups.set_group(call, vhost, stream, group, groups.position_in(form))
+    await groups.set_group(call, vhost, stream, group, groups.read_position(form))
 
 
 def delete_command(values: Values, vhost: str, stream: str, group: str) -> str:

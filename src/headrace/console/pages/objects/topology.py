@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.console.api import topology
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.routes import Parameter
-from headrace.console.http_errors import HttpError, of_refusal
+from headrace.console.http_errors import HttpError, refusal_error
 from headrace.console.pages import inner_tables
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
@@ -59,7 +59,7 @@ async def of_exchange(call: HttpCall, vhost: str, exchange: str) -> Text:
         try:
             route = await topology.show_route(call, vhost, exchange)
         except (HttpError, OperationRefused) as error:
-            problem = of_refusal(error).reason
+            problem = refusal_error(error).reason
     return await topology_page(call, vhost, "exchange", exchange, graph, route, problem)
 
 

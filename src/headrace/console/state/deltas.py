@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes of many objects over time, in columns.
 
-A frame holds the objects that changed between two samples, and the differences of their numbers.
-The value of a number at an earlier time is its present value less the differences since then.
-Objects and columns that do not change take no memory in a frame.
+A delta has the objects that changed between two samples, and the differences of their numbers.
+The value of a number at an earlier time is its present value minus the differences since then.
+Objects and columns that do not change take no memory in a delta.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ SAMPLE_S = 5  # Seconds between two samples.
 MS = 1000
 EARLY_MS = 500  # A sample may arrive this long before its interval ends.
 WIDTHS = ("b", "h", "i")  # Types of columns of small numbers; "q" for the others.
-
-NUMBER_BYTES = 8
+NUMBER_BYTES = 8  # Bytes of a number in a column of type "q".
 
 WorkResult = TypeVar("WorkResult")
-Steps = Generator[None, None, WorkResult]  # Work in steps of a few milliseconds each.
+Steps = Generator[None, None, WorkResult]  # A task in steps of a few milliseconds each.
 
 
 class Tier(NamedTuple):
-    """The width of frames, and the age up to which they are kept, both in seconds."""
+    """The period that each delta covers, and the age up to which deltas are kept."""
 
     step_s: int
     kept_s: int
@@ -42,7 +41,7 @@ BASIC = (*DETAILED, Tier(60, 3660))
 GLOBAL = (*BASIC, Tier(600, 29_400), Tier(1800, 86_400))  # RabbitMQ's names.
 
 
-class Frame:
+class Delta:
     """The changes between two moments."""
 
     __slots__ = ("began_ms", "changes", "ended_ms", "ids", "size")
@@ -57,29 +56,29 @@ class Frame:
         self.changes = {name: narrow(column) for name, column in changes.items() if any(column)}
         self.size = sum(len(column) * column.itemsize for column in (ids, *self.changes.values()))
 
-    def index_of(self, number: int) -> int:
+    def find(self, number: int) -> int:
         """Return the index of an object in the columns; -1 if it did not change."""
         index = bisect.bisect_left(self.ids, number)
         return index if index < len(self.ids) and self.ids[index] == number else -1
 
-    def only(self, chosen: AbstractSet[int]) -> Frame:
-        """Return the frame of some of its objects."""
-        indexes = [index for index, number in enumerate(self.ids) if number in chosen]
+    def select(self, selected: AbstractSet[int]) -> Delta:
+        """Return a delta with only the objects of these ids."""
+        indexes = [index for index, number in enumerate(self.ids) if number in selected]
         ids = array("q", map(self.ids.__getitem__, indexes))
         changes = {
             name: array("q", map(column.__getitem__, indexes))
             for name, column in self.changes.items()
         }
-        return Frame(self.began_ms, self.ended_ms, ids, changes)
+        return Delta(self.began_ms, self.ended_ms, ids, changes)
 
     def change(self, index: int, columns: Sequence[str]) -> int:
-        """Return the change of some columns together, of the object at an index."""
+        """Return the sum of the changes of some columns, for the object at an index."""
         changes = self.changes
         return sum(changes[name][index] for name in columns if name in changes)
 
 
 def narrow(column: array[int]) -> array[int]:
-    """Return a column in the fewest bytes."""
+    """Return a column in the narrowest type that holds its numbers."""
     low, high = min(column), max(column)
     for width in WIDTHS:
         limit = 1 << (8 * array(width).itemsize - 1)
@@ -88,12 +87,12 @@ def narrow(column: array[int]) -> array[int]:
     return column
 
 
-def make_frame(
+def make_delta(
     began_ms: int,
     ended_ms: int,
     parts: Sequence[tuple[Sequence[int], Mapping[str, Sequence[int]]]],
-) -> Steps[Frame]:
-    """Return the frame of the changes of several parts; no object is in two of them."""
+) -> Steps[Delta]:
+    """Return the delta of the changes of several parts; each object is in one part."""
     ids = array("q")
     for part_ids, _ in parts:
         ids.extend(part_ids)
@@ -111,34 +110,34 @@ def make_frame(
             yield
             changes[name] = array("q", map(column.__getitem__, order))
     yield
-    return Frame(began_ms, ended_ms, ids, changes)
+    return Delta(began_ms, ended_ms, ids, changes)
 
 
-def join_frames(frames: Sequence[Frame]) -> Steps[Frame]:
-    """Return one frame for several that follow each other."""
-    if len(frames) == 1:
-        return frames[0]
+def join_deltas(deltas: Sequence[Delta]) -> Steps[Delta]:
+    """Return one delta that covers several consecutive ones."""
+    if len(deltas) == 1:
+        return deltas[0]
     changed: set[int] = set()
-    for frame in frames:
-        changed.update(frame.ids)
+    for delta in deltas:
+        changed.update(delta.ids)
         yield
     ids = array("q", sorted(changed))
     indexes = dict(zip(ids, range(len(ids)), strict=True))
     changes: dict[str, array[int]] = {}
-    for frame in frames:
+    for delta in deltas:
         yield
-        positions = [indexes[number] for number in frame.ids]
-        for name, column in frame.changes.items():
+        positions = [indexes[number] for number in delta.ids]
+        for name, column in delta.changes.items():
             yield
             total = changes.setdefault(name, array("q", bytes(NUMBER_BYTES * len(ids))))
             for index, change in zip(positions, column, strict=True):
                 total[index] += change
     yield
-    return Frame(frames[0].began_ms, frames[-1].ended_ms, ids, changes)
+    return Delta(deltas[0].began_ms, deltas[-1].ended_ms, ids, changes)
 
 
 def run_steps(steps: Steps[WorkResult]) -> WorkResult:
-    """Run all steps of a work; return its result."""
+    """Run all steps of a task at once; return its result."""
     while True:
         try:
             next(steps)
@@ -146,30 +145,30 @@ def run_steps(steps: Steps[WorkResult]) -> WorkResult:
             return cast("WorkResult", done.value)
 
 
-class Frames:
-    """The frames of one kind of objects, the oldest first; wider ones before narrower ones."""
+class Deltas:
+    """The deltas of one kind of objects, the oldest first; wider ones before narrower ones."""
 
     def __init__(self, tiers: Sequence[Tier], bytes_max: int) -> None:
-        """``bytes_max`` bounds their columns: the oldest are dropped before their time."""
+        """``bytes_max`` bounds the columns of all deltas; above it the oldest are dropped."""
         self._tiers = tuple(tiers)
-        self._kept: list[deque[Frame]] = [deque() for _ in tiers]
+        self._kept: list[deque[Delta]] = [deque() for _ in tiers]
         self._bytes_max = bytes_max
         self.size = 0
 
-    def add(self, frame: Frame) -> Steps[None]:
-        """Add the latest frame; frames within one interval become one."""
+    def add(self, delta: Delta) -> Steps[None]:
+        """Add the latest delta; deltas within one interval become one."""
         latest = self._kept[0]
-        if latest and frame.ended_ms - latest[-1].began_ms <= SAMPLE_S * MS + EARLY_MS:
-            frame = yield from join_frames((latest[-1], frame))
+        if latest and delta.ended_ms - latest[-1].began_ms <= SAMPLE_S * MS + EARLY_MS:
+            delta = yield from join_deltas((latest[-1], delta))
             self._drop(latest, last=True)
-        self._push(latest, frame)
+        self._push(latest, delta)
         for index, tier in enumerate(self._tiers):
-            yield from self._age(index, tier, frame.ended_ms)
+            yield from self._widen_old(index, tier, delta.ended_ms)
         while self.size > self._bytes_max and len(latest) > 1:
             self._drop(next(kept for kept in reversed(self._kept) if kept))
 
-    def _age(self, index: int, tier: Tier, now_ms: int) -> Steps[None]:
-        """Join frames that are too old for a tier into one of the next; drop those of the last."""
+    def _widen_old(self, index: int, tier: Tier, now_ms: int) -> Steps[None]:
+        """Join the deltas too old for a tier into wider ones of the next; the last drops them."""
         kept = self._kept[index]
         is_last = index + 1 == len(self._tiers)
         while kept and now_ms - kept[0].ended_ms > tier.kept_s * MS:
@@ -179,30 +178,30 @@ class Frames:
             until_ms = kept[0].began_ms + self._tiers[index + 1].step_s * MS + EARLY_MS
             if kept[-1].ended_ms < until_ms:
                 return
-            old_frames = [frame for frame in kept if frame.ended_ms <= until_ms] or [kept[0]]
-            wide_frame = yield from join_frames(old_frames)
-            for _ in old_frames:
+            old_deltas = [delta for delta in kept if delta.ended_ms <= until_ms] or [kept[0]]
+            wide_delta = yield from join_deltas(old_deltas)
+            for _ in old_deltas:
                 self._drop(kept)
-            self._push(self._kept[index + 1], wide_frame)
+            self._push(self._kept[index + 1], wide_delta)
 
-    def _push(self, kept: deque[Frame], frame: Frame) -> None:
-        kept.append(frame)
-        self.size += frame.size
+    def _push(self, kept: deque[Delta], delta: Delta) -> None:
+        kept.append(delta)
+        self.size += delta.size
 
-    def _drop(self, kept: deque[Frame], *, last: bool = False) -> None:
-        frame = kept.pop() if last else kept.popleft()
-        self.size -= frame.size
+    def _drop(self, kept: deque[Delta], *, last: bool = False) -> None:
+        delta = kept.pop() if last else kept.popleft()
+        self.size -= delta.size
 
-    def back(self) -> Iterator[Frame]:
-        """Yield the frames, the latest first."""
+    def latest_first(self) -> Iterator[Delta]:
+        """Yield the deltas, the latest first."""
         for kept in self._kept:
             yield from reversed(kept)
 
-    def recent(self, now_ms: int) -> list[Frame]:
-        """Return the frames of the last interval."""
-        frames = []
-        for frame in self.back():
-            if frame.ended_ms <= now_ms - SAMPLE_S * MS + EARLY_MS:
+    def recent(self, now_ms: int) -> list[Delta]:
+        """Return the deltas of the last interval."""
+        deltas = []
+        for delta in self.latest_first():
+            if delta.ended_ms <= now_ms - SAMPLE_S * MS + EARLY_MS:
                 break
-            frames.append(frame)
-        return frames
+            deltas.append(delta)
+        return deltas
