@@ -28,12 +28,12 @@ def browser(console: LocalConsole) -> Browser:
 
 @pytest.fixture(scope="module")
 def token(browser: Browser) -> str:
-    """The session's token, which each form has."""
+    """The token of the session, which each form contains."""
     return fields_of(browser.get("/queues/new").body.decode())["csrf"]
 
 
-def filled(action: Action, value: str) -> str:
-    """The path of an action with a value for each parameter."""
+def fill_path(action: Action, value: str) -> str:
+    """Return the path of an action with a value for each parameter."""
     parts = [quote(value, safe="") if p.startswith("{") else p for p in action.path.split("/")]
     return "/".join(parts)
 
@@ -43,32 +43,33 @@ def send(browser: Browser, path: str, body: bytes, kind: str = "") -> HttpAnswer
     return browser.console.ask("POST", path, body, user=None, headers=headers)
 
 
-def objects(console: LocalConsole) -> dict[str, set[str]]:
-    """The names of what actions could make or delete."""
+def list_objects(console: LocalConsole) -> dict[str, set[str]]:
+    """Return the keys of all objects that actions could make or delete, by kind."""
     kinds = ("queues", "exchanges", "users", "vhosts", "policies", "permissions", "parameters")
-    return {kind: {str(sorted(row.items())) for row in named(console, kind)} for kind in kinds}
+    return {kind: {str(sorted(row.items())) for row in read_keys(console, kind)} for kind in kinds}
 
 
-def named(console: LocalConsole, kind: str) -> list[dict[str, str]]:
-    keep = ("name", "vhost", "user", "component", "write")
-    return [{k: str(v) for k, v in row.items() if k in keep} for row in console.get(f"/api/{kind}")]
+def read_keys(console: LocalConsole, kind: str) -> list[dict[str, str]]:
+    """Return the objects of a kind, with only the fields that name them."""
+    keys = ("name", "vhost", "user", "component", "write")
+    return [{k: str(v) for k, v in row.items() if k in keys} for row in console.get(f"/api/{kind}")]
 
 
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.path)
 def test_a_form_with_wrong_fields_has_a_clear_answer(
     browser: Browser, token: str, action: Action
 ) -> None:
-    before = objects(browser.console)
-    path = filled(action, "nothing has this name")
+    before = list_objects(browser.console)
+    path = fill_path(action, "nothing has this name")
     for field in action.fields:
         for value in WRONG:
-            given = {one.name: one.default for one in action.fields} | {field.name: value}
-            answer = send(browser, path, urlencode({"csrf": token} | given).encode())
+            texts = {each.name: each.default for each in action.fields} | {field.name: value}
+            answer = send(browser, path, urlencode({"csrf": token} | texts).encode())
             assert answer.status in ANSWERS, (path, field.name, value, answer.status)
             assert answer.status != 303 or action.confirm is None, (path, field.name, value)
     for body in (
         urlencode({"csrf": token}).encode(),
-        urlencode([("csrf", token), *[(one.name, "1") for one in action.fields] * 3]).encode(),
+        urlencode([("csrf", token), *[(each.name, "1") for each in action.fields] * 3]).encode(),
         urlencode({"csrf": token, "confirmation": "wrong", "unknown": "x" * 5000}).encode(),
         urlencode([("csrf", token)] + [(f"f{n}", "x") for n in range(1100)]).encode(),
         f"csrf={token}&name=%FF%FE".encode(),
@@ -84,7 +85,8 @@ def test_a_form_with_wrong_fields_has_a_clear_answer(
     ):
         assert 400 <= send(browser, path, f"csrf={token}".encode(), kind).status < 500
     if action.confirm is not None:
-        assert objects(browser.console) == before, "something was changed without a confirmation"
+        after = list_objects(browser.console)
+        assert after == before, "something was changed without a confirmation"
     assert browser.get("/").status == 200
 
 
@@ -95,6 +97,6 @@ def test_a_body_larger_than_an_action_takes_is_refused(
     if action.body_max > 1 << 20:
         pytest.skip("this one takes a file")
     body = f"csrf={token}&name=".encode() + b"x" * (action.body_max + 1)
-    answer = send(browser, filled(action, "x"), body)
+    answer = send(browser, fill_path(action, "x"), body)
     assert answer.status == 400
     assert f"{action.body_max} bytes" in answer.body.decode()

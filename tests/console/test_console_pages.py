@@ -24,15 +24,15 @@ from headrace.client.blocking_pipeline import Groups, Requests, Sink, Stage
 from headrace.client.lease import Lease
 from headrace.console.http.routes import ALLOWED, NOBODY, SAFE, Route
 from headrace.console.pages import assets
-from headrace.console.pages.charts.numbers import ages
+from headrace.console.pages.charts.series import seconds_since
 from headrace.console.pages.columns import Column
-from headrace.console.pages.exports import field_of
+from headrace.console.pages.exports import csv_field
 from headrace.console.pages.routes import RESOURCES, ROUTES
 from headrace.console.pages.texts import (
-    count_of,
     duration,
     job_state,
     moment,
+    pluralize,
     rate,
     safe_text,
     size,
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 
 LISTS = [page for resource in RESOURCES for page in resource.lists]
 ACTIONS = [action for resource in RESOURCES for action in resource.actions]
-PAGE_READS = [one for one in ROUTES if one.method in SAFE and one.tag != NOBODY]
-PAGE_WRITES = [one for one in ROUTES if one.method not in SAFE and one.tag != NOBODY]
-#: Pages of objects with a form below: those who may not send it get the page without the form.
-VIEWED = ("/groups/{vhost}/{stream}/{group}", "/leases/{vhost}/{queue}/{group}")
-FORM_PATHS = {one.path for one in PAGE_WRITES} - {*VIEWED}
+PAGE_READS = [route for route in ROUTES if route.method in SAFE and route.tag != NOBODY]
+PAGE_WRITES = [route for route in ROUTES if route.method not in SAFE and route.tag != NOBODY]
+#: Pages of objects with a form: viewers, who may not send the form, get the page without it.
+PAGES_FOR_VIEWERS = ("/groups/{vhost}/{stream}/{group}", "/leases/{vhost}/{queue}/{group}")
+FORM_PATHS = {route.path for route in PAGE_WRITES} - {*PAGES_FOR_VIEWERS}
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +78,9 @@ def objects(console: LocalConsole) -> Iterator[None]:
 def test_a_page_leads_to_the_login_and_back(console: LocalConsole) -> None:
     answer = console.ask("GET", "/queues/%2F/a%2Fb?x=1", user=None)
     assert answer.status == 303
-    where = answer.headers["Location"]
-    assert where == "/login?next=/queues/%252F/a%252Fb%3Fx%3D1"
-    html = console.ask("GET", where, user=None).body.decode()
+    location = answer.headers["Location"]
+    assert location == "/login?next=/queues/%252F/a%252Fb%3Fx%3D1"
+    html = console.ask("GET", location, user=None).body.decode()
     assert 'name="next" value="/queues/%2F/a%2Fb?x=1"' in html
 
 
@@ -98,18 +98,18 @@ def test_pages_take_no_password_by_header(console: LocalConsole) -> None:
 
 
 def test_a_logout_ends_the_session(console: LocalConsole) -> None:
-    one = Browser(console)
-    html = one.text("/")
+    browser = Browser(console)
+    html = browser.text("/")
     (token,) = re.findall(
         r'action="/logout"><input type="hidden" name="csrf" value="([^"]+)"', html
     )
-    headers = one.headers | FORM | OWN
+    headers = browser.headers | FORM | OWN
     answer = console.ask("POST", "/logout", b"csrf=wrong", user=None, headers=headers)
     assert answer.status == 403
     body = urlencode({"csrf": token}).encode()
     answer = console.ask("POST", "/logout", body, user=None, headers=headers)
     assert (answer.status, answer.headers["Location"]) == (303, "/login")
-    assert one.get("/").status == 303
+    assert browser.get("/").status == 303
 
 
 def test_only_a_page_without_a_session_links_to_the_login(console: LocalConsole) -> None:
@@ -134,31 +134,27 @@ def test_a_user_who_loses_its_tag_gets_the_login(console: LocalConsole) -> None:
 # --- Every page ----------------------------------------------------------------------------------
 
 
-class Links(HTMLParser):
-    """The scripts of a page, and what may not be in one."""
+class PageScan(HTMLParser):
+    """The scripts of a page, and the elements and attributes that a page may not have."""
 
-    def __init__(self) -> None:
+    def __init__(self, html: str) -> None:
         super().__init__()
         self.scripts: list[str] = []
-        self.odd: list[str] = []
+        self.forbidden: list[str] = []
+        self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
+        attributes = dict(attrs)
+        source = str(attributes.get("src"))
         if tag == "script":
-            self.scripts.append(str(given.get("src")))
-        if tag in ("img", "iframe", "object", "embed") and "icon" not in str(given.get("src")):
-            self.odd.append(tag)
-        self.odd += [name for name in given if name.startswith("on") or name == "style"]
-
-
-def read(html: str) -> Links:
-    found = Links()
-    found.feed(html)
-    return found
+            self.scripts.append(source)
+        if tag in ("img", "iframe", "object", "embed") and "icon" not in source:
+            self.forbidden.append(tag)
+        self.forbidden += [name for name in attributes if name.startswith("on") or name == "style"]
 
 
 def test_every_page_that_a_page_leads_to_can_be_opened(browser: Browser) -> None:
-    """The whole console is walked from its first page; hostile names are among the objects."""
+    """The test walks the whole console from its first page; some objects have hostile names."""
     addresses = set[str]()
     for address, answer in browser.walk(13):
         addresses.add(address)
@@ -166,9 +162,9 @@ def test_every_page_that_a_page_leads_to_can_be_opened(browser: Browser) -> None
         if not is_page(answer):
             continue
         html = answer.body.decode()
-        found = read(html)
-        assert not found.odd, (address, found.odd)
-        assert all(one.startswith("/assets/") for one in found.scripts), address
+        scan = PageScan(html)
+        assert not scan.forbidden, (address, scan.forbidden)
+        assert all(script.startswith("/assets/") for script in scan.scripts), address
         assert not re.search("[\u202e\u2066\x00\x1b]", html), address
     lists = {page.path for page in LISTS}
     assert lists <= {address.partition("?")[0] for address in addresses}
@@ -178,18 +174,18 @@ def test_every_page_that_a_page_leads_to_can_be_opened(browser: Browser) -> None
 def test_every_column_has_a_key_that_the_api_sends(
     console: LocalConsole, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A column whose key no row has would be empty for ever."""
-    looked, found = set[tuple[str, str]](), set[tuple[str, str]]()
+    """A column whose key no row has would always be empty."""
+    read, filled = set[tuple[str, str]](), set[tuple[str, str]]()
 
     def value(self: Column, row: Mapping[str, object]) -> object:
-        key, at = (self.title, self.path), row
-        looked.add(key)
+        key, value = (self.title, self.path), row
+        read.add(key)
         for name in self.path.split("."):
-            if not isinstance(at, dict) or name not in at:
+            if not isinstance(value, dict) or name not in value:
                 return None
-            at = at[name]
-        found.add(key)
-        return at
+            value = value[name]
+        filled.add(key)
+        return value
 
     monkeypatch.setattr(Column, "value", value)
     for listing in LISTS:
@@ -198,11 +194,11 @@ def test_every_column_has_a_key_that_the_api_sends(
             if link := re.search(r'<td><a href="(/[^"]+)"', row):
                 browser.get(unescape(link[1]))
     browser.text("/")
-    assert looked - found == set()
+    assert read - filled == set()
 
 
 @pytest.mark.parametrize("tag", TAGS)
-@pytest.mark.parametrize("route", PAGE_READS, ids=lambda one: one.path)
+@pytest.mark.parametrize("route", PAGE_READS, ids=lambda route: route.path)
 def test_every_page_by_every_tag(sessions: Mapping[str, Browser], route: Route, tag: str) -> None:
     path = re.sub(r"\{\w+\}", "none", route.path)
     answer = sessions[tag].get(path)
@@ -212,14 +208,15 @@ def test_every_page_by_every_tag(sessions: Mapping[str, Browser], route: Route, 
 
 
 @pytest.mark.parametrize("tag", TAGS)
-@pytest.mark.parametrize("route", PAGE_WRITES, ids=lambda one: one.path)
+@pytest.mark.parametrize("route", PAGE_WRITES, ids=lambda route: route.path)
 def test_every_action_by_every_tag(sessions: Mapping[str, Browser], route: Route, tag: str) -> None:
-    """Each is sent without the token, so nothing is changed by those who may."""
+    """Each form is sent without the token, so nothing is changed."""
     if route.path == "/logout":
         return
-    one = sessions[tag]
+    browser = sessions[tag]
     path = re.sub(r"\{\w+\}", "none", route.path)
-    answer = one.console.ask("POST", path, b"", user=None, headers=one.headers | FORM | OWN)
+    headers = browser.headers | FORM | OWN
+    answer = browser.console.ask("POST", path, b"", user=None, headers=headers)
     allowed = tag in ALLOWED[route.tag] and tag != VIEWER
     assert answer.status == (403 if allowed else 401), answer.body[-500:]
 
@@ -294,33 +291,33 @@ def test_errors_are_pages(browser: Browser) -> None:
 # --- Lists ---------------------------------------------------------------------------------------
 
 
-def rows_of(html: str) -> list[str]:
+def row_ids(html: str) -> list[str]:
     return re.findall(r'<tr id="(row-[0-9a-f]+)">', html)
 
 
 def test_lists_are_paged_sorted_and_filtered(browser: Browser) -> None:
     first = browser.text("/queues?name=many.")
-    assert len(rows_of(first)) == 50
+    assert len(row_ids(first)) == 50
     assert "60 of 66" in first
     second = browser.text("/queues?name=many.&page=2")
-    assert len(rows_of(second)) == 10
-    assert not set(rows_of(first)) & set(rows_of(second))
+    assert len(row_ids(second)) == 10
+    assert not set(row_ids(first)) & set(row_ids(second))
     backwards = browser.text("/queues?name=many.&sort=name&sort_reverse=true")
     assert 'aria-sort="descending"' in backwards
-    assert rows_of(backwards)[0] == rows_of(second)[-1], "a row's identity is the object's"
+    assert row_ids(backwards)[0] == row_ids(second)[-1], "a row's identity is the object's"
     pattern = browser.text(f"/queues?use_regex=true&name={quote('^many.0[0-4]$')}")
-    assert len(rows_of(pattern)) == 5
+    assert len(row_ids(pattern)) == 5
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "error"),
     [("use_regex=true&name=(", "not a valid regular expression"), ("page=99", "page out of range")],
 )
-def test_a_wrong_filter_is_told_on_the_page(browser: Browser, query: str, told: str) -> None:
+def test_a_wrong_filter_is_told_on_the_page(browser: Browser, query: str, error: str) -> None:
     answer = browser.get(f"/queues?{query}")
     assert answer.status == 400
-    assert told in answer.body.decode()
-    assert rows_of(answer.body.decode())
+    assert error in answer.body.decode()
+    assert row_ids(answer.body.decode())
 
 
 def test_every_list_is_a_file_too(browser: Browser) -> None:
@@ -338,8 +335,8 @@ def test_every_list_is_a_file_too(browser: Browser) -> None:
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\tx"])
 def test_no_cell_of_a_file_is_a_formula(text: str) -> None:
-    assert str(field_of(text)).startswith(("'", "\\u0009"))
-    assert field_of(-1) == -1
+    assert str(csv_field(text)).startswith(("'", "\\u0009"))
+    assert csv_field(-1) == -1
 
 
 # --- Actions -------------------------------------------------------------------------------------
@@ -375,8 +372,8 @@ def test_a_refusal_is_told_and_the_form_is_kept(browser: Browser) -> None:
     assert "[1</textarea>" in html
     answer = browser.send("/queues/new", vhost="/", name="q", arguments='{"a": 1, "a": 2}')
     assert answer.status == 400
-    said = "Arguments is not valid JSON: the name &#34;a&#34; occurs twice"
-    assert said in answer.body.decode()
+    problem = "Arguments is not valid JSON: the name &#34;a&#34; occurs twice"
+    assert problem in answer.body.decode()
 
 
 def test_rules_and_access_are_set_and_removed(browser: Browser) -> None:
@@ -425,30 +422,30 @@ def test_rules_and_access_are_set_and_removed(browser: Browser) -> None:
         assert browser.get(path).status == 404, path
 
 
-def texts_in(html: str) -> dict[str, str]:
-    """The texts in the fields of a form."""
-    found = re.findall(r'<input id="field-(\w+)" name="\w+" value="([^"]*)"', html)
-    return {name: unescape(value) for name, value in found}
+def field_texts(html: str) -> dict[str, str]:
+    """Return the texts in the fields of a form."""
+    fields = re.findall(r'<input id="field-(\w+)" name="\w+" value="([^"]*)"', html)
+    return {name: unescape(value) for name, value in fields}
 
 
 def test_a_form_changes_only_what_is_changed_in_it(browser: Browser) -> None:
     """Permissions and topic permissions start with what the user has."""
     console = browser.console
     browser.send("/users/new", name="cyd", password=SECRET)
-    given = {"configure": "", "write": "^own<", "read": "^r"}
-    browser.send("/permissions/new", user="cyd", vhost="/", **given)
+    patterns = {"configure": "", "write": "^own<", "read": "^r"}
+    browser.send("/permissions/new", user="cyd", vhost="/", **patterns)
     edit = "/permissions/%2F/cyd/edit"
     assert f'href="{edit}"' in browser.text("/users/cyd")
-    assert texts_in(browser.text(edit)) == given
-    assert browser.send(edit, **{**texts_in(browser.text(edit)), "read": "^s"}).status == 303
+    assert field_texts(browser.text(edit)) == patterns
+    assert browser.send(edit, **{**field_texts(browser.text(edit)), "read": "^s"}).status == 303
     (row,) = console.get("/api/users/cyd/permissions")
-    assert {name: row[name] for name in given} == {**given, "read": "^s"}
+    assert {name: row[name] for name in patterns} == {**patterns, "read": "^s"}
     topic = {"write": "^a", "read": ""}
-    where = {"user": "cyd", "vhost": "/", "exchange": "amq.topic"}
-    browser.send("/topic-permissions/new", **where, **topic)
+    key = {"user": "cyd", "vhost": "/", "exchange": "amq.topic"}
+    browser.send("/topic-permissions/new", **key, **topic)
     edit = "/topic-permissions/%2F/cyd/amq.topic/edit"
-    assert texts_in(browser.text(edit)) == topic
-    assert browser.send(edit, **{**texts_in(browser.text(edit)), "read": "^b"}).status == 303
+    assert field_texts(browser.text(edit)) == topic
+    assert browser.send(edit, **{**field_texts(browser.text(edit)), "read": "^b"}).status == 303
     (row,) = console.get("/api/users/cyd/topic-permissions")
     assert {name: row[name] for name in topic} == {"write": "^a", "read": "^b"}
     browser.send("/users/cyd/delete", confirmation="cyd")
@@ -563,16 +560,16 @@ def test_a_connection_is_closed(browser: Browser, reason: str) -> None:
     assert refused.status == 400
     assert b"&#39;reason&#39; has more than 200 bytes" in refused.body
     assert f'value="{"x" * 201}"'.encode() in refused.body
-    told = reason or "Closed via management plugin"
+    reply = reason or "Closed via management plugin"
     assert browser.send(path, reason=reason).status == 303
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
         client.channel()
-    assert closed.value.reply_text == f"CONNECTION_FORCED - {told}"
+    assert closed.value.reply_text == f"CONNECTION_FORCED - {reply}"
 
 
 def test_every_dangerous_action_is_confirmed_by_typing() -> None:
-    free = {one.path for one in ACTIONS if one.danger and one.confirm is None}
-    assert free == {
+    unconfirmed = {action.path for action in ACTIONS if action.danger and action.confirm is None}
+    assert unconfirmed == {
         "/jobs/{vhost}/{id}/cancel",
         "/connections/{name}/close",
         "/vhost-limits/{vhost}/{name}/delete",
@@ -599,10 +596,10 @@ def test_every_dangerous_action_is_confirmed_by_typing() -> None:
 )
 @pytest.mark.parametrize("span", ["1m", "1h", "1d", "30d"])
 def test_charts_have_numbers(browser: Browser, path: str, line: str, span: str) -> None:
-    found = browser.get(f"/charts/{path}?span={span}").json
-    series = {one["label"]: one["values"] for one in found["series"]}
+    chart = browser.get(f"/charts/{path}?span={span}").json
+    series = {each["label"]: each["values"] for each in chart["series"]}
     assert line in series
-    assert all(len(values) == len(found["times"]) for values in series.values())
+    assert all(len(values) == len(chart["times"]) for values in series.values())
     if span == "1h" and line not in ("published", "journal syncs"):  # Steps of a minute end now.
         assert series[line][-1], series
 
@@ -610,7 +607,7 @@ def test_charts_have_numbers(browser: Browser, path: str, line: str, span: str) 
 @pytest.mark.parametrize("path", ["vhost/%2F", "queue/%2F/many.01"])
 def test_depths_and_rates_have_charts_of_their_own(browser: Browser, path: str) -> None:
     def labels(of: str) -> list[str]:
-        return [one["label"] for one in browser.get(f"/charts/{path}?of={of}").json["series"]]
+        return [line["label"] for line in browser.get(f"/charts/{path}?of={of}").json["series"]]
 
     assert labels("amounts") == ["ready", "unacked"]
     assert labels("rates") == ["published", "delivered", "acknowledged", "redelivered"]
@@ -623,8 +620,8 @@ def test_depths_and_rates_have_charts_of_their_own(browser: Browser, path: str) 
 
 def test_a_channel_has_a_chart(console: LocalConsole, browser: Browser) -> None:
     (row, *_) = console.get("/api/channels")
-    found = browser.get(f"/charts/channel/{quote(row['name'], safe='')}?span=1h").json
-    assert [one["label"] for one in found["series"]] == [
+    chart = browser.get(f"/charts/channel/{quote(row['name'], safe='')}?span=1h").json
+    assert [line["label"] for line in chart["series"]] == [
         "unacked",
         "published",
         "delivered",
@@ -637,21 +634,21 @@ def test_a_channel_has_a_chart(console: LocalConsole, browser: Browser) -> None:
     assert browser.get("/charts/channel/none").status == 404
 
 
-def labels_of(browser: Browser, address: str) -> list[tuple[str, str]]:
+def labels_and_units(browser: Browser, address: str) -> list[tuple[str, str]]:
     """Return label and unit of each line of a chart."""
-    found = browser.get(f"{address}?span=1h").json
-    assert all(len(one["values"]) == len(found["times"]) for one in found["series"])
-    return [(one["label"], one["unit"]) for one in found["series"]]
+    chart = browser.get(f"{address}?span=1h").json
+    assert all(len(line["values"]) == len(chart["times"]) for line in chart["series"])
+    return [(line["label"], line["unit"]) for line in chart["series"]]
 
 
-def last_of(browser: Browser, address: str) -> dict[str, float | None]:
-    """Return the last value of each line of a chart of amounts."""
-    found = browser.get(f"{address}?span=1h").json
-    return {one["label"]: one["values"][-1] for one in found["series"]}
+def last_values(browser: Browser, address: str) -> dict[str, float | None]:
+    """Return the last value of each line of a chart of amounts, by label."""
+    chart = browser.get(f"{address}?span=1h").json
+    return {line["label"]: line["values"][-1] for line in chart["series"]}
 
 
 def test_a_group_has_charts(console: LocalConsole, browser: Browser) -> None:
-    console.get("/api/queues")  # The sample before: what is counted is what follows.
+    console.get("/api/queues")  # Take a sample first: later samples show only what follows.
     with blocking.connect(console.broker.url) as connection, Requests(connection) as requests:
         channel = connection.channel()
         channel.declare_queue("charted", arguments={"x-queue-type": "stream"})
@@ -660,21 +657,21 @@ def test_a_group_has_charts(console: LocalConsole, browser: Browser) -> None:
         group.begin({"charted": 0})
         console.get("/api/queues")
         at = "/charts/group/%2F/charted/a%2Fb"
-        assert last_of(browser, f"{at}/lag") == {"lag": 9}
-        assert last_of(browser, f"{at}/age") == {"since the last commit": None}
+        assert last_values(browser, f"{at}/lag") == {"lag": 9}
+        assert last_values(browser, f"{at}/age") == {"since the last commit": None}
         group.claim(["charted"], "reader")
         group.commit({"charted": 5}, owner="reader")
-        assert last_of(browser, f"{at}/lag") == {"lag": 4}
-        assert last_of(browser, f"{at}/claimed") == {"claimed": 1}
-        age = last_of(browser, f"{at}/age")["since the last commit"]
+        assert last_values(browser, f"{at}/lag") == {"lag": 4}
+        assert last_values(browser, f"{at}/claimed") == {"claimed": 1}
+        age = last_values(browser, f"{at}/age")["since the last commit"]
         assert age is not None
         assert 0 <= age < 60
-        size = last_of(browser, f"{at}/bytes")["lag"]
+        size = last_values(browser, f"{at}/bytes")["lag"]
         assert size is not None
         assert size > 0
-    assert labels_of(browser, f"{at}/bytes") == [("lag", "B")]
-    assert labels_of(browser, f"{at}/age") == [("since the last commit", "s")]
-    assert labels_of(browser, f"{at}/rates") == [("published", "/s"), ("committed", "/s")]
+    assert labels_and_units(browser, f"{at}/bytes") == [("lag", "B")]
+    assert labels_and_units(browser, f"{at}/age") == [("since the last commit", "s")]
+    assert labels_and_units(browser, f"{at}/rates") == [("published", "/s"), ("committed", "/s")]
     html = browser.text("/groups/%2F/charted/a%2Fb")
     for what in ("lag", "bytes", "rates", "age", "claimed"):
         assert f'data-chart="{at}/{what}"' in html
@@ -692,15 +689,15 @@ def test_a_lease_has_charts(console: LocalConsole, browser: Browser) -> None:
         channel = connection.channel()
         channel.declare_queue("leased")
         channel.publish_many([b"m"] * 9, "leased")
-    asyncio.run(take(console.broker.url))
+    asyncio.run(lease_messages(console.broker.url))
     at = "/charts/lease/%2F/leased/etl"
-    assert last_of(browser, f"{at}/messages") == {"leased": 3, "ready": 5}
-    assert last_of(browser, f"{at}/owned") == {"owned": 1}
-    size = last_of(browser, f"{at}/bytes")["leased"]
+    assert last_values(browser, f"{at}/messages") == {"leased": 3, "ready": 5}
+    assert last_values(browser, f"{at}/owned") == {"owned": 1}
+    size = last_values(browser, f"{at}/bytes")["leased"]
     assert size is not None
     assert size > 0
-    assert labels_of(browser, f"{at}/bytes") == [("leased", "B")]
-    assert labels_of(browser, f"{at}/rates") == [("taken", "/s"), ("settled", "/s")]
+    assert labels_and_units(browser, f"{at}/bytes") == [("leased", "B")]
+    assert labels_and_units(browser, f"{at}/rates") == [("taken", "/s"), ("settled", "/s")]
     html = browser.text("/leases/%2F/leased/etl")
     for what in ("messages", "bytes", "rates", "owned"):
         assert f'data-chart="{at}/{what}"' in html
@@ -710,11 +707,11 @@ def test_a_lease_has_charts(console: LocalConsole, browser: Browser) -> None:
 
 def test_an_age_is_counted_from_a_moment_on() -> None:
     moments: list[float | None] = [None, 0, 103_000, 103_500, 200_000]
-    assert ages([90, 95, 105, 110, 115], moments) == [None, None, 2, 6.5, 0]
+    assert seconds_since([90, 95, 105, 110, 115], moments) == [None, None, 2, 6.5, 0]
 
 
-async def take(url: str) -> None:
-    """Have a group take messages of a queue, and settle one."""
+async def lease_messages(url: str) -> None:
+    """Lease four messages of a queue for a group, and settle one."""
     async with connect(url) as connection:
         async with Lease(connection, "leased", group="etl") as lease:
             await lease.claim()
@@ -735,7 +732,7 @@ def test_charts_of_groups_and_leases_are_those_of_lists_that_a_user_has(
     console.run(link.ask("publish", vhost="hidden", routing_key="leased", payload="m" * 4))
     everything = {"configure": ".*", "write": ".*", "read": ".*"}
     console.run(link.ask("put permission", vhost="hidden", user="guest", **everything))
-    asyncio.run(take(console.broker.url_of(vhost="hidden")))
+    asyncio.run(lease_messages(console.broker.url_of(vhost="hidden")))
     addresses = ("/charts/group/hidden/events/g/lag", "/charts/lease/hidden/leased/etl/messages")
     page = "/groups/hidden/events/g"
     assert "data-chart" in browser.text(page)
@@ -748,8 +745,8 @@ def test_charts_of_groups_and_leases_are_those_of_lists_that_a_user_has(
 
 
 def test_a_user_has_charts_of_all_its_connections(console: LocalConsole, browser: Browser) -> None:
-    console.get("/api/queues")  # The sample before: what is counted is what follows.
-    for _ in range(2):  # One after the other: what an ended connection did stays.
+    console.get("/api/queues")  # Take a sample first: later samples show only what follows.
+    for _ in range(2):  # One after the other, as the sums keep the counts of closed connections.
         with blocking.connect(console.broker.url) as connection:
             channel = connection.channel()
             channel.publish_many([Message(b"m")] * 50, routing_key="many.02")
@@ -759,16 +756,16 @@ def test_a_user_has_charts_of_all_its_connections(console: LocalConsole, browser
     assert slot is not None
     assert sums.table.number(slot, "publish") >= 100
     assert sums.table.number(slot, "bytes_received") > 100
-    for what, labels in (
+    for chart, labels in (
         ("rates", ["published", "delivered", "acknowledged", "redelivered"]),
         ("bytes", ["from client", "to client"]),
     ):
-        found = browser.get(f"/charts/user/guest/{what}?span=1h").json
-        assert [one["label"] for one in found["series"]] == labels
-        assert any(found["series"][0]["values"]), found
-        assert f"/charts/user/guest/{what}" in browser.text("/users/guest")
+        series = browser.get(f"/charts/user/guest/{chart}?span=1h").json["series"]
+        assert [line["label"] for line in series] == labels
+        assert any(series[0]["values"]), series
+        assert f"/charts/user/guest/{chart}" in browser.text("/users/guest")
     idle = browser.get("/charts/user/management/rates").json
-    assert [one["label"] for one in idle["series"]] == [
+    assert [line["label"] for line in idle["series"]] == [
         "published",
         "delivered",
         "acknowledged",
@@ -783,14 +780,15 @@ def test_a_connection_has_charts_of_messages_and_bytes(
 ) -> None:
     (row, *_) = console.get("/api/connections")
     name = quote(row["name"], safe="")
-    for what, label in (("rates", "published"), ("bytes", "from client")):
-        found = browser.get(f"/charts/connection/{name}/{what}?span=1h").json
-        assert found["series"][0]["label"] == label
-        assert f"/charts/connection/{name}/{what}" in browser.text(f"/connections/{name}")
+    for chart, label in (("rates", "published"), ("bytes", "from client")):
+        series = browser.get(f"/charts/connection/{name}/{chart}?span=1h").json["series"]
+        assert series[0]["label"] == label
+        assert f"/charts/connection/{name}/{chart}" in browser.text(f"/connections/{name}")
 
 
 def test_a_consumer_has_the_chart_of_its_channel(console: LocalConsole, browser: Browser) -> None:
-    (row, *_) = [one for one in console.get("/api/consumers") if one["queue"]["name"] == "many.00"]
+    rows = console.get("/api/consumers")
+    row = next(row for row in rows if row["queue"]["name"] == "many.00")
     channel = quote(row["channel_details"]["name"], safe="")
     at = f"/consumers/{channel}/{quote(row['consumer_tag'], safe='')}"
     assert at in browser.text("/consumers")
@@ -847,9 +845,9 @@ def test_a_chart_of_no_span_or_object_is_refused(browser: Browser) -> None:
 
 
 def test_assets_are_a_fixed_table(console: LocalConsole) -> None:
-    for one in assets.ASSETS.values():
-        answer = console.ask("GET", one.address, user=None)
-        assert (answer.status, answer.body) == (200, one.body)
+    for asset in assets.ASSETS.values():
+        answer = console.ask("GET", asset.address, user=None)
+        assert (answer.status, answer.body) == (200, asset.body)
         assert "immutable" in answer.headers["Cache-Control"]
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
     for name in ("..%2Ftable.py", "console.css", "VENDORED.md"):
@@ -862,7 +860,7 @@ def test_vendored_files_are_those_of_their_packages() -> None:
         r"^\| (\S+) \|.*\| ([0-9a-f]{64}) \|$", (folder / "VENDORED.md").read_text(), re.MULTILINE
     )
     assert {name for name, _ in rows} == {
-        one.name for one in folder.iterdir() if one.suffix in (".js", ".css")
+        file.name for file in folder.iterdir() if file.suffix in (".js", ".css")
     }
     for name, digest in rows:
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest, name
@@ -885,15 +883,15 @@ def test_numbers_are_for_people() -> None:
 
 
 def test_a_count_has_the_noun_and_the_verb_of_its_number() -> None:
-    texts = [count_of(number, "message") for number in (0, 1, 2000)]
+    texts = [pluralize(number, "message") for number in (0, 1, 2000)]
     assert texts == ["0 messages", "1 message", "2,000 messages"]
-    assert count_of(1, "message", "returns", "return") == "1 message returns"
-    assert count_of(2, "message", "returns", "return") == "2 messages return"
+    assert pluralize(1, "message", "returns", "return") == "1 message returns"
+    assert pluralize(2, "message", "returns", "return") == "2 messages return"
 
 
 def test_a_state_of_a_job_suits_every_kind() -> None:
     states = ("choosing", "moving", "done")
-    assert [job_state(one).striptags() for one in states] == ["selecting", "applying", "done"]
+    assert [job_state(state).striptags() for state in states] == ["selecting", "applying", "done"]
 
 
 def test_headings_name_the_object_and_the_error(browser: Browser) -> None:
@@ -905,7 +903,7 @@ def test_headings_name_the_object_and_the_error(browser: Browser) -> None:
 
 @pytest.mark.parametrize("name", [name for name in assets.FILES if name.endswith(".js")])
 def test_scripts_can_be_parsed(name: str) -> None:
-    """Node reads each script, so that a slip is told where no browser is."""
+    """Node parses each script, so that a syntax error is found without a browser."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("there is no Node; `make peers` brings it")
@@ -955,7 +953,7 @@ def test_bindings_lead_to_both_ends_and_to_their_removal(browser: Browser) -> No
 
 def test_the_oldest_ready_message_is_found(console: LocalConsole, browser: Browser) -> None:
     rows = console.get("/api/queues?sort=headrace.oldest_ready_age_ms&sort_reverse=true")
-    ages = [one["headrace"]["oldest_ready_age_ms"] for one in rows]
+    ages = [row["headrace"]["oldest_ready_age_ms"] for row in rows]
     waits = [age for age in ages if age is not None]
     assert waits
     assert waits == sorted(waits, reverse=True)

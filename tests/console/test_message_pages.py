@@ -15,7 +15,7 @@ import fastavro
 import pytest
 
 from headrace.console.api import jobs
-from headrace.console.pages.messages.payload_forms import in_hex, render_payload
+from headrace.console.pages.messages.payload_forms import format_hex, render_payload
 from support.console_browser import Browser
 from support.console_objects import SECRET
 
@@ -32,7 +32,7 @@ def browser(console: LocalConsole) -> Browser:
 
 @pytest.fixture(autouse=True)
 def letters(console: LocalConsole) -> None:
-    """A queue with five messages, one of them hostile; another without."""
+    """A queue with five messages, one of them hostile, and an empty queue."""
     link: Any = console.console.link  # type: ignore[union-attr]
     for name in ("letters", "others"):
         console.run(link.ask("declare queue", name=name))
@@ -48,12 +48,12 @@ def publish(console: LocalConsole, payload: str, properties: object) -> None:
     assert console.ask("POST", "/api/exchanges/%2F/amq.default/publish", body).json["routed"]
 
 
-def ready(console: LocalConsole, queue: str) -> int:
+def ready_count(console: LocalConsole, queue: str) -> int:
     return int(console.get(f"/api/queues/%2F/{queue}")["messages_ready"])
 
 
-def result(browser: Browser, address: str) -> str:
-    """Return the page of a job that is over."""
+def finished_job(browser: Browser, address: str) -> str:
+    """Return the page of a job once the job has ended."""
     for _ in range(1000):
         html = browser.text(address)
         if 'id="live" data-live' not in html:
@@ -61,24 +61,24 @@ def result(browser: Browser, address: str) -> str:
     pytest.fail("the job does not end")
 
 
-def positions(html: str) -> list[str]:
+def read_positions(html: str) -> list[str]:
     return re.findall(r'<li id="message-(\d+)"', html)
 
 
 def test_messages_are_listed_and_chosen(browser: Browser) -> None:
     html = browser.text(f"{AT}/messages")
-    assert len(positions(html)) == 5
+    assert len(read_positions(html)) == 5
     assert "&lt;script&gt;" in html
     assert "<script>alert" not in html
     assert not re.search("[\u202e\x1b]", html)
     assert "&#34;n&#34;: 3" in html, "JSON has indents"
     html = browser.text(f"{AT}/messages?{urlencode({'selector': 'n > 1'})}")
-    assert len(positions(html)) == 2
+    assert len(read_positions(html)) == 2
     assert "headrace peek letters" in html
     first = browser.text(f"{AT}/messages?count=2")
     (more,) = re.findall(r'rel="next" href="([^"]+)"', first)
     second = browser.text(more.replace("&amp;", "&"))
-    assert int(positions(second)[0]) == int(positions(first)[-1]) + 1
+    assert int(read_positions(second)[0]) == int(read_positions(first)[-1]) + 1
 
 
 @pytest.mark.parametrize("name", ["messages", "messages-eu", "a/messages"])
@@ -90,13 +90,13 @@ def test_links_lead_to_a_queue_whose_name_has_a_part_of_its_address(
     message = {"routing_key": name, "payload": "one", "properties": {}}
     browser.console.ask("POST", "/api/exchanges/%2F/amq.default/publish", message)
     html = browser.text(f"{queue}/messages")
-    (position,) = positions(html)
+    (position,) = read_positions(html)
     links = [f"{queue}", f"{queue}/job?selector=", f"{queue}/dead-letters"]
     for link in (*links, f"{queue}/messages/{position}"):
         assert f'href="{link}"' in html
         browser.text(link)
-    one = browser.text(f"{queue}/messages/{position}")
-    assert f'href="{queue}"' in one
+    message_page = browser.text(f"{queue}/messages/{position}")
+    assert f'href="{queue}"' in message_page
 
 
 def test_what_is_looked_at_is_a_file_too(browser: Browser) -> None:
@@ -114,8 +114,8 @@ def test_what_is_looked_at_is_a_file_too(browser: Browser) -> None:
     title, *rows = list(csv.reader(io.StringIO(answer.body.decode())))
     assert title[0] == "Position"
     assert [row[-1] for row in rows] == ["'=1+1", '{"n": 1}', "y" * 900], "no formula, and whole"
-    found = json.loads(browser.get(f"{path}?format=json&count=2").body)
-    assert [row["body"] for row in found] == ["=1+1", '{"n": 1}']
+    messages = json.loads(browser.get(f"{path}?format=json&count=2").body)
+    assert [row["body"] for row in messages] == ["=1+1", '{"n": 1}']
     assert browser.get(f"{path}?format=xml").status == 400
     assert browser.get(f"{path}?format=csv&selector=%28").status == 400
 
@@ -129,7 +129,7 @@ def test_a_wrong_condition_is_told_beside_the_form(browser: Browser) -> None:
 
 
 def test_one_message_in_every_form(browser: Browser) -> None:
-    first, *_, last = positions(browser.text(f"{AT}/messages"))
+    first, *_, last = read_positions(browser.text(f"{AT}/messages"))
     html = browser.text(f"{AT}/messages/{first}")
     assert "application/json" in html
     assert "&#34;n&#34;: 0" in html
@@ -163,7 +163,7 @@ def test_avro_is_read() -> None:
         ({"body": "[1"}, "auto", ("[1", "text")),
         ({"body": "[" * 100_000}, "auto", ("[" * 100_000, "text")),
         ({"body": "[1", "cut": True}, "json", ("[1", "text")),
-        ({"body_base64": "/w=="}, "text", (in_hex(b"\xff"), "hex")),
+        ({"body_base64": "/w=="}, "text", (format_hex(b"\xff"), "hex")),
         ({"body": ""}, "auto", ("", "text")),
         ({"body": "x"}, "avro", ("x", "text")),
     ],
@@ -178,16 +178,16 @@ def test_a_job_is_counted_confirmed_and_done(console: LocalConsole, browser: Bro
     assert "3 of 5 ready messages" in html
     assert ">Move 3 messages</button>" in html
     assert "headrace messages move letters others --selector &#39;n &lt; 3&#39;" in html
-    assert ready(console, "others") == 0
+    assert ready_count(console, "others") == 0
     answer = browser.send(f"{AT}/job", **fields, confirmation="wrong")
     assert (answer.status, b"nothing was changed" in answer.body) == (400, True)
-    assert ready(console, "others") == 0
+    assert ready_count(console, "others") == 0
     answer = browser.send(f"{AT}/job", **fields, confirmation="letters")
     assert answer.status == 303
-    html = result(browser, answer.headers["Location"])
+    html = finished_job(browser, answer.headers["Location"])
     assert "<bdi>done</bdi>: 3 messages<" in html
     assert ("<dt>Examined</dt>" in html, "looked" in html) == (True, False)
-    assert (ready(console, "letters"), ready(console, "others")) == (2, 3)
+    assert (ready_count(console, "letters"), ready_count(console, "others")) == (2, 3)
     gone = browser.send(f"{answer.headers['Location']}/cancel")
     assert gone.status == 400
 
@@ -225,7 +225,7 @@ def test_bookmarks_of_jobs_of_earlier_versions_work(browser: Browser) -> None:
     answer = browser.send(f"{AT}/errand", do="delete", count="1", confirmation="letters")
     address = answer.headers["Location"]
     assert address.startswith("/jobs/")
-    result(browser, address)
+    finished_job(browser, address)
     assert "<bdi>done</bdi>: " in browser.text(address.replace("/jobs/", "/errands/"))
 
 
@@ -243,7 +243,7 @@ def test_a_wrong_job_is_told(console, browser, fields, status) -> None:
     answer = browser.send(f"{AT}/job", **fields)
     assert answer.status == status
     assert b'role="alert"' in answer.body
-    assert ready(console, "letters") == 5
+    assert ready_count(console, "letters") == 5
 
 
 def test_dead_letters_are_requeued_by_group(console: LocalConsole, browser: Browser) -> None:
@@ -253,8 +253,8 @@ def test_dead_letters_are_requeued_by_group(console: LocalConsole, browser: Brow
     body = {"routing_key": "mortal's", "payload": "p"}
     for _ in range(2):
         console.ask("POST", "/api/exchanges/%2F/amq.default/publish", body)
-    wanted = {"count": 2, "ackmode": "reject_requeue_false", "encoding": "auto"}
-    console.ask("POST", "/api/queues/%2F/mortal%27s/get", wanted)
+    rejection = {"count": 2, "ackmode": "reject_requeue_false", "encoding": "auto"}
+    console.ask("POST", "/api/queues/%2F/mortal%27s/get", rejection)
     html = browser.text("/queues/%2F/others/dead-letters")
     assert "rejected" in html
     (form,) = re.findall(r'href="([^"]+)">Requeue<', html)
@@ -276,5 +276,5 @@ def test_dead_letters_are_requeued_by_group(console: LocalConsole, browser: Brow
     assert b"2 of 2 ready" in browser.send(path, **fields).body
     answer = browser.send(path, **fields, confirmation="others")
     assert answer.status == 303, answer.body
-    assert "<bdi>done</bdi>: " in result(browser, answer.headers["Location"])
-    assert ready(console, "mortal%27s") == 2
+    assert "<bdi>done</bdi>: " in finished_job(browser, answer.headers["Location"])
+    assert ready_count(console, "mortal%27s") == 2

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from support.console import LocalConsole
 
 COMMAND = re.compile(r"<code data-copy><bdi>(.*?)</bdi></code>", re.DOTALL)
-HIDDEN = "\\u202e"  # Names with characters that hide are shown, not meant to be copied.
-PLACES = {"VALUE": "1", "DEFINITION": "{}", "ID": "1"}  # What stands for an empty field.
-DASHES = "--if-empty"
+HIDDEN = "\\u202e"  # Names with hidden characters are shown with escapes, not to be copied.
+PLACEHOLDERS = {"VALUE": "1", "DEFINITION": "{}", "ID": "1"}  # Values for words of empty fields.
+DASHED_NAME = "--if-empty"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,7 +43,7 @@ def browser(console: LocalConsole) -> Browser:
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[click.Context]:
-    """The contexts of commands that are called; they do nothing."""
+    """The contexts of called commands, which do nothing."""
     contexts: list[click.Context] = []
     monkeypatch.setattr(click.Command, "invoke", lambda self, context: contexts.append(context))
     monkeypatch.chdir(tmp_path)
@@ -51,9 +51,9 @@ def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[click.Contex
     return contexts
 
 
-def parsed(line: str, called: list[click.Context]) -> tuple[str, dict[str, Any]]:
-    """Return the command that a line calls, and its parameters."""
-    program, *words = [PLACES.get(word, word) for word in shlex.split(line)]
+def parse_line(line: str, called: list[click.Context]) -> tuple[str, dict[str, Any]]:
+    """Return the command that a command line calls, and its parameters."""
+    program, *words = [PLACEHOLDERS.get(word, word) for word in shlex.split(line)]
     assert program == "headrace"
     called.clear()
     result = CliRunner().invoke(main, words, input="secret\nsecret\n")
@@ -61,23 +61,24 @@ def parsed(line: str, called: list[click.Context]) -> tuple[str, dict[str, Any]]
     return called[-1].command_path.partition(" ")[2], called[-1].params
 
 
-def lines_of(html: str) -> list[str]:
+def command_lines(html: str) -> list[str]:
+    """Return the command lines of a page."""
     return [line for lines in COMMAND.findall(html) for line in unescape(lines).split(" && ")]
 
 
 def test_every_command_line_is_one_that_the_command_takes(browser: Browser, called) -> None:
-    """Pages are walked from the first one; each kind of page a few times."""
-    lines: dict[str, str] = {}  # One of each kind.
+    """The test walks the pages from the first one, and each kind of page a few times."""
+    lines: dict[str, str] = {}  # A command line of each kind.
     for _, answer in browser.walk(7):
         if not is_page(answer):
             continue
-        for line in lines_of(answer.body.decode()):
+        for line in command_lines(answer.body.decode()):
             if HIDDEN not in line:
                 lines.setdefault(re.sub(r"'.*'", "", line).split(" -")[0], line)
     wrong = []
     for line in lines.values():
         try:
-            parsed(line, called)
+            parse_line(line, called)
         except AssertionError as error:
             wrong.append(str(error).partition("assert")[0])
     assert not wrong, "\n".join(wrong)
@@ -98,17 +99,17 @@ def test_every_command_line_is_one_that_the_command_takes(browser: Browser, call
 def test_names_are_no_options(
     console: LocalConsole, browser: Browser, called, page, command, parameter
 ) -> None:
-    """A peer chooses names; one that begins with a dash would be an option."""
+    """Clients choose names: without care a name with a dash would be an option."""
     link: Any = console.console.link  # type: ignore[union-attr]
-    console.run(link.ask("put vhost", name=DASHES))
-    console.run(link.ask("declare queue", vhost=DASHES, name="q"))
-    console.run(link.ask("declare queue", name=DASHES))
-    console.run(link.ask("declare exchange", name=DASHES))
-    console.run(link.ask("put user", name=DASHES, password="a-password", tags=[]))
-    (line,) = lines_of(browser.text(page.format(quote(DASHES))))
-    found, given = parsed(line, called)
-    assert found == command
-    assert DASHES in str(given[parameter])
+    console.run(link.ask("put vhost", name=DASHED_NAME))
+    console.run(link.ask("declare queue", vhost=DASHED_NAME, name="q"))
+    console.run(link.ask("declare queue", name=DASHED_NAME))
+    console.run(link.ask("declare exchange", name=DASHED_NAME))
+    console.run(link.ask("put user", name=DASHED_NAME, password="a-password", tags=[]))
+    (line,) = command_lines(browser.text(page.format(quote(DASHED_NAME))))
+    called_command, params = parse_line(line, called)
+    assert called_command == command
+    assert DASHED_NAME in str(params[parameter])
 
 
 FORMS: list[tuple[str, dict[str, str], str, dict[str, Any]]] = [
@@ -202,22 +203,22 @@ FORMS: list[tuple[str, dict[str, str], str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("page", "fields", "command", "wanted"), FORMS)
+@pytest.mark.parametrize(("page", "fields", "command", "expected"), FORMS)
 def test_what_was_done_is_told_as_a_command(
-    browser: Browser, called, page, fields, command, wanted
+    browser: Browser, called, page, fields, command, expected
 ) -> None:
-    """The page after a form has the command line with all that the form had."""
-    given = {name: value for name, value in fields.items() if value}
-    cleared = [name for name in fields if name not in given]
-    answer = browser.send(page, *cleared, **given)
+    """The page after a form has the command line with all values of the form."""
+    filled = {name: value for name, value in fields.items() if value}
+    cleared = [name for name in fields if name not in filled]
+    answer = browser.send(page, *cleared, **filled)
     assert answer.status == 303, re.findall(r'class="error"[^<]*<[^<]*', answer.body.decode())
     html = browser.text(answer.headers["Location"])
-    (told,) = re.findall(r"Equivalent command: (.*?)</bdi>", html)
-    lines = unescape(told).split(" && ")
+    (notice,) = re.findall(r"Equivalent command: (.*?)</bdi>", html)
+    lines = unescape(notice).split(" && ")
     (line,) = [line for line in lines if line.startswith(f"headrace {command} ")]
-    found, params = parsed(line, called)
-    assert found == command
-    assert {name: params[name] for name in wanted} == wanted
+    called_command, params = parse_line(line, called)
+    assert called_command == command
+    assert {name: params[name] for name in expected} == expected
 
 
 def test_a_form_clears_what_a_virtual_host_has(browser: Browser, called) -> None:
@@ -225,16 +226,16 @@ def test_a_form_clears_what_a_virtual_host_has(browser: Browser, called) -> None
     path = "/api/vhosts/to%20clear"
     body = {"description": "d", "tags": ["a"], "tracing": True, "protected_from_deletion": True}
     assert browser.console.ask("PUT", path, body).status == 201
-    _, line = lines_of(browser.text("/vhosts/to%20clear/edit"))
-    command, params = parsed(line, called)
+    _, line = command_lines(browser.text("/vhosts/to%20clear/edit"))
+    command, params = parse_line(line, called)
     assert (command, params["what"], params["vhost"]) == ("trace", "on", "to clear")
     form = {"description": "", "tags": "", "default_queue_type": "classic"}
     answer = browser.send("/vhosts/to%20clear/edit", "tracing", "protected_from_deletion", **form)
     assert answer.status == 303
     row = browser.console.get(path)
     assert [row[name] for name in body] == ["", [], False, False]
-    _, line = lines_of(browser.text("/vhosts/to%20clear/edit"))
-    assert parsed(line, called)[1]["what"] == "off"
+    _, line = command_lines(browser.text("/vhosts/to%20clear/edit"))
+    assert parse_line(line, called)[1]["what"] == "off"
 
 
 def test_the_command_that_removes_a_binding_names_no_other(browser: Browser, called) -> None:
@@ -242,17 +243,17 @@ def test_the_command_that_removes_a_binding_names_no_other(browser: Browser, cal
     path = "/api/bindings/%2F/e/amq.direct/q/many.07"
     answer = browser.console.ask("POST", path, {"routing_key": "k", "arguments": {"n": "7"}})
     key = answer.headers["Location"].rpartition("/")[2]
-    (line,) = lines_of(browser.text(f"/bindings/%2F/amq.direct/q/many.07/{key}"))
-    command, params = parsed(line, called)
+    (line,) = command_lines(browser.text(f"/bindings/%2F/amq.direct/q/many.07/{key}"))
+    command, params = parse_line(line, called)
     assert command == "delete binding"
     assert (params["routing_key"], params["argument_pairs"]) == ("k", (("n", "7"),))
 
 
 def test_the_command_that_closes_a_connection_has_its_id(browser: Browser, called) -> None:
     (row,) = browser.console.get("/api/connections")
-    (line,) = lines_of(browser.text(f"/connections/{quote(row['name'])}/close"))
+    (line,) = command_lines(browser.text(f"/connections/{quote(row['name'])}/close"))
     assert "ID" not in line
-    assert parsed(line, called)[0] == "close connection"
+    assert parse_line(line, called)[0] == "close connection"
 
 
 def test_a_message_that_the_command_cannot_say_has_none(browser: Browser) -> None:

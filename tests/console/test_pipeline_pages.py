@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.console.pages.drawings.pipeline import draw, levels_of
+from headrace.console.pages.drawings.pipeline import compute_levels, draw_pipeline
 from support.console import LocalConsole
 from support.console_browser import Browser
 from support.console_objects import HOSTILE
@@ -26,21 +26,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def console(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[LocalConsole]:
-    """A console that looks for pipelines, with one that runs."""
+    """A console that reads pipelines from a folder in which one runs."""
     data = tmp_path_factory.mktemp("data")
     with LocalConsole(data, pipelines=places(folder)) as running, run_pipeline(folder):
         claim_groups(running.broker.url)
         yield running
 
 
-def queries(console: LocalConsole) -> dict[str, dict[str, Any]]:
+def read_queries(console: LocalConsole) -> dict[str, dict[str, Any]]:
+    """Return the queries of the API by name."""
     return {row["name"]: row for row in console.get("/api/headrace/queries")}
 
 
 def test_queries_of_pipelines_tell_group_lag_rates_batch_and_checkpoint(
     console: LocalConsole, folder: Path
 ) -> None:
-    lake = queries(console)["lake"]
+    lake = read_queries(console)["lake"]
     assert (lake["pipeline"], lake["state"], lake["id"]) == ("orders", "running", "0c5b")
     assert (lake["lag"], lake["batch"], lake["rows_per_s"]) == (120, 17, 8100.5)
     assert (lake["group"], lake["reads"], lake["waiting"]) == ("lake", "orders", 1)
@@ -48,19 +49,19 @@ def test_queries_of_pipelines_tell_group_lag_rates_batch_and_checkpoint(
 
 
 def test_queries_of_listeners_are_told_once_and_by_their_last_state(console: LocalConsole) -> None:
-    found = queries(console)
-    assert len(found) == 5, "the one of the pipeline's checkpoint is not told twice"
-    clicks = found["clicks"]
+    queries = read_queries(console)
+    assert len(queries) == 5, "the one of the pipeline's checkpoint is not told twice"
+    clicks = queries["clicks"]
     assert (clicks["state"], clicks["lag"], clicks["rows_per_s"]) == ("idle", 40, 0.0)
     assert (clicks["group"], clicks["reads"], clicks["pipeline"]) == ("lake", "clicks", "")
-    failed = found[HOSTILE[1]]
+    failed = queries[HOSTILE[1]]
     assert (failed["state"], failed["error"], failed["lag"]) == ("failed", HOSTILE[3], None)
 
 
 def test_rejected_rows_are_counted_by_query_and_rule(console: LocalConsole) -> None:
-    found = queries(console)
-    assert (found["lake"]["rejected"], found["lake"]["rejected_by"]) == (42, {"not_empty": 42})
-    assert (found["clicks"]["rejected"], found["large"]["rejected"]) == (7, 0)
+    queries = read_queries(console)
+    assert (queries["lake"]["rejected"], queries["lake"]["rejected_by"]) == (42, {"not_empty": 42})
+    assert (queries["clicks"]["rejected"], queries["large"]["rejected"]) == (7, 0)
     (rule,) = console.get("/api/headrace/pipelines/orders")["rules"]
     assert (rule["name"], rule["rejected"]) == ("not_empty", 42)
     (row,) = console.get("/api/headrace/pipelines")
@@ -75,14 +76,14 @@ def test_rejected_rows_are_counted_by_query_and_rule(console: LocalConsole) -> N
 
 def test_a_pipeline_tells_its_parts_and_no_secret(console: LocalConsole) -> None:
     answer = console.ask("GET", "/api/headrace/pipelines/orders")
-    found = answer.json
+    pipeline = answer.json
     assert b"a-password-of-tests" not in answer.body
-    assert {one["id"] for one in found["nodes"]} == {
+    assert {node["id"] for node in pipeline["nodes"]} == {
         *("source:records", "table:customers", "step:parsed", "step:named"),
         *("sink:lake", "sink:large", "sink:bad"),
     }
-    assert {"from": "step:parsed", "to": "sink:bad", "rule": "not_empty"} in found["edges"]
-    assert [one["name"] for one in found["rules"]] == ["not_empty"]
+    assert {"from": "step:parsed", "to": "sink:bad", "rule": "not_empty"} in pipeline["edges"]
+    assert [rule["name"] for rule in pipeline["rules"]] == ["not_empty"]
     assert console.ask("GET", "/api/headrace/pipelines/none").status == 404
     (row,) = console.get("/api/headrace/pipelines")
     assert (row["queries"], row["lag"], row["pid"]) == (3, 120, os.getpid())
@@ -112,7 +113,7 @@ def test_a_run_that_ended_without_a_word_is_told_as_killed(tmp_path: Path) -> No
         (alive,) = read_pipelines([tmp_path])
     (dead,) = read_pipelines([tmp_path])
     assert (alive["state"], dead["state"]) == ("running", "killed")
-    assert [one["state"] for one in dead["queries"]] == ["killed", "killed", "failed"]
+    assert [query["state"] for query in dead["queries"]] == ["killed", "killed", "failed"]
 
 
 def test_damaged_files_hide_no_others(tmp_path: Path) -> None:
@@ -127,9 +128,9 @@ def test_damaged_files_hide_no_others(tmp_path: Path) -> None:
         home = tmp_path / ".headrace" / name
         home.mkdir(parents=True)
         (home / "status.json").write_text(text)
-    (one,) = read_pipelines([tmp_path, tmp_path / "none"])
-    assert (one["name"], len(one["queries"])) == ("7", 1)
-    assert (one["queries"][0]["checkpoint"], draw(one).boxes) == ("", [])
+    (pipeline,) = read_pipelines([tmp_path, tmp_path / "none"])
+    assert (pipeline["name"], len(pipeline["queries"])) == ("7", 1)
+    assert (pipeline["queries"][0]["checkpoint"], draw_pipeline(pipeline).boxes) == ("", [])
     file = tmp_path / "reports"
     file.write_bytes(b'\xff\n[]\n{"query": "q", "event": "idle", "owners": 3}\n' * 2)
     (query,) = read_listener_queries([file, tmp_path])
@@ -139,12 +140,12 @@ def test_damaged_files_hide_no_others(tmp_path: Path) -> None:
 def test_a_drawing_has_sources_left_and_sinks_right_also_of_a_circle(
     console: LocalConsole,
 ) -> None:
-    drawing = draw(console.get("/api/headrace/pipelines/orders"))
+    drawing = draw_pipeline(console.get("/api/headrace/pipelines/orders"))
     at = {box.name: box.x for box in drawing.boxes}
     assert at["records"] < at["parsed"] < at["named"] < at["lake"] == at["bad"]
     assert {flow.rule for flow in drawing.flows} == {"", "not_empty"}
     assert max(box.y for box in drawing.boxes) + 44 < drawing.height
     passing = [flow for flow in drawing.flows if "h176" in flow.path]
     assert len(passing) == 2, "what skips a column passes it beside its parts"
-    levels = levels_of({"a": {}, "b": {}}, [("a", "b", ""), ("b", "a", "")])
+    levels = compute_levels({"a": {}, "b": {}}, [("a", "b", ""), ("b", "a", "")])
     assert max(levels.values()) <= 2

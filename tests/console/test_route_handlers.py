@@ -30,12 +30,14 @@ ACTIONS = [action for resource in RESOURCES for action in resource.actions]
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_a_handler_takes_the_parameters_of_its_path(route: Route) -> None:
     _, *parameters = inspect.signature(route.handler).parameters.values()
-    takes = {one.name for one in parameters}
-    needs = {one.name for one in parameters if one.default is inspect.Parameter.empty}
+    takes = {parameter.name for parameter in parameters}
+    needs = {
+        parameter.name for parameter in parameters if parameter.default is inspect.Parameter.empty
+    }
     for path in (route.path, *route.aliases):
         names = set(PLACE.findall(path))
         assert needs <= names, path
-        if hasattr(route.handler, "__wrapped__"):  # By `Routes`; others read ``call.path``.
+        if hasattr(route.handler, "__wrapped__"):  # Added by `Routes`; others read ``call.path``.
             assert names <= takes, path
 
 
@@ -69,8 +71,8 @@ def test_every_route_of_a_module_is_served(package: ModuleType, served: tuple[Ro
     names = [name for _, name, _ in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
     routes = [route for name in names for route in routes_in(vars(importlib.import_module(name)))]
     assert len(routes) > 100
-    wanted = {(route.method, route.path) for route in routes}
-    assert wanted <= {(route.method, route.path) for route in served}
+    declared = {(route.method, route.path) for route in routes}
+    assert declared <= {(route.method, route.path) for route in served}
 
 
 def routes_in(module: dict[str, Any]) -> Iterator[Route]:

@@ -20,7 +20,7 @@ from headrace.console.http.limits import (
     RunningRequests,
     client_network,
 )
-from headrace.console.pages.assets import address_of
+from headrace.console.pages.assets import asset_address
 from support.brokers.broker_process import until
 from support.timeouts import PATIENCE_S
 
@@ -97,7 +97,7 @@ def many(console: LocalConsole) -> LocalConsole:
 def test_slow_login_bodies_leave_the_login_to_others(console: LocalConsole, host: str) -> None:
     """Also of the same address: what waits for its client longest is given up."""
     with stalled(console, console.port, [("127.0.0.2", SLOW_BODY)] * 70):
-        paths = ("/login", address_of("console.css"), address_of("console.js"))
+        paths = ("/login", asset_address("console.css"), asset_address("console.js"))
         probes = ("/api/health/checks/is-in-service", "/api/health/checks/ready-to-serve-clients")
         for path in (*paths, *probes):
             assert status(host, console.port, get(path)) == 200
@@ -171,7 +171,7 @@ def test_slow_bodies_of_many_addresses_leave_room_for_others(console: LocalConso
     hosts = [f"127.0.1.{at}" for at in range(1, CONNECTIONS_MAX // per_host + 2)]
     requests = [(host, SLOW_BODY) for host in hosts for _ in range(per_host)]
     with stalled(console, console.port, requests):
-        for path in ("/login", address_of("console.js")):
+        for path in ("/login", asset_address("console.js")):
             assert status("127.0.0.3", console.port, get(path)) == 200
         assert status("127.0.0.3", console.port, RIGHT) == 303
 

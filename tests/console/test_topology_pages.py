@@ -15,7 +15,7 @@ import pytest
 from headrace.console.api.audit_log import audit_line
 from headrace.console.api.logs import log_line
 from headrace.console.pages import inner_tables
-from headrace.console.pages.drawings.topology import columns_of, draw
+from headrace.console.pages.drawings.topology import arrange_columns, draw_topology
 from support.console import LocalConsole
 
 if TYPE_CHECKING:
@@ -50,11 +50,11 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalConsole]:
 
 @pytest.fixture(scope="module")
 def cookie(console: LocalConsole) -> dict[str, str]:
-    return session(console, "guest", "guest")
+    return log_in(console, "guest", "guest")
 
 
-def session(console: LocalConsole, name: str, password: str) -> dict[str, str]:
-    """Log in; return the headers of the session."""
+def log_in(console: LocalConsole, name: str, password: str) -> dict[str, str]:
+    """Log in and return the headers of the session."""
     form = urlencode({"username": name, "password": password, "next": "/"}).encode()
     headers = {
         "Content-Type": "application/x-www-form-urlencoded",
@@ -64,7 +64,7 @@ def session(console: LocalConsole, name: str, password: str) -> dict[str, str]:
     return {"Cookie": answer.headers["Set-Cookie"].partition(";")[0]}
 
 
-def html_of(
+def page_text(
     console: LocalConsole, path: str, cookie: Mapping[str, str], *, status: int = 200
 ) -> str:
     answer = console.ask("GET", path, user=None, headers=cookie)
@@ -72,14 +72,14 @@ def html_of(
     return answer.body.decode()
 
 
-def drawn(html: str) -> ET.Element:
-    """Return the drawing, which is well-formed."""
-    found = re.search(r"<svg.*</svg>", html, re.DOTALL)
-    assert found is not None
-    return ET.fromstring(found[0])
+def parse_drawing(html: str) -> ET.Element:
+    """Return the drawing of a page, which must be well-formed XML."""
+    svg = re.search(r"<svg.*</svg>", html, re.DOTALL)
+    assert svg is not None
+    return ET.fromstring(svg[0])
 
 
-def title_of(node: ET.Element) -> str | None:
+def read_title(node: ET.Element) -> str | None:
     """Return the title of an object of a drawing."""
     return node.findtext("{http://www.w3.org/2000/svg}title")
 
@@ -87,42 +87,43 @@ def title_of(node: ET.Element) -> str | None:
 def test_the_topology_is_drawn_with_names_escaped(
     console: LocalConsole, cookie: dict[str, str]
 ) -> None:
-    html = html_of(console, "/exchanges/%2F/news/topology", cookie)
+    html = page_text(console, "/exchanges/%2F/news/topology", cookie)
     assert HOSTILE not in html
     assert "\u202e" not in html
-    picture = drawn(html)
-    labels = {title_of(one) for one in picture.iter("{http://www.w3.org/2000/svg}a")}
+    picture = parse_drawing(html)
+    labels = {read_title(node) for node in picture.iter("{http://www.w3.org/2000/svg}a")}
     assert labels == {
         "exchange news, topic",
         f"exchange {HOSTILE}, fanout",
         f"queue {HOSTILE}, 0 ready",
         "queue plain, 0 ready",
     }
-    titles = {one.text for one in picture.iter("{http://www.w3.org/2000/svg}title")}
+    titles = {title.text for title in picture.iter("{http://www.w3.org/2000/svg}title")}
     assert {"eu.#", "dead-letter", "a\\u202e.*"} <= titles
-    for one in picture.iter("{http://www.w3.org/2000/svg}a"):
-        address = one.get("href")
+    for node in picture.iter("{http://www.w3.org/2000/svg}a"):
+        address = node.get("href")
         assert address is not None
-        html_of(console, address, cookie)
+        page_text(console, address, cookie)
 
 
 def test_a_route_is_tried_by_an_address(console: LocalConsole, cookie: dict[str, str]) -> None:
     at = "/exchanges/%2F/news/topology"
-    html = html_of(console, f"{at}?routing_key=eu.x", cookie)
+    html = page_text(console, f"{at}?routing_key=eu.x", cookie)
     assert "It would reach 1 queue:" in html
-    reached = [one for one in drawn(html).iter() if "reached" in (one.get("class") or "")]
-    assert [title_of(one) for one in reached] == [f"queue {HOSTILE}, 0 ready"]
-    assert "It would reach no queue" in html_of(console, f"{at}?routing_key=us", cookie)
-    html = html_of(console, f"{at}?routing_key=us&headers=%5B1", cookie, status=400)
+    nodes = parse_drawing(html).iter()
+    reached = [node for node in nodes if "reached" in (node.get("class") or "")]
+    assert [read_title(node) for node in reached] == [f"queue {HOSTILE}, 0 ready"]
+    assert "It would reach no queue" in page_text(console, f"{at}?routing_key=us", cookie)
+    html = page_text(console, f"{at}?routing_key=us&headers=%5B1", cookie, status=400)
     assert "the headers are not valid JSON" in html
     twice = quote('{"a": 1, "a": 2}')
-    html = html_of(console, f"{at}?routing_key=us&headers={twice}", cookie, status=400)
+    html = page_text(console, f"{at}?routing_key=us&headers={twice}", cookie, status=400)
     assert "occurs twice" in html
-    html = html_of(console, f"{at}?routing_key=us&headers={{%22CC%22:1}}", cookie, status=400)
+    html = page_text(console, f"{at}?routing_key=us&headers={{%22CC%22:1}}", cookie, status=400)
     assert "is not a list of routing keys" in html
-    html_of(console, "/exchanges/%2F/none/topology", cookie, status=404)
-    html_of(console, "/queues/%2F/none/topology", cookie, status=404)
-    html_of(console, "/exchanges/%2F/amq.default/topology?routing_key=x", cookie)
+    page_text(console, "/exchanges/%2F/none/topology", cookie, status=404)
+    page_text(console, "/queues/%2F/none/topology", cookie, status=404)
+    page_text(console, "/exchanges/%2F/amq.default/topology?routing_key=x", cookie)
 
 
 def test_the_bindings_drawn_are_sorted_filtered_and_a_file(
@@ -131,18 +132,18 @@ def test_the_bindings_drawn_are_sorted_filtered_and_a_file(
     at = "/exchanges/%2F/news/topology"
 
     def rows(query: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]]
-        found = json.loads(html_of(console, f"{at}?format=json&part=1&{query}", cookie))
-        return found
+        rows: list[dict[str, Any]]
+        rows = json.loads(page_text(console, f"{at}?format=json&part=1&{query}", cookie))
+        return rows
 
     keys = [row["routing_key"] for row in rows("sort_1=routing_key&sort_reverse_1=true")]
     assert len(keys) == 4
     assert keys == sorted(keys, reverse=True)
     assert [row["to"] for row in rows("has_1=PLAIN")] == ["queue plain"]
-    assert "From,Kind,Routing key" in html_of(console, f"{at}?format=csv&part=1", cookie)
-    html = html_of(console, f"{at}?routing_key=eu.x&sort_1=to&has_1=plain", cookie)
+    assert "From,Kind,Routing key" in page_text(console, f"{at}?format=csv&part=1", cookie)
+    html = page_text(console, f"{at}?routing_key=eu.x&sort_1=to&has_1=plain", cookie)
     assert 'name="routing_key" value="eu.x"' in html, "the filter keeps what is tried"
-    html_of(console, f"{at}?format=json&part=2", cookie, status=404)
+    page_text(console, f"{at}?format=json&part=2", cookie, status=404)
 
 
 def test_the_api_has_the_same(console: LocalConsole) -> None:
@@ -156,33 +157,33 @@ def test_the_api_has_the_same(console: LocalConsole) -> None:
 
 
 def test_a_viewer_sees_the_topology_and_no_settings(console: LocalConsole) -> None:
-    seer = session(console, "seer", SECRET)
-    html = html_of(console, "/exchanges/%2F/news", seer)
+    seer = log_in(console, "seer", SECRET)
+    html = page_text(console, "/exchanges/%2F/news", seer)
     assert "/exchanges/%2F/news/topology" in html
-    html_of(console, "/exchanges/%2F/news/topology?routing_key=eu", seer)
+    page_text(console, "/exchanges/%2F/news/topology?routing_key=eu", seer)
     for path in ("/settings", "/log", "/audit"):
         assert f'href="{path}"' not in html
-        html_of(console, path, seer, status=401)
+        page_text(console, path, seer, status=401)
 
 
 def test_settings_and_the_audit_log_are_pages(
     console: LocalConsole, cookie: dict[str, str]
 ) -> None:
-    html = html_of(console, "/settings?name=audit_log", cookie)
+    html = page_text(console, "/settings?name=audit_log", cookie)
     assert "audit.log" in html
-    rows = json.loads(html_of(console, "/audit?format=json&name=exchange.created", cookie))
+    rows = json.loads(page_text(console, "/audit?format=json&name=exchange.created", cookie))
     assert rows
     assert {row["what"] for row in rows} == {"exchange.created"}
     assert rows[0]["number"] < rows[-1]["number"]
-    assert "log_file" in html_of(console, "/log", cookie)
+    assert "log_file" in page_text(console, "/log", cookie)
 
 
 def test_lines_of_logs_are_read_in_both_formats() -> None:
     text = "2026-11-23 07:00:00,123 WARNING headrace.server.broker: an operator (x) drains: it"
-    told = {"logger": "headrace.server.broker", "message": "an operator (x) drains: it"}
-    assert log_line(text) == {"time": "2026-11-23 07:00:00,123", "level": "warning", **told}
-    as_json = json.dumps({"time": "t", "level": "warning", **told, "connection": 5})
-    assert log_line(as_json) == {"time": "t", "level": "warning", **told}
+    record = {"logger": "headrace.server.broker", "message": "an operator (x) drains: it"}
+    assert log_line(text) == {"time": "2026-11-23 07:00:00,123", "level": "warning", **record}
+    as_json = json.dumps({"time": "t", "level": "warning", **record, "connection": 5})
+    assert log_line(as_json) == {"time": "t", "level": "warning", **record}
     assert log_line("  File x")["message"] == "  File x"
     assert log_line("[1]")["message"] == "[1]"
     line = audit_line('{"time": "t", "what": "login", "allowed": false, "mechanism": "PLAIN"}')
@@ -197,22 +198,22 @@ def test_what_leads_to_another_is_left_of_it() -> None:
         {"from": 1, "to": 0, "what": "dead-letter", "routing_key": "", "arguments": {}},
         {"from": 0, "to": 0, "what": "alternate", "routing_key": "", "arguments": {}},
     ]
-    assert columns_of(3, edges) == [[2], [0], [1]]
-    assert columns_of(1, []) == [[0]]
+    assert arrange_columns(3, edges) == [[2], [0], [1]]
+    assert arrange_columns(1, []) == [[0]]
     only_dead: list[GraphEdge] = [
         {"from": 1, "to": 0, "what": "dead-letter", "routing_key": "", "arguments": {}},
         {"from": 2, "to": 1, "what": "binding", "routing_key": "", "arguments": {}},
     ]
-    assert columns_of(3, only_dead) == [[2], [1], [0]]
+    assert arrange_columns(3, only_dead) == [[2], [1], [0]]
     node: GraphNode = {"kind": "exchange", "name": "x" * 255, "type": "topic", "ready": 0}
-    picture = draw("/", [node] * 3, edges, frozenset())
+    picture = draw_topology("/", [node] * 3, edges, frozenset())
     assert len(picture.curves) == 4
     assert all(0 <= box.x < picture.width and 0 <= box.y < picture.height for box in picture.boxes)
     assert len(picture.boxes[0].name) < 30
 
 
 def test_the_style_stays_small() -> None:
-    style = Path(draw.__code__.co_filename).parents[1] / "assets" / "console.css"
+    style = Path(draw_topology.__code__.co_filename).parents[1] / "assets" / "console.css"
     assert style.stat().st_size < 14_000
 
 
@@ -222,8 +223,8 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "
 def send(
     console: LocalConsole, path: str, cookie: Mapping[str, str], **fields: str
 ) -> tuple[int, str]:
-    """Send the form of a page; return the status and the next address or the page."""
-    html = html_of(console, path, cookie)
+    """Send the form of a page; return the status, and the address of the redirect or the page."""
+    html = page_text(console, path, cookie)
     tokens = re.findall(r'name="csrf" value="([^"]+)"', html)
     form = urlencode({"csrf": tokens[0], **fields}).encode()
     answer = console.ask("POST", path, form, user=None, headers={**cookie, **FORM})
@@ -238,19 +239,19 @@ def test_the_position_of_a_group_is_set_and_deleted(
     console.run(link.ask("declare queue", name="log", arguments=stream))
     console.run(link.ask("publish", routing_key="log", payload="m"))
     console.run(link.ask("set group", stream="log", group="<etl>", position=0))
-    html = html_of(console, "/groups", cookie)
+    html = page_text(console, "/groups", cookie)
     assert "&lt;etl&gt;" in html
     assert "<etl>" not in html
     at = "/groups/%2F/log/%3Cetl%3E"
     assert at in html
-    assert "1 message behind" in html_of(console, at, cookie)
+    assert "1 message behind" in page_text(console, at, cookie)
     assert send(console, at, cookie, position="soon")[0] == 400
     assert send(console, at, cookie, position="next") == (303, "/groups")
-    assert "headrace groups set log" in html_of(console, at, cookie)
-    assert "No rows match the filter." in html_of(console, "/groups?name=absent", cookie)
+    assert "headrace groups set log" in page_text(console, at, cookie)
+    assert "No rows match the filter." in page_text(console, "/groups?name=absent", cookie)
     assert send(console, f"{at}/delete", cookie, confirmation="etl")[0] == 400
     assert send(console, f"{at}/delete", cookie, confirmation="<etl>") == (303, "/groups")
-    assert "No groups." in html_of(console, "/groups", cookie)
+    assert "No groups." in page_text(console, "/groups", cookie)
 
 
 def test_a_long_table_within_a_page_names_its_limit(
@@ -259,17 +260,17 @@ def test_a_long_table_within_a_page_names_its_limit(
     assert console.ask("PUT", "/api/queues/%2F/bound").status == 201
     assert console.ask("POST", "/api/bindings/%2F/e/amq.topic/q/bound", {}).status == 201
     limit = "The first 1 rows; the files have all."
-    assert limit not in html_of(console, "/queues/%2F/bound", cookie)
+    assert limit not in page_text(console, "/queues/%2F/bound", cookie)
     monkeypatch.setattr(inner_tables, "ROWS_MAX", 1)
-    assert limit in html_of(console, "/queues/%2F/bound", cookie)
+    assert limit in page_text(console, "/queues/%2F/bound", cookie)
     assert console.ask("DELETE", "/api/queues/%2F/bound").status == 204
 
 
 def test_a_decision_on_nothing_is_told(console: LocalConsole, cookie: dict[str, str]) -> None:
-    for path, fields, told in (
+    for path, fields, status in (
         ("/transactions/%2F/x", {"confirmation": "x", "what": "commit"}, 404),
         ("/leases/%2F/plain/g", {"confirmation": "g", "force": "true"}, 404),
     ):
         kind = path.split("/")[1].removesuffix("s")
-        assert f"The {kind} no longer exists." in html_of(console, path, cookie)
-        assert send(console, path, cookie, **fields)[0] == told
+        assert f"The {kind} no longer exists." in page_text(console, path, cookie)
+        assert send(console, path, cookie, **fields)[0] == status

@@ -20,7 +20,7 @@ LINK = re.compile(r'<a\s[^>]*?href="([^"]*)"')
 
 
 def is_page(answer: HttpAnswer) -> bool:
-    """Return True if an answer is a page, and not a file or the API's."""
+    """Return True if an answer is a page, not a file or an answer of the API."""
     return answer.headers["Content-Type"].startswith("text/html")
 
 
@@ -46,15 +46,14 @@ class Browser:
         return answer.body.decode()
 
     def walk(self, most: int) -> Iterator[tuple[str, HttpAnswer]]:
-        """Give the address and the answer of each page that links lead to from the first one.
+        """Follow links from the first page; yield the address and the answer of each.
 
-        Of each kind of page, which is an address without the names in it, at most `most` are asked
-        for. The links of an answer that is a page are followed when the next one is asked for.
+        Pages whose addresses differ only in names are of one kind; of each, ``most`` are visited.
         """
-        waiting, visited = ["/"], set[str]()
+        pending, visited = ["/"], set[str]()
         kinds: dict[str, int] = {}
-        while waiting:
-            address = waiting.pop()
+        while pending:
+            address = pending.pop()
             _, first, *others = f"{address.partition('?')[0]}/".split("/")
             kind = f"{first} {len(others)} {'' if len(others) < 4 else others[-2]}"
             if address in visited or kinds.get(kind, 0) >= most or not address.startswith("/"):
@@ -65,10 +64,10 @@ class Browser:
             yield address, answer
             if is_page(answer):
                 links = map(unescape, LINK.findall(answer.body.decode()))
-                waiting += [link for link in links if "page_size" not in link]
+                pending += [link for link in links if "page_size" not in link]
 
     def send(self, path: str, *cleared: str, **fields: str) -> HttpAnswer:
-        """Send the form of a page as it is, with some fields changed, and boxes cleared."""
+        """Send the form of a page with some fields changed and some boxes cleared."""
         form = {**fields_of(self.get(path).body.decode()), **fields}
         for name in cleared:
             form.pop(name, None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of every kind, some with names that a page could take for something else."""
+"""Objects of every kind, some with names that a page could mistake for HTML or templates."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ MANY = 60  # Queues, so that a list has two pages.
 
 @contextlib.contextmanager
 def populate(console: LocalConsole) -> Iterator[None]:
-    """Make the objects; a consumer lives within the block."""
+    """Create the objects; a consumer exists within the block."""
     link: Any = console.console.link  # type: ignore[union-attr]
 
     def ask(do: str, **fields: Any) -> None:
         console.run(link.ask(do, **fields))
 
     for name in HOSTILE:
-        if name.isprintable():  # Names of these may not have other characters.
+        if name.isprintable():  # The broker refuses other names of these objects.
             ask("put vhost", name=name, description=name)
             ask("put user", name=name, password=SECRET, tags=[])
             policy = {"pattern": "^never$", "definition": {"max-length": 1}}
@@ -71,7 +71,7 @@ def populate(console: LocalConsole) -> Iterator[None]:
 
 
 def begin_transaction(console: LocalConsole, queue: str) -> RawClient:
-    """Begin a distributed transaction with a message to a queue; it lasts as long as the client."""
+    """Begin a distributed transaction that publishes to a queue; return its client, to close it."""
     host, port = console.broker.url.rpartition("@")[2].split("/")[0].split(":")
     client = RawClient(host, int(port), V0_9).open()
     client.call(DtxSelect(), DtxSelectOk)

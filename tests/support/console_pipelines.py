@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pipeline and queries as the console finds them: in a state directory and a listener's file."""
+"""A pipeline's state directory and a listener's file, as the console reads them."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ name = "rejected"
 
 
 def places(folder: Path) -> tuple[Path, ...]:
-    """Return the value of the setting for what is made in a folder."""
+    """Return the value of ``console_pipelines`` for a pipeline in a folder."""
     return (folder, folder / "queries.jsonl")
 
 
 @contextlib.contextmanager
 def run_pipeline(folder: Path, *, is_hostile: bool = True) -> Iterator[StateDirectory]:
-    """Have a pipeline that runs, with a query that failed; and files of a listener."""
+    """Write the files of a running pipeline with a failed query, and those of a listener."""
     words = HOSTILE[0] if is_hostile else "no route"
     pipeline = parse(FILE, "orders.toml", folder)
     state = StateDirectory(pipeline.state)
@@ -92,11 +92,11 @@ def run_pipeline(folder: Path, *, is_hostile: bool = True) -> Iterator[StateDire
 
 
 def reports() -> Iterator[str]:
-    """Yield the lines of a listener: a query that runs, one that failed, one of a pipeline."""
+    """Yield the lines of a listener: of a running query, a failed one, and one of a pipeline."""
     report = partial(Report, run="r", moment="2026-01-31T12:00:00.000Z")
     clicks = partial(report, query="q1", name="clicks")
     failed = partial(report, query="q2", name=HOSTILE[1])
-    for one in (
+    for line in (
         clicks(event="started"),
         clicks(
             event="progress",
@@ -111,7 +111,7 @@ def reports() -> Iterator[str]:
         failed(event="terminated", error=HOSTILE[3]),
         report(event="progress", query="0c5b", batch=16),
     ):
-        yield one.to_json()
+        yield line.to_json()
 
 
 def claim_groups(url: str) -> None:

@@ -1,42 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages that change something: a form, the equivalent command line, and a typed confirmation.
 
-A function that changes something becomes a page by the decorator
-:meth:`.resource_pages.ResourcePages.action`. It calls the function that the API's handler calls,
-with the rights of the user. Its page shows the form for GET; for POST it checks the confirmation
-and the fields, runs the function, and redirects. The functions of a page take the parameters of its
-path by their names.
+The decorator :meth:`.resource_pages.ResourcePages.action` turns a function into such a page. The
+function calls what the API's handler calls, with the rights of the user. GET shows the form. POST
+checks the confirmation and the fields, runs the function, and redirects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from headrace.console.api.common.body import Body
 from headrace.console.broker.errors import OperationRefused
-from headrace.console.http.answers import Answer, Text
 from headrace.console.http.limits import BODY_BYTES_MAX
 from headrace.console.http.routes import Route, suffices
 from headrace.console.http_errors import HttpError, bad_request, refusal_error
 from headrace.console.pages.links import links_for
-from headrace.console.pages.rendering import page
-from headrace.console.pages.texts import plain, segment
+from headrace.console.pages.rendering import page, redirect
+from headrace.console.pages.texts import escape_hidden, segment
 from headrace.exact_json import read_json
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
+    from headrace.console.http.answers import Answer, Text
     from headrace.console.http.call import HttpCall
     from headrace.console.http.forms import Form
-    from headrace.console.pages.details import Charts
-    from headrace.console.pages.links import Link
+    from headrace.console.pages.links import Charts, Link
     from headrace.untyped import PathFunction
 
 NOT_FOUND, CONFLICT = 404, 409
 COMMAND_MAX = 2000  # Characters of a command line that the next page shows.
 CONFIRMATION = "confirmation"  # The field of the typed confirmation.
 Values = Mapping[str, object]  # The values of a form's fields, by name.
+FieldKind = Literal["text", "number", "flag", "choice", "json", "area", "password", "file"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +43,9 @@ class Field:
 
     name: str
     label: str
-    kind: str = "text"  # text, number, flag, choice, json, area, password or file.
+    kind: FieldKind = "text"
     choices: tuple[str, ...] = ()
-    words: Mapping[str, str] = field(default_factory=dict)  # Labels of choices that differ.
+    choice_labels: Mapping[str, str] = field(default_factory=dict)  # Where they are not the values.
     default: str = ""
     help: str = ""
     required: bool = False
@@ -90,8 +88,8 @@ class Field:
             raise bad_request(f"{self.label} is not a JSON object, such as {{}}")
         return value
 
-    def text_in(self, form: Form) -> str:
-        """Return the text of the field in a form, to show it again; a password is not shown."""
+    def text_to_repeat(self, form: Form) -> str:
+        """Return the text that the form shows again after an error; none for a password."""
         if self.kind == "flag":
             return "true" if self.name in form else ""
         return "" if self.kind == "password" else form.get(self.name)
@@ -99,7 +97,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of an action that needs more than a sentence."""
+    """The result of an action that needs more than a notice; the page shows it above the form."""
 
     summary: str
     lines: tuple[str, ...]
@@ -109,18 +107,15 @@ class Report:
 class Action:
     """A page that changes something.
 
-    ``title``, ``view_title``, ``back``, ``notice`` and ``confirm`` are templates: names in braces
-    stand for the parameters of the path and for the fields of the form. The functions take the
-    parameters of the path by their names, after the arguments in the annotations of
-    :meth:`.resource_pages.ResourcePages.action`. A test compares these names with those of the
-    path.
+    ``title``, ``view_title``, ``confirm``, ``back`` and ``notice`` are templates: names in braces
+    stand for parameters of the path, and in ``back`` and ``notice`` for fields of the form, too.
+    The functions take the parameters of the path by their names, after the arguments in the
+    annotations of :meth:`.resource_pages.ResourcePages.action`. A test compares these names with
+    those of the path.
     """
 
     path: str
     title: str
-    #: The title for those who may see the object and not change it: the page of a group shows it
-    #: to a viewer without the form. Empty: the page is refused as its form is.
-    view_title: str = ""
     run: PathFunction[Awaitable[object]]  # Takes the values of the form.
     back: str  # The path of the page after the action.
     notice: str  # The text on that page.
@@ -128,11 +123,14 @@ class Action:
     fields: tuple[Field, ...] = ()
     confirm: str | None = None  # The text that the user must type.
     impact: PathFunction[Awaitable[str]] | None = None  # Describes the affected objects.
+    # The title for viewers, who see the page without its form. Empty: they do not see the page.
+    view_title: str = ""
     parent: tuple[str, str] = ("Overview", "/")  # Title and path.
     button: str = "Save"
     danger: bool = False
     tag: str = MANAGEMENT
-    values: PathFunction[Awaitable[Mapping[str, str]]] | None = None  # Current values.
+    # Returns present values, for the fields and the command line.
+    values: PathFunction[Awaitable[Mapping[str, str]]] | None = None
     links: PathFunction[list[Link]] | None = None
     charts: PathFunction[Awaitable[Charts]] | None = None
     body_max: int = BODY_BYTES_MAX  # Bytes.
@@ -166,9 +164,9 @@ class Action:
         texts = {each.name: call.query.get(each.name, each.default) for each in self.fields}
         if self.values is not None:
             texts |= await self.values(call, **call.path)
-        return await self._form(call, texts)
+        return await self._render(call, texts)
 
-    async def _form(
+    async def _render(
         self,
         call: HttpCall,
         texts: Mapping[str, str],
@@ -176,15 +174,15 @@ class Action:
         status: int = 200,
         report: Report | None = None,
     ) -> Text:
-        is_sendable = suffices(call.identity.tags, self.tag, without_viewers=True)
-        title = self.title if is_sendable else self.view_title
+        may_send = suffices(call.identity.tags, self.tag, without_viewers=True)
+        title = self.title if may_send else self.view_title
         return page(
             call,
             "action.html",
             title.format_map(call.path),
             status=status,
             action=self,
-            is_sendable=is_sendable,
+            may_send=may_send,
             texts=texts,
             problem=problem,
             report=report,
@@ -193,45 +191,44 @@ class Action:
             command=self.command(texts, **call.path),
             actions=[] if self.links is None else links_for(call, self.links(**call.path)),
             charts=() if self.charts is None else await self.charts(call, **call.path),
-            address=call.request.rel_url.raw_path,
         )
 
     def _confirmation(self, call: HttpCall) -> str:
         """Return the text that the user must type; empty for none."""
-        return "" if self.confirm is None else fill_template(self.confirm, call, {}, plain)
+        return "" if self.confirm is None else fill_template(self.confirm, call, {}, escape_hidden)
 
     async def submit(self, call: HttpCall) -> Text | Answer:
         """Run the action and redirect; after an error show the form again, with the reason."""
         form = await call.body.form()
-        texts = {each.name: each.text_in(form) for each in self.fields}
+        texts = {each.name: each.text_to_repeat(form) for each in self.fields}
         try:
             if self.confirm is not None and form.get(CONFIRMATION) != self._confirmation(call):
                 raise bad_request("to confirm, type the text as it is shown; nothing was changed")
             values = {each.name: each.read(form) for each in self.fields}
-            # The command line may need a current value that the form does not have.
+            # Read before the change; the command line may need values that the form does not have.
             current = {} if self.values is None else await self.values(call, **call.path)
-            report = await self.run(call, Body(values), **call.path)
+            result = await self.run(call, Body(values), **call.path)
         except (HttpError, OperationRefused) as error:
             refusal = refusal_error(error)
-            return await self._form(call, texts, refusal.reason, refusal.status)
-        if isinstance(report, Report):
-            return await self._form(call, texts, report=report)
-        call.notice(fill_template(self.notice, call, values, plain))
+            return await self._render(call, texts, refusal.reason, refusal.status)
+        if isinstance(result, Report):
+            return await self._render(call, texts, report=result)
+        call.notice(fill_template(self.notice, call, values, escape_hidden))
         command = self.command({**current, **values}, **call.path)
         if command and len(command) <= COMMAND_MAX:
             call.notice(f"Equivalent command: {command}")
-        return Answer(303, headers={"Location": fill_template(self.back, call, values, segment)})
+        return redirect(fill_template(self.back, call, values, segment))
 
 
 def fill_template(
     template: str, call: HttpCall, values: Values, encode: Callable[[str], str]
 ) -> str:
-    """Return a template with the parameters of the path and the values of the form."""
+    """Return a template with the encoded parameters of the path and values of the form."""
     names = {**call.path, **values}
     return template.format_map({name: encode(str(value)) for name, value in names.items()})
 
 
-class Options(TypedDict, total=False):
+class ActionOptions(TypedDict, total=False):
     """Optional fields of an action that do not depend on its path; see :class:`Action`."""
 
     view_title: str
@@ -244,17 +241,16 @@ class Options(TypedDict, total=False):
     body_max: int
 
 
-async def refuse_existing(present: Awaitable[object], reason: str) -> None:
-    """Refuse to add an object that exists: the form does not show what it would replace.
+async def refuse_existing(lookup: Awaitable[object], reason: str) -> None:
+    """Raise an error if an object exists, as the form that adds it does not show what it replaces.
 
-    ``present`` is the object that would be replaced, or raises an error 404. ``reason`` begins the
-    text of the refusal.
+    ``lookup`` raises an error 404 without the object. ``reason`` begins the text of the refusal.
 
     Raises:
         HttpError: the object exists.
     """
     try:
-        await present
+        await lookup
     except (HttpError, OperationRefused) as error:
         refusal = refusal_error(error)
         if refusal.status == NOT_FOUND:

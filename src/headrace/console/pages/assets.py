@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scripts and styles, read when the console starts; an address changes with the file's bytes."""
+"""Scripts and styles of the pages, read when the console starts.
+
+The address of a file contains a hash of its bytes, so that browsers may cache it for ever.
+"""
 
 from __future__ import annotations
 
@@ -26,46 +29,46 @@ FILES = {
     "vendor/uPlot.iife.min.js": SCRIPT,
     "vendor/uPlot.min.css": STYLE,
 }
-DIGITS = 16  # Digits of the hash in an address.
+HASH_DIGITS = 16  # Hexadecimal digits of the hash in an address.
 ROUTES = Routes()
-FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
+CACHED_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file that pages load."""
+    """A script, style or image of the pages."""
 
     address: str
     body: bytes
     content_type: str
 
 
-def load() -> dict[str, Asset]:
-    """Return the assets by their names."""
+def load_assets() -> dict[str, Asset]:
+    """Return the assets by their names in :data:`FILES`."""
     assets = {}
     for name, content_type in FILES.items():
         body = (FOLDER / name).read_bytes()
         stem, _, suffix = name.rpartition("/")[2].rpartition(".")
-        digest = hashlib.sha256(body).hexdigest()[:DIGITS]
+        digest = hashlib.sha256(body).hexdigest()[:HASH_DIGITS]
         assets[name] = Asset(f"/assets/{stem}.{digest}.{suffix}", body, content_type)
     return assets
 
 
-ASSETS = load()
-BY_ADDRESS = {asset.address.rpartition("/")[2]: asset for asset in ASSETS.values()}
+ASSETS = load_assets()
+ASSETS_BY_HASHED_NAME = {asset.address.rpartition("/")[2]: asset for asset in ASSETS.values()}
 
 
-def address_of(name: str) -> str:
-    """Return the address of an asset."""
+def asset_address(name: str) -> str:
+    """Return the address of an asset by its name in :data:`FILES`."""
     return ASSETS[name].address
 
 
 @ROUTES.get(
     {"/assets/{name}": "A script or style of the pages."}, tag=NOBODY, page=True, is_free=True
 )
-async def show(call: HttpCall, name: str) -> Text:
-    """Return an asset; it is the same for all users."""
-    asset = BY_ADDRESS.get(name)
+async def show_asset(call: HttpCall, name: str) -> Text:
+    """Return the asset whose address ends with a name."""
+    asset = ASSETS_BY_HASHED_NAME.get(name)
     if asset is None:
         raise not_found()
-    return Text(asset.body, asset.content_type, headers=FOREVER)
+    return Text(asset.body, asset.content_type, headers=CACHED_FOREVER)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of tables, and facts of objects: a title, the path of a value, and how it is shown."""
+"""Columns of tables, and facts of objects: title, path and kind of a value."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ class Column:
 
     title: str
     path: str  # The keys of the value in a row, separated by dots.
-    kind: str = "text"  # A key of rendering.CELLS.
-    sorts: bool = True
-    link: RowAddress | None = None  # The address of the value's page.
+    kind: str = "text"  # A key of rendering.FORMATTERS.
+    is_sortable: bool = True
+    address: RowAddress | None = None  # Returns the address of the value's page.
 
     @property
     def is_numeric(self) -> bool:
         """True if the values are aligned to the right."""
         return self.kind in NUMERIC
 
-    def classes(self, value: object) -> str:
+    def css_classes(self, value: object) -> str:
         """Return the CSS classes of a cell; ``nil`` hides a value on phones."""
         is_negligible = value in NEGLIGIBLE.get(self.kind, EMPTY)
         return " ".join(["number"] * self.is_numeric + ["nil"] * is_negligible)
 
     def file_value(self, row: Mapping[str, object]) -> object:
-        """Return the value of a row for a file."""
+        """Return the value of a row for a file: acknowledgement modes as words."""
         value = self.value(row)
         return ack_mode(value) if self.kind == "ack" and value is not None else value
 
@@ -55,3 +55,8 @@ class Column:
                 return None
             value = value.get(key)
         return value
+
+
+def omit_columns(columns: tuple[Column, ...], *titles: str) -> tuple[Column, ...]:
+    """Return columns without those with some titles."""
+    return tuple(column for column in columns if column.title not in titles)

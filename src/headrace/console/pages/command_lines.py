@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def line(*words: object, **options: object) -> str:
-    """Return a command line; an option that is None, empty or False is left out.
+def command_line(*words: object, **options: object) -> str:
+    """Return a command line of ``headrace``, quoted for a shell.
 
-    An option with a list is repeated for each value; an object is written as JSON. A word may begin
-    with a dash, as clients choose names: ``--`` ends the options before it.
+    An option that is None, empty or False is left out. An option with a list is repeated for each
+    value; an object is written as JSON. Clients choose names, so a word may begin with a dash:
+    ``--`` ends the options before it.
     """
-    plain = [str(word) for word in words]
-    dashed = (index for index, word in enumerate(plain) if word.startswith("-"))
-    first = next(dashed, len(plain))
+    texts = [str(word) for word in words]
+    dashed_indices = (index for index, text in enumerate(texts) if text.startswith("-"))
+    options_end = next(dashed_indices, len(texts))
     flags: list[str] = []
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"
@@ -36,24 +37,25 @@ def line(*words: object, **options: object) -> str:
         elif value not in (None, "", False, {}):
             text = json.dumps(value) if isinstance(value, dict) else str(value)
             flags.append(f"{flag} {shlex.quote(text)}")
-    if first < len(plain):
+    if options_end < len(texts):
         flags.append("--")
-    before, after = map(shlex.quote, plain[:first]), map(shlex.quote, plain[first:])
+    before = map(shlex.quote, texts[:options_end])
+    after = map(shlex.quote, texts[options_end:])
     return " ".join(("headrace", *before, *flags, *after))
 
 
 def is_on(value: object) -> bool:
-    """Return True if a flag is set."""
+    """Return True if the value of a flag's field is set, as text or typed."""
     return value in (True, "true")
 
 
 def split_words(value: object) -> list[str]:
-    """Return the words of a text, which commas separate."""
+    """Return the words of a text that are separated by commas."""
     return [word.strip() for word in str(value or "").split(",") if word.strip()]
 
 
-def table(value: object) -> dict[str, object]:
-    """Return the JSON object of a field; an empty object if the text is not JSON."""
+def read_object(value: object) -> dict[str, object]:
+    """Return the JSON object of a field, as text or typed; empty if the text is not an object."""
     if isinstance(value, str) and value:
         try:
             value = read_json(value)
@@ -67,19 +69,22 @@ def assignments(values: Mapping[str, object]) -> list[str]:
     return [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
 
 
-def in_vhost(vhost: str) -> str | None:
+def vhost_url(vhost: str) -> str | None:
     """Return the value of ``--url`` for a virtual host; None for the virtual host ``/``."""
     return None if vhost == "/" else f"amqp://localhost/{segment(vhost)}"
 
 
-def publish_line(
+def publish_command_line(
     routing_key: str,
     values: Mapping[str, object],
     properties: Mapping[str, object],
     vhost: str,
     exchange: str = "",
 ) -> str:
-    """Return the command line that publishes a message; empty if it has no equivalent."""
+    """Return the command line that publishes a message.
+
+    Empty if a property has no option of the command, or the payload is sent in base64.
+    """
     remaining = {name: value for name, value in properties.items() if value not in (None, "", {})}
     expiration = str(remaining.pop("expiration", ""))
     headers, text = remaining.pop("headers", {}), str(values.get("payload") or "")
@@ -96,13 +101,13 @@ def publish_line(
         or not (expiration or "0").isdecimal()
     ):
         return ""
-    return line(
+    return command_line(
         "publish",
         routing_key,
         text or "BODY",
         exchange=exchange,
         header=assignments(headers),
         expiration_s=int(expiration) / 1000 if expiration else None,
-        url=in_vhost(vhost),
+        url=vhost_url(vhost),
         **options,
     )

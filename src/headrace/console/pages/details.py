@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from headrace.console.http.routes import Route
-from headrace.console.pages.inner_tables import QUERY, InnerTable, file_of_table, tables_of
+from headrace.console.pages.inner_tables import QUERY, InnerTable, export_table, table_views
 from headrace.console.pages.links import links_for
 from headrace.console.pages.rendering import page
 from headrace.user_tags import MANAGEMENT
@@ -17,10 +18,8 @@ if TYPE_CHECKING:
     from headrace.console.http.answers import Text
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.columns import Column
-    from headrace.console.pages.links import Link
+    from headrace.console.pages.links import Charts, Link
     from headrace.untyped import JsonObject
-
-Charts = tuple[tuple[str, str], ...]  # The address of each chart's numbers, and its title.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +30,7 @@ class DetailPage:
     kind: str  # The kind of the object, such as "Queue".
     parent: tuple[str, str]  # Title and path of the list with the object.
     show_object: Callable[[HttpCall], Awaitable[JsonObject]]
-    name: Callable[[JsonObject], str]
+    name: Callable[[JsonObject], str] = itemgetter("name")  # Returns the name for the heading.
     facts: tuple[Column, ...]
     tables: tuple[InnerTable, ...] = ()
     links: Callable[[HttpCall, JsonObject], list[Link]] | None = None
@@ -56,8 +55,7 @@ class DetailPage:
         """Return the page, or one of its tables as a file."""
         row = await self.show_object(call)
         name = self.name(row)
-        file = await file_of_table(call, self.kind, self.tables, row)
-        if file is not None:
+        if file := await export_table(call, self.kind, self.tables, row):
             return file
         links = [] if self.links is None else self.links(call, row)
         return page(
@@ -67,8 +65,7 @@ class DetailPage:
             detail=self,
             name=name,
             facts=[(fact, fact.value(row)) for fact in self.facts],
-            tables=await tables_of(call, self.tables, row),
-            path=call.request.rel_url.raw_path,
+            tables=await table_views(call, self.tables, row),
             actions=links_for(call, links),
             charts=() if self.charts is None else self.charts(row),
             command="" if self.command is None else self.command(row),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of tables as files: CSV with the columns of the page, JSON with the rows of the API."""
+"""Tables as files: CSV with the columns of the page, JSON with the rows of the API."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 from headrace.console.http.answers import Text
 from headrace.console.http_errors import HttpError
-from headrace.console.pages.texts import compact, plain
+from headrace.console.pages.texts import compact, escape_hidden
 
 if TYPE_CHECKING:
     from headrace.console.pages.columns import Column
     from headrace.untyped import JsonObject
 
 CSV, JSON = FORMATS = "csv", "json"
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # Beginnings of text that a spreadsheet computes.
+FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")  # Spreadsheets compute such texts.
 
 
-def file_of(
+def export_rows(
     name: str, columns: tuple[Column, ...], rows: list[JsonObject], file_format: str
 ) -> Text:
-    """Return rows as a file for download.
+    """Return rows as a file for download, in CSV or JSON.
 
     Raises:
         HttpError: the format is unknown.
@@ -37,14 +37,14 @@ def file_of(
     writer = csv.writer(text)
     writer.writerow([column.title for column in columns])
     for row in rows:
-        writer.writerow([field_of(column.file_value(row)) for column in columns])
+        writer.writerow([csv_field(column.file_value(row)) for column in columns])
     body = text.getvalue().encode(errors="backslashreplace")
     return Text(body, "text/csv; charset=utf-8", headers=headers)
 
 
-def field_of(value: object) -> object:
-    """Return a value for CSV; a text that begins a formula is quoted."""
+def csv_field(value: object) -> object:
+    """Return a value for CSV; an apostrophe before a text keeps it from being a formula."""
     if value is None or isinstance(value, int | float):
         return value
-    text = plain(compact(value))
-    return f"'{text}" if text.startswith(FORMULA) else text
+    text = escape_hidden(compact(value))
+    return f"'{text}" if text.startswith(FORMULA_PREFIXES) else text

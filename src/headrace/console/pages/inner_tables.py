@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables within a page: the address sets order and filter of each, and each is also a file."""
+"""Tables of a page: the query sets the order and the filter of each, and each is also a file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,21 @@ from headrace.console.http.query import is_true
 from headrace.console.http.routes import Parameter
 from headrace.console.http_errors import not_found
 from headrace.console.pages.columns import ADDRESS, Column
-from headrace.console.pages.exports import FORMATS, file_of
-from headrace.console.pages.listings import NO_MATCH, Row, address, head_of, no_rows, row_of
+from headrace.console.pages.exports import FORMATS, export_rows
+from headrace.console.pages.listings import (
+    NO_MATCH,
+    address_with,
+    empty_text,
+    table_head,
+    table_row,
+)
 from headrace.console.pages.texts import compact
 
 if TYPE_CHECKING:
     from headrace.console.http.answers import RowList, Text
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.links import RowAddress
+    from headrace.console.pages.listings import Head, Row
     from headrace.untyped import JsonObject
 
 ROWS_MAX = 200  # Rows of a table within a page; its files have all rows.
@@ -38,10 +45,10 @@ class InnerTable:
 
     title: str
     columns: tuple[Column, ...]
-    rows: Callable[[HttpCall], Awaitable[RowList]] | None = None  # None: the field has them.
+    rows: Callable[[HttpCall], Awaitable[RowList]] | None = None  # None: ``field`` has the rows.
     field: str = ""  # The field of the object that has the rows.
-    link: RowAddress | None = None  # The address of a row's page.
-    empty: str = ""  # The text of an empty table; empty for "No" and the title.
+    row_address: RowAddress | None = None  # Returns the address of a row's page.
+    empty: str = ""  # The text of an empty table; by default "No" with the title.
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,26 +57,26 @@ class TableView:
 
     table: InnerTable
     number: int  # The number of the table in the page, from 1.
-    heads: list[tuple[Column, str, str]]
-    rows: list[Row]
-    count: int  # The number of all rows.
+    heads: list[Head]
+    rows: list[Row]  # The first :data:`ROWS_MAX` rows.
+    count: int  # The number of all rows that match the filter.
     empty: str
-    has: str  # The text of the filter.
+    filter_text: str
     files: dict[str, str]  # Addresses of the files, by format.
-    hidden: dict[str, str]  # Parameters that the form of the filter sends unchanged.
+    other_parameters: dict[str, str]  # The form of the filter sends them unchanged.
 
 
-async def tables_of(
+async def table_views(
     call: HttpCall, tables: tuple[InnerTable, ...], row: JsonObject
 ) -> list[TableView]:
-    """Return the tables of the object of a page."""
+    """Return the tables of an object for a template."""
     return [
-        table_view(call, table, number, await rows_of(call, table, number, row))
+        table_view(call, table, number, await select_rows(call, table, number, row))
         for number, table in enumerate(tables, 1)
     ]
 
 
-async def file_of_table(
+async def export_table(
     call: HttpCall, kind: str, tables: tuple[InnerTable, ...], row: JsonObject
 ) -> Text | None:
     """Return the file of the table that the query names; None if the query names no format.
@@ -83,12 +90,12 @@ async def file_of_table(
     for number, table in enumerate(tables, 1):
         if call.query.get("part") == str(number):
             name = f"{kind}-{table.title}".lower().replace(" ", "-")
-            rows = await rows_of(call, table, number, row)
-            return file_of(name, table.columns, rows, file_format)
+            rows = await select_rows(call, table, number, row)
+            return export_rows(name, table.columns, rows, file_format)
     raise not_found()
 
 
-async def rows_of(
+async def select_rows(
     call: HttpCall, table: InnerTable, number: int, row: JsonObject
 ) -> list[JsonObject]:
     """Return the rows of a table that match its filter, in its order."""
@@ -96,10 +103,10 @@ async def rows_of(
     if table.rows is None:
         rows = list(row[table.field])
     else:
-        listed = await table.rows(call)
-        rows, order = list(listed.rows), listed.order
-    if has := call.query.get(f"has_{number}", "").lower():
-        rows = [each for each in rows if has_text(each, table.columns, has)]
+        row_list = await table.rows(call)
+        rows, order = list(row_list.rows), row_list.order
+    if filter_text := call.query.get(f"has_{number}", "").lower():
+        rows = [each for each in rows if contains_text(each, table.columns, filter_text)]
     column = call.query.get(f"sort_{number}", "")
     if not column and not order:
         return rows
@@ -107,24 +114,27 @@ async def rows_of(
     return sort_rows(rows, {"sort": column, "sort_reverse": backwards}, order)
 
 
-def has_text(row: JsonObject, columns: tuple[Column, ...], text: str) -> bool:
-    """Return True if a column of a row contains a text, which is in lower case."""
-    visible = (column for column in columns if column.kind != ADDRESS)
-    return any(text in compact(column.value(row)).lower() for column in visible)
+def contains_text(row: JsonObject, columns: tuple[Column, ...], text: str) -> bool:
+    """Return True if a column of a row contains a text in lower case; addresses do not count."""
+    shown = (column for column in columns if column.kind != ADDRESS)
+    return any(text in compact(column.value(row)).lower() for column in shown)
 
 
 def table_view(call: HttpCall, table: InnerTable, number: int, rows: list[JsonObject]) -> TableView:
     """Return a table for a template, with its first rows."""
-    has = f"has_{number}"
-    empty = NO_MATCH if call.query.get(has) else table.empty or no_rows(table.title)
+    parameter = f"has_{number}"
+    filter_text = call.query.get(parameter, "")
     return TableView(
         table=table,
         number=number,
-        heads=[(column, *head_of(call, column, f"_{number}")) for column in table.columns],
-        rows=[row_of(call, row, table.columns, table.link) for row in rows[:ROWS_MAX]],
+        heads=[table_head(call, column, f"_{number}") for column in table.columns],
+        rows=[table_row(call, row, table.columns, table.row_address) for row in rows[:ROWS_MAX]],
         count=len(rows),
-        empty=empty,
-        has=call.query.get(has, ""),
-        files={form: address(call, format=form, part=str(number)) for form in FORMATS},
-        hidden={name: value for name, value in call.query.items() if name != has},
+        empty=NO_MATCH if filter_text else table.empty or empty_text(table.title),
+        filter_text=filter_text,
+        files={
+            file_format: address_with(call, format=file_format, part=str(number))
+            for file_format in FORMATS
+        },
+        other_parameters={name: value for name, value in call.query.items() if name != parameter},
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links of pages to actions and related pages; users see those that they may follow."""
+"""Links to actions and related pages. A user sees only links that the user's tags allow."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.console.http.routes import suffices
+from headrace.console.pages.texts import segment
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 Tags = tuple[str, ...]
-RowAddress = Callable[["JsonObject"], str]  # The address of a row's page; "" for none.
+Charts = tuple[tuple[str, str], ...]  # The address of the series of each chart, and its title.
+RowAddress = Callable[["JsonObject"], str]  # Returns the address of a row's page; "" for none.
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +28,11 @@ class Link:
     address: str
     tag: str = MANAGEMENT
     danger: bool = False
-    changes: bool = True
+    is_for_viewers: bool = False  # It leads to a page without forms and messages.
 
     def is_for(self, tags: Tags) -> bool:
-        """Return True if a user with these tags may follow it; viewers change nothing."""
-        return suffices(tags, self.tag, without_viewers=self.changes)
+        """Return True if a user with these tags may follow the link."""
+        return suffices(tags, self.tag, without_viewers=not self.is_for_viewers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,17 @@ class FormAddress:
     tag: str = MANAGEMENT
 
     def __call__(self, row: JsonObject) -> str:
-        """Return the address."""
+        """Return the address of a row's page."""
         return self.address(row)
 
     def is_for(self, tags: Tags) -> bool:
         """Return True if a user with these tags may send the form."""
         return suffices(tags, self.tag, without_viewers=True)
+
+
+def path_to(*names: object) -> str:
+    """Return the path of a page, such as ``/queues/%2F/orders`` for "queues", "/" and "orders"."""
+    return "".join(f"/{segment(name)}" for name in names)
 
 
 def links_for(call: HttpCall, links: list[Link] | tuple[Link, ...]) -> list[Link]:
@@ -55,7 +62,7 @@ def links_for(call: HttpCall, links: list[Link] | tuple[Link, ...]) -> list[Link
 
 
 def address_for(call: HttpCall, address: RowAddress | None, row: JsonObject) -> str:
-    """Return the address of a row's page; empty if there is none, or not for the user."""
+    """Return the address of a row's page; empty if it has none, or the user may not open it."""
     if address is None or (
         isinstance(address, FormAddress) and not address.is_for(call.identity.tags)
     ):

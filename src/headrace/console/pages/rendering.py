@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from headrace import __version__
-from headrace.console.http.answers import Text
+from headrace.console.http.answers import Answer, Text
 from headrace.console.pages import texts
-from headrace.console.pages.assets import address_of
+from headrace.console.pages.assets import asset_address
 from headrace.console.pages.navigation import menu_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from headrace.console.auth.sessions import Session
     from headrace.console.http.call import HttpCall
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
 
 HTML = "text/html; charset=utf-8"
 TEMPLATES = Path(__file__).parent / "templates"
-CELLS: dict[str, Callable[[object], object]] = {
+#: Functions that return a value as text or HTML, by the kind of its column.
+FORMATTERS: dict[str, Callable[[object], object]] = {
     "text": texts.safe_text,
     "number": texts.number,
     "bytes": texts.size,
@@ -35,9 +35,9 @@ CELLS: dict[str, Callable[[object], object]] = {
     "ack": texts.ack_mode,
     "json": texts.compact_text,
     "address": texts.safe_text,
-    "bound": texts.bound,
+    "byte-limit": texts.byte_limit,
     "exchange": texts.exchange,
-    "span": texts.span,
+    "time-limit": texts.time_limit,
     "state": texts.state,
     "job-state": texts.job_state,
     "share": texts.share,
@@ -53,45 +53,47 @@ ENVIRONMENT = Environment(
 )
 ENVIRONMENT.filters.update(
     safe_text=texts.safe_text,
-    plain=texts.plain,
+    escape_hidden=texts.escape_hidden,
     segment=texts.segment,
     multiline_text=texts.multiline_text,
-    type_of=texts.type_of,
-    count_of=texts.count_of,
-    **CELLS,
+    json_type=texts.json_type,
+    pluralize=texts.pluralize,
+    **FORMATTERS,
 )
-ENVIRONMENT.globals.update(asset=address_of, version=__version__, numeric=NUMERIC)
 
 
 def cell(value: object, kind: str) -> object:
-    """Return a value formatted by its kind."""
-    return CELLS[kind](value)
+    """Return a value as text or HTML by the kind of its column."""
+    return FORMATTERS[kind](value)
 
 
-ENVIRONMENT.globals["cell"] = cell
+ENVIRONMENT.globals.update(asset=asset_address, cell=cell)
 
 
 def page(
     call: HttpCall, template: str, title: str, *, status: int = 200, **context: object
 ) -> Text:
-    """Return a page of the console for the user of a request."""
+    """Return a page with the menu of the user of a request, and the notices for this user.
+
+    The template also has the path of the request as ``path``.
+    """
     identity = call.identity
     body = ENVIRONMENT.get_template(template).render(
         title=title,
         user=identity.name,
-        tags=identity.tags,
         menu=menu_for(identity.tags),
-        here=call.route.path,
+        menu_path=call.route.path,
+        path=call.request.rel_url.raw_path,
         csrf=call.csrf,
         notices=call.notices(),
         **context,
     )
-    return html(body, status)
+    return html_answer(body, status)
 
 
 def bare_page(template: str, title: str, *, status: int = 200, **context: object) -> Text:
     """Return a page without menu, for users who have not logged in."""
-    return html(ENVIRONMENT.get_template(template).render(title=title, **context), status)
+    return html_answer(ENVIRONMENT.get_template(template).render(title=title, **context), status)
 
 
 def error_page(error: HttpError, session: Session | None) -> bytes:
@@ -101,6 +103,11 @@ def error_page(error: HttpError, session: Session | None) -> bytes:
     return bare_page("error.html", title, status=error.status, error=error, logs_in=logs_in).body
 
 
-def html(body: str, status: int) -> Text:
+def html_answer(body: str, status: int) -> Text:
     """Return an answer of HTML; lone surrogates are escaped."""
     return Text(body.encode(errors="backslashreplace"), HTML, status)
+
+
+def redirect(address: str, headers: Mapping[str, str] | None = None) -> Answer:
+    """Return an answer that sends the browser to another page by GET."""
+    return Answer(303, headers={"Location": address, **(headers or {})})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of one resource: its lists, pages of one object, actions, and other pages."""
+"""The pages of a resource: lists, pages of one object, actions, and other pages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from headrace.console.pages.listings import ListPage
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
-    from headrace.console.http.routes import Decorator, Route, Summaries
-    from headrace.console.http.routes import Options as RouteOptions
-    from headrace.console.pages.actions import Options, Values
+    from headrace.console.http.routes import Decorator, Options, Route, Summaries
+    from headrace.console.pages.actions import ActionOptions, Values
     from headrace.console.pages.details import Charts, DetailPage
     from headrace.console.pages.links import Link
 
@@ -45,10 +44,8 @@ class ResourcePages(Routes):
         for action in self.actions:
             yield from action.routes()
 
-    def decorator_for(
-        self, method: str, paths: Summaries, tag: str, options: RouteOptions
-    ) -> Decorator:
-        """Return a decorator for a method, which makes the route a page."""
+    def decorator_for(self, method: str, paths: Summaries, tag: str, options: Options) -> Decorator:
+        """Return a decorator for a method; the route is a page."""
         return super().decorator_for(method, paths, tag, {**options, "page": True})
 
     def add(self, *pages: ListPage | DetailPage) -> None:
@@ -72,9 +69,9 @@ class ResourcePages(Routes):
         | None = None,
         links: Callable[PathParameters, list[Link]] | None = None,
         charts: Callable[Concatenate[HttpCall, PathParameters], Awaitable[Charts]] | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[ActionOptions],
     ) -> Callable[[Run[PathParameters, Result]], Run[PathParameters, Result]]:
-        """Return a decorator: the function runs the action of a page."""
+        """Return a decorator: the function runs the action; see :class:`.actions.Action`."""
 
         def decorate(run: Run[PathParameters, Result]) -> Run[PathParameters, Result]:
             action = Action(

@@ -3,7 +3,7 @@
 
 from headrace.console.http.routes import Route
 from headrace.console.pages import assets
-from headrace.console.pages.charts import numbers
+from headrace.console.pages.charts import series
 from headrace.console.pages.logins import oauth, password
 from headrace.console.pages.messages import browse, dead_letters, jobs
 from headrace.console.pages.objects import (
@@ -59,7 +59,7 @@ RESOURCES = (
     jobs.PAGES,
     dead_letters.PAGES,
     pipelines.PAGES,
-    numbers.PAGES,
+    series.PAGES,
 )
 ROUTES: tuple[Route, ...] = (
     *assets.ROUTES,

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The charts of pages: their addresses and titles, their lines, and the numbers of the lines."""
+"""The charts of pages: their titles and addresses, their lines, and the series of the lines."""

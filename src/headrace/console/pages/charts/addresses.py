@@ -1,40 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The charts of pages: the address of the numbers of each, and its title.
+"""The charts of pages: the title of each, and the address of its series.
 
-:mod:`.numbers` returns the numbers, :mod:`.lines` has the lines.
+:mod:`.series` returns the series, :mod:`.lines` has the lines.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.pages.texts import segment
+from headrace.console.pages.links import path_to
 from headrace.measures import GROUP, LEASE
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
-    from headrace.console.pages.details import Charts
+    from headrace.console.pages.links import Charts
     from headrace.console.state.broker_mirror import ObjectTable
 
-AMOUNTS, SPEEDS = "amounts", "rates"  # Values of ``of``: lines of amounts, or of rates.
-
-
-def depths_and_rates(address: str) -> Charts:
-    """Return two charts of an object: its messages, and its rates."""
-    return (
-        (f"{address}?of={AMOUNTS}", "Messages"),
-        (f"{address}?of={SPEEDS}", "Messages/s"),
-    )
-
-
-GROUP_CHARTS = (
+AMOUNTS, RATES = "amounts", "rates"  # Values of the parameter ``of``, which selects lines.
+# The last segment of the address of each chart, and its title.
+GROUP_CHART_TITLES = (
     ("lag", "Lag in messages"),
     ("bytes", "Lag in bytes"),
     ("rates", "Messages/s"),
     ("age", "Time since the last commit"),
     ("claimed", "Claimed (1) or free (0)"),
 )
-LEASE_CHARTS = (
+LEASE_CHART_TITLES = (
     ("messages", "Messages"),
     ("bytes", "Leased bytes"),
     ("rates", "Messages/s"),
@@ -44,19 +35,32 @@ LEASE_CHARTS = (
 
 async def group_charts(call: HttpCall, vhost: str, stream: str, group: str) -> Charts:
     """Return the charts of a group."""
-    return await charts_of(call, call.state.groups, GROUP, (vhost, stream, group), GROUP_CHARTS)
+    key = (vhost, stream, group)
+    return await reader_charts(call, call.state.groups, GROUP, key, GROUP_CHART_TITLES)
 
 
 async def lease_charts(call: HttpCall, vhost: str, queue: str, group: str) -> Charts:
     """Return the charts of a lease."""
-    return await charts_of(call, call.state.leases, LEASE, (vhost, queue, group), LEASE_CHARTS)
+    key = (vhost, queue, group)
+    return await reader_charts(call, call.state.leases, LEASE, key, LEASE_CHART_TITLES)
 
 
-async def charts_of(
+async def reader_charts(
     call: HttpCall, objects: ObjectTable, kind: str, key: tuple[str, str, str], charts: Charts
 ) -> Charts:
-    """Return the charts of a group or lease; none if the user does not see it."""
+    """Return the charts of a group or lease; none if it does not exist or the user cannot see it.
+
+    ``key`` has the virtual host, the stream or queue, and the group.
+    """
     if not call.identity.sees_vhost(key[0]) or await objects.find(*key) is None:
         return ()
-    address = f"/charts/{kind}/{'/'.join(map(segment, key))}"
+    address = path_to("charts", kind, *key)
     return tuple((f"{address}/{chart}", title) for chart, title in charts)
+
+
+def message_charts(address: str) -> Charts:
+    """Return the charts of an object's messages, which split its series into amounts and rates."""
+    return (
+        (f"{address}?of={AMOUNTS}", "Messages"),
+        (f"{address}?of={RATES}", "Messages/s"),
+    )

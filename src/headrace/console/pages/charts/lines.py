@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines of each chart: the columns or the counter that a line shows, and its unit."""
+"""The lines of each chart: the columns or the counter of a line, and its unit."""
 
 from __future__ import annotations
 
@@ -8,62 +8,63 @@ from dataclasses import dataclass
 
 from headrace.console.http_errors import not_found
 
-Columns = tuple[str, ...]
-
 
 @dataclass(frozen=True, slots=True)
 class ChartLine:
-    """A line of a chart: the sum of columns, or a counter of messages by the name of the API."""
+    """A line of a chart: a sum of columns, or a counter of messages."""
 
     label: str
-    columns: Columns = ()
-    counter: str = ""
+    columns: tuple[str, ...] = ()  # Columns of the samples.
+    counter: str = ""  # The name of a counter in the API.
     unit: str = ""
-    is_age: bool = False  # The column is a time, the line the seconds since then.
+    is_age: bool = False  # The column is a time; the line shows the seconds since that time.
 
 
-DEPTHS = (ChartLine("ready", ("ready",)), ChartLine("unacked", ("unacked",)))
-RATES = (
+Lines = tuple[ChartLine, ...]
+DEPTH_LINES = (ChartLine("ready", ("ready",)), ChartLine("unacked", ("unacked",)))
+RATE_LINES = (
     ChartLine("published", counter="publish", unit="/s"),
     ChartLine("delivered", counter="deliver_get", unit="/s"),
     ChartLine("acknowledged", counter="ack", unit="/s"),
     ChartLine("redelivered", counter="redeliver", unit="/s"),
 )
-ROUTED = (
+MESSAGE_LINES = DEPTH_LINES + RATE_LINES
+EXCHANGE_LINES = (
     ChartLine("published", counter="publish_in", unit="/s"),
     ChartLine("routed", counter="publish_out", unit="/s"),
     ChartLine("returned", counter="return_unroutable", unit="/s"),
     ChartLine("dropped", counter="drop_unroutable", unit="/s"),
 )
-OF_CHANNEL = (
+CHANNEL_LINES = (
     ChartLine("unacked", ("unacked",)),
     ChartLine("published", counter="publish", unit="/s"),
     ChartLine("delivered", counter="deliver_get", unit="/s"),
     ChartLine("acknowledged", counter="ack", unit="/s"),
 )
-BYTES = (
+BYTE_LINES = (
     ChartLine("from client", ("bytes_received",), unit="B/s"),
     ChartLine("to client", ("bytes_sent",), unit="B/s"),
 )
-OF_CLIENT: Mapping[str, tuple[ChartLine, ...]] = {  # A connection, or the connections of a user.
+# Lines of each chart, by the name of the chart in its address.
+CLIENT_CHARTS: Mapping[str, Lines] = {  # A connection, or all connections of a user.
     "rates": (
         ChartLine("published", ("publish",), unit="/s"),
         ChartLine("delivered", ("deliver", "deliver_no_ack", "get", "get_no_ack"), unit="/s"),
         ChartLine("acknowledged", ("ack",), unit="/s"),
         ChartLine("redelivered", ("redeliver",), unit="/s"),
     ),
-    "bytes": BYTES,
+    "bytes": BYTE_LINES,
 }
-OF_TOTALS: Mapping[str, tuple[ChartLine, ...]] = {
-    "messages": DEPTHS,
-    "rates": RATES,
+TOTALS_CHARTS: Mapping[str, Lines] = {
+    "messages": DEPTH_LINES,
+    "rates": RATE_LINES,
     "clients": (
         ChartLine("connections", ("connections",)),
         ChartLine("channels", ("channels",)),
         ChartLine("consumers", ("consumers",)),
     ),
 }
-OF_GROUP: Mapping[str, tuple[ChartLine, ...]] = {
+GROUP_CHARTS: Mapping[str, Lines] = {
     "lag": (ChartLine("lag", ("lag",)),),
     "bytes": (ChartLine("lag", ("lag_bytes",), unit="B"),),
     "rates": (
@@ -73,7 +74,7 @@ OF_GROUP: Mapping[str, tuple[ChartLine, ...]] = {
     "age": (ChartLine("since the last commit", ("committed_ms",), unit="s", is_age=True),),
     "claimed": (ChartLine("claimed", ("claimed",)),),
 }
-OF_LEASE: Mapping[str, tuple[ChartLine, ...]] = {
+LEASE_CHARTS: Mapping[str, Lines] = {
     "messages": (ChartLine("leased", ("leased",)), ChartLine("ready", ("ready",))),
     "bytes": (ChartLine("leased", ("leased_bytes",), unit="B"),),
     "rates": (
@@ -82,7 +83,7 @@ OF_LEASE: Mapping[str, tuple[ChartLine, ...]] = {
     ),
     "owned": (ChartLine("owned", ("owned",)),),
 }
-OF_NODE: Mapping[str, tuple[ChartLine, ...]] = {
+NODE_CHARTS: Mapping[str, Lines] = {
     "memory": (ChartLine("memory", ("mem_used",), unit="B"),),
     "disk": (ChartLine("disk free", ("disk_free",), unit="B"),),
     "syncs": (ChartLine("journal syncs", ("journal_groups",), unit="/s"),),
@@ -90,8 +91,8 @@ OF_NODE: Mapping[str, tuple[ChartLine, ...]] = {
 }
 
 
-def lines_of(charts: Mapping[str, tuple[ChartLine, ...]], chart: str) -> tuple[ChartLine, ...]:
-    """Return the lines of a chart.
+def find_lines(charts: Mapping[str, Lines], chart: str) -> Lines:
+    """Return the lines of a chart by its name.
 
     Raises:
         HttpError: the chart does not exist.

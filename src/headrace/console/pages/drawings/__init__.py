@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drawings as SVG: a topology, and a pipeline; both place their boxes on a grid."""
+"""The drawings of topologies and pipelines as SVG; both place their boxes on a grid."""

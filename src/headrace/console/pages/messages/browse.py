@@ -11,10 +11,10 @@ from headrace.console.api.queues import show_queue
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http_errors import HttpError, not_found, refusal_error
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import line
-from headrace.console.pages.exports import FORMATS, file_of
+from headrace.console.pages.command_lines import command_line
+from headrace.console.pages.exports import FORMATS, export_rows
+from headrace.console.pages.links import path_to
 from headrace.console.pages.messages.payload_forms import AUTO, FORMS, render_payload
-from headrace.console.pages.objects.queues import named_queue_address
 from headrace.console.pages.rendering import page
 from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import (
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-BODY_BYTES = 400  # Bytes of each body in the list.
-PATH = "/queues/{vhost}/{queue}/messages"
-FIELDS = ("selector", "from", "count")  # The fields of the form.
-FILE_BYTES = 64 << 10  # Bytes of each body in a file.
-READ = "read on the queue"
+PAGE_BODY_BYTES = 400  # Bytes of each body on the page.
+FILE_BODY_BYTES = 64 << 10  # Bytes of each body in a file.
+MESSAGES_PATH = "/queues/{vhost}/{queue}/messages"
+FORM_FIELDS = ("selector", "from", "count")
+READ_PERMISSION = "read on the queue"
 PAGES = ResourcePages()
-COLUMNS = (  # The columns of a file; the page shows messages as cards.
+FILE_COLUMNS = (  # The page shows messages as cards.
     Column("Position", "position", "number"),
     Column("Exchange", "exchange"),
     Column("Routing key", "routing_key"),
@@ -52,51 +52,51 @@ COLUMNS = (  # The columns of a file; the page shows messages as cards.
     Column("Payload in base64", "body_base64"),
     Column("Payload", "body"),
 )
-#: Fields of a message that are not shown among its properties.
+#: Fields of a row that the page of a message does not list as properties.
 NOT_PROPERTIES = frozenset(("body", "body_base64", "headers", "cut", "position", "bytes"))
 
 
 def messages_address(vhost: str, queue: str) -> str:
-    """Return the address of the messages of a queue."""
-    return f"{named_queue_address(vhost, queue)}/messages"
+    """Return the address of the page of a queue's messages."""
+    return f"{path_to('queues', vhost, queue)}/messages"
 
 
 @PAGES.get(
-    {PATH: "Messages of a queue."},
+    {MESSAGES_PATH: "Messages of a queue."},
     tag=MANAGEMENT,
-    permission=READ,
+    permission=READ_PERMISSION,
     query=browse.QUERY,
     shows_payloads=True,
 )
-async def show_list(call: HttpCall, vhost: str, queue: str) -> Text:
+async def show_messages(call: HttpCall, vhost: str, queue: str) -> Text:
     """Return the page of messages, or the messages as a file."""
-    row = await show_queue(call, vhost, queue)
-    query = {name: call.query.get(name, "") for name in FIELDS}
+    queue_row = await show_queue(call, vhost, queue)
+    query = {name: call.query.get(name, "") for name in FORM_FIELDS}
     file_format = call.query.get("format", "")
-    body_bytes = FILE_BYTES if file_format else BODY_BYTES
-    listed, problem = await listed_messages(call, vhost, queue, query, body_bytes)
+    body_bytes = FILE_BODY_BYTES if file_format else PAGE_BODY_BYTES
+    answer, problem = await read_messages(call, vhost, queue, query, body_bytes)
     if file_format and not problem:
-        return file_of("messages", COLUMNS, listed["messages"], file_format)
+        return export_rows("messages", FILE_COLUMNS, answer["messages"], file_format)
     address = messages_address(vhost, queue)
     parameters = {name: value for name, value in query.items() if value}
-    more = {**parameters, "from": str(listed["next"])}
+    next_page = {**parameters, "from": str(answer["next"])}
     return page(
         call,
         "messages.html",
         f"Messages of {queue}",
         status=400 if problem else 200,
-        queue=row,
-        queue_address=named_queue_address(vhost, queue),
+        queue=queue_row,
+        queue_address=path_to("queues", vhost, queue),
         messages_address=address,
         query=query,
         problem=problem,
-        rows=[(row, *render_payload(row, AUTO)) for row in listed["messages"]],
-        more=f"{address}?{urlencode(more)}" if listed["next"] else "",
+        rows=[(row, *render_payload(row, AUTO)) for row in answer["messages"]],
+        next_address=f"{address}?{urlencode(next_page)}" if answer["next"] else "",
         files=[
             (each.upper(), f"{address}?{urlencode({**parameters, 'format': each})}")
             for each in FORMATS
         ],
-        command=line(
+        command=command_line(
             "peek",
             queue,
             vhost=vhost,
@@ -106,16 +106,16 @@ async def show_list(call: HttpCall, vhost: str, queue: str) -> Text:
     )
 
 
-async def listed_messages(
+async def read_messages(
     call: HttpCall, vhost: str, queue: str, query: Mapping[str, str], body_bytes: int
 ) -> tuple[JsonObject, str]:
-    """Return the messages that the fields of the form select, or the problem of these fields.
+    """Return the messages that the form selects, or no messages and what is wrong with the form.
 
     Raises:
         HttpError: the queue does not exist, or the user may not read it.
     """
     try:
-        listed = await browse.read_messages(
+        answer = await browse.read_messages(
             call,
             vhost,
             queue,
@@ -129,23 +129,23 @@ async def listed_messages(
         if refusal.status != 400:
             raise refusal from None
         return {"messages": [], "next": None}, refusal.reason
-    return listed, ""
+    return answer, ""
 
 
 @PAGES.get(
-    {f"{PATH}/{{position}}": "One message."},
+    {f"{MESSAGES_PATH}/{{position}}": "One message."},
     tag=MANAGEMENT,
-    permission=READ,
+    permission=READ_PERMISSION,
     shows_payloads=True,
 )
 async def show_message(call: HttpCall, vhost: str, queue: str, position: str) -> Text:
     """Return the page of one message."""
     if not position.isascii() or not position.isdecimal():
         raise not_found()
-    listed = await browse.read_messages(
+    answer = await browse.read_messages(
         call, vhost, queue, count=1, shown=browse.SHOWN_MAX, start=browse.parse_position(position)
     )
-    rows: list[JsonObject] = listed["messages"]
+    rows: list[JsonObject] = answer["messages"]
     if not rows or rows[0]["position"] != int(position):
         raise not_found("The message at this position is no longer ready.")
     row, form = rows[0], call.query.get("form", AUTO)
@@ -156,11 +156,11 @@ async def show_message(call: HttpCall, vhost: str, queue: str, position: str) ->
         "message.html",
         f"Message {position}",
         queue=queue,
-        queue_address=named_queue_address(vhost, queue),
+        queue_address=path_to("queues", vhost, queue),
         messages_address=address,
         row=row,
         properties=[
-            (name, property_text(name, value))
+            (name, format_property(name, value))
             for name, value in row.items()
             if name not in NOT_PROPERTIES
         ],
@@ -169,7 +169,7 @@ async def show_message(call: HttpCall, vhost: str, queue: str, position: str) ->
         form=form,
         forms=FORMS[1:],
         download=f"/api/headrace{address}/{position}/body",
-        command=line(
+        command=command_line(
             "peek",
             queue,
             vhost=vhost,
@@ -180,8 +180,8 @@ async def show_message(call: HttpCall, vhost: str, queue: str, position: str) ->
     )
 
 
-def property_text(name: str, value: object) -> Markup:
-    """Return the value of a property for its page."""
+def format_property(name: str, value: object) -> Markup:
+    """Return the value of a message's property as HTML."""
     if name == "exchange":
         return exchange(value)
     if name == "delivery_mode":

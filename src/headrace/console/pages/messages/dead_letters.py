@@ -8,12 +8,12 @@ from urllib.parse import urlencode
 
 from headrace.console.api.dead_letters import group_dead_letters
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import line
-from headrace.console.pages.inner_tables import QUERY, InnerTable, file_of_table, tables_of
-from headrace.console.pages.objects.queues import named_queue_address
+from headrace.console.pages.command_lines import command_line
+from headrace.console.pages.inner_tables import QUERY, InnerTable, export_table, table_views
+from headrace.console.pages.links import path_to
 from headrace.console.pages.rendering import page
 from headrace.console.pages.resource_pages import ResourcePages
-from headrace.console.pages.texts import count_of, number
+from headrace.console.pages.texts import number, pluralize
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ TABLES = (
         "Groups",
         (
             Column("Reason", "reason"),
-            Column("Queue", "queue", link=lambda row: row["queue_address"]),
+            Column("Queue", "queue", address=lambda row: row["queue_address"]),
             Column("Exchange", "exchange", "exchange"),
             Column("Messages", "count", "number"),
-            Column("View", "view", "address", sorts=False),
-            Column("Requeue", "requeue", "address", sorts=False),
+            Column("View", "view", "address", is_sortable=False),
+            Column("Requeue", "requeue", "address", is_sortable=False),
             Column("First death", "first", "time"),
             Column("Last death", "last", "time"),
         ),
@@ -44,7 +44,7 @@ TABLES = (
         (
             Column("Hour", "hour", "time"),
             Column("Messages", "count", "number"),
-            Column("Relative to the peak", "share", "share", sorts=False),
+            Column("Relative to the peak", "share", "share", is_sortable=False),
         ),
         field="hours",
         empty="No dead letters.",
@@ -59,13 +59,12 @@ TABLES = (
     query=QUERY,
     shows_payloads=True,
 )
-async def show(call: HttpCall, vhost: str, queue: str) -> Text:
-    """Return the page."""
+async def show_dead_letters(call: HttpCall, vhost: str, queue: str) -> Text:
+    """Return the page, or one of its tables as a file."""
     dead_letters = await group_dead_letters(call, vhost, queue)
-    address = named_queue_address(vhost, queue)
-    rows = rows_of(dead_letters, vhost, address)
-    file = await file_of_table(call, "Dead letters", TABLES, rows)
-    if file is not None:
+    address = path_to("queues", vhost, queue)
+    rows = table_rows(dead_letters, vhost, address)
+    if file := await export_table(call, "Dead letters", TABLES, rows):
         return file
     return page(
         call,
@@ -74,16 +73,15 @@ async def show(call: HttpCall, vhost: str, queue: str) -> Text:
         queue=queue,
         queue_address=address,
         examined=examined_sentence(dead_letters),
-        tables=await tables_of(call, TABLES, rows),
-        path=call.request.rel_url.raw_path,
-        command=line("pipeline", "dead-letters", "list", queue),
+        tables=await table_views(call, TABLES, rows),
+        command=command_line("pipeline", "dead-letters", "list", queue),
     )
 
 
 def examined_sentence(dead_letters: DeadLetters) -> str:
-    """Return the number of examined messages, and of those that are not dead letters."""
+    """Return how many messages were examined, and how many of them are not dead letters."""
     examined, others = dead_letters["looked"], dead_letters["others"]
-    amount = count_of(examined, "message")
+    amount = pluralize(examined, "message")
     if not examined:
         return f"Examined {amount}."
     if not dead_letters["is_all"]:
@@ -95,18 +93,17 @@ def examined_sentence(dead_letters: DeadLetters) -> str:
     return f"Examined {amount}; {number(others)} are not dead letters."
 
 
-def rows_of(dead_letters: DeadLetters, vhost: str, address: str) -> JsonObject:
-    """Return the rows of the tables; ``address`` is the address of the queue's page."""
+def table_rows(dead_letters: DeadLetters, vhost: str, queue_address: str) -> JsonObject:
+    """Return the rows of the tables, with the addresses to which the groups lead."""
     peak = max((hour["count"] for hour in dead_letters["hours"]), default=1)
     return {
         "groups": [
             {
                 **group,
-                "queue_address": named_queue_address(vhost, group["queue"])
-                if group["queue"]
-                else "",
-                "view": f"{address}/messages?{urlencode({'selector': group['selector']})}",
-                "requeue": f"{address}/job?{query_of(group['selector'])}",
+                "queue_address": path_to("queues", vhost, group["queue"]) if group["queue"] else "",
+                "view": f"{queue_address}/messages?{urlencode({'selector': group['selector']})}",
+                "requeue": f"{queue_address}/job?"
+                + urlencode({"do": "requeue", "selector": group["selector"]}),
             }
             for group in dead_letters["groups"]
         ],
@@ -119,8 +116,3 @@ def rows_of(dead_letters: DeadLetters, vhost: str, address: str) -> JsonObject:
             for hour in dead_letters["hours"]
         ],
     }
-
-
-def query_of(selector: str) -> str:
-    """Return the query of the job that requeues a group."""
-    return urlencode({"do": "requeue", "selector": selector})

@@ -11,26 +11,25 @@ from typing import TYPE_CHECKING
 from headrace.console.api import jobs
 from headrace.console.api.common.body import Body
 from headrace.console.broker.errors import OperationRefused
-from headrace.console.http.answers import Answer, Text
 from headrace.console.http_errors import HttpError, bad_request, refusal_error
 from headrace.console.pages.actions import CONFIRMATION
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import in_vhost, line
-from headrace.console.pages.links import Link, links_for
+from headrace.console.pages.command_lines import command_line, vhost_url
+from headrace.console.pages.links import Link, links_for, path_to
 from headrace.console.pages.listings import ListPage
-from headrace.console.pages.objects.queues import named_queue_address
-from headrace.console.pages.rendering import page
+from headrace.console.pages.rendering import page, redirect
 from headrace.console.pages.resource_pages import ResourcePages
-from headrace.console.pages.texts import JOB_STATES, count_of, plain, segment
+from headrace.console.pages.texts import JOB_STATES, escape_hidden, pluralize
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
+    from headrace.console.http.answers import Answer, Text
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
     from headrace.untyped import JsonObject
 
-PATH = "/queues/{vhost}/{queue}/job"
-JOB = "/jobs/{vhost}/{id}"
+FORM_PATH = "/queues/{vhost}/{queue}/job"
+JOB_PATH = "/jobs/{vhost}/{id}"
 PAGES = ResourcePages()
 LABELS = {
     "move": "Move messages to another queue",
@@ -39,7 +38,7 @@ LABELS = {
     "delete": "Delete messages",
 }
 BUTTONS = {"move": "Move", "copy": "Copy", "requeue": "Requeue", "delete": "Delete"}
-FIELDS = ("do", "to", "selector", "count", "first", "last")
+FORM_FIELDS = ("do", "to", "selector", "count", "first", "last")
 FACTS = (  # Facts of a running job, and of the result of an ended one.
     Column("Error", "error_text"),
     Column("Examined", "looked", "number"),
@@ -56,38 +55,38 @@ FACTS = (  # Facts of a running job, and of the result of an ended one.
 )
 
 
-@PAGES.get({PATH: "A job on a queue."}, tag=MANAGEMENT, is_form=True)
-async def show(call: HttpCall, vhost: str, queue: str) -> Text:
+@PAGES.get({FORM_PATH: "A job on a queue."}, tag=MANAGEMENT, is_form=True)
+async def show_form(call: HttpCall, vhost: str, queue: str) -> Text:
     """Return the form; the query may set its fields."""
-    return form(call, vhost, queue, {name: call.query.get(name, "") for name in FIELDS})
+    return job_form(call, vhost, queue, {name: call.query.get(name, "") for name in FORM_FIELDS})
 
 
-@PAGES.post({PATH: "Start a job."}, tag=MANAGEMENT, permission="read on the queue")
-async def send(call: HttpCall, vhost: str, queue: str) -> Text | Answer:
-    """Count the messages of the job; with the typed confirmation, start it."""
+@PAGES.post({FORM_PATH: "Start a job."}, tag=MANAGEMENT, permission="read on the queue")
+async def submit_form(call: HttpCall, vhost: str, queue: str) -> Text | Answer:
+    """Count the messages of the job in a dry run; with the typed confirmation, start the job."""
     fields = await call.body.form()
-    texts = {name: fields.get(name).strip() for name in FIELDS}
+    texts = {name: fields.get(name).strip() for name in FORM_FIELDS}
     body = Body({name: value for name, value in texts.items() if value})
     try:
-        if fields.get(CONFIRMATION) == plain(queue):
+        if fields.get(CONFIRMATION) == escape_hidden(queue):
             job = await jobs.start_job(call, vhost, queue, body)
-            return Answer(303, headers={"Location": job_address({**job, "vhost": vhost})})
+            return redirect(job_address({**job, "vhost": vhost}))
         dry_run = await jobs.start_job(call, vhost, queue, body, dry_run=True, wait=True)
     except (HttpError, OperationRefused) as error:
         refusal = refusal_error(error)
-        return form(call, vhost, queue, texts, problem=refusal.reason, status=refusal.status)
+        return job_form(call, vhost, queue, texts, problem=refusal.reason, status=refusal.status)
     if CONFIRMATION not in fields:
-        return form(call, vhost, queue, texts, dry_run=dry_run)
+        return job_form(call, vhost, queue, texts, dry_run=dry_run)
     problem = "To confirm, type the name of the queue as it is shown; nothing was changed."
-    return form(call, vhost, queue, texts, dry_run=dry_run, problem=problem, status=400)
+    return job_form(call, vhost, queue, texts, dry_run=dry_run, problem=problem, status=400)
 
 
 def job_address(row: JsonObject) -> str:
     """Return the address of a job's page."""
-    return f"/jobs/{segment(row['vhost'])}/{segment(row['id'])}"
+    return path_to("jobs", row["vhost"], row["id"])
 
 
-def form(
+def job_form(
     call: HttpCall,
     vhost: str,
     queue: str,
@@ -97,36 +96,35 @@ def form(
     problem: str = "",
     status: int = 200,
 ) -> Text:
-    """Return the page with the form; ``dry_run`` has the counts of a dry run."""
+    """Return the page with the form; with ``dry_run``, the result of one, and the confirmation."""
     action = texts["do"] if texts["do"] in LABELS else "move"
-    words = [queue] if action not in jobs.WITH_TARGET else [queue, texts["to"] or "TO"]
+    arguments = [queue, texts["to"] or "TO"] if action in jobs.WITH_TARGET else [queue]
     return page(
         call,
         "job.html",
         f"Job on {queue}",
         status=status,
         queue=queue,
-        queue_address=named_queue_address(vhost, queue),
+        queue_address=path_to("queues", vhost, queue),
         texts={**texts, "do": action},
         labels=LABELS,
         buttons=BUTTONS,
         dry_run=dry_run,
         problem=problem,
-        address=call.request.rel_url.raw_path,
-        command=line(
+        command=command_line(
             "messages",
             action,
-            *words,
+            *arguments,
             selector=texts["selector"],
             limit=texts["count"],
-            url=in_vhost(vhost),
+            url=vhost_url(vhost),
         ),
     )
 
 
-@PAGES.get({JOB: "The progress of a job."}, tag=MANAGEMENT)
+@PAGES.get({JOB_PATH: "The progress of a job."}, tag=MANAGEMENT)
 async def show_job(call: HttpCall, vhost: str, id: str) -> Text:  # noqa: A002 - as in the path.
-    """Return the progress of a job, or its result."""
+    """Return the page of a job: its progress, or its result."""
     job = await jobs.show_job(call, vhost, id)
     running = job.get("state") in jobs.RUNNING
     cancel = Link("Cancel", f"{call.request.rel_url.raw_path}/cancel", danger=True)
@@ -142,7 +140,7 @@ async def show_job(call: HttpCall, vhost: str, id: str) -> Text:  # noqa: A002 -
 
 
 def check_running(job: JsonObject) -> None:
-    """Refuse to cancel a job that has ended.
+    """Raise an error if a job has ended.
 
     Raises:
         HttpError: the job has ended.
@@ -151,31 +149,31 @@ def check_running(job: JsonObject) -> None:
         raise bad_request("the job has ended")
 
 
-async def progress(call: HttpCall, vhost: str, id: str) -> str:  # noqa: A002 - as in the path.
-    """Return the progress of a job as a sentence."""
+async def cancel_impact(call: HttpCall, vhost: str, id: str) -> str:  # noqa: A002 - as in the path.
+    """Describe the progress of the job."""
     job = await jobs.show_job(call, vhost, id)
     state = JOB_STATES.get(job["state"], job["state"])
-    return f"The job is {state}: {count_of(job['done'], 'message')} so far."
+    return f"The job is {state}: {pluralize(job['done'], 'message')} so far."
 
 
 def cancel_command(values: Values, vhost: str, id: str) -> str:  # noqa: A002 - as in the path.
     """Return the command line that cancels a job."""
-    return line("messages", "cancel", id, vhost=vhost)
+    return command_line("messages", "cancel", id, vhost=vhost)
 
 
 @PAGES.action(
-    f"{JOB}/cancel",
+    f"{JOB_PATH}/cancel",
     "Cancel job {id}",
-    back=JOB,
+    back=JOB_PATH,
     notice="The job is cancelled: nothing was changed.",
     command=cancel_command,
-    impact=progress,
+    impact=cancel_impact,
     parent=("Jobs", "/jobs"),
     button="Cancel the job",
     danger=True,
 )
 async def cancel(call: HttpCall, form: Body, vhost: str, id: str) -> None:  # noqa: A002 - as in the path.
-    """Cancel a job that runs."""
+    """Cancel the job of a page."""
     check_running(await jobs.show_job(call, vhost, id))
     await jobs.cancel_job(call, vhost, id)
 
@@ -195,9 +193,9 @@ PAGES.add(
             Column("Examined", "looked", "number"),
             Column("Done", "done", "number"),
         ),
-        link=job_address,
+        row_address=job_address,
         about="Running jobs, which move, copy, requeue or delete messages.",
-        command=line("list", "jobs"),
+        command=command_line("list", "jobs"),
         search_fields=("id", "do", "from", "to"),
         empty="No running jobs.",
     ),

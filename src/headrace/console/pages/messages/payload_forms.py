@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Payloads for people: indented JSON, text, records of Avro, or bytes in hexadecimal.
 
-Users whose only tag is ``viewer`` see none: routes that show messages have ``payloads`` (see
-:class:`headrace.console.http.routes.Route`). The broker checks again: the operation ``peek`` needs
-a tag other than ``viewer`` and the permission to read the queue.
+Users whose only tag is ``viewer`` see no payloads: routes that show messages have
+:attr:`headrace.console.http.routes.Route.shows_payloads`. The broker checks this again: the
+operation ``peek`` needs another tag, and the permission to read the queue.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 AUTO, TEXT, JSON, HEX, AVRO = "auto", "text", "json", "hex", "avro"
 FORMS = (AUTO, TEXT, JSON, HEX, AVRO)
 HEX_LINE_BYTES = 16
-HEX_MAX = 16_384  # Bytes that are shown in hexadecimal.
-RECORDS_MAX = 100  # Records of an Avro file that are shown.
+HEX_BYTES_MAX = 16_384  # Further bytes are counted, not shown.
+AVRO_RECORDS_MAX = 100  # Further records are not shown.
 AVRO_MAGIC = b"Obj\x01"
 
 
 def render_payload(row: JsonObject, form: str) -> tuple[str, str]:
-    """Return the text of a payload and its form: the requested one if the payload has it."""
+    """Return the text of a payload and its form: the requested form if the payload has it."""
     raw = decode_body(row)
     for candidate in forms_to_try(row, raw, form):
-        text = in_form(raw, candidate, is_cut=bool(row.get("cut")))
+        text = format_as(raw, candidate, is_cut=bool(row.get("cut")))
         if text is not None:
             return text, candidate
-    return in_hex(raw), HEX
+    return format_hex(raw), HEX
 
 
 def forms_to_try(row: JsonObject, raw: bytes, form: str) -> tuple[str, ...]:
-    """Return the forms to try: the requested one first; for ``auto`` by content type."""
+    """Return the forms to try in order; for ``auto`` they depend on content type and bytes."""
     if form != AUTO:
         return (form, TEXT)
     content_type = str(row.get("content_type", "")).lower()
@@ -48,38 +48,43 @@ def forms_to_try(row: JsonObject, raw: bytes, form: str) -> tuple[str, ...]:
     return (TEXT,)
 
 
-def in_form(raw: bytes, form: str, *, is_cut: bool) -> str | None:
-    """Return bytes in a form; None if the bytes are not of that form."""
+def format_as(raw: bytes, form: str, *, is_cut: bool) -> str | None:
+    """Return a payload as text in a form; None if the payload is not of that form.
+
+    The beginning of a cut payload is never JSON.
+    """
     if form == HEX:
-        return in_hex(raw)
+        return format_hex(raw)
     if form == AVRO:
-        return in_avro(raw)
+        return format_avro(raw)
     try:
         text = raw.decode()
     except UnicodeDecodeError:
         return None
-    if form == TEXT or is_cut:
-        return text if form == TEXT else None
+    if form == TEXT:
+        return text
+    if is_cut:
+        return None
     try:
-        # JSON that parsers read differently is shown as text, unchanged.
+        # JSON that parsers read differently, such as with repeated names, is shown as text.
         return json.dumps(read_json(text), indent=2, ensure_ascii=False)
     except ValueError:
         return None
 
 
-def in_hex(raw: bytes) -> str:
+def format_hex(raw: bytes) -> str:
     """Return bytes as offsets, hexadecimal digits and printable characters."""
     lines = []
-    for offset in range(0, min(len(raw), HEX_MAX), HEX_LINE_BYTES):
+    for offset in range(0, min(len(raw), HEX_BYTES_MAX), HEX_LINE_BYTES):
         chunk = raw[offset : offset + HEX_LINE_BYTES]
         printed = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in chunk)
         lines.append(f"{offset:08x}  {chunk.hex(' '):<{HEX_LINE_BYTES * 3}} {printed}")
-    if len(raw) > HEX_MAX:
-        lines.append(f"… {len(raw) - HEX_MAX} more bytes")
+    if len(raw) > HEX_BYTES_MAX:
+        lines.append(f"… {len(raw) - HEX_BYTES_MAX} more bytes")
     return "\n".join(lines)
 
 
-def in_avro(raw: bytes) -> str | None:
+def format_avro(raw: bytes) -> str | None:
     """Return the records of an Avro object container file; None for any other bytes."""
     try:
         import fastavro
@@ -89,7 +94,7 @@ def in_avro(raw: bytes) -> str | None:
     try:
         for record in fastavro.reader(io.BytesIO(raw)):
             records.append(record)
-            if len(records) >= RECORDS_MAX:
+            if len(records) >= AVRO_RECORDS_MAX:
                 break
     except Exception:  # noqa: BLE001 - the library raises any error for bytes that are not Avro.
         return None

@@ -11,11 +11,11 @@ from headrace.console.api.exchanges import DEFAULT, exchange_name
 from headrace.console.http.answers import RowList
 from headrace.console.pages.actions import Field
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import assignments, in_vhost, line, table
-from headrace.console.pages.links import FormAddress, Link
+from headrace.console.pages.command_lines import assignments, command_line, read_object, vhost_url
+from headrace.console.pages.links import FormAddress, Link, path_to
 from headrace.console.pages.listings import ListPage
 from headrace.console.pages.resource_pages import ResourcePages
-from headrace.console.pages.texts import plain, segment
+from headrace.console.pages.texts import escape_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 PARENT = ("Bindings", "/bindings")
-LETTERS = {"queue": "q", "exchange": "e"}  # Kinds of destinations in paths.
-SEARCHED = ("source", "destination", "routing_key")  # The columns that a search reads.
+LETTERS = {"queue": "q", "exchange": "e"}  # Types of destinations in paths.
+SEARCH_COLUMNS = ("source", "destination", "routing_key")
 PAGES = ResourcePages()
 
 
 def binding_address(row: JsonObject) -> str:
     """Return the address of the page that removes a binding."""
-    parts = (row["vhost"], row["source"] or DEFAULT, LETTERS[row["destination_type"]])
-    start = "/".join(segment(part) for part in parts)
-    return f"/bindings/{start}/{segment(row['destination'])}/{segment(row['properties_key'])}"
+    source, letter = row["source"] or DEFAULT, LETTERS[row["destination_type"]]
+    key = row["properties_key"]
+    return path_to("bindings", row["vhost"], source, letter, row["destination"], key)
 
 
 def removal_address(row: JsonObject) -> str:
@@ -44,19 +44,19 @@ def removal_address(row: JsonObject) -> str:
 
 
 def source_address(row: JsonObject) -> str:
-    """Return the address of the source of a binding."""
-    return f"/exchanges/{segment(row['vhost'])}/{segment(row['source'] or DEFAULT)}"
+    """Return the address of the page of a binding's source."""
+    return path_to("exchanges", row["vhost"], row["source"] or DEFAULT)
 
 
 def destination_address(row: JsonObject) -> str:
-    """Return the address of the destination of a binding."""
-    return f"/{row['destination_type']}s/{segment(row['vhost'])}/{segment(row['destination'])}"
+    """Return the address of the page of a binding's destination."""
+    return path_to(f"{row['destination_type']}s", row["vhost"], row["destination"])
 
 
 BINDING_COLUMNS = (
-    Column("Source", "source", "exchange", link=source_address),
-    Column("Routing key", "routing_key", link=FormAddress(removal_address)),
-    Column("Destination", "destination", link=destination_address),
+    Column("Source", "source", "exchange", address=source_address),
+    Column("Routing key", "routing_key", address=FormAddress(removal_address)),
+    Column("Destination", "destination", address=destination_address),
     Column("Kind", "destination_type"),
     Column("Virtual host", "vhost"),
     Column("Arguments", "arguments", "json"),
@@ -64,20 +64,20 @@ BINDING_COLUMNS = (
 
 
 class SearchableBindings(bindings.BindingRows):
-    """Bindings whose source, destination and routing key a search reads."""
+    """Bindings that a search finds by source, destination and routing key."""
 
     def name(self, item: bindings.Binding) -> str:
         """Return the source, the destination and the routing key of a binding."""
-        return " ".join(str(self.sort_key(column)(item)) for column in SEARCHED)
+        return " ".join(str(self.sort_key(column)(item)) for column in SEARCH_COLUMNS)
 
 
-async def searchable_bindings(call: HttpCall, vhost: str | None) -> SearchableBindings:
+async def list_searchable_bindings(call: HttpCall, vhost: str | None) -> SearchableBindings:
     """Return the bindings of a virtual host, or of all that the user sees."""
     listed = await bindings.list_bindings(call, vhost)
     return SearchableBindings(listed.table, listed.items)
 
 
-async def bindings_from(call: HttpCall, vhost: str, exchange: str) -> RowList:
+async def list_bindings_from(call: HttpCall, vhost: str, exchange: str) -> RowList:
     """Return the bindings from an exchange; none for the default exchange."""
     if exchange == DEFAULT:
         return RowList(())
@@ -88,26 +88,26 @@ PAGES.add(
     ListPage(
         path="/bindings",
         title="Bindings",
-        rows=searchable_bindings,
+        rows=list_searchable_bindings,
         columns=BINDING_COLUMNS,
-        link=FormAddress(binding_address),
+        row_address=FormAddress(binding_address),
         actions=(Link("Bind", "/bindings/new"),),
-        command=line("list", "bindings"),
+        command=command_line("list", "bindings"),
     ),
 )
 
 
 def bind_command(values: Values) -> str:
     """Return the command line that binds a queue or exchange."""
-    return line(
+    return command_line(
         "declare",
         "binding",
         values.get("source") or "SOURCE",
         values.get("destination") or "DESTINATION",
         values.get("routing_key") or "",
         to_exchange=values.get("kind") == "exchange",
-        arg=assignments(table(values.get("arguments"))),
-        url=in_vhost(str(values.get("vhost") or "/")),
+        arg=assignments(read_object(values.get("arguments"))),
+        url=vhost_url(str(values.get("vhost") or "/")),
     )
 
 
@@ -144,12 +144,12 @@ async def bind(call: HttpCall, form: Body) -> None:
 async def removal_impact(
     call: HttpCall, vhost: str, source: str, kind: str, destination: str, properties_key: str
 ) -> str:
-    """Describe the route that a removal ends."""
+    """Describe the messages that lose their route when the binding is removed."""
     row = await bindings.show_binding(call, vhost, source, kind, destination, properties_key)
     return (
-        f"Exchange {plain(row['source']) or DEFAULT} no longer routes messages "
-        f"with routing key '{plain(row['routing_key'])}' to {row['destination_type']} "
-        f"{plain(row['destination'])} by this binding."
+        f"Exchange {escape_hidden(row['source']) or DEFAULT} no longer routes messages "
+        f"with routing key '{escape_hidden(row['routing_key'])}' to {row['destination_type']} "
+        f"{escape_hidden(row['destination'])} by this binding."
     )
 
 
@@ -165,15 +165,15 @@ def unbind_command(
     values: Values, vhost: str, source: str, kind: str, destination: str, properties_key: str
 ) -> str:
     """Return the command line that removes a binding."""
-    return line(
+    return command_line(
         "delete",
         "binding",
         source,
         destination,
         values.get("routing_key") or "",
         to_exchange=kind == "e",
-        arg=assignments(table(values.get("arguments"))),
-        url=in_vhost(vhost),
+        arg=assignments(read_object(values.get("arguments"))),
+        url=vhost_url(vhost),
     )
 
 

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api import channels
 from headrace.console.http.routes import by_path
-from headrace.console.pages.charts.addresses import depths_and_rates
-from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import line
+from headrace.console.pages.charts.addresses import message_charts
+from headrace.console.pages.columns import Column, omit_columns
+from headrace.console.pages.command_lines import command_line
 from headrace.console.pages.details import DetailPage
+from headrace.console.pages.links import path_to
 from headrace.console.pages.listings import ListPage
 from headrace.console.pages.resource_pages import ResourcePages
-from headrace.console.pages.texts import segment
 
 if TYPE_CHECKING:
-    from headrace.console.pages.details import Charts
+    from headrace.console.pages.links import Charts
     from headrace.untyped import JsonObject
 
-CHANNELS = (
+CHANNEL_COLUMNS = (
     Column("Name", "name"),
     Column("User", "user"),
     Column("Virtual host", "vhost"),
@@ -35,12 +35,12 @@ CHANNELS = (
 
 def channel_address(row: JsonObject) -> str:
     """Return the address of a channel's page."""
-    return f"/channels/{segment(row['name'])}"
+    return path_to("channels", row["name"])
 
 
 def channel_charts(row: JsonObject) -> Charts:
     """Return the charts of a channel."""
-    return depths_and_rates(f"/charts/channel/{segment(row['name'])}")
+    return message_charts(path_to("charts", "channel", row["name"]))
 
 
 PAGES = ResourcePages()
@@ -49,10 +49,10 @@ PAGES.add(
         path="/channels",
         title="Channels",
         rows=channels.list_channels,
-        columns=CHANNELS,
-        link=channel_address,
+        columns=CHANNEL_COLUMNS,
+        row_address=channel_address,
         about="Channels of 0-8 to 0-9-1, and sessions of 0-10.",
-        command=line("list", "channels"),
+        command=command_line("list", "channels"),
         empty="No open channels.",
     ),
     DetailPage(
@@ -60,9 +60,8 @@ PAGES.add(
         kind="Channel",
         parent=("Channels", "/channels"),
         show_object=by_path(channels.show_channel),
-        name=lambda row: row["name"],
         facts=(
-            *CHANNELS[1:],
+            *omit_columns(CHANNEL_COLUMNS, "Name"),
             Column("Number", "number", "number"),
             Column("Connection", "connection_details.name"),
         ),

@@ -9,14 +9,14 @@ from headrace.console.api import channels, connections
 from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Field
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import line
+from headrace.console.pages.command_lines import command_line
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
-from headrace.console.pages.links import Link
+from headrace.console.pages.links import Link, path_to
 from headrace.console.pages.listings import ListPage
-from headrace.console.pages.objects.channels import CHANNELS, channel_address
+from headrace.console.pages.objects.channels import CHANNEL_COLUMNS, channel_address
 from headrace.console.pages.resource_pages import ResourcePages
-from headrace.console.pages.texts import count_of, plain, segment
+from headrace.console.pages.texts import escape_hidden, pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.console.api.common.body import Body
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
-    from headrace.console.pages.details import Charts
+    from headrace.console.pages.links import Charts
     from headrace.untyped import JsonObject
 
 PARENT = ("Connections", "/connections")
@@ -33,12 +33,12 @@ PAGES = ResourcePages()
 
 def connection_address(row: JsonObject) -> str:
     """Return the address of a connection's page."""
-    return f"/connections/{segment(row['name'])}"
+    return path_to("connections", row["name"])
 
 
 def connection_charts(row: JsonObject) -> Charts:
     """Return the charts of a connection."""
-    address = f"/charts/connection/{segment(row['name'])}"
+    address = path_to("charts", "connection", row["name"])
     return ((f"{address}/rates", "Messages/s"), (f"{address}/bytes", "Bytes/s"))
 
 
@@ -51,8 +51,8 @@ async def close_impact(call: HttpCall, name: str) -> str:
     """Describe the client that loses its connection."""
     row = await connections.show_connection(call, name)
     return (
-        f"Client of user {plain(row['user'])} at {row['peer_host']}: "
-        f"{count_of(row['channels'], 'channel', 'is', 'are')} closed; "
+        f"Client of user {escape_hidden(row['user'])} at {row['peer_host']}: "
+        f"{pluralize(row['channels'], 'channel', 'is', 'are')} closed; "
         "unacknowledged messages return to their queues."
     )
 
@@ -66,7 +66,7 @@ async def close_values(call: HttpCall, name: str) -> Mapping[str, str]:
 def close_command(values: Values, name: str) -> str:
     """Return the command line that closes a connection."""
     reason = values.get("reason") or None
-    return line("close", "connection", values.get("number", "ID"), reason=reason)
+    return command_line("close", "connection", values.get("number", "ID"), reason=reason)
 
 
 @PAGES.action(
@@ -105,15 +105,14 @@ PAGES.add(
             Column("From client", "recv_oct_details.rate", "rate"),
             Column("To client", "send_oct_details.rate", "rate"),
         ),
-        link=connection_address,
-        command=line("list", "connections"),
+        row_address=connection_address,
+        command=command_line("list", "connections"),
     ),
     DetailPage(
         path="/connections/{name}",
         kind="Connection",
         parent=PARENT,
         show_object=by_path(connections.show_connection),
-        name=lambda row: row["name"],
         facts=(
             Column("Client name", "user_provided_name"),
             Column("User", "user"),
@@ -133,9 +132,9 @@ PAGES.add(
         tables=(
             InnerTable(
                 "Channels",
-                CHANNELS,
+                CHANNEL_COLUMNS,
                 by_path(channels.list_channels_of_connection),
-                link=channel_address,
+                row_address=channel_address,
             ),
         ),
         links=connection_links,

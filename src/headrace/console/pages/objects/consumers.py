@@ -12,43 +12,41 @@ from headrace.console.api.connections import read_connection_fields
 from headrace.console.broker import lists
 from headrace.console.http.routes import by_path
 from headrace.console.http_errors import not_found
-from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import line
+from headrace.console.pages.columns import Column, omit_columns
+from headrace.console.pages.command_lines import command_line
 from headrace.console.pages.details import DetailPage
-from headrace.console.pages.links import Link
+from headrace.console.pages.links import Link, path_to
 from headrace.console.pages.listings import ListPage
 from headrace.console.pages.objects.channels import channel_address, channel_charts
 from headrace.console.pages.resource_pages import ResourcePages
-from headrace.console.pages.texts import segment
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
-    from headrace.console.pages.details import Charts
+    from headrace.console.pages.links import Charts
     from headrace.untyped import JsonObject
 
 
-def channel_of(row: JsonObject) -> str:
-    """Return the address of the channel of a consumer."""
-    return channel_address(row["channel_details"])
-
-
-def queue_of(row: JsonObject) -> str:
-    """Return the address of the queue of a consumer."""
-    return f"/queues/{segment(row['queue']['vhost'])}/{segment(row['queue']['name'])}"
+def queue_address(row: JsonObject) -> str:
+    """Return the address of the page of a consumer's queue."""
+    return path_to("queues", row["queue"]["vhost"], row["queue"]["name"])
 
 
 def consumer_address(row: JsonObject) -> str:
-    """Return the address of a consumer's page; of its queue's page if it has no tag."""
+    """Return the address of a consumer's page; of its queue's page if the tag is empty."""
     if not row["consumer_tag"]:
-        return queue_of(row)
-    return f"/consumers/{segment(row['channel_details']['name'])}/{segment(row['consumer_tag'])}"
+        return queue_address(row)
+    return path_to("consumers", row["channel_details"]["name"], row["consumer_tag"])
 
 
-CONSUMERS = (
+CONSUMER_COLUMNS = (
     Column("Consumer tag", "consumer_tag"),
-    Column("Queue", "queue.name", link=queue_of),
+    Column("Queue", "queue.name", address=queue_address),
     Column("Virtual host", "queue.vhost"),
-    Column("Channel", "channel_details.name", link=channel_of),
+    Column(
+        "Channel",
+        "channel_details.name",
+        address=lambda row: channel_address(row["channel_details"]),
+    ),
     Column("User", "channel_details.user"),
     Column("Ack mode", "ack_required", "ack"),
     Column("Prefetch", "prefetch_count", "number"),
@@ -56,15 +54,15 @@ CONSUMERS = (
     Column("Exclusive", "exclusive", "flag"),
     Column("Arguments", "arguments", "json"),
 )
-#: The consumers of a queue, on the queue's page.
+#: Columns on the page of a queue or stream.
 CONSUMERS_OF_QUEUE = (
-    Column("Consumer tag", "consumer_tag", link=consumer_address),
-    *CONSUMERS[3:],
+    Column("Consumer tag", "consumer_tag", address=consumer_address),
+    *omit_columns(CONSUMER_COLUMNS, "Consumer tag", "Queue", "Virtual host"),
 )
 
 
 async def show_consumer(call: HttpCall, channel: str, tag: str) -> JsonObject:
-    """Return a consumer by the name of its channel and its tag.
+    """Return a consumer by its tag and the name of its channel.
 
     Raises:
         HttpError: the consumer does not exist, or the user does not see it.
@@ -82,7 +80,7 @@ async def show_consumer(call: HttpCall, channel: str, tag: str) -> JsonObject:
 
 def consumer_links(call: HttpCall, row: JsonObject) -> list[Link]:
     """Return the links of a consumer's page."""
-    return [Link("Queue", queue_of(row), changes=False)]
+    return [Link("Queue", queue_address(row), is_for_viewers=True)]
 
 
 def consumer_charts(row: JsonObject) -> Charts:
@@ -96,9 +94,9 @@ PAGES.add(
         path="/consumers",
         title="Consumers",
         rows=consumers.list_consumers,
-        columns=CONSUMERS,
-        link=consumer_address,
-        command=line("list", "consumers"),
+        columns=CONSUMER_COLUMNS,
+        row_address=consumer_address,
+        command=command_line("list", "consumers"),
     ),
     DetailPage(
         path="/consumers/{channel}/{tag}",
@@ -106,7 +104,10 @@ PAGES.add(
         parent=("Consumers", "/consumers"),
         show_object=by_path(show_consumer),
         name=lambda row: row["consumer_tag"],
-        facts=(*CONSUMERS[1:], Column("Connection", "channel_details.connection_name")),
+        facts=(
+            *omit_columns(CONSUMER_COLUMNS, "Consumer tag"),
+            Column("Connection", "channel_details.connection_name"),
+        ),
         links=consumer_links,
         charts=consumer_charts,
         about="Messages are counted per channel: the charts include all consumers of the channel.",

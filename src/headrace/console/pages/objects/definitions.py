@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api import definitions
 from headrace.console.pages.actions import Field, Report
-from headrace.console.pages.command_lines import is_on, line
+from headrace.console.pages.command_lines import command_line, is_on
 from headrace.console.pages.links import Link
 from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import number
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.console.pages.actions import Values
     from headrace.management_rows import FindingRow
 
-#: Outcomes of elements as the broker names them, with the words of a report, in its order.
+#: Words of a report for the outcomes that the broker names, in the order of the report.
 OUTCOMES = {
     "made": "created",
     "changed": "changed",
@@ -38,7 +38,7 @@ def import_command(values: Values) -> str:
     """Return the command line that imports definitions."""
     is_lenient = is_on(values.get(definitions.LENIENT))
     is_dry_run = is_on(values.get(definitions.DRY_RUN))
-    return line("definitions", "import", "FILE", known=not is_lenient, dry_run=is_dry_run)
+    return command_line("definitions", "import", "FILE", known=not is_lenient, dry_run=is_dry_run)
 
 
 def export_link() -> list[Link]:
@@ -82,29 +82,27 @@ async def import_file(call: HttpCall, form: Body) -> Report | None:
         lenient=bool(form.flag(definitions.LENIENT)),
         dry_run=bool(form.flag(definitions.DRY_RUN)),
     )
-    return report_of(report) if definitions.has_report(report) else None
+    return build_report(report) if definitions.has_report(report) else None
 
 
-def report_of(report: ImportReport) -> Report:
+def build_report(report: ImportReport) -> Report:
     """Return the report of an import for its page."""
-    counts = count_sentence(report["counts"])
-    summary = (
-        f"Dry run: nothing was changed. {counts}" if report["dry_run"] else f"Imported. {counts}"
-    )
-    lines = [line_of(finding) for finding in report["findings"]]
+    outcome = "Dry run: nothing was changed." if report["dry_run"] else "Imported."
+    summary = f"{outcome} {format_counts(report['counts'])}"
+    lines = [format_finding(finding) for finding in report["findings"]]
     if report["omitted"]:
         lines.append(f"… and {number(report['omitted'])} more")
     return Report(summary, tuple(lines))
 
 
-def count_sentence(sections: Mapping[str, Mapping[str, int]]) -> str:
-    """Return the numbers of elements by outcome, as a sentence."""
+def format_counts(sections: Mapping[str, Mapping[str, int]]) -> str:
+    """Return the numbers of elements by outcome as a sentence; the sections are added up."""
     sums = {name: sum(counts.get(name, 0) for counts in sections.values()) for name in OUTCOMES}
     words = [f"{number(count)} {OUTCOMES[name]}" for name, count in sums.items() if count]
     return f"Elements: {', '.join(words) or 'none'}."
 
 
-def line_of(finding: FindingRow) -> str:
+def format_finding(finding: FindingRow) -> str:
     """Return the line of a report for an element that does not match the file."""
     name = f" {finding['name']}" if finding["name"] else ""
     outcome = OUTCOMES.get(finding["outcome"], finding["outcome"])

@@ -8,50 +8,49 @@ from typing import TYPE_CHECKING
 from headrace.console.api import bindings, exchanges, messages
 from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Field
-from headrace.console.pages.columns import Column
+from headrace.console.pages.columns import Column, omit_columns
 from headrace.console.pages.command_lines import (
     assignments,
-    in_vhost,
+    command_line,
     is_on,
-    line,
-    publish_line,
-    table,
+    publish_command_line,
+    read_object,
+    vhost_url,
 )
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
-from headrace.console.pages.links import FormAddress, Link
+from headrace.console.pages.links import FormAddress, Link, path_to
 from headrace.console.pages.listings import ListPage
-from headrace.console.pages.objects.bindings import BINDING_COLUMNS, binding_address, bindings_from
+from headrace.console.pages.objects.bindings import (
+    BINDING_COLUMNS,
+    binding_address,
+    list_bindings_from,
+)
 from headrace.console.pages.resource_pages import ResourcePages
-from headrace.console.pages.texts import segment
+from headrace.console.pages.texts import exchange_title, segment
 
 if TYPE_CHECKING:
     from headrace.console.api.common.body import Body
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
-    from headrace.console.pages.details import Charts
+    from headrace.console.pages.links import Charts
     from headrace.untyped import JsonObject
 
 PARENT = ("Exchanges", "/exchanges")
-DETAIL = "/exchanges/{vhost}/{exchange}"
+DETAIL_PATH = "/exchanges/{vhost}/{exchange}"
 PAGES = ResourcePages()
 
 
 def exchange_address(row: JsonObject) -> str:
     """Return the address of an exchange's page."""
-    return f"/exchanges/{segment(row['vhost'])}/{segment(row['name'] or exchanges.DEFAULT)}"
-
-
-def exchange_title(row: JsonObject) -> str:
-    """Return the name of an exchange for a heading."""
-    return row["name"] or "(default)"
+    return path_to("exchanges", row["vhost"], row["name"] or exchanges.DEFAULT)
 
 
 def exchange_links(call: HttpCall, row: JsonObject) -> list[Link]:
     """Return the links of an exchange's page; the default exchange has fewer."""
     address = exchange_address(row)
     links = [
-        Link("Topology", f"{address}/topology", changes=False),
+        Link("Topology", f"{address}/topology", is_for_viewers=True),
         Link("Publish", f"{address}/publish"),
     ]
     if row["name"]:
@@ -64,13 +63,13 @@ def exchange_links(call: HttpCall, row: JsonObject) -> list[Link]:
 
 def exchange_charts(row: JsonObject) -> Charts:
     """Return the chart of an exchange."""
-    name = segment(row["name"] or exchanges.DEFAULT)
-    return ((f"/charts/exchange/{segment(row['vhost'])}/{name}", "Messages"),)
+    name = row["name"] or exchanges.DEFAULT
+    return ((path_to("charts", "exchange", row["vhost"], name), "Messages"),)
 
 
 def show_command(row: JsonObject) -> str:
     """Return the command line that shows an exchange."""
-    return line("show", "exchange", row["name"], vhost=row["vhost"])
+    return command_line("show", "exchange", row["name"], vhost=row["vhost"])
 
 
 PAGES.add(
@@ -90,16 +89,16 @@ PAGES.add(
             Column("Policy", "policy"),
             Column("Arguments", "arguments", "json"),
         ),
-        link=exchange_address,
+        row_address=exchange_address,
         actions=(Link("Declare an exchange", "/exchanges/new"),),
-        command=line("list", "exchanges"),
+        command=command_line("list", "exchanges"),
     ),
     DetailPage(
-        path=DETAIL,
+        path=DETAIL_PATH,
         kind="Exchange",
         parent=PARENT,
         show_object=by_path(exchanges.show_exchange),
-        name=exchange_title,
+        name=lambda row: exchange_title(row["name"]),
         facts=(
             Column("Type", "type"),
             Column("Virtual host", "vhost"),
@@ -112,16 +111,16 @@ PAGES.add(
         tables=(
             InnerTable(
                 "Bindings from this exchange",
-                BINDING_COLUMNS[1:],
-                by_path(bindings_from),
-                link=FormAddress(binding_address),
+                omit_columns(BINDING_COLUMNS, "Source"),
+                by_path(list_bindings_from),
+                row_address=FormAddress(binding_address),
                 empty="No bindings. The default exchange routes to each queue by its name.",
             ),
             InnerTable(
                 "Bindings to this exchange",
-                BINDING_COLUMNS[:2],
+                omit_columns(BINDING_COLUMNS, "Destination", "Kind", "Virtual host", "Arguments"),
                 by_path(bindings.list_bindings_of_destination),
-                link=FormAddress(binding_address),
+                row_address=FormAddress(binding_address),
             ),
         ),
         links=exchange_links,
@@ -133,7 +132,7 @@ PAGES.add(
 
 def declare_command(values: Values) -> str:
     """Return the command line that declares an exchange."""
-    return line(
+    return command_line(
         "declare",
         "exchange",
         values.get("name") or "EXCHANGE",
@@ -141,8 +140,8 @@ def declare_command(values: Values) -> str:
         transient=not is_on(values.get("durable")),
         auto_delete=is_on(values.get("auto_delete")),
         internal=is_on(values.get("internal")),
-        arg=assignments(table(values.get("arguments"))),
-        url=in_vhost(str(values.get("vhost") or "/")),
+        arg=assignments(read_object(values.get("arguments"))),
+        url=vhost_url(str(values.get("vhost") or "/")),
     )
 
 
@@ -180,17 +179,17 @@ async def declare(call: HttpCall, form: Body) -> None:
 
 def delete_command(values: Values, vhost: str, exchange: str) -> str:
     """Return the command line that deletes an exchange."""
-    return line(
+    return command_line(
         "delete",
         "exchange",
         exchange,
         if_unused=is_on(values.get("if-unused")),
-        url=in_vhost(vhost),
+        url=vhost_url(vhost),
     )
 
 
 @PAGES.action(
-    f"{DETAIL}/delete",
+    f"{DETAIL_PATH}/delete",
     "Delete exchange {exchange}",
     back="/exchanges",
     notice="Exchange {exchange} is deleted.",
@@ -210,14 +209,14 @@ async def delete(call: HttpCall, form: Body, vhost: str, exchange: str) -> None:
 def publish_command(values: Values, vhost: str, exchange: str) -> str:
     """Return the command line that publishes to an exchange."""
     key = str(values.get("routing_key") or "")
-    properties = table(values.get("properties"))
-    return publish_line(key, values, properties, vhost, exchanges.exchange_name(exchange))
+    properties = read_object(values.get("properties"))
+    return publish_command_line(key, values, properties, vhost, exchanges.exchange_name(exchange))
 
 
 @PAGES.action(
-    f"{DETAIL}/publish",
+    f"{DETAIL_PATH}/publish",
     "Publish to exchange {exchange}",
-    back=DETAIL,
+    back=DETAIL_PATH,
     notice="The message is published to exchange {exchange}.",
     command=publish_command,
     fields=(

@@ -11,11 +11,11 @@ from headrace.console.broker.lists import GROUPS
 from headrace.console.pages.actions import Field
 from headrace.console.pages.charts.addresses import group_charts
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import in_vhost, line
-from headrace.console.pages.links import Link
+from headrace.console.pages.command_lines import command_line, vhost_url
+from headrace.console.pages.links import Link, path_to
 from headrace.console.pages.listings import ListPage
 from headrace.console.pages.resource_pages import ResourcePages
-from headrace.console.pages.texts import count_of, segment
+from headrace.console.pages.texts import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
 
-GROUP = "/groups/{vhost}/{stream}/{group}"
+GROUP_PATH = "/groups/{vhost}/{stream}/{group}"
 PARENT = ("Groups", "/groups")
 PAGES = ResourcePages()
 
 
 def group_address(row: Mapping[str, str]) -> str:
     """Return the address of a group's page."""
-    return "/groups/" + "/".join(segment(row[name]) for name in ("vhost", "stream", "group"))
+    return path_to("groups", row["vhost"], row["stream"], row["group"])
 
 
-def stream_of(row: Mapping[str, str]) -> str:
-    """Return the address of the stream of a group."""
-    return f"/streams/{segment(row['vhost'])}/{segment(row['stream'])}"
+def stream_address(row: Mapping[str, str]) -> str:
+    """Return the address of the page of a group's stream."""
+    return path_to("streams", row["vhost"], row["stream"])
 
 
 GROUP_COLUMNS = (
     Column("Group", "group"),
-    Column("Stream", "stream", link=stream_of),
+    Column("Stream", "stream", address=stream_address),
     Column("Virtual host", "vhost"),
     Column("Lag", "lag", "number"),
     Column("Lag in bytes", "lag_bytes", "bytes"),
@@ -56,9 +56,9 @@ PAGES.add(
         title="Groups",
         rows=groups.list_groups,
         columns=GROUP_COLUMNS,
-        link=group_address,
+        row_address=group_address,
         about="Groups of stream readers, with the position that the broker stores for each.",
-        command=line("list", "groups"),
+        command=command_line("list", "groups"),
     ),
 )
 
@@ -69,28 +69,28 @@ async def group_impact(call: HttpCall, vhost: str, stream: str, group: str) -> s
     if row is None:
         return "The group no longer exists."
     return (
-        f"The group is at offset {row['position']} and {count_of(row['lag'], 'message')} behind. "
+        f"The group is at offset {row['position']} and {pluralize(row['lag'], 'message')} behind. "
         "A change does not affect running readers."
     )
 
 
 def group_links(vhost: str, stream: str, group: str) -> list[Link]:
     """Return the links of a group's page."""
-    row = {"vhost": vhost, "stream": stream, "group": group}
+    address = path_to("groups", vhost, stream, group)
     return [
-        Link("Stream", stream_of(row), changes=False),
-        Link("Delete", f"{group_address(row)}/delete", danger=True),
+        Link("Stream", path_to("streams", vhost, stream), is_for_viewers=True),
+        Link("Delete", f"{address}/delete", danger=True),
     ]
 
 
 def set_command(values: Values, vhost: str, stream: str, group: str) -> str:
     """Return the command line that sets the position of a group."""
     position = values.get("position") or "POSITION"
-    return line("groups", "set", stream, group, position, url=in_vhost(vhost))
+    return command_line("groups", "set", stream, group, position, url=vhost_url(vhost))
 
 
 @PAGES.action(
-    GROUP,
+    GROUP_PATH,
     "Set the position of group {group}",
     view_title="Group {group}",
     back="/groups",
@@ -110,11 +110,11 @@ async def set_position(call: HttpCall, form: Body, vhost: str, stream: str, grou
 
 def delete_command(values: Values, vhost: str, stream: str, group: str) -> str:
     """Return the command line that deletes a group."""
-    return line("groups", "delete", stream, group, url=in_vhost(vhost))
+    return command_line("groups", "delete", stream, group, url=vhost_url(vhost))
 
 
 @PAGES.action(
-    f"{GROUP}/delete",
+    f"{GROUP_PATH}/delete",
     "Delete group {group}",
     back="/groups",
     notice="Group {group} is deleted.",

@@ -11,11 +11,11 @@ from headrace.console.broker.lists import LEASES
 from headrace.console.pages.actions import Field
 from headrace.console.pages.charts.addresses import lease_charts
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import in_vhost, line
-from headrace.console.pages.links import Link
+from headrace.console.pages.command_lines import command_line, vhost_url
+from headrace.console.pages.links import Link, path_to
 from headrace.console.pages.listings import ListPage
 from headrace.console.pages.resource_pages import ResourcePages
-from headrace.console.pages.texts import count_of, plain, segment
+from headrace.console.pages.texts import escape_hidden, pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,17 +30,17 @@ PAGES = ResourcePages()
 
 def lease_address(row: JsonObject) -> str:
     """Return the address of a lease's page."""
-    return "/leases/" + "/".join(segment(row[name]) for name in ("vhost", "queue", "group"))
+    return path_to("leases", row["vhost"], row["queue"], row["group"])
 
 
-def queue_of(row: Mapping[str, str]) -> str:
-    """Return the address of the queue of a lease."""
-    return f"/queues/{segment(row['vhost'])}/{segment(row['queue'])}"
+def queue_address(row: Mapping[str, str]) -> str:
+    """Return the address of the page of a lease's queue."""
+    return path_to("queues", row["vhost"], row["queue"])
 
 
 LEASE_COLUMNS = (
     Column("Group", "group"),
-    Column("Queue", "queue", link=queue_of),
+    Column("Queue", "queue", address=queue_address),
     Column("Virtual host", "vhost"),
     Column("Leased", "leased", "number"),
     Column("Settled up to", "settled", "number"),
@@ -54,9 +54,9 @@ PAGES.add(
         title="Leases",
         rows=leases.list_leases,
         columns=LEASE_COLUMNS,
-        link=lease_address,
+        row_address=lease_address,
         about="Messages that groups have leased from queues and not settled: the batches of Spark.",
-        command=line("list", "leases"),
+        command=command_line("list", "leases"),
     ),
 )
 
@@ -66,20 +66,20 @@ async def release_impact(call: HttpCall, vhost: str, queue: str, group: str) -> 
     row = await row_in_path(call, LEASES)
     if row is None:
         return "The lease no longer exists."
-    owner = f", owned by {plain(row['owner'])}" if row["owner"] else ", without an owner"
-    returned = count_of(row["leased"], "message", "returns to its place", "return to their places")
+    owner = f", owned by {escape_hidden(row['owner'])}" if row["owner"] else ", without an owner"
+    returned = pluralize(row["leased"], "message", "returns to its place", "return to their places")
     return f"{returned} in the queue{owner}."
 
 
 def lease_links(vhost: str, queue: str, group: str) -> list[Link]:
     """Return the links of a lease's page."""
-    return [Link("Queue", queue_of({"vhost": vhost, "queue": queue}), changes=False)]
+    return [Link("Queue", path_to("queues", vhost, queue), is_for_viewers=True)]
 
 
 def release_command(values: Values, vhost: str, queue: str, group: str) -> str:
     """Return the command line that releases a lease."""
     flags = {name: bool(values.get(name)) for name in ("force", "forget")}
-    return line("leases", "release", queue, group, **flags, url=in_vhost(vhost))
+    return command_line("leases", "release", queue, group, **flags, url=vhost_url(vhost))
 
 
 @PAGES.action(

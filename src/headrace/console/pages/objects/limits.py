@@ -9,11 +9,10 @@ from headrace.console.api import limits
 from headrace.console.http.answers import RowList
 from headrace.console.pages.actions import Field
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import line
-from headrace.console.pages.links import FormAddress, Link
+from headrace.console.pages.command_lines import command_line
+from headrace.console.pages.links import FormAddress, Link, path_to
 from headrace.console.pages.listings import GlobalRows, ListPage
 from headrace.console.pages.resource_pages import ResourcePages
-from headrace.console.pages.texts import segment
 from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
@@ -31,21 +30,21 @@ USER_LIMITS = VHOST_LIMITS[:-1]
 PAGES = ResourcePages()
 
 
-async def vhost_limits(call: HttpCall, vhost: str | None) -> RowList:
+async def list_vhost_limits(call: HttpCall, vhost: str | None) -> RowList:
     """Return one row for each limit of a virtual host."""
-    return each_limit(await limits.list_vhost_limits(call, vhost), "vhost")
+    return flatten_limits(await limits.list_vhost_limits(call, vhost), "vhost")
 
 
-async def user_limits(call: HttpCall) -> RowList:
+async def list_user_limits(call: HttpCall) -> RowList:
     """Return one row for each limit of a user."""
-    return each_limit(await limits.list_user_limits(call), "user")
+    return flatten_limits(await limits.list_user_limits(call), "user")
 
 
-def each_limit(listed: RowList, owner: str) -> RowList:
-    """Return one row for each limit; ``owner`` is ``vhost`` or ``user``."""
+def flatten_limits(owners: RowList, owner: str) -> RowList:
+    """Return one row for each limit of each owner; ``owner`` is ``vhost`` or ``user``."""
     rows: list[JsonObject] = [
         {owner: row[owner], "name": name, "value": value}
-        for row in listed.rows
+        for row in owners.rows
         for name, value in row["value"].items()
     ]
     return RowList(rows, (owner, "name"))
@@ -61,43 +60,42 @@ class LimitKind(NamedTuple):
     rows: Rows
     names: tuple[str, ...]
 
+    def list_page(self) -> ListPage:
+        """Return the page with the list of the limits."""
+        return ListPage(
+            path=self.path,
+            title=self.title,
+            rows=self.rows,
+            columns=(
+                Column(self.label, self.owner),
+                Column("Limit", "name"),
+                Column("Value", "value", "number"),
+            ),
+            row_address=FormAddress(self.removal_address, ADMINISTRATOR),
+            actions=(Link("Set a limit", f"{self.path}/new", ADMINISTRATOR),),
+            command=command_line("limits", "list"),
+        )
+
     @property
     def parent(self) -> tuple[str, str]:
         """Title and path of the list."""
         return self.title, self.path
 
-    def address(self, row: JsonObject) -> str:
+    def removal_address(self, row: JsonObject) -> str:
         """Return the address of the page that removes a limit."""
-        return f"{self.path}/{segment(row[self.owner])}/{segment(row['name'])}/delete"
+        return f"{self.path}{path_to(row[self.owner], row['name'])}/delete"
 
     def set_command(self, values: Values) -> str:
         """Return the command line that sets a limit."""
         words = (values.get("name") or self.names[0], values.get("value") or "VALUE")
         owner = {self.owner: values.get(self.owner) or self.owner.upper()}
-        return line("limits", "set", *words, **owner)
+        return command_line("limits", "set", *words, **owner)
 
     def clear_command(
         self, values: Values, name: str, vhost: str | None = None, user: str | None = None
     ) -> str:
         """Return the command line that removes a limit."""
-        return line("limits", "clear", name, vhost=vhost, user=user)
-
-
-def list_of(kind: LimitKind) -> ListPage:
-    """Return the list of limits of a kind."""
-    return ListPage(
-        path=kind.path,
-        title=kind.title,
-        rows=kind.rows,
-        columns=(
-            Column(kind.label, kind.owner),
-            Column("Limit", "name"),
-            Column("Value", "value", "number"),
-        ),
-        link=FormAddress(kind.address, ADMINISTRATOR),
-        actions=(Link("Set a limit", f"{kind.path}/new", ADMINISTRATOR),),
-        command=line("limits", "list"),
-    )
+        return command_line("limits", "clear", name, vhost=vhost, user=user)
 
 
 def add_actions(kind: LimitKind) -> None:
@@ -145,7 +143,7 @@ KINDS = (
         label="Virtual host",
         path="/vhost-limits",
         title="Virtual host limits",
-        rows=vhost_limits,
+        rows=list_vhost_limits,
         names=VHOST_LIMITS,
     ),
     LimitKind(
@@ -153,10 +151,10 @@ KINDS = (
         label="User",
         path="/user-limits",
         title="User limits",
-        rows=GlobalRows(user_limits),
+        rows=GlobalRows(list_user_limits),
         names=USER_LIMITS,
     ),
 )
-PAGES.add(*map(list_of, KINDS))
+PAGES.add(*(kind.list_page() for kind in KINDS))
 for limit_kind in KINDS:
     add_actions(limit_kind)

@@ -18,7 +18,7 @@ PAGES.add(
         columns=(
             Column("Time", "time"),
             Column("Level", "level"),
-            Column("Message", "message", sorts=False),
+            Column("Message", "message", is_sortable=False),
             Column("Logger", "logger"),
         ),
         tag=ADMINISTRATOR,
@@ -38,7 +38,7 @@ PAGES.add(
             Column("From", "from"),
             Column("Virtual host", "vhost"),
             Column("Reason", "reason"),
-            Column("Details", "facts", "json", sorts=False),
+            Column("Details", "facts", "json", is_sortable=False),
         ),
         tag=ADMINISTRATOR,
         is_live=False,

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from headrace.console.api import permissions
 from headrace.console.pages.actions import Field, refuse_existing
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import line
-from headrace.console.pages.links import FormAddress, Link
+from headrace.console.pages.command_lines import command_line
+from headrace.console.pages.links import FormAddress, Link, path_to
 from headrace.console.pages.listings import GlobalRows, ListPage
 from headrace.console.pages.resource_pages import ResourcePages
-from headrace.console.pages.texts import segment
 from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 PARENT, TOPIC_PARENT = ("Permissions", "/permissions"), ("Topic permissions", "/topic-permissions")
-PERMISSION = "/permissions/{vhost}/{user}"
-TOPIC_PERMISSION = "/topic-permissions/{vhost}/{user}/{exchange}"
+PERMISSION_PATH = "/permissions/{vhost}/{user}"
+TOPIC_PERMISSION_PATH = "/topic-permissions/{vhost}/{user}/{exchange}"
 PATTERNS, TOPIC_PATTERNS = ("configure", "write", "read"), ("write", "read")
 PERMISSION_COLUMNS = (
     Column("User", "user"),
@@ -35,7 +34,13 @@ PERMISSION_COLUMNS = (
     Column("Write", "write"),
     Column("Read", "read"),
 )
-TOPIC_COLUMNS = (*PERMISSION_COLUMNS[:2], Column("Exchange", "exchange"), *PERMISSION_COLUMNS[3:])
+TOPIC_PERMISSION_COLUMNS = (
+    Column("User", "user"),
+    Column("Virtual host", "vhost"),
+    Column("Exchange", "exchange"),
+    Column("Write", "write"),
+    Column("Read", "read"),
+)
 HELP = "A regular expression; it may match a part of the name unless anchored with ^ and $."
 FIELDS = (
     Field("configure", "Configure", help=HELP),
@@ -46,25 +51,14 @@ TOPIC_FIELDS = (Field("write", "Write", help=HELP), FIELDS[-1])
 PAGES = ResourcePages()
 
 
-def permission_address(row: Mapping[str, str]) -> str:
-    """Return the address of the page that removes permissions."""
-    return f"/permissions/{segment(row['vhost'])}/{segment(row['user'])}"
-
-
-def permission_form(row: JsonObject) -> str:
+def permission_form_address(row: JsonObject) -> str:
     """Return the address of the page that changes permissions."""
-    return f"{permission_address(row)}/edit"
+    return f"{path_to('permissions', row['vhost'], row['user'])}/edit"
 
 
-def topic_address(row: Mapping[str, str]) -> str:
-    """Return the address of the page that removes topic permissions."""
-    vhost, user = segment(row["vhost"]), segment(row["user"])
-    return f"/topic-permissions/{vhost}/{user}/{segment(row['exchange'])}"
-
-
-def topic_form(row: JsonObject) -> str:
+def topic_form_address(row: JsonObject) -> str:
     """Return the address of the page that changes topic permissions."""
-    return f"{topic_address(row)}/edit"
+    return f"{path_to('topic-permissions', row['vhost'], row['user'], row['exchange'])}/edit"
 
 
 PAGES.add(
@@ -73,22 +67,22 @@ PAGES.add(
         title="Permissions",
         rows=GlobalRows(permissions.list_permissions),
         columns=PERMISSION_COLUMNS,
-        link=FormAddress(permission_form, ADMINISTRATOR),
+        row_address=FormAddress(permission_form_address, ADMINISTRATOR),
         actions=(Link("Set permissions", "/permissions/new", ADMINISTRATOR),),
         tag=ADMINISTRATOR,
-        command=line("permission", "list"),
+        command=command_line("permission", "list"),
         search_fields=("user", "vhost"),
     ),
     ListPage(
         path="/topic-permissions",
         title="Topic permissions",
         rows=GlobalRows(permissions.list_topic_permissions),
-        columns=TOPIC_COLUMNS,
-        link=FormAddress(topic_form, ADMINISTRATOR),
+        columns=TOPIC_PERMISSION_COLUMNS,
+        row_address=FormAddress(topic_form_address, ADMINISTRATOR),
         actions=(Link("Restrict routing keys", "/topic-permissions/new", ADMINISTRATOR),),
         tag=ADMINISTRATOR,
         about="Topic permissions restrict the routing keys of a user at a topic exchange.",
-        command=line("permission", "topic", "list"),
+        command=command_line("permission", "topic", "list"),
         search_fields=("user", "vhost", "exchange"),
     ),
 )
@@ -112,7 +106,7 @@ def add_command(values: Values) -> str:
 def set_command(values: Values, vhost: str, user: str) -> str:
     """Return the command line that sets permissions."""
     patterns = (values.get(name) or "" for name in PATTERNS)
-    return line("permission", "set", user, *patterns, vhost=vhost)
+    return command_line("permission", "set", user, *patterns, vhost=vhost)
 
 
 @PAGES.action(
@@ -145,12 +139,12 @@ async def permission_values(call: HttpCall, vhost: str, user: str) -> Mapping[st
 
 def removal_link(vhost: str, user: str) -> list[Link]:
     """Return the link that removes permissions."""
-    address = permission_address({"vhost": vhost, "user": user})
+    address = path_to("permissions", vhost, user)
     return [Link("Remove", address, ADMINISTRATOR, danger=True)]
 
 
 @PAGES.action(
-    f"{PERMISSION}/edit",
+    f"{PERMISSION_PATH}/edit",
     "Change permissions of {user} in {vhost}",
     back="/users/{user}",
     notice="Permissions of user {user} are changed.",
@@ -168,11 +162,11 @@ async def change(call: HttpCall, form: Body, vhost: str, user: str) -> None:
 
 def clear_command(values: Values, vhost: str, user: str) -> str:
     """Return the command line that removes permissions."""
-    return line("permission", "clear", user, vhost=vhost)
+    return command_line("permission", "clear", user, vhost=vhost)
 
 
 @PAGES.action(
-    PERMISSION,
+    PERMISSION_PATH,
     "Remove permissions of {user} in {vhost}",
     back="/permissions",
     notice="User {user} no longer has access to the virtual host.",
@@ -204,7 +198,7 @@ def add_topic_command(values: Values) -> str:
     user, exchange = values.get("user") or "USER", values.get("exchange") or "amq.topic"
     patterns = (values.get(name) or ".*" for name in TOPIC_PATTERNS)
     vhost = values.get("vhost")
-    return line("permission", "topic", "set", user, exchange, *patterns, vhost=vhost)
+    return command_line("permission", "topic", "set", user, exchange, *patterns, vhost=vhost)
 
 
 @PAGES.action(
@@ -238,18 +232,18 @@ async def topic_values(call: HttpCall, vhost: str, user: str, exchange: str) -> 
 
 def topic_removal_link(vhost: str, user: str, exchange: str) -> list[Link]:
     """Return the link that removes topic permissions."""
-    address = topic_address({"vhost": vhost, "user": user, "exchange": exchange})
+    address = path_to("topic-permissions", vhost, user, exchange)
     return [Link("Remove", address, ADMINISTRATOR, danger=True)]
 
 
 def change_topic_command(values: Values, vhost: str, user: str, exchange: str) -> str:
     """Return the command line that changes topic permissions."""
     patterns = (str(values.get(name) or "") for name in TOPIC_PATTERNS)
-    return line("permission", "topic", "set", user, exchange, *patterns, vhost=vhost)
+    return command_line("permission", "topic", "set", user, exchange, *patterns, vhost=vhost)
 
 
 @PAGES.action(
-    f"{TOPIC_PERMISSION}/edit",
+    f"{TOPIC_PERMISSION_PATH}/edit",
     "Change topic permissions of {user} on {exchange}",
     back="/topic-permissions",
     notice="Topic permissions of user {user} are changed.",
@@ -267,11 +261,11 @@ async def change_topic(call: HttpCall, form: Body, vhost: str, user: str, exchan
 
 def clear_topic_command(values: Values, vhost: str, user: str, exchange: str) -> str:
     """Return the command line that removes topic permissions."""
-    return line("permission", "topic", "clear", user, exchange, vhost=vhost)
+    return command_line("permission", "topic", "clear", user, exchange, vhost=vhost)
 
 
 @PAGES.action(
-    TOPIC_PERMISSION,
+    TOPIC_PERMISSION_PATH,
     "Remove topic permissions of {user} on {exchange}",
     back="/topic-permissions",
     notice="Topic permissions of user {user} are removed.",

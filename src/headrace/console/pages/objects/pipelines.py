@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.console.api import pipelines
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import line
-from headrace.console.pages.drawings.pipeline import draw
-from headrace.console.pages.inner_tables import QUERY, InnerTable, file_of_table, tables_of
+from headrace.console.pages.command_lines import command_line
+from headrace.console.pages.drawings.pipeline import draw_pipeline
+from headrace.console.pages.inner_tables import QUERY, InnerTable, export_table, table_views
+from headrace.console.pages.links import path_to
 from headrace.console.pages.listings import GlobalRows, ListPage
 from headrace.console.pages.rendering import page
 from headrace.console.pages.resource_pages import ResourcePages
@@ -27,7 +28,7 @@ ABOUT = (
     "that a QueryListener writes."
 )
 NAME, STATE = Column("Query", "name"), Column("State", "state", "state")
-FIGURES = (
+PROGRESS = (
     Column("Group", "group"),
     Column("Reads", "reads"),
     Column("Lag", "lag", "number"),
@@ -38,8 +39,8 @@ FIGURES = (
     Column("Rejected", "rejected", "number"),
 )
 CHECKPOINT, ERROR = Column("Checkpoint", "checkpoint"), Column("Last error", "error")
-OF_PIPELINE = (NAME, STATE, ERROR, *FIGURES, Column("Rows", "rows", "number"), CHECKPOINT)
-RULES = (
+QUERIES_OF_PIPELINE = (NAME, STATE, ERROR, *PROGRESS, Column("Rows", "rows", "number"), CHECKPOINT)
+RULE_COLUMNS = (
     Column("Rule", "name"),
     Column("View", "view"),
     Column("Condition", "check"),
@@ -48,8 +49,8 @@ RULES = (
     Column("Rejected rows", "rejected", "number"),
 )
 TABLES = (
-    InnerTable("Queries", OF_PIPELINE, field="queries", empty="No queries have started."),
-    InnerTable("Rules", RULES, field="rules"),
+    InnerTable("Queries", QUERIES_OF_PIPELINE, field="queries", empty="No queries have started."),
+    InnerTable("Rules", RULE_COLUMNS, field="rules"),
 )
 FACTS = (
     Column("State", "state", "state"),
@@ -59,25 +60,25 @@ FACTS = (
     Column("Started", "started", "time"),
     Column("Last report", "updated", "time"),
 )
-IN_BROKER = frozenset(("exchange", "stream"))  # Types of sinks that are objects of the broker.
+#: Lists of the broker's objects that are sinks, by the type of the sink.
+SINK_LISTS = {"exchange": "/exchanges", "stream": "/streams"}
 
 
 def query_address(row: JsonObject) -> str:
-    """Return the address of the pipeline of a query; empty without one."""
-    return f"/pipelines/{segment(row['pipeline'])}" if row["pipeline"] else ""
+    """Return the address of the page of a query's pipeline; empty without a pipeline."""
+    return path_to("pipelines", row["pipeline"]) if row["pipeline"] else ""
 
 
 def pipeline_address(row: JsonObject) -> str:
-    """Return the address of a pipeline."""
-    return f"/pipelines/{segment(row['name'])}"
+    """Return the address of a pipeline's page."""
+    return path_to("pipelines", row["name"])
 
 
 @PAGES.get({"/pipelines/{pipeline}": "A pipeline."}, tag=MONITORING, query=QUERY)
-async def show(call: HttpCall, pipeline: str) -> Text:
-    """Return the page of a pipeline."""
+async def show_pipeline(call: HttpCall, pipeline: str) -> Text:
+    """Return the page of a pipeline, or one of its tables as a file."""
     row = await pipelines.show_pipeline(call, pipeline)
-    file = await file_of_table(call, "Pipeline", TABLES, row)
-    if file is not None:
+    if file := await export_table(call, "Pipeline", TABLES, row):
         return file
     return page(
         call,
@@ -85,24 +86,30 @@ async def show(call: HttpCall, pipeline: str) -> Text:
         f"Pipeline {row['name']}",
         pipeline=row,
         facts=[(fact, fact.value(row)) for fact in FACTS],
-        drawing=draw(row),
-        tables=await tables_of(call, TABLES, row),
-        path=call.request.rel_url.raw_path,
-        rejects=rejects_of(row),
-        command=line("pipeline", "status", row["file"]),
+        drawing=draw_pipeline(row),
+        tables=await table_views(call, TABLES, row),
+        reject_sinks=list_reject_sinks(row),
+        command=command_line("pipeline", "status", row["file"]),
     )
 
 
-def rejects_of(pipeline: JsonObject) -> list[tuple[str, str, str]]:
-    """Return the sinks of rejected rows: name, kind with name, and address, which may be empty."""
+class RejectSink(NamedTuple):
+    """A sink that rules send rejected rows to."""
+
+    name: str
+    target: str  # Type and target of the sink.
+    address: str  # The list with the target; empty for a target outside of the broker.
+
+
+def list_reject_sinks(pipeline: JsonObject) -> list[RejectSink]:
+    """Return the sinks of a pipeline that rules send rejected rows to."""
     ids = {f"sink:{rule.get('to')}" for rule in pipeline["rules"] if rule.get("to")}
     sinks = []
     for node in pipeline["nodes"]:
         if node.get("id") in ids:
-            kind, name = str(node.get("type")), str(node.get("where", ""))
-            listing = "/exchanges" if kind == "exchange" else "/streams"
-            address = f"{listing}?name={segment(name)}" if kind in IN_BROKER else ""
-            sinks.append((str(node.get("name")), f"{kind} {name}".strip(), address))
+            kind, target = str(node.get("type")), str(node.get("where", ""))
+            address = f"{SINK_LISTS[kind]}?name={segment(target)}" if kind in SINK_LISTS else ""
+            sinks.append(RejectSink(str(node.get("name")), f"{kind} {target}".strip(), address))
     return sinks
 
 
@@ -116,14 +123,14 @@ PAGES.add(
             STATE,
             ERROR,
             Column("Pipeline", "pipeline"),
-            *FIGURES,
+            *PROGRESS,
             Column("Last report", "updated", "time"),
             CHECKPOINT,
         ),
-        link=query_address,
+        row_address=query_address,
         tag=MONITORING,
         about=ABOUT,
-        command=line("groups", "list"),
+        command=command_line("groups", "list"),
         empty="No query has reported.",
     ),
     ListPage(
@@ -142,9 +149,9 @@ PAGES.add(
             Column("Last report", "updated", "time"),
             Column("File", "file"),
         ),
-        link=pipeline_address,
+        row_address=pipeline_address,
         tag=MONITORING,
         about=ABOUT,
-        command=line("pipeline", "status", "FILE"),
+        command=command_line("pipeline", "status", "FILE"),
     ),
 )

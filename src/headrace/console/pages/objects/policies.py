@@ -10,11 +10,10 @@ from headrace.console.api import policies
 from headrace.console.http.answers import RowList
 from headrace.console.pages.actions import Field, refuse_existing
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import line
-from headrace.console.pages.links import FormAddress, Link
+from headrace.console.pages.command_lines import command_line
+from headrace.console.pages.links import FormAddress, Link, path_to
 from headrace.console.pages.listings import ListPage
 from headrace.console.pages.resource_pages import ResourcePages
-from headrace.console.pages.texts import segment
 from headrace.user_tags import ADMINISTRATOR, POLICYMAKER
 
 if TYPE_CHECKING:
@@ -56,12 +55,29 @@ PAGES = ResourcePages()
 class PolicyKind(NamedTuple):
     """Policies or operator policies: their names in paths, titles and commands."""
 
-    name: str  # In the functions of the API.
+    name: str  # The name of the kind in the functions of the API.
     path: str
     title: str
     about: str
     command: str
     tag: str
+
+    def list_page(self) -> ListPage:
+        """Return the page with the list of the policies."""
+        return ListPage(
+            path=self.path,
+            title=self.title,
+            rows=self.list_rows,
+            columns=COLUMNS,
+            row_address=FormAddress(self.address, self.tag),
+            actions=(Link("Set a policy", f"{self.path}/new", self.tag),),
+            about=self.about,
+            command=command_line(self.command, "list"),
+        )
+
+    async def list_rows(self, call: HttpCall, vhost: str | None) -> RowList:
+        """Return the policies of a virtual host, or of all that the user sees."""
+        return RowList(await policies.policies_of_kind(call, self.name, vhost))
 
     @property
     def parent(self) -> tuple[str, str]:
@@ -70,25 +86,24 @@ class PolicyKind(NamedTuple):
 
     def address(self, row: Mapping[str, object]) -> str:
         """Return the address of a policy's page."""
-        return f"{self.path}/{segment(row['vhost'])}/{segment(row['name'])}"
+        return f"{self.path}{path_to(row['vhost'], row['name'])}"
 
     def add_command(self, values: Values) -> str:
         """Return the command line that sets a new policy."""
-        return self.set_command(
-            values, str(values.get("vhost") or ""), str(values.get("name") or "NAME")
-        )
+        vhost, name = str(values.get("vhost") or ""), str(values.get("name") or "NAME")
+        return self.set_command(values, vhost, name)
 
     def set_command(self, values: Values, vhost: str, name: str) -> str:
         """Return the command line that sets a policy."""
         words = (name, values.get("pattern") or "PATTERN", definition_word(values))
-        return line(self.command, "set", *words, **scope_options(values), vhost=vhost)
+        return command_line(self.command, "set", *words, **scope_options(values), vhost=vhost)
 
     def clear_command(self, values: Values, vhost: str, name: str) -> str:
         """Return the command line that removes a policy."""
-        return line(self.command, "clear", name, vhost=vhost)
+        return command_line(self.command, "clear", name, vhost=vhost)
 
     async def current_values(self, call: HttpCall, vhost: str, name: str) -> Mapping[str, str]:
-        """Return the fields of a policy."""
+        """Return the present values of a policy's form."""
         row = await policies.policy_of_kind(call, self.name, vhost, name)
         return {
             "pattern": row["pattern"],
@@ -118,24 +133,6 @@ def scope_options(values: Values) -> dict[str, object]:
         "priority": None if str(priority) == "0" else priority,
         "apply_to": None if apply_to == "all" else apply_to,
     }
-
-
-def list_of(kind: PolicyKind) -> ListPage:
-    """Return the list of policies of a kind."""
-
-    async def rows(call: HttpCall, vhost: str | None) -> RowList:
-        return RowList(await policies.policies_of_kind(call, kind.name, vhost))
-
-    return ListPage(
-        path=kind.path,
-        title=kind.title,
-        rows=rows,
-        columns=COLUMNS,
-        link=FormAddress(kind.address, kind.tag),
-        actions=(Link("Set a policy", f"{kind.path}/new", kind.tag),),
-        about=kind.about,
-        command=line(kind.command, "list"),
-    )
 
 
 async def set_policy(call: HttpCall, kind: PolicyKind, vhost: str, name: str, form: Body) -> None:
@@ -226,6 +223,6 @@ KINDS = (
         tag=ADMINISTRATOR,
     ),
 )
-PAGES.add(*map(list_of, KINDS))
+PAGES.add(*(kind.list_page() for kind in KINDS))
 for policy_kind in KINDS:
     add_actions(policy_kind)

@@ -13,39 +13,39 @@ from headrace.console.api.common.own_counts import AGE_PATH, DEAD, KEY
 from headrace.console.http.answers import RowList
 from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Field
-from headrace.console.pages.charts.addresses import depths_and_rates
-from headrace.console.pages.columns import Column
+from headrace.console.pages.charts.addresses import message_charts
+from headrace.console.pages.columns import Column, omit_columns
 from headrace.console.pages.command_lines import (
     assignments,
-    in_vhost,
+    command_line,
     is_on,
-    line,
-    publish_line,
-    table,
+    publish_command_line,
+    read_object,
+    vhost_url,
 )
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
-from headrace.console.pages.links import FormAddress, Link
+from headrace.console.pages.links import FormAddress, Link, path_to
 from headrace.console.pages.listings import ListPage
 from headrace.console.pages.objects.bindings import BINDING_COLUMNS, binding_address
 from headrace.console.pages.objects.consumers import CONSUMERS_OF_QUEUE
 from headrace.console.pages.objects.leases import LEASE_COLUMNS, lease_address
 from headrace.console.pages.resource_pages import ResourcePages
-from headrace.console.pages.texts import DELIVERY_MODES, count_of, plain, segment
+from headrace.console.pages.texts import DELIVERY_MODES, escape_hidden, pluralize, segment
 
 if TYPE_CHECKING:
     from headrace.console.api.common.body import Body
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
-    from headrace.console.pages.details import Charts
+    from headrace.console.pages.links import Charts
     from headrace.untyped import JsonObject
 
 PARENT = ("Queues", "/queues")
 STREAM = "stream"
-DETAIL = "/queues/{vhost}/{queue}"
+DETAIL_PATH = "/queues/{vhost}/{queue}"
 PAGES = ResourcePages()
-LEASES = tuple(column for column in LEASE_COLUMNS if column.title not in ("Queue", "Virtual host"))
-COLUMNS = (
+LEASES_OF_QUEUE = omit_columns(LEASE_COLUMNS, "Queue", "Virtual host")
+QUEUE_COLUMNS = (
     Column("Name", "name"),
     Column("Virtual host", "vhost"),
     Column("Type", "type"),
@@ -60,8 +60,8 @@ COLUMNS = (
     Column("Policy", "policy"),
     Column("Durable", "durable", "flag"),
 )
-BINDINGS = (*BINDING_COLUMNS[:2], Column("Arguments", "arguments", "json"))
-FACTS = (
+BINDINGS_OF_QUEUE = omit_columns(BINDING_COLUMNS, "Destination", "Kind", "Virtual host")
+QUEUE_FACTS = (
     Column("Ready", "messages_ready", "number"),
     Column("Unacknowledged", "messages_unacknowledged", "number"),
     Column("Published", "message_stats.publish_details.rate", "rate"),
@@ -89,55 +89,50 @@ FACTS = (
 
 def queue_address(row: JsonObject) -> str:
     """Return the address of a queue's page."""
-    return named_queue_address(row["vhost"], row["name"])
-
-
-def named_queue_address(vhost: str, queue: str) -> str:
-    """Return the address of the page of a queue by its names."""
-    return f"/queues/{segment(vhost)}/{segment(queue)}"
+    return path_to("queues", row["vhost"], row["name"])
 
 
 def stream_address(row: JsonObject) -> str:
     """Return the address of a stream's page."""
-    return f"/streams/{segment(row['vhost'])}/{segment(row['name'])}"
+    return path_to("streams", row["vhost"], row["name"])
 
 
-def page_address(row: JsonObject) -> str:
+def queue_or_stream_address(row: JsonObject) -> str:
     """Return the address of the page of a queue or a stream."""
     return stream_address(row) if row["type"] == STREAM else queue_address(row)
 
 
 def queue_charts(row: JsonObject) -> Charts:
     """Return the charts of a queue or a stream."""
-    return depths_and_rates(f"/charts/queue/{segment(row['vhost'])}/{segment(row['name'])}")
+    return message_charts(path_to("charts", "queue", row["vhost"], row["name"]))
 
 
-async def leases_of(call: HttpCall, vhost: str, queue: str) -> RowList:
+async def list_leases_of_queue(call: HttpCall, vhost: str, queue: str) -> RowList:
     """Return the leases of a queue."""
     listed = await leases.list_leases(call, vhost)
     return RowList([row for row in listed.rows if row["queue"] == queue])
 
 
 def queue_links(call: HttpCall, row: JsonObject) -> list[Link]:
-    """Return the links of the page of a queue or a stream; a stream is not purged."""
+    """Return the links of the page of a queue or stream; a stream has fewer."""
     address, is_stream = queue_address(row), row["type"] == STREAM
-    dead_letters = [] if is_stream else [Link("Dead letters", f"{address}/dead-letters")]
-    purge = [] if is_stream else [Link("Purge", f"{address}/purge", danger=True)]
+    dead_letters = [Link("Dead letters", f"{address}/dead-letters")]
+    purge = [Link("Purge", f"{address}/purge", danger=True)]
     bind = f"/bindings/new?vhost={segment(row['vhost'])}&destination={segment(row['name'])}"
     return [
-        Link("Topology", f"{address}/topology", changes=False),
+        Link("Topology", f"{address}/topology", is_for_viewers=True),
         Link("Messages", f"{address}/messages"),
-        *dead_letters,
+        *([] if is_stream else dead_letters),
         Link("Publish", f"{address}/publish"),
         Link("Bind", bind),
-        *purge,
+        *([] if is_stream else purge),
         Link("Delete", f"{address}/delete", danger=True),
     ]
 
 
 def show_command(row: JsonObject) -> str:
     """Return the command line that shows a queue."""
-    return line("show", "queue", row["name"], vhost=row["vhost"])
+    return command_line("show", "queue", row["name"], vhost=row["vhost"])
 
 
 PAGES.add(
@@ -145,27 +140,28 @@ PAGES.add(
         path="/queues",
         title="Queues",
         rows=queues.list_queues,
-        columns=COLUMNS,
-        link=page_address,
+        columns=QUEUE_COLUMNS,
+        row_address=queue_or_stream_address,
         actions=(Link("Declare a queue", "/queues/new"),),
-        command=line("list", "queues"),
+        command=command_line("list", "queues"),
     ),
     DetailPage(
-        path=DETAIL,
+        path=DETAIL_PATH,
         kind="Queue",
         parent=PARENT,
         show_object=by_path(queues.show_queue),
-        name=lambda row: row["name"],
-        facts=FACTS,
+        facts=QUEUE_FACTS,
         tables=(
             InnerTable("Consumers", CONSUMERS_OF_QUEUE, field="consumer_details"),
             InnerTable(
                 "Bindings",
-                BINDINGS,
+                BINDINGS_OF_QUEUE,
                 by_path(bindings.list_bindings_of_queue),
-                link=FormAddress(binding_address),
+                row_address=FormAddress(binding_address),
             ),
-            InnerTable("Leases", LEASES, by_path(leases_of), link=lease_address),
+            InnerTable(
+                "Leases", LEASES_OF_QUEUE, by_path(list_leases_of_queue), row_address=lease_address
+            ),
         ),
         links=queue_links,
         charts=queue_charts,
@@ -176,15 +172,15 @@ PAGES.add(
 
 def declare_command(values: Values) -> str:
     """Return the command line that declares a queue."""
-    return line(
+    return command_line(
         "declare",
         "queue",
         values.get("name") or "QUEUE",
         type=values.get("queue_type"),
         transient=not is_on(values.get("durable")),
         auto_delete=is_on(values.get("auto_delete")),
-        arg=assignments(table(values.get("arguments"))),
-        url=in_vhost(str(values.get("vhost") or "/")),
+        arg=assignments(read_object(values.get("arguments"))),
+        url=vhost_url(str(values.get("vhost") or "/")),
     )
 
 
@@ -226,23 +222,24 @@ async def declare(call: HttpCall, form: Body) -> None:
 async def queue_impact(call: HttpCall, vhost: str, queue: str) -> str:
     """Describe the contents of a queue before it is purged or deleted."""
     row = await queues.show_queue(call, vhost, queue)
-    ready = count_of(row["messages_ready"], "ready message")
-    unacked = count_of(row["messages_unacknowledged"], "unacknowledged message")
+    ready = pluralize(row["messages_ready"], "ready message")
+    unacked = pluralize(row["messages_unacknowledged"], "unacknowledged message")
+    name, vhost = escape_hidden(row["name"]), escape_hidden(row["vhost"])
     return (
-        f"Queue {plain(row['name'])} in virtual host {plain(row['vhost'])} has {ready}, {unacked} "
-        f"and {count_of(row['consumers'], 'consumer')}."
+        f"Queue {name} in virtual host {vhost} has {ready}, {unacked} "
+        f"and {pluralize(row['consumers'], 'consumer')}."
     )
 
 
 def purge_command(values: Values, vhost: str, queue: str) -> str:
     """Return the command line that purges a queue."""
-    return line("purge", queue, url=in_vhost(vhost))
+    return command_line("purge", queue, url=vhost_url(vhost))
 
 
 @PAGES.action(
-    f"{DETAIL}/purge",
+    f"{DETAIL_PATH}/purge",
     "Purge queue {queue}",
-    back=DETAIL,
+    back=DETAIL_PATH,
     notice="Queue {queue} is empty.",
     command=purge_command,
     confirm="{queue}",
@@ -259,11 +256,11 @@ async def purge(call: HttpCall, form: Body, vhost: str, queue: str) -> None:
 def delete_command(values: Values, vhost: str, queue: str) -> str:
     """Return the command line that deletes a queue."""
     flags = {name: is_on(values.get(name)) for name in ("if-unused", "if-empty")}
-    return line("delete", "queue", queue, **flags, url=in_vhost(vhost))
+    return command_line("delete", "queue", queue, **flags, url=vhost_url(vhost))
 
 
 @PAGES.action(
-    f"{DETAIL}/delete",
+    f"{DETAIL_PATH}/delete",
     "Delete queue {queue}",
     back="/queues",
     notice="Queue {queue} is deleted.",
@@ -286,16 +283,16 @@ async def delete(call: HttpCall, form: Body, vhost: str, queue: str) -> None:
 
 def publish_command(values: Values, vhost: str, queue: str) -> str:
     """Return the command line that publishes to a queue."""
-    properties = table(values.get("properties"))
+    properties = read_object(values.get("properties"))
     for name in ("content_type", "delivery_mode"):
         properties[name] = values.get(name) or properties.get(name)
-    return publish_line(queue, values, properties, vhost)
+    return publish_command_line(queue, values, properties, vhost)
 
 
 @PAGES.action(
-    f"{DETAIL}/publish",
+    f"{DETAIL_PATH}/publish",
     "Publish to queue {queue}",
-    back=DETAIL,
+    back=DETAIL_PATH,
     notice="The message is published to queue {queue}.",
     command=publish_command,
     fields=(
@@ -307,7 +304,7 @@ def publish_command(values: Values, vhost: str, queue: str) -> str:
             "Delivery mode",
             "choice",
             tuple(DELIVERY_MODES),
-            words=DELIVERY_MODES,
+            choice_labels=DELIVERY_MODES,
         ),
         Field(
             "properties",

@@ -22,7 +22,7 @@ PAGES.add(
             Column("Source", "source"),
             Column("Default", "default", "json"),
             Column("Applied on reload", "reload", "flag"),
-            Column("Description", "help", sorts=False),
+            Column("Description", "help", is_sortable=False),
         ),
         tag=ADMINISTRATOR,
         is_live=False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from headrace.console.api import staged_batches
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import line
+from headrace.console.pages.command_lines import command_line
 from headrace.console.pages.listings import ListPage
 from headrace.console.pages.resource_pages import ResourcePages
 
@@ -28,6 +28,6 @@ PAGES.add(
         ),
         about="Batches that Spark queries write in parts. A batch becomes visible in its queues "
         "when it is committed; prepared branches are listed under Transactions.",
-        command=line("sinks", "list"),
+        command=command_line("sinks", "list"),
     ),
 )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api import bindings, queues, streams
 from headrace.console.http.routes import by_path
-from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import line
+from headrace.console.pages.columns import Column, omit_columns
+from headrace.console.pages.command_lines import command_line
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
 from headrace.console.pages.links import FormAddress, Link
@@ -17,9 +17,9 @@ from headrace.console.pages.objects.bindings import binding_address
 from headrace.console.pages.objects.consumers import CONSUMERS_OF_QUEUE
 from headrace.console.pages.objects.groups import GROUP_COLUMNS, group_address
 from headrace.console.pages.objects.queues import (
-    BINDINGS,
-    COLUMNS,
-    FACTS,
+    BINDINGS_OF_QUEUE,
+    QUEUE_COLUMNS,
+    QUEUE_FACTS,
     STREAM,
     queue_charts,
     queue_links,
@@ -34,16 +34,14 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 PARENT = ("Streams", "/streams")
-ONLY_OF_QUEUES = frozenset(  # Columns without meaning for a stream.
-    (
-        *("Type", "Ready", "Unacked", "Unacknowledged", "Acknowledged", "Redelivered"),
-        *("Oldest", "Oldest ready message", "Auto-delete", "Exclusive"),
-        *("Dead letters: rejected", "Dead letters: expired"),
-        *("Dead letters: length limit", "Dead letters: delivery limit"),
-    )
+ONLY_OF_QUEUES = (  # Columns and facts without meaning for a stream.
+    *("Type", "Ready", "Unacked", "Unacknowledged", "Acknowledged", "Redelivered"),
+    *("Oldest", "Oldest ready message", "Auto-delete", "Exclusive"),
+    *("Dead letters: rejected", "Dead letters: expired"),
+    *("Dead letters: length limit", "Dead letters: delivery limit"),
 )
-GROUPS = tuple(column for column in GROUP_COLUMNS if column.title not in ("Stream", "Virtual host"))
-SEGMENTS = (
+GROUPS_OF_STREAM = omit_columns(GROUP_COLUMNS, "Stream", "Virtual host")
+SEGMENT_COLUMNS = (
     Column("Segment", "number", "number"),
     Column("First offset", "first_offset", "number"),
     Column("Created", "begun", "time"),
@@ -64,14 +62,14 @@ async def show_stream(call: HttpCall, vhost: str, stream: str) -> JsonObject:
     return {**queue, **await streams.show_stream(call, vhost, stream)}
 
 
-async def bindings_of(call: HttpCall, vhost: str, stream: str) -> RowList:
+async def list_bindings_of_stream(call: HttpCall, vhost: str, stream: str) -> RowList:
     """Return the bindings to a stream."""
     return await bindings.list_bindings_of_queue(call, vhost, stream)
 
 
 def show_command(row: JsonObject) -> str:
     """Return the command line that shows a stream."""
-    return line("show", "stream", row["name"], vhost=row["vhost"])
+    return command_line("show", "stream", row["name"], vhost=row["vhost"])
 
 
 PAGES = ResourcePages()
@@ -81,36 +79,38 @@ PAGES.add(
         title="Streams",
         rows=list_streams,
         columns=(
-            COLUMNS[0],
-            COLUMNS[1],
+            Column("Name", "name"),
+            Column("Virtual host", "vhost"),
             Column("Messages", "messages_ready", "number"),
-            *(column for column in COLUMNS[2:] if column.title not in ONLY_OF_QUEUES),
+            *omit_columns(QUEUE_COLUMNS, "Name", "Virtual host", *ONLY_OF_QUEUES),
         ),
-        link=stream_address,
+        row_address=stream_address,
         actions=(Link("Declare a stream", "/queues/new?queue_type=stream"),),
-        command=line("list", "streams"),
+        command=command_line("list", "streams"),
     ),
     DetailPage(
         path="/streams/{vhost}/{stream}",
         kind="Stream",
         parent=PARENT,
         show_object=by_path(show_stream),
-        name=lambda row: row["name"],
         facts=(
             Column("Messages", "messages_ready", "number"),
             Column("First offset", "first_offset", "number"),
             Column("Next offset", "next_offset", "number"),
-            *(fact for fact in FACTS if fact.title not in ONLY_OF_QUEUES),
-            Column("Maximum size", "max_bytes", "bound"),
-            Column("Maximum age", "max_age_ms", "span"),
+            *omit_columns(QUEUE_FACTS, *ONLY_OF_QUEUES),
+            Column("Maximum size", "max_bytes", "byte-limit"),
+            Column("Maximum age", "max_age_ms", "time-limit"),
         ),
         tables=(
-            InnerTable("Groups", GROUPS, field="groups", link=group_address),
+            InnerTable("Groups", GROUPS_OF_STREAM, field="groups", row_address=group_address),
             InnerTable("Consumers", CONSUMERS_OF_QUEUE, field="consumer_details"),
             InnerTable(
-                "Bindings", BINDINGS, by_path(bindings_of), link=FormAddress(binding_address)
+                "Bindings",
+                BINDINGS_OF_QUEUE,
+                by_path(list_bindings_of_stream),
+                row_address=FormAddress(binding_address),
             ),
-            InnerTable("Segments", SEGMENTS, field="segments"),
+            InnerTable("Segments", SEGMENT_COLUMNS, field="segments"),
         ),
         links=queue_links,
         charts=queue_charts,

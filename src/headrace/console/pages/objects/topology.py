@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of the topology around an exchange or a queue, and of the route of a message."""
+"""The pages of the topology around an exchange or a queue, and of a message's route."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from headrace.console.http.routes import Parameter
 from headrace.console.http_errors import HttpError, refusal_error
 from headrace.console.pages import inner_tables
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import line
-from headrace.console.pages.drawings.topology import draw
-from headrace.console.pages.inner_tables import InnerTable, file_of_table, tables_of
+from headrace.console.pages.command_lines import command_line
+from headrace.console.pages.drawings.topology import draw_topology
+from headrace.console.pages.inner_tables import InnerTable, export_table, table_views
+from headrace.console.pages.links import path_to
 from headrace.console.pages.rendering import page
 from headrace.console.pages.resource_pages import ResourcePages
-from headrace.console.pages.texts import plain, segment
+from headrace.console.pages.texts import escape_hidden, exchange_title
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ TABLES = (
         field="bindings",
     ),
 )
-SIZE = Parameter("count", "Maximum objects of the drawing, up to 200.", "integer")
-QUERY = (*topology.MESSAGE, SIZE, *inner_tables.QUERY)
+COUNT = Parameter("count", "Maximum objects of the drawing, up to 200.", "integer")
+QUERY = (*topology.MESSAGE, COUNT, *inner_tables.QUERY)
 
 
 @PAGES.get(
@@ -51,8 +52,11 @@ QUERY = (*topology.MESSAGE, SIZE, *inner_tables.QUERY)
     tag=MANAGEMENT,
     query=QUERY,
 )
-async def of_exchange(call: HttpCall, vhost: str, exchange: str) -> Text:
-    """Return the page of an exchange; a message in the query is routed, and not published."""
+async def show_exchange_topology(call: HttpCall, vhost: str, exchange: str) -> Text:
+    """Return the page of an exchange, with the route of the message in the query.
+
+    The message is not published.
+    """
     graph = await topology.show_topology_of_exchange(call, vhost, exchange)
     problem, route = "", None
     if "routing_key" in call.query:
@@ -66,9 +70,9 @@ async def of_exchange(call: HttpCall, vhost: str, exchange: str) -> Text:
 @PAGES.get(
     {"/queues/{vhost}/{queue}/topology": "The topology around a queue."},
     tag=MANAGEMENT,
-    query=(SIZE, *inner_tables.QUERY),
+    query=(COUNT, *inner_tables.QUERY),
 )
-async def of_queue(call: HttpCall, vhost: str, queue: str) -> Text:
+async def show_queue_topology(call: HttpCall, vhost: str, queue: str) -> Text:
     """Return the page of a queue."""
     graph = await topology.show_topology_of_queue(call, vhost, queue)
     return await topology_page(call, vhost, "queue", queue, graph)
@@ -83,53 +87,51 @@ async def topology_page(
     route: RouteAnswer | None = None,
     problem: str = "",
 ) -> Text:
-    """Return the page, or its table as a file."""
+    """Return the page of a topology, or its table as a file.
+
+    ``problem`` is the reason why the message has no route.
+    """
     nodes, edges = graph["nodes"], graph["edges"]
     tables = {"bindings": [edge_row(nodes, edge) for edge in edges]}
-    file = await file_of_table(call, "Topology", TABLES, tables)
-    if file is not None:
+    if file := await export_table(call, "Topology", TABLES, tables):
         return file
     own_name = nodes[0]["name"]
     reached = frozenset(route["queues"]) if route is not None else frozenset[str]()
-    address = f"/{kind}s/{segment(vhost)}/{segment(name)}"
     return page(
         call,
         "topology.html",
-        f"Topology of {kind} {plain(own_name) or '(default)'}",
+        f"Topology of {kind} {exchange_title(escape_hidden(own_name))}",
         status=400 if problem else 200,
         kind=kind,
-        name=own_name or "(default)",
-        object_address=address,
+        name=exchange_title(own_name),
+        object_address=path_to(f"{kind}s", vhost, name),
         query=call.query,
         problem=problem,
         route=route,
-        reached=[
-            (queue, f"/queues/{segment(vhost)}/{segment(queue)}") for queue in sorted(reached)
-        ],
-        drawing=draw(vhost, nodes, edges, reached),
+        reached_queues=[(queue, path_to("queues", vhost, queue)) for queue in sorted(reached)],
+        drawing=draw_topology(vhost, nodes, edges, reached),
         cut=graph["cut"],
-        tables=await tables_of(call, TABLES, tables),
-        path=call.request.rel_url.raw_path,
-        command=command_of(call, vhost, kind, own_name),
+        tables=await table_views(call, TABLES, tables),
+        command=topology_command(call, vhost, kind, own_name),
     )
 
 
-def command_of(call: HttpCall, vhost: str, kind: str, name: str) -> str:
-    """Return the equivalent command line: of the route if the query has a message."""
+def topology_command(call: HttpCall, vhost: str, kind: str, name: str) -> str:
+    """Return the command line that shows the topology, or the route of the query's message."""
     if kind == "exchange" and "routing_key" in call.query:
-        return line("route", name, call.query["routing_key"], vhost=vhost)
-    return line("show", kind, name, vhost=vhost)
+        return command_line("route", name, call.query["routing_key"], vhost=vhost)
+    return command_line("show", kind, name, vhost=vhost)
 
 
 def edge_row(nodes: list[GraphNode], edge: GraphEdge) -> JsonObject:
-    """Return an edge with the names of its ends."""
+    """Return the row of an edge, with the names of its ends."""
     return {
         **edge,
-        "from": title_of(nodes[edge["from"]]),
-        "to": title_of(nodes[edge["to"]]),
+        "from": node_title(nodes[edge["from"]]),
+        "to": node_title(nodes[edge["to"]]),
     }
 
 
-def title_of(node: GraphNode) -> str:
+def node_title(node: GraphNode) -> str:
     """Return the kind and name of an object."""
-    return f"{node['kind']} {node['name'] or '(default)'}"
+    return f"{node['kind']} {exchange_title(node['name'])}"

@@ -10,11 +10,11 @@ from headrace.console.api.common.lookups import row_in_path
 from headrace.console.broker.lists import TRANSACTIONS
 from headrace.console.pages.actions import Field
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import in_vhost, line
-from headrace.console.pages.links import FormAddress
+from headrace.console.pages.command_lines import command_line, vhost_url
+from headrace.console.pages.links import FormAddress, path_to
 from headrace.console.pages.listings import ListPage
 from headrace.console.pages.resource_pages import ResourcePages
-from headrace.console.pages.texts import count_of, segment
+from headrace.console.pages.texts import pluralize
 
 if TYPE_CHECKING:
     from headrace.console.api.common.body import Body
@@ -28,7 +28,7 @@ PAGES = ResourcePages()
 
 def transaction_address(row: JsonObject) -> str:
     """Return the address of a transaction's page."""
-    return f"/transactions/{segment(row['vhost'])}/{segment(row['xid'])}"
+    return path_to("transactions", row["vhost"], row["xid"])
 
 
 PAGES.add(
@@ -45,10 +45,10 @@ PAGES.add(
             Column("Settles", "settles", "number"),
             Column("Sessions", "sessions", "number"),
         ),
-        link=FormAddress(transaction_address),
+        row_address=FormAddress(transaction_address),
         about="Branches of distributed transactions. A prepared one is in doubt: its messages wait "
         "for the coordinator, or for an operator's decision.",
-        command=line("list", "transactions"),
+        command=command_line("list", "transactions"),
         empty="No open transactions.",
     ),
 )
@@ -61,15 +61,15 @@ async def decision_impact(call: HttpCall, vhost: str, xid: str) -> str:
         return "The transaction no longer exists."
     return (
         f"The transaction is {row['state']} since {row['since']}: "
-        f"{count_of(row['publishes'], 'published message')} and "
-        f"{count_of(row['settles'], 'acknowledgement')} wait for its outcome."
+        f"{pluralize(row['publishes'], 'published message')} and "
+        f"{pluralize(row['settles'], 'acknowledgement')} wait for its outcome."
     )
 
 
 def decide_command(values: Values, vhost: str, xid: str) -> str:
     """Return the command line that decides a transaction."""
     decision, heuristic = values.get("what") or DECISIONS[0], bool(values.get("heuristic"))
-    return line("transaction", decision, xid, heuristic=heuristic, url=in_vhost(vhost))
+    return command_line("transaction", decision, xid, heuristic=heuristic, url=vhost_url(vhost))
 
 
 @PAGES.action(

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from headrace.console.api import permissions, users
 from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Field, refuse_existing
-from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import line, split_words
+from headrace.console.pages.columns import Column, omit_columns
+from headrace.console.pages.command_lines import command_line, split_words
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
-from headrace.console.pages.links import FormAddress, Link
+from headrace.console.pages.links import FormAddress, Link, path_to
 from headrace.console.pages.listings import GlobalRows, ListPage
 from headrace.console.pages.objects.permissions import (
     PERMISSION_COLUMNS,
-    TOPIC_COLUMNS,
-    permission_form,
-    topic_form,
+    TOPIC_PERMISSION_COLUMNS,
+    permission_form_address,
+    topic_form_address,
 )
 from headrace.console.pages.resource_pages import ResourcePages
 from headrace.console.pages.texts import compact, segment
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from headrace.console.api.common.body import Body
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
-    from headrace.console.pages.details import Charts
+    from headrace.console.pages.links import Charts
     from headrace.untyped import JsonObject
 
 PARENT = ("Users", "/users")
-DETAIL = "/users/{user}"
+DETAIL_PATH = "/users/{user}"
 TAGS = "Separated by commas: management, policymaker, monitoring, administrator, viewer."
 PAGES = ResourcePages()
 
 
 def user_address(row: JsonObject) -> str:
     """Return the address of a user's page."""
-    return f"/users/{segment(row['name'])}"
+    return path_to("users", row["name"])
 
 
 def user_links(call: HttpCall, row: JsonObject) -> list[Link]:
@@ -56,7 +56,7 @@ def user_links(call: HttpCall, row: JsonObject) -> list[Link]:
 
 def user_charts(row: JsonObject) -> Charts:
     """Return the charts of the sums of a user's connections."""
-    address = f"/charts/user/{segment(row['name'])}"
+    address = path_to("charts", "user", row["name"])
     return (
         (f"{address}/rates", "Messages/s, all connections"),
         (f"{address}/bytes", "Bytes/s, all connections"),
@@ -73,30 +73,29 @@ PAGES.add(
             Column("Tags", "tags", "json"),
             Column("Limits", "limits", "json"),
         ),
-        link=user_address,
+        row_address=user_address,
         actions=(Link("Add a user", "/users/new", ADMINISTRATOR),),
         tag=ADMINISTRATOR,
-        command=line("user", "list"),
+        command=command_line("user", "list"),
     ),
     DetailPage(
-        path=DETAIL,
+        path=DETAIL_PATH,
         kind="User",
         parent=PARENT,
         show_object=by_path(users.show_user),
-        name=lambda row: row["name"],
         facts=(Column("Tags", "tags", "json"), Column("Limits", "limits", "json")),
         tables=(
             InnerTable(
                 "Permissions",
-                PERMISSION_COLUMNS[1:],
+                omit_columns(PERMISSION_COLUMNS, "User"),
                 by_path(permissions.list_permissions_of_user),
-                link=FormAddress(permission_form, ADMINISTRATOR),
+                row_address=FormAddress(permission_form_address, ADMINISTRATOR),
             ),
             InnerTable(
                 "Topic permissions",
-                TOPIC_COLUMNS[1:],
+                omit_columns(TOPIC_PERMISSION_COLUMNS, "User"),
                 by_path(permissions.list_topic_permissions_of_user),
-                link=FormAddress(topic_form, ADMINISTRATOR),
+                row_address=FormAddress(topic_form_address, ADMINISTRATOR),
             ),
         ),
         links=user_links,
@@ -107,7 +106,7 @@ PAGES.add(
 
 
 async def set_user(call: HttpCall, user: str, form: Body) -> None:
-    """Add or change a user; without a password an existing user keeps the present one."""
+    """Add or change the user of a form; with an empty password a user keeps the present one."""
     password = form.text("password")
     await users.set_user(
         call,
@@ -120,7 +119,8 @@ async def set_user(call: HttpCall, user: str, form: Body) -> None:
 
 def add_command(values: Values) -> str:
     """Return the command line that adds a user."""
-    return line("user", "add", values.get("name") or "NAME", tag=split_words(values.get("tags")))
+    name, tags = values.get("name") or "NAME", split_words(values.get("tags"))
+    return command_line("user", "add", name, tag=tags)
 
 
 @PAGES.action(
@@ -153,15 +153,15 @@ async def user_values(call: HttpCall, user: str) -> Mapping[str, str]:
 
 def change_command(values: Values, user: str) -> str:
     """Return the command lines that set the tags of a user, and a new password if there is one."""
-    tags = line("user", "tags", user, *split_words(values.get("tags")))
-    password = line("user", "password", user)
-    return f"{tags} && {password}" if values.get("password") else tags
+    tags_line = command_line("user", "tags", user, *split_words(values.get("tags")))
+    password_line = command_line("user", "password", user)
+    return f"{tags_line} && {password_line}" if values.get("password") else tags_line
 
 
 @PAGES.action(
-    f"{DETAIL}/edit",
+    f"{DETAIL_PATH}/edit",
     "Change user {user}",
-    back=DETAIL,
+    back=DETAIL_PATH,
     notice="User {user} is changed.",
     command=change_command,
     fields=(
@@ -179,11 +179,11 @@ async def change(call: HttpCall, form: Body, user: str) -> None:
 
 def delete_command(values: Values, user: str) -> str:
     """Return the command line that deletes a user."""
-    return line("user", "delete", user)
+    return command_line("user", "delete", user)
 
 
 @PAGES.action(
-    f"{DETAIL}/delete",
+    f"{DETAIL_PATH}/delete",
     "Delete user {user}",
     back="/users",
     notice="User {user} is deleted.",

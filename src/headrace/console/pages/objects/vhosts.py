@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from headrace.console.api import vhosts
 from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Field, refuse_existing
-from headrace.console.pages.charts.addresses import depths_and_rates
+from headrace.console.pages.charts.addresses import message_charts
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import is_on, line, split_words
+from headrace.console.pages.command_lines import command_line, is_on, split_words
 from headrace.console.pages.details import DetailPage
-from headrace.console.pages.links import Link
+from headrace.console.pages.links import Link, path_to
 from headrace.console.pages.listings import GlobalRows, ListPage
 from headrace.console.pages.resource_pages import ResourcePages
-from headrace.console.pages.texts import count_of, plain, segment
+from headrace.console.pages.texts import escape_hidden, pluralize
 from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from headrace.console.api.common.body import Body
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
-    from headrace.console.pages.details import Charts
+    from headrace.console.pages.links import Charts
     from headrace.untyped import JsonObject
 
 PARENT = ("Virtual hosts", "/vhosts")
-DETAIL = "/vhosts/{vhost}"
+DETAIL_PATH = "/vhosts/{vhost}"
 FIELDS = (
     Field("description", "Description"),
     Field("tags", "Tags", help="Separated by commas."),
@@ -41,7 +41,7 @@ PAGES = ResourcePages()
 
 def vhost_address(row: JsonObject) -> str:
     """Return the address of a virtual host's page."""
-    return f"/vhosts/{segment(row['name'])}"
+    return path_to("vhosts", row["name"])
 
 
 def vhost_links(call: HttpCall, row: JsonObject) -> list[Link]:
@@ -55,7 +55,7 @@ def vhost_links(call: HttpCall, row: JsonObject) -> list[Link]:
 
 def vhost_charts(row: JsonObject) -> Charts:
     """Return the charts of a virtual host."""
-    return depths_and_rates(f"/charts/vhost/{segment(row['name'])}")
+    return message_charts(path_to("charts", "vhost", row["name"]))
 
 
 PAGES.add(
@@ -75,16 +75,15 @@ PAGES.add(
             Column("Tags", "tags", "json"),
             Column("Description", "description"),
         ),
-        link=vhost_address,
+        row_address=vhost_address,
         actions=(Link("Add a virtual host", "/vhosts/new", ADMINISTRATOR),),
-        command=line("vhost", "list"),
+        command=command_line("vhost", "list"),
     ),
     DetailPage(
-        path=DETAIL,
+        path=DETAIL_PATH,
         kind="Virtual host",
         parent=PARENT,
         show_object=by_path(vhosts.show_vhost),
-        name=lambda row: row["name"],
         facts=(
             Column("Ready", "messages_ready", "number"),
             Column("Unacknowledged", "messages_unacknowledged", "number"),
@@ -122,11 +121,11 @@ def set_command(name: str, values: Values, *, clears: bool = False) -> str:
     is_protected, is_traced = (
         is_on(values.get(flag)) for flag in ("protected_from_deletion", "tracing")
     )
-    setting = line(
+    set_line = command_line(
         "vhost",
         "set",
         name,
-        # In a list an empty text is an option, too.
+        # A list with an empty text is an option; an empty text alone is left out.
         description=[description or ""] if clears else description,
         tag=tags,
         no_tags=clears and not tags,
@@ -135,16 +134,16 @@ def set_command(name: str, values: Values, *, clears: bool = False) -> str:
         unprotected=clears and not is_protected,
     )
     if not (is_traced or clears):
-        return setting
-    return f"{setting} && {line('trace', 'on' if is_traced else 'off', vhost=name)}"
+        return set_line
+    return f"{set_line} && {command_line('trace', 'on' if is_traced else 'off', vhost=name)}"
 
 
 def add_command(values: Values) -> str:
     """Return the command lines that add a virtual host and set its fields."""
     name = str(values.get("name") or "NAME")
-    added = line("vhost", "add", name)
-    is_plain = not any(values.get(field.name) for field in FIELDS)
-    return added if is_plain else f"{added} && {set_command(name, values)}"
+    add_line = command_line("vhost", "add", name)
+    sets_fields = any(values.get(field.name) for field in FIELDS)
+    return f"{add_line} && {set_command(name, values)}" if sets_fields else add_line
 
 
 @PAGES.action(
@@ -183,9 +182,9 @@ def change_command(values: Values, vhost: str) -> str:
 
 
 @PAGES.action(
-    f"{DETAIL}/edit",
+    f"{DETAIL_PATH}/edit",
     "Change virtual host {vhost}",
-    back=DETAIL,
+    back=DETAIL_PATH,
     notice="Virtual host {vhost} is changed.",
     command=change_command,
     fields=FIELDS,
@@ -201,19 +200,20 @@ async def change(call: HttpCall, form: Body, vhost: str) -> None:
 async def delete_impact(call: HttpCall, vhost: str) -> str:
     """Describe the contents of a virtual host before it is deleted."""
     row = await vhosts.show_vhost(call, vhost)
+    messages = pluralize(row["messages"], "message")
     return (
-        f"Virtual host {plain(row['name'])} has {count_of(row['messages'], 'message')}. Its "
+        f"Virtual host {escape_hidden(row['name'])} has {messages}. Its "
         "queues, exchanges, policies and permissions are deleted, and its connections are closed."
     )
 
 
 def delete_command(values: Values, vhost: str) -> str:
     """Return the command line that deletes a virtual host."""
-    return line("vhost", "delete", vhost)
+    return command_line("vhost", "delete", vhost)
 
 
 @PAGES.action(
-    f"{DETAIL}/delete",
+    f"{DETAIL_PATH}/delete",
     "Delete virtual host {vhost}",
     back="/vhosts",
     notice="Virtual host {vhost} is deleted.",
