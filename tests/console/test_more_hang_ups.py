@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
     from aiohttp.web_response import StreamResponse
 
-    from headrace.console.http.connections import HttpConnection
 
 QUEUES = 3000
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close at once, with a reset.
@@ -164,14 +163,14 @@ def test_a_client_that_has_gone_is_still_known(
     application = console.console._applications[0]  # type: ignore[union-attr]
     answer = application._answer
 
-    async def late(request: BaseRequest, connection: HttpConnection) -> StreamResponse:
+    async def late(request: BaseRequest) -> StreamResponse:
         if request.path == "/api/overview":
-            assert connection.transport is not None
-            connection.transport.abort()
-            while connection.transport is not None:
+            assert request.transport is not None
+            request.transport.abort()
+            while request.transport is not None:
                 await asyncio.sleep(0)
         try:
-            return await answer(request, connection)
+            return await answer(request)
         finally:
             peers.append((client_address(request), request.remote == "127.0.0.1"))
 

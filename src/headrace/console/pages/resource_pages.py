@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.console.http.routes import Decorator, Options, Route, Summaries
     from headrace.console.pages.actions import ActionOptions, Values
-    from headrace.console.pages.details import Charts, DetailPage
-    from headrace.console.pages.links import Link
+    from headrace.console.pages.details import DetailPage
+    from headrace.console.pages.links import Charts, Link
 
 PathParameters = ParamSpec("PathParameters")  # The parameters of a path.
 Result = TypeVar("Result")
