@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Texts of errors about certificates that verification refuses.
 
-Since Python 3.13 a default context of TLS sets VERIFY_X509_STRICT: OpenSSL then also refuses
-certificates that lack extensions which RFC 5280 demands. OpenSSL names the fault; the text here
-adds the remedy.
+Since Python 3.13 a default TLS context sets VERIFY_X509_STRICT, with which OpenSSL also refuses
+certificates that lack extensions required by RFC 5280. OpenSSL names the fault; the text here adds
+the remedy.
 """
 
 from __future__ import annotations
 
 import ssl
 
-# X509_V_ERR of OpenSSL 3, raised by VERIFY_X509_STRICT only, and what the standard demands.
+# The codes X509_V_ERR of OpenSSL 3 that only VERIFY_X509_STRICT raises, and the rules they enforce.
 _REQUIREMENTS = {
     80: "only the certificate of an authority may have a path length",
     81: "a path length needs keyCertSign in keyUsage",
@@ -31,7 +31,7 @@ _REQUIREMENTS = {
 
 
 def fault_text(error: ssl.SSLCertVerificationError) -> str:
-    """Return the reason of a refusal, and the remedy when RFC 5280 demands an extension."""
+    """Return the reason of a refusal, with the remedy if the certificate violates RFC 5280."""
     text = f"CERTIFICATE_VERIFY_FAILED, {error.verify_message}".rstrip(".")
     requirement = _REQUIREMENTS.get(error.verify_code)
     if requirement is None:
@@ -43,18 +43,18 @@ def fault_text(error: ssl.SSLCertVerificationError) -> str:
 
 
 def describe_fault(error: ssl.SSLCertVerificationError, owner: str) -> ssl.SSLCertVerificationError:
-    """Return the same refusal with a text that has the certificate's owner and the remedy."""
+    """Return the same refusal with a text that names the certificate's owner and the remedy."""
     text = f"the certificate of {owner} is refused: {fault_text(error)}"
     described = ssl.SSLCertVerificationError(error.errno, text)
     described.verify_code, described.verify_message = error.verify_code, error.verify_message
     return described
 
 
-def of(error: BaseException) -> ssl.SSLCertVerificationError | None:
+def find_refusal(error: BaseException) -> ssl.SSLCertVerificationError | None:
     """Return the refusal of a certificate that caused an error; None for another cause."""
     cause: BaseException | None = error
     while cause is not None:
-        # aiohttp has an error of this class that OpenSSL did not fill.
+        # aiohttp raises an error of this class without OpenSSL's attributes.
         if isinstance(cause, ssl.SSLCertVerificationError) and hasattr(cause, "verify_code"):
             return cause
         cause = cause.__cause__ or cause.__context__

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON from outside, read by one strict reader for all entry points.
+"""A strict reader of JSON, for all documents from outside.
 
-RFC 8259 leaves open what an object with a repeated name means, and readers differ: an object with
-a repeated name is refused. Infinity and NaN are refused because they are not JSON, and so is a
-number that a double can only hold as Infinity.
+It refuses an object with a repeated name, which RFC 8259 leaves undefined, so that readers differ.
+It also refuses Infinity and NaN, which are not JSON, and numbers larger than a double can be.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ NUMBER_SHOWN_MAX = 24  # Characters of a number in an error.
 
 
 class UnfitValue(ValueError):
-    """A text is JSON by the grammar, but readers would give it different values."""
+    """A text that is JSON by the grammar, but that readers would decode to different values."""
 
 
 class RepeatedName(UnfitValue):
-    """An object has a repeated name."""
+    """An object with a repeated name."""
 
 
 def read_json(text: str | bytes) -> Json:
-    """Return the value of a text.
+    """Return the value of a JSON text.
 
     Raises:
         RepeatedName: an object has a repeated name.
@@ -47,7 +46,7 @@ def read_json(text: str | bytes) -> Json:
 
 
 def build_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return an object of names and values.
+    """Return an object with these names and values.
 
     Raises:
         RepeatedName: a name is repeated.
@@ -70,7 +69,7 @@ def repeated_name(pairs: list[tuple[str, object]]) -> str:
 
 
 def parse_float(text: str) -> float:
-    """Return a number with a fraction or an exponent.
+    """Return the value of a number with a fraction or an exponent.
 
     Raises:
         UnfitValue: the number is larger than a double can be.

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 PACKAGE = "headrace"
-# Modules whose package has another name, or comes with the package that is named.
+# The packages to install for modules with another name; some are dependencies of these packages.
 PACKAGES = {
     "argon2": "argon2-cffi",
     "cryptography": "pyjwt",
@@ -21,7 +22,7 @@ PACKAGES = {
     "pydantic_core": "pydantic",
     "re2": "google-re2",
 }
-# Packages beside the broker: without their folders, everything else works.
+# Packages that an installation may lack; everything else works without them.
 FENCED = ("headrace.bench", "headrace.conformance")
 OWN = "dev"  # The extra for work on Headrace itself, which no user should install.
 _REQUIREMENT = re.compile(r"([\w.-]+).*?(?:extra\s*==\s*['\"]([\w-]+)['\"])?$", re.DOTALL)
@@ -32,7 +33,7 @@ class PackageMissing(ModuleNotFoundError):
 
 
 def require(*modules: str) -> None:
-    """Raise PackageMissing, which names all of these modules that are not installed."""
+    """Raise PackageMissing if any of these modules is not installed; it names all of them."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         raise PackageMissing(how_to_install(missing), name=missing[0])
@@ -51,10 +52,10 @@ def describe_missing(error: ImportError) -> str | None:
 
 
 def how_to_install(modules: Iterable[str]) -> str:
-    """Return the packages of these modules, and the command that installs them."""
+    """Return a text that names the packages of modules, and the command that installs them."""
     packages = sorted({PACKAGES.get(name, name) for name in modules})
-    extras_by_package = _extras()
-    extras = _fewest(
+    extras_by_package = _read_extras()
+    extras = _choose_extras(
         {name: extras_by_package[name] for name in packages if extras_by_package.get(name)}
     )
     if extras:
@@ -67,25 +68,28 @@ def how_to_install(modules: Iterable[str]) -> str:
     return f"the {noun} {', '.join(packages)} {verb} not installed: {command}"
 
 
-def _fewest(extras: Mapping[str, set[str]]) -> list[str]:
-    """Return extras that have all of the packages: those with most of them first."""
-    fewest: list[str] = []
+def _choose_extras(extras: Mapping[str, set[str]]) -> list[str]:
+    """Return few extras that include all packages; ``extras`` has those of each package.
+
+    The choice is greedy: each extra includes the most packages that the earlier ones lack.
+    """
+    chosen: list[str] = []
     missing = dict(extras)
     while missing:
-        candidates = sorted({extra for each in missing.values() for extra in each})
-        best = max(candidates, key=lambda extra: sum(extra in each for each in missing.values()))
-        fewest.append(best)
-        missing = {name: each for name, each in missing.items() if best not in each}
-    return sorted(fewest)
+        counts = Counter(extra for names in missing.values() for extra in names)
+        best = max(sorted(counts), key=lambda extra: counts[extra])
+        chosen.append(best)
+        missing = {package: names for package, names in missing.items() if best not in names}
+    return sorted(chosen)
 
 
-def _extras() -> dict[str, set[str]]:
-    """Return the extras of each package that is required, none of those that every install has."""
-    from importlib import metadata  # It takes as long to import as all else of `headrace --help`.
+def _read_extras() -> dict[str, set[str]]:
+    """Return the extras that include each package; none for one that every install has."""
+    from importlib import metadata  # Its import takes half the time of `headrace --help`.
 
     try:
         lines = metadata.requires(PACKAGE) or []
-    except metadata.PackageNotFoundError:  # It runs from a directory, without pip.
+    except metadata.PackageNotFoundError:  # Headrace runs from a directory, without pip.
         return {}
     extras: dict[str, set[str]] = {}
     always: set[str] = set()

@@ -16,8 +16,8 @@ LARGE_BLOCK = 1 << 20  # Bytes.
 def return_large_blocks() -> None:
     """Have the C library return large blocks to the system as soon as they are free.
 
-    By default it raises its threshold at the first large block freed, such as the memory of a
-    password hash, and an idle broker keeps that memory.
+    By default the library raises its threshold for large blocks when the first one is freed, such
+    as the memory of a password hash. An idle broker would keep that memory.
     """
     if not sys.platform.startswith("linux"):
         return

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows and answers of the management socket, which the broker sends and the console reads.
 
-The broker's operations return these types, so that mypy compares both sides. Arguments, headers
-and values of parameters are open: clients choose what they contain.
+The broker's operations return these types, so that mypy compares both sides. Arguments, headers and
+values of parameters are untyped, since clients choose their contents.
 """
 
 from __future__ import annotations

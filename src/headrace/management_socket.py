@@ -11,14 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-FILE_NAME = "management.sock"  # In the data directory.
-PATH_OCTETS_MAX = 107  # Longest address of a Unix socket; longer paths go by /proc.
+FILE_NAME = "management.sock"  # The name of the socket in the data directory.
+PATH_BYTES_MAX = 107  # The longest address of a Unix socket.
 
 
 @contextlib.contextmanager
 def short_address(path: Path) -> Generator[str, None, None]:
-    """An address for a path, through its directory's descriptor where the path is too long."""
-    if len(os.fsencode(path)) <= PATH_OCTETS_MAX:
+    """Return an address of a Unix socket for a path, valid inside the block.
+
+    For a path that is too long for an address, the address is below ``/proc/self/fd``, with an open
+    descriptor of the path's directory.
+    """
+    if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         yield str(path)
         return
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)

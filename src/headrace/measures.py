@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of what the broker counts and measures: each column of each kind of objects.
+"""The table of the broker's counters and gauges: each column of each kind of object.
 
-The broker's tallies, the samples that it sends, and the history, the metrics and the rates of the
-console all come from these rows. A counter only grows: changes of it are added up. A gauge goes up
-and down: its last value counts. ``tools/gen_counters.py`` writes what C needs by name.
+The broker's tallies and samples, and the console's history, metrics and rates, are made from these
+rows. A counter only grows, and its changes are added up. A gauge goes up and down, and its last
+value counts. ``tools/gen_counters.py`` writes the names and positions that C code needs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ COUNTER, GAUGE = "counter", "gauge"
 MESSAGES, RECORDS, BYTES, TIMES, OBJECTS = "messages", "records", "bytes", "times", "objects"
 MS, PER_MILLE, YES_NO, OFFSET = "ms", "per mille", "yes or no", "offset"
 UNITS = frozenset((MESSAGES, RECORDS, BYTES, TIMES, OBJECTS, MS, PER_MILLE, YES_NO, OFFSET))
-#: Factors of metrics by unit: Prometheus has seconds and shares.
+#: The factors by which metrics differ from measures: Prometheus uses seconds and ratios.
 SCALES: Mapping[str, float] = {MS: 0.001, PER_MILLE: 0.001}
 
 # Kinds of objects.
@@ -27,9 +27,9 @@ VHOST, QUEUE = "vhost", "queue"
 EXCHANGE, CONNECTION, CHANNEL = "exchange", "connection", "channel"
 GROUP, LEASE = "group", "lease"
 USER = "user"  # Sums over a user's connections, made by the console.
-NODE = "node"  # Facts of the broker's process, which the console reads from the system.
+NODE = "node"  # Measures of the broker's process, which the console reads from the system.
 
-# How messages die: why, and what becomes of them.
+# The reasons for which messages are dead-lettered or dropped, and the strategies for that.
 REASONS = ("expired", "rejected", "maxlen", "delivery_limit")
 STRATEGIES = ("disabled", "at_most_once", "at_least_once")
 #: The upper ends, in bytes, of the buckets of sizes of bodies; the last bucket has none.
@@ -43,11 +43,11 @@ class Measure(NamedTuple):
     column: str
     kind: str  # COUNTER or GAUGE.
     unit: str
-    about: str  # Also the help of the metric.
-    metric: str = ""  # Its name; empty without one.
-    family: str = ""  # RabbitMQ's family of metrics of objects that has it.
-    api: str = ""  # Its key in ``message_stats`` or ``churn_rates`` of RabbitMQ's API.
-    total: str = ""  # For a counter of queues: the column of virtual hosts and totals with its sum.
+    about: str  # The meaning, which is also the help of the metric.
+    metric: str = ""  # The name of the metric; empty without one.
+    family: str = ""  # The family of RabbitMQ's metrics that has the metric.
+    api: str = ""  # The key in ``message_stats`` or ``churn_rates`` of RabbitMQ's API.
+    total: str = ""  # For a counter of queues, the column with its sum in virtual hosts and totals.
 
 
 def columns(measures: Iterable[Measure]) -> tuple[str, ...]:
@@ -56,14 +56,17 @@ def columns(measures: Iterable[Measure]) -> tuple[str, ...]:
 
 
 def without_metrics(measures: Iterable[Measure]) -> tuple[Measure, ...]:
-    """Return the measures of a kind for another kind, without metrics."""
+    """Return copies of measures without metrics, for another kind of object."""
     return tuple(measure._replace(metric="", family="") for measure in measures)
 
 
 def with_metrics(
     measures: Iterable[Measure], metrics: Mapping[str, tuple[str, str]]
 ) -> tuple[Measure, ...]:
-    """Return the measures of a kind for another kind, with its own metrics: name and help."""
+    """Return copies of measures for another kind of object, with that kind's own metrics.
+
+    ``metrics`` has the name and the help of a metric, by column.
+    """
     return tuple(
         measure._replace(metric=metrics[measure.column][0], about=metrics[measure.column][1])
         if measure.column in metrics
@@ -112,7 +115,7 @@ QUEUE_COUNTS = (
             "rabbitmq_queue_messages_acked_total", OF_DELIVERY, "ack", total="acknowledged"),
     Measure("get_empty", COUNTER, TIMES, "Times that basic.get found no message",
             "rabbitmq_queue_get_empty_total", OF_DELIVERY, "get_empty"),
-    *(  # Whether they had where to go or not.
+    *(  # These count messages that were dead-lettered, and those dropped without an exchange.
         Measure(f"dead_{reason}", COUNTER, MESSAGES, f"Messages dead-lettered or dropped: {reason}",
                 f"rabbitmq_queue_messages_dead_{reason}_total", OF_DELIVERY, total=f"dead_{reason}")
         for reason in REASONS
@@ -134,7 +137,7 @@ QUEUE_SUMS = (
             "headrace_messages_delivered_total"),
     Measure("acknowledged", COUNTER, MESSAGES, "Messages settled for good",
             "headrace_messages_acknowledged_total"),
-    *without_metrics(one for one in QUEUE_COUNTS if one.total == one.column),
+    *without_metrics(measure for measure in QUEUE_COUNTS if measure.total == measure.column),
 )
 
 # --- Exchanges -----------------------------------------------------------------------------------
@@ -352,7 +355,10 @@ MEASURES: Mapping[str, tuple[Measure, ...]] = {
         Measure("settled", COUNTER, OFFSET, "Leased messages settled so far"),
         Measure("owned", GAUGE, YES_NO, "1 if the lease has an owner"),
     ),
-    USER: (*without_metrics(TRAFFIC), *without_metrics(one for one in CHANNEL_COUNTS if one.api)),
+    USER: (
+        *without_metrics(TRAFFIC),
+        *without_metrics(measure for measure in CHANNEL_COUNTS if measure.api),
+    ),
     NODE: (
         Measure("mem_used", GAUGE, BYTES, "Resident memory of the process"),
         Measure("fd_used", GAUGE, OBJECTS, "Open descriptors"),
@@ -364,7 +370,10 @@ MEASURES: Mapping[str, tuple[Measure, ...]] = {
 }
 # fmt: on
 
-#: The columns of gauges; a column is of the same kind wherever it is.
+#: The columns of gauges; no column is a gauge of one kind of object and a counter of another.
 GAUGES = frozenset(
-    one.column for measures in MEASURES.values() for one in measures if one.kind == GAUGE
+    measure.column
+    for measures in MEASURES.values()
+    for measure in measures
+    if measure.kind == GAUGE
 )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-IDLE_S = 15 * 60.0  # The time from its last request to the end of a login.
-LIFE_S = 8 * 3600.0  # The longest time of a login.
+IDLE_S = 15 * 60.0  # The time without a request after which a login ends.
+LIFE_S = 8 * 3600.0  # The longest duration of a login.
 
 Login = TypeVar("Login")
 
@@ -21,19 +21,22 @@ def is_over(began_s: float, used_s: float, now_s: float) -> bool:
 
 
 class LoginCache(OrderedDict[bytes, Login]):
-    """Logins by a hash of their secret, the longest idle first.
+    """Logins by a hash of their secret, the longest idle one first.
 
-    A use of a login moves it to the end.
+    The caller moves a login to the end when it is used.
     """
 
     def add(self, key: bytes, login: Login, maximum: int) -> None:
-        """Add a login; above ``maximum`` logins, drop the longest idle."""
+        """Add a login; above ``maximum`` logins, drop those that have been idle longest."""
         self[key] = login
         while len(self) > maximum:
             self.popitem(last=False)
 
     def make_room(self, is_own: Callable[[Login], bool], maximum: int) -> None:
-        """Drop the longest idle of one user, so that another one makes ``maximum``."""
+        """Drop the longest idle logins of one user, so that it has ``maximum`` with another one.
+
+        ``is_own`` returns True for a login of this user.
+        """
         own = [key for key, login in self.items() if is_own(login)]
         for key in own[: max(0, len(own) + 1 - maximum)]:
             del self[key]

@@ -23,7 +23,7 @@ from headrace.server.cluster_relay.preamble import (
     CHALLENGE_SIZE,
     Preamble,
     PreambleError,
-    key_of,
+    derive_key,
     pack,
 )
 from headrace.server.cluster_relay.preamble import unpack as read_preamble
@@ -263,7 +263,7 @@ GUEST = Preamble(
 
 
 def wrong_key(challenge: bytes) -> bytes:
-    return pack(key_of(b"another secret"), challenge, GUEST)
+    return pack(derive_key(b"another secret"), challenge, GUEST)
 
 
 def no_key(challenge: bytes) -> bytes:
@@ -287,7 +287,7 @@ def test_who_does_not_know_the_secret_is_no_broker(
 
 
 def test_an_answer_is_of_no_use_for_another_challenge() -> None:
-    key = key_of(b"secret")
+    key = derive_key(b"secret")
     octets = pack(key, b"first", GUEST)
     text, mac = octets[4:-32], octets[-32:]
     assert read_preamble(key, b"first", text, mac) == GUEST

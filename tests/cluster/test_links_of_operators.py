@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from headrace.gateway.v0_x.connection.connection import RELAYED
-from headrace.server.cluster_relay.links import ANSWERED, ASKED, Link
+from headrace.server.cluster_relay.links import ANSWERED, ASKED, OperatorLink
 from headrace.server.cluster_relay.preamble import (
     CHALLENGE_SIZE,
     LINKS,
     MAC_SIZE,
     PURPOSE,
     Preamble,
-    key_of,
+    derive_key,
     pack,
 )
 from support.brokers.broker_process import Served
@@ -41,13 +41,13 @@ def answers(broker: Served, secret: bytes, purpose: bytes, user: str, *asked: An
             broker="x", user=user, host="192.0.2.1", port=1, loopback=False, encrypted=True,
             version="", mechanism="", properties={"words": "w", "name": "n", "address": "a"},
         )  # fmt: skip
-        sent = pack(key_of(secret, purpose), challenge, preamble)
+        sent = pack(derive_key(secret, purpose), challenge, preamble)
         writer.write(sent)
         keys = [
             mac_key(secret, direction + challenge + sent[4:-MAC_SIZE])
             for direction in (ASKED, ANSWERED)
         ]
-        link = Link(reader, writer, sending=keys[0], receiving=keys[1])
+        link = OperatorLink(reader, writer, sending=keys[0], receiving=keys[1])
         found = []
         try:
             await link.send(*map(json.dumps, asked))
@@ -62,7 +62,7 @@ def answers(broker: Served, secret: bytes, purpose: bytes, user: str, *asked: An
 
 
 def mac_key(secret: bytes, text: bytes) -> bytes:
-    return hmac.digest(key_of(secret, LINKS), text, "sha256")
+    return hmac.digest(derive_key(secret, LINKS), text, "sha256")
 
 
 def test_only_brokers_of_the_cluster_may_ask(make: Make) -> None:

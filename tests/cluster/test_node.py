@@ -99,7 +99,7 @@ def test_a_broker_that_lost_its_name_says_so_once() -> None:
     said: list[str] = []
 
     def play(node: ClusterNode, _events: Events) -> None:
-        node.fatal = said.append
+        node.on_fatal = said.append
         for _ in range(3):
             node.on_failure(NameTakenError("another broker is 'a' in the cluster now"))
             node.on_rows(NOTHING, boot_s())
@@ -122,7 +122,7 @@ def with_vhost(
         members = Members(cluster, "a", "127.0.0.1", 5672, LEASE_S)
         node = ClusterNode(Joined(cluster, members), str, Events())
         vhosts = {"/x": 2}
-        node.wanted = lambda: vhosts
+        node.vhost_numbers = lambda: vhosts
         node.hosts = hosts = mock.Mock(vhosts={})
         rows = play(node, vhosts, hosts)
         node.on_rows(rows, boot_s())
@@ -150,7 +150,7 @@ def test_a_virtual_host_that_is_deleted_while_it_is_taken_is_not_started() -> No
     started[0].assert_not_called()
     assert (node.served, node.busy) == ({}, set())
     row = LedgerRow("2 /x", "a", "taken", 1, 0, 1, "")
-    assert removable("a", node.wanted(), {"2 /x": row}, node.census) == ["2 /x"]
+    assert removable("a", node.vhost_numbers(), {"2 /x": row}, node.census) == ["2 /x"]
 
 
 def test_a_virtual_host_that_is_deleted_while_it_is_given_is_dropped() -> None:
@@ -182,7 +182,7 @@ def test_a_move_is_judged_by_the_next_heartbeat(others: tuple[str, ...], why: st
         members = Members(cluster, "a", "127.0.0.1", 5672, LEASE_S)
         node = ClusterNode(Joined(cluster, members), str, Events())
         vhosts = {"/x": 2}
-        node.wanted = lambda: vhosts
+        node.vhost_numbers = lambda: vhosts
         node.busy.add("2 /x")  # It takes nothing.
         node.on_rows(ClusterRows(running("a"), [], ""), boot_s())
 

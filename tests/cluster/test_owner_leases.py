@@ -70,7 +70,7 @@ def test_a_takeover_by_the_lease_of_the_one_who_looks_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A broker with a longer lease delivers beside the next owner."""
-    monkeypatch.setattr(Census, "lease_of", lambda census, _: census.lease_s)
+    monkeypatch.setattr(Census, "effective_lease_s", lambda census, _: census.lease_s)
     assert finds_it(leases=UNEQUAL_S)
 
 

@@ -141,5 +141,5 @@ def test_long_work_sends_busy_lines_and_ends_with_its_operator(
         return {}
 
     with pytest.raises(ConnectionError):
-        asyncio.run(backups.while_busy(Silent(), work()))  # type: ignore[arg-type]
+        asyncio.run(backups.run_busy(Silent(), work()))  # type: ignore[arg-type]
     assert ended == [True]

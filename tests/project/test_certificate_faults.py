@@ -134,4 +134,4 @@ def test_another_fault_is_said_as_openssl_does() -> None:
     assert (
         certificate_faults.fault_text(error) == "CERTIFICATE_VERIFY_FAILED, certificate has expired"
     )
-    assert certificate_faults.of(OSError("no route")) is None
+    assert certificate_faults.find_refusal(OSError("no route")) is None

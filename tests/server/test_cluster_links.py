@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from headrace.server.cluster_relay.links import LINE_BYTES_MAX, Link, mac_of
+from headrace.server.cluster_relay.links import LINE_BYTES_MAX, OperatorLink, line_mac
 
 ASKED, ANSWERED = b"a" * 32, b"b" * 32
-Play = Callable[[Link, Link, asyncio.StreamWriter], Awaitable[None]]
+Play = Callable[[OperatorLink, OperatorLink, asyncio.StreamWriter], Awaitable[None]]
 
 
 def with_links(play: Play) -> None:
@@ -23,8 +23,8 @@ def with_links(play: Play) -> None:
         asking = await asyncio.open_connection(sock=ends[0], limit=LINE_BYTES_MAX)
         asked = await asyncio.open_connection(sock=ends[1], limit=LINE_BYTES_MAX)
         links = (
-            Link(*asking, sending=ASKED, receiving=ANSWERED),
-            Link(*asked, sending=ANSWERED, receiving=ASKED),
+            OperatorLink(*asking, sending=ASKED, receiving=ANSWERED),
+            OperatorLink(*asked, sending=ANSWERED, receiving=ASKED),
         )
         await play(*links, asking[1])
         for link in links:
@@ -34,11 +34,11 @@ def with_links(play: Play) -> None:
 
 
 def line(key: bytes, number: int, text: bytes) -> bytes:
-    return mac_of(key, number, text) + b" " + text + b"\n"
+    return line_mac(key, number, text) + b" " + text + b"\n"
 
 
 def test_lines_go_both_ways() -> None:
-    async def play(asking: Link, asked: Link, _: asyncio.StreamWriter) -> None:
+    async def play(asking: OperatorLink, asked: OperatorLink, _: asyncio.StreamWriter) -> None:
         await asking.send('{"do": "é"}', "{}")
         assert [await asked.receive(), await asked.receive()] == ['{"do": "é"}', "{}"]
         await asked.send('{"done": {}}')
@@ -62,7 +62,7 @@ def test_lines_go_both_ways() -> None:
     ],
 )
 def test_a_line_of_somebody_else_is_refused(sent: bytes) -> None:
-    async def play(_: Link, asked: Link, writer: asyncio.StreamWriter) -> None:
+    async def play(_: OperatorLink, asked: OperatorLink, writer: asyncio.StreamWriter) -> None:
         async def send() -> None:
             writer.write(sent)
             await writer.drain()
@@ -77,7 +77,7 @@ def test_a_line_of_somebody_else_is_refused(sent: bytes) -> None:
 
 
 def test_a_line_is_taken_once() -> None:
-    async def play(_: Link, asked: Link, writer: asyncio.StreamWriter) -> None:
+    async def play(_: OperatorLink, asked: OperatorLink, writer: asyncio.StreamWriter) -> None:
         writer.write(line(ASKED, 0, b"{}") * 2)
         assert await asked.receive() == "{}"
         with pytest.raises(ConnectionError, match="does not prove"):

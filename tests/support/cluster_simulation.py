@@ -137,7 +137,7 @@ class Broker:
         node.copies = cast("Any", self)
         node.hosts = cast("Any", self)
         node.freezer = cast("Any", Frost())
-        node.wanted = VHOSTS.copy
+        node.vhost_numbers = VHOSTS.copy
         # Of a heartbeat,
         self.state = RUNNING
         self.lease_s = self.leased_s * (1 - self.simulation.margin)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The broker: makes stores, virtual hosts, gateways and listeners, and runs their timers.
 
-A broker runs on one event loop. A turn of the loop reads sockets, runs the model, hands the records
-of the journals to their writer threads, and sends once on each connection with pending output.
+A broker runs on one event loop. A turn of the loop reads sockets, runs the model, passes the
+journals' records to their writer threads, and sends once on each connection with pending output.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from headrace.model.policy.rules import Limits, limits_of_user
 from headrace.model.scheduler import Scheduler
 from headrace.server.config.identity import introduction
 from headrace.server.config.logs import LogError, Logs
-from headrace.server.config.networks import contains, networks_of
-from headrace.server.config.offers import offers_of
+from headrace.server.config.networks import contains, parse_networks
+from headrace.server.config.offers import read_offers
 from headrace.server.config.process import MemoryReturn, limit_memory, memory_max
 from headrace.server.config.settings import SettingError, Settings, StartError
 from headrace.server.data.storage import Storage
@@ -51,7 +51,7 @@ from headrace.server.net.revocation import CHECK_S, Revocation
 from headrace.server.net.tls import TlsError, make_context
 from headrace.server.net.transport import Reactor, Transport, clock_ms
 from headrace.server.observe.alarms import ALARM_S, Alarms
-from headrace.server.observe.audit_file import audit_file
+from headrace.server.observe.audit_file import open_audit_file
 from headrace.server.observe.audit_log import AuditLog
 from headrace.server.observe.loop_delay import LoopDelay
 from headrace.server.plug_ins import start_agents
@@ -73,8 +73,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DEFERRED_S = 0.25  # The interval of checks while the timers are deferred.
-LEASE_TICK_S = 0.25  # The interval of checks of a broker's lease in its cluster.
+DEFERRED_S = 0.25  # The interval of checks while the scheduler is deferred.
+LEASE_TICK_S = 0.25  # The interval of checks of the broker's lease in its cluster.
 STOP_S = 1.0  # The maximum time for clients to answer the close when the broker stops.
 DATA_ERRORS = (AccountError, StoreError)  # The errors of a data directory that cannot be used.
 
@@ -177,7 +177,7 @@ class Broker:
         except DATA_ERRORS as error:
             raise StartError(str(error)) from error
         try:
-            self.audit.use(audit_file(settings))
+            self.audit.use(open_audit_file(settings))
             self.open_login(self.storage)
             managed = self.build_managed()
             assert self.hosts is not None
@@ -249,9 +249,9 @@ class Broker:
         return await asyncio.to_thread(Storage, settings, self.counters, shared)
 
     def make_poster(self) -> Callable[[Callable[[], None]], None]:
-        """Return a function by which any thread calls a function on this loop.
+        """Return a function with which any thread can call a function on this loop.
 
-        A turn follows each call, as the call may have output.
+        A turn follows each call, as the call may produce output.
         """
         loop = asyncio.get_running_loop()
 
@@ -267,8 +267,12 @@ class Broker:
         return post
 
     async def start_node(self, joined: Joined, managed: ManagedBroker) -> None:
-        """Start the broker's part in the cluster, once the ports are open."""
+        """Start this broker's node in the cluster; the ports must be open."""
+        # Brokers without a cluster do not import these modules.
         from headrace.server.cluster.node import ClusterNode
+        from headrace.server.cluster_relay.links import OperatorLinks
+        from headrace.server.cluster_relay.relays import Relays
+        from headrace.server.management import forwarded_requests
 
         assert self.hosts is not None
         data = managed.storage.data
@@ -279,8 +283,6 @@ class Broker:
             lambda number: str(data.vhost(number)),
             self.events,
         )
-        from headrace.server.cluster_relay.relays import Relays
-
         assert self.login is not None
         self.relays = managed.context.cluster = Relays(
             managed.context,
@@ -292,10 +294,7 @@ class Broker:
             serving=self.node.serving,
             brokers=self.node.brokers,
         )
-        from headrace.server.cluster_relay.links import Links
-        from headrace.server.management import forwarded_requests
-
-        managed.links = self.relays.links = Links(
+        managed.links = self.relays.links = OperatorLinks(
             self.relays,
             managed.context,
             managed.reactor,
@@ -308,7 +307,7 @@ class Broker:
         managed.alarms.lost = self.node.losses
         managed.alarms.database_is_full = self.node.is_full
         self.node.freezer = self.freezer
-        self.node.fatal = self._on_failure
+        self.node.on_fatal = self._on_failure
         if joined.members.port == 0:
             listener = next(iter(self.ports.listeners.values()))
             joined.members.port = listener.address[1]
@@ -347,7 +346,7 @@ class Broker:
         self.reactor.turn()
 
     def build_managed(self) -> ManagedBroker:
-        """Make the objects that all connections share, and return the view of operators on them."""
+        """Make the objects that all connections share; return those that operators manage."""
         settings, storage, login = self.settings, self.storage, self.login
         assert storage is not None
         assert login is not None
@@ -437,7 +436,7 @@ class Broker:
             consumer_timeout_ms=round(1000 * settings.ack_timeout_s),
             consumer_timeout_closes=settings.ack_timeout_closes,
             mechanisms=" ".join(login.logins.mechanisms).encode(),
-            offers=offers_of(settings),
+            offers=read_offers(settings),
             identity=storage.identity,
             events=self.events,
             limits_of_user=self.limits_of_user,
@@ -447,7 +446,7 @@ class Broker:
         return context
 
     def make_context_0_10(self, settings: Settings, context: V0xContext) -> Context010:
-        """Make the further context of the connections of 0-10."""
+        """Make the context that only connections of 0-10 need."""
         shared_0_10 = Context010(
             context,
             SERVED_0_10,
@@ -460,7 +459,7 @@ class Broker:
         return shared_0_10
 
     def make_tickets(self, storage: Storage, login: LoginService) -> Tickets:
-        """Make the registry of operators' tickets, which a data directory keeps over restarts."""
+        """Make the registry of tickets, which keeps them over restarts in the data directory."""
         data = storage.data
         return Tickets(
             login.access,
@@ -475,7 +474,7 @@ class Broker:
         return limits_of_user(self.access.snapshot.parameters, user)
 
     async def start_relays(self) -> None:
-        """Start as many relay processes as the setting relays requests.
+        """Start the number of relay processes that the setting ``relays`` requests.
 
         Raises:
             RelayError: a process does not start.
@@ -487,7 +486,7 @@ class Broker:
             await self.relay_processes.start()
 
     def renew_relays(self) -> None:
-        """Make the relay processes read the files of TLS."""
+        """Have the relay processes read the TLS files again."""
         if self.relay_processes is not None and self.settings.tls_port is not None:
             self.relay_processes.use_files(self.settings)
 
@@ -495,7 +494,7 @@ class Broker:
         """Open the ports.
 
         Raises:
-            StartError: a port or a file of TLS cannot be used.
+            StartError: a port or a TLS file cannot be used.
         """
         settings = self.settings
         try:
@@ -521,11 +520,11 @@ class Broker:
             tls=tls,
             introduction=None if tls is None else introduction(settings, identity, tls=True),
             relays=self.relay_processes,
-            is_proxy=partial(contains, networks_of(settings.proxy_protocol_from)),
+            is_proxy=partial(contains, parse_networks(settings.proxy_protocol_from)),
         )
 
     async def open_management(self, managed: ManagedBroker) -> None:
-        """Open the management socket, unless the setting management_socket disables it.
+        """Open the management socket, unless the setting ``management_socket`` disables it.
 
         Raises:
             SocketError: the socket cannot be opened.
@@ -542,8 +541,8 @@ class Broker:
         """Read the settings again and apply them; return None if they have no source.
 
         Raises:
-            SettingError, LogError, StartError, TlsError: a setting cannot be used. The broker keeps
-                its settings.
+            SettingError, LogError, StartError, TlsError: a setting cannot be used, and all settings
+                are unchanged.
         """
         if self.read_settings is None:
             return None
@@ -568,7 +567,7 @@ class Broker:
         return result
 
     def reloadable(self) -> Reloadable:
-        """Return the objects that changed settings act on."""
+        """Return the parts of the broker that changed settings affect."""
         assert self.managed is not None
         assert self.hosts is not None
         assert self.login is not None
@@ -601,7 +600,7 @@ class Broker:
             self.audit.record("certificates.reloaded")
 
     def connection_fields(self, number: int) -> dict[str, str]:
-        """Return the fields that log lines have for a connection: user, vhost and peer."""
+        """Return the fields of log lines about a connection: user, vhost and peer."""
         connection = None if self.context is None else self.context.connections.get(number)
         if connection is None:
             return {}
@@ -653,14 +652,14 @@ class Broker:
         self.memory_return.update(self.counters.memory_used)
 
     def wake_at(self, when_ms: int) -> None:
-        """Run the scheduler at a time that is earlier than its timer's."""
+        """Run the scheduler at a time in Unix milliseconds, earlier than its timer does."""
         delay_s = max(0, when_ms - clock_ms()) / 1000
         if self.timer is not None:
             self.timer.cancel()
         self.timer = asyncio.get_running_loop().call_later(delay_s, self.run_scheduler)
 
     def run_scheduler(self) -> None:
-        """Run the scheduler's calls that are due, such as the expiry of messages and queues."""
+        """Run the scheduler's due calls, such as the expiry of messages and queues."""
         self.timer = None
         if self.defers_timers():
             loop = asyncio.get_running_loop()
@@ -673,7 +672,7 @@ class Broker:
         self.turn()
 
     def defers_timers(self) -> bool:
-        """Return True while a virtual host is frozen: a timer would change its state."""
+        """Return True while timers must not change the state of virtual hosts: one is frozen."""
         return self.freezer is not None and self.freezer.defers_timers()
 
     def on_synced(self, name: str) -> None:
@@ -695,7 +694,7 @@ class Broker:
         self.turn()
 
     def check_alarms(self) -> None:
-        """Block or unblock publishers by the memory and the disk space that are free."""
+        """Block or unblock publishers, and read once from a blocked one that may send acks."""
         assert self.alarms is not None
         self.alarms.check()
         self.alarms.read_once()

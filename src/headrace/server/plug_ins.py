@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plug-ins of the server, which a broker runs in each virtual host beside its clients.
 
-A plug-in is a feature that few clients use, in a folder of its own.
+A plug-in is a feature for few clients, in a separate folder.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from headrace.server.management.managed_broker import ManagedBroker
     from headrace.server.vhosts import Agent
 
-#: Each serves a virtual host that is recovered, or returns None if the settings leave it out.
+#: Functions that start a plug-in in a recovered virtual host, or return None if a setting disables
+#: it.
 SERVED: tuple[Callable[[ManagedBroker, VirtualHost], Agent | None], ...] = (agent.serve,)
 
 
 def start_agents(broker: ManagedBroker, vhost: VirtualHost) -> list[Agent]:
-    """Start the plug-ins of a virtual host; return what closes them."""
-    return [served for serve in SERVED if (served := serve(broker, vhost)) is not None]
+    """Start the plug-ins of a virtual host, and return them."""
+    return [agent for serve in SERVED if (agent := serve(broker, vhost)) is not None]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings that change while the broker runs, with their effects.
+"""The reload: settings that change while the broker runs, with their effects.
 
 Settings in ``NEEDS_RESTART`` wait for a restart. Connections stay open: limits and login settings
-apply to new ones, ports move under the existing ones. A connection is closed only when the
-authority of its certificate, or the issuer of its token, is no longer trusted.
+apply to new connections, and a change of ports does not affect existing ones. A connection is
+closed only if the authority of its certificate, or the issuer of its token, is no longer trusted.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, TypedDict
 
 from headrace.gateway.retime_consumers import retime
 from headrace.server.config.identity import introduction
-from headrace.server.config.networks import contains, networks_of
-from headrace.server.config.offers import offers_of
+from headrace.server.config.networks import contains, parse_networks
+from headrace.server.config.offers import read_offers
 from headrace.server.config.process import limit_memory
 from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, Settings, StartError
 from headrace.server.login.login import LoginSettingError
 from headrace.server.net.ports import ENCRYPTED, PortChange, PortError
 from headrace.server.net.tls import make_context
-from headrace.server.observe.audit_file import audit_file
+from headrace.server.observe.audit_file import open_audit_file
 from headrace.store.journal.journal import Journal
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class SettingChange(TypedDict, total=False):
-    """A changed setting; without its values where it is secret."""
+    """A changed setting; a secret one has no values."""
 
     name: str
     before: object
@@ -52,16 +52,16 @@ class SettingChange(TypedDict, total=False):
 
 
 class ReloadResult(TypedDict):
-    """The outcome of reading the settings again."""
+    """The outcome of a reload."""
 
     changed: list[SettingChange]
-    restart: dict[str, str]  # Settings that wait for a restart, and why.
-    certificates: bool  # The files of TLS were read again.
+    restart: dict[str, str]  # The settings that wait for a restart, with the reasons.
+    certificates: bool  # True if the TLS files were read again.
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Reloadable:
-    """The parts of a broker that changed settings act on."""
+    """The parts of a broker that changed settings affect."""
 
     context: V0xContext
     shared_0_10: Context010
@@ -108,7 +108,7 @@ def set_listeners(broker: Reloadable, settings: Settings) -> None:
     for (protocol, _), listener in broker.ports.listeners.items():
         listener.connections_max = settings.connections_max
         listener.handshake_s = settings.handshake_s
-        listener.is_proxy = partial(contains, networks_of(settings.proxy_protocol_from))
+        listener.is_proxy = partial(contains, parse_networks(settings.proxy_protocol_from))
         if protocol == ENCRYPTED:
             listener.introduction = introduction(settings, identity, tls=True)
 
@@ -127,7 +127,7 @@ def set_context(broker: Reloadable, settings: Settings) -> None:
 def set_rules(broker: Reloadable, _: Settings) -> None:
     """Set the defaults of virtual hosts."""
     for name, vhost in broker.hosts.vhosts.items():
-        vhost.set_rules(broker.hosts.rules_of(name))
+        vhost.set_rules(broker.hosts.vhost_rules(name))
 
 
 def set_groups(broker: Reloadable, settings: Settings) -> None:
@@ -140,7 +140,7 @@ def set_groups(broker: Reloadable, settings: Settings) -> None:
 
 
 def set_0_10(broker: Reloadable, settings: Settings) -> None:
-    """Set how long 0-10 sessions are kept, and the rule for unknown arguments."""
+    """Set the timeout and number of detached 0-10 sessions, and the rule for unknown arguments."""
     broker.shared_0_10.sessions.timeout_max_s = settings.session_timeout_s
     broker.shared_0_10.sessions.detached_max = settings.sessions_detached_max
     broker.shared_0_10.strict_arguments = settings.specification_arguments
@@ -158,7 +158,7 @@ def set_consumer_timeout(broker: Reloadable, settings: Settings) -> None:
 
 
 def set_cluster(broker: Reloadable, settings: Settings) -> None:
-    """Set when publishers wait for the cluster's database."""
+    """Set the limits at which publishers wait for the cluster's database."""
     if broker.cluster is not None:
         broker.cluster.size_max = settings.cluster_size_max
         broker.alarms.lag_max = settings.cluster_lag_max
@@ -180,7 +180,7 @@ def set_audit_file(broker: Reloadable, settings: Settings) -> None:
 
 
 def set_nothing(broker: Reloadable, settings: Settings) -> None:
-    """Do nothing: these settings are read at each use."""
+    """Do nothing, since the broker reads these settings at each use."""
 
 
 APPLY: dict[Apply, tuple[str, ...]] = {
@@ -224,12 +224,12 @@ CAN_FAIL = (*PORTS, *OFFERS, *LOGS, *AUDIT, *LOGINS)
 
 
 class PreparedChanges:
-    """Prepared changes that can fail: all take effect together, or are undone."""
+    """The changes that can fail, prepared so that all take effect or none does."""
 
     def __init__(
         self, broker: Reloadable, before: Settings, after: Settings, names: set[str]
     ) -> None:
-        """Prepare them.
+        """Prepare the changes of the settings ``names``.
 
         Raises:
             LogError, StartError, TlsError: a setting cannot be used; nothing has changed.
@@ -241,7 +241,7 @@ class PreparedChanges:
         if after.tls_port is not None:
             self.tls = make_context(after)
         self.renews = self.tls is not None and before.tls_port is not None
-        self.offers = offers_of(after) if names.intersection(OFFERS) else None
+        self.offers = read_offers(after) if names.intersection(OFFERS) else None
         with contextlib.ExitStack() as undo:
             try:
                 self.login = broker.login.prepare(after)
@@ -251,17 +251,17 @@ class PreparedChanges:
             except (LoginSettingError, PortError) as error:
                 raise StartError(str(error)) from error
             undo.callback(self.port_change.undo)
-            # Last, because they create files.
-            self.audit = audit_file(after) if names.intersection(AUDIT) else None
+            # Audit log and log come last, because opening them creates files.
+            self.audit = open_audit_file(after) if names.intersection(AUDIT) else None
             if self.audit is not None:
                 undo.callback(self.audit.close)
             self.handler = None
             if broker.logs is not None and names.intersection(LOGS):
-                self.handler = broker.logs.handler(after)
+                self.handler = broker.logs.open_handler(after)
             undo.pop_all()
 
     def begin(self) -> None:
-        """Let the changes take effect."""
+        """Apply the changes, except that of the audit log."""
         broker = self.broker
         self.port_change.finish()
         if self.renews and self.tls is not None:
@@ -275,17 +275,17 @@ class PreparedChanges:
             broker.logs.use(self.handler, self.settings)
 
     def begin_audit(self) -> None:
-        """Switch to another audit log; pending lines go to the one before."""
-        before = self.broker.audit.file
+        """Switch to the new audit log; a thread writes the pending lines of the former one."""
+        former = self.broker.audit.file
         self.broker.audit.use(self.audit)
-        if before is not None:
-            asyncio.get_running_loop().run_in_executor(None, before.close)
+        if former is not None:
+            asyncio.get_running_loop().run_in_executor(None, former.close)
 
 
 def reload(broker: Reloadable, after: Settings) -> ReloadResult:
-    """Apply new settings; return what changed, and what waits for a restart.
+    """Apply new settings; return the changed ones, and those that wait for a restart.
 
-    Changes that can fail are prepared first, so all settings apply, or none.
+    Changes that can fail are prepared first, so that all changes are applied or none.
 
     Raises:
         LogError, StartError, TlsError: a setting cannot be used; nothing has changed.
@@ -309,7 +309,7 @@ def reload(broker: Reloadable, after: Settings) -> ReloadResult:
     audit_reload(broker, answer)
     if names.intersection(AUDIT):
         prepared.begin_audit()
-        # The old log names the new file; the new log has the reason for its begin.
+        # Both logs record the reload: the old one names the new file, and the new one its origin.
         audit_reload(broker, answer)
     broker.turn()
     return answer

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Notifications to systemd: ready, reloading, stopping, watchdog.
 
-A service of ``Type=notify`` has a datagram socket in ``NOTIFY_SOCKET``; without it nothing is
-sent. With ``WatchdogSec=`` the loop sends a keep-alive twice in each interval.
+For a service with ``Type=notify``, systemd sets ``NOTIFY_SOCKET`` to a datagram socket; without the
+variable nothing is sent. With ``WatchdogSec=``, the loop sends two keep-alives in each interval.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """The service manager."""
+    """The service manager, as the environment of the process names it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.address = environment.get("NOTIFY_SOCKET", "")
-        if self.address.startswith("@"):  # An abstract socket.
+        if self.address.startswith("@"):  # The address of an abstract socket.
             self.address = "\0" + self.address[1:]
         elif not self.address.startswith("/"):
             self.address = ""
         self.watchdog_s = 0.0
-        period = environment.get("WATCHDOG_USEC", "")
-        ours = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
-        if period.isdigit() and int(period) and ours:
-            self.watchdog_s = int(period) / 1e6
+        interval_us = environment.get("WATCHDOG_USEC", "")
+        is_watched = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        if interval_us.isdigit() and int(interval_us) and is_watched:
+            self.watchdog_s = int(interval_us) / 1e6
 
     def notify(self, *lines: str) -> None:
-        """Send assignments such as ``READY=1``, one per line; without a listener, do nothing."""
+        """Send assignments such as ``READY=1``; without a service manager, do nothing."""
         if not self.address:
             return
         try:
@@ -48,7 +48,7 @@ class Supervisor:
         self.notify("READY=1", f"STATUS={status}", f"MAINPID={os.getpid()}")
 
     def reloading(self) -> None:
-        """Report a reload; :meth:`ready` follows."""
+        """Report the begin of a reload; :meth:`ready` reports its end."""
         self.notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
@@ -56,7 +56,7 @@ class Supervisor:
         self.notify("STOPPING=1", "STATUS=stopping")
 
     async def watch(self) -> None:
-        """Send keep-alives at the requested interval."""
+        """Send keep-alives until the task is cancelled, if systemd requests them."""
         while self.watchdog_s:
             self.notify("WATCHDOG=1")
             await asyncio.sleep(self.watchdog_s / 2)

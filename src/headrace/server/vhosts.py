@@ -37,7 +37,7 @@ class Agent(Protocol):
     """A plug-in that serves one virtual host."""
 
     def close(self) -> None:
-        """Stop serving: the virtual host stops."""
+        """Stop serving, as the virtual host stops."""
 
 
 class VirtualHosts:
@@ -58,10 +58,17 @@ class VirtualHosts:
         on_staging_work: Callable[[Staging], None],
         start_agents: Callable[[VirtualHost], list[Agent]],
     ) -> None:
-        """Start with no virtual host.
+        """Start without virtual hosts.
 
         Args:
             vhosts: the running virtual hosts by name, which only this object changes.
+            context: the context of the connections of all versions.
+            shared_0_10: the further context of the connections of 0-10.
+            access: the accounts and parameters.
+            storage: the stores of the virtual hosts.
+            scheduler: the timers that all virtual hosts share.
+            reactor: the loop and its transports.
+            transports: the live set of the transports of all connections.
             on_synced: called with the name of a virtual host whose store has synced.
             on_staging_work: called with a staging directory whose thread has finished some work.
             start_agents: starts the plug-ins of a recovered virtual host.
@@ -101,7 +108,7 @@ class VirtualHosts:
             files=staging,
             events=context.events,
         )
-        vhost.rules = self.rules_of(name)
+        vhost.rules = self.vhost_rules(name)
         vhost.delayed.refusal = partial(context.access.refusal_when_due, vhost)
         vhost.retime = partial(retime, vhost, context.consumer_timeout_ms)
         if name == (settings.event_vhost or settings.default_vhost):
@@ -124,7 +131,7 @@ class VirtualHosts:
             reactor.loop.add_reader(store.wake_fd, store.woken)
 
     def drop(self, name: str) -> None:
-        """Stop a virtual host: close its connections, delete its queues and its files."""
+        """Delete a virtual host: close its connections, delete its queues and its files."""
         context, storage = self._context, self._storage
         vhost = self._stop_serving(name, f"vhost '{name}' was deleted")
         vhost.jobs.close()
@@ -153,18 +160,18 @@ class VirtualHosts:
     async def hand_over(self, name: str, reason: str) -> None:
         """Stop a virtual host, so that another broker can serve it.
 
-        Its connections are closed once the messages published so far are confirmed, or after
-        ``CONFIRM_S``.
+        The connections are closed once the messages published so far are confirmed, at the latest
+        after ``CONFIRM_S``.
         """
         storage = self._storage
         vhost, store = self.vhosts[name], storage.stores[name]
-        for transport in self._transports_of(vhost):
+        for transport in self._find_transports(vhost):
             transport.hold()
         self._reactor.turn()
         loop = self._reactor.loop
-        deadline = loop.time() + CONFIRM_S
+        deadline_s = loop.time() + CONFIRM_S
         appended = store.appended
-        while store.durable and store.synced < appended and loop.time() < deadline:  # noqa: ASYNC110
+        while store.durable and store.synced < appended and loop.time() < deadline_s:  # noqa: ASYNC110
             await asyncio.sleep(POLL_S)
         if self.vhosts.get(name) is not vhost:
             return  # The virtual host was stopped during the wait.
@@ -181,7 +188,7 @@ class VirtualHosts:
             queue.hand_over_tally(counters.queues_ended)
         counters.queues_ended.add(vhost.queues_ended)
 
-    def _transports_of(self, vhost: VirtualHost) -> list[Transport]:
+    def _find_transports(self, vhost: VirtualHost) -> list[Transport]:
         """Return the transports of the open connections to a virtual host."""
         return [
             transport
@@ -198,7 +205,7 @@ class VirtualHosts:
             self._event_publisher = None
         for agent in self._agents.pop(name, ()):
             agent.close()
-        for transport in self._transports_of(vhost):
+        for transport in self._find_transports(vhost):
             transport.connection.force_close(reason)
             transport.connection.close_without_answers()
         self._shared_0_10.drop_vhost(vhost)
@@ -211,7 +218,7 @@ class VirtualHosts:
         reactor.loop.remove_reader(storage.stagings[name].wake_fd)
         return vhost
 
-    def rules_of(self, name: str) -> Rules:
+    def vhost_rules(self, name: str) -> Rules:
         """Return the policies, limits and settings that apply to a virtual host."""
         settings = self._storage.settings
         return read_rules(
@@ -235,9 +242,8 @@ class VirtualHosts:
         vhost.trace(node_name(), self._user_and_name)
 
     def _user_and_name(self, number: int) -> tuple[str, str]:
-        """Return the user and the name of a connection; "" for what is unknown."""
+        """Return the user and the name of a connection; each is "" if unknown."""
         connection = self._context.connections.get(number)
         user = None if connection is None else connection.user
-        return "" if user is None else user.name, self._context.connection_events.names.get(
-            number, ""
-        )
+        name = self._context.connection_events.names.get(number, "")
+        return "" if user is None else user.name, name

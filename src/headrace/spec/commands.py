@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every control, command and struct of AMQP 0-10.
 
-Fields come in wire order as "name:type". A type with a dot is a domain with choices (`DOMAINS`); an
-`!` marks a field that the standard requires; `=1` is the default of a bit. A struct with a code is
-sent with a size of 32 bits, its class and its code. The xid struct is the one in the corrections to
-the standard (a coded struct with a size of 32 bits); the standard's own form is accepted as well.
+Fields are in wire order, written as "name:type". A type with a dot is a domain with choices
+(`DOMAINS`). A `!` marks a field that the standard requires, and `=1` is the default of a bit. A
+struct with a code is sent with a size of 32 bits, its class and its code. The xid struct is that of
+the corrections to the standard, a coded struct with a size of 32 bits; the form in the standard
+itself is accepted as well.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from headrace.spec.tables import CLIENT, EITHER, SERVER, Receiver
 
 Code = tuple[int, int]
 
-FRAME_SIZE_MIN = 4096  # MIN-MAX-FRAME-SIZE: what must be accepted before anything is agreed.
+FRAME_SIZE_MIN = 4096  # MIN-MAX-FRAME-SIZE, the frames that peers must accept before tune.
 FRAME_SIZE_MAX = 65535
 
 DOMAINS: dict[str, tuple[str, type[IntEnum]]] = {
@@ -83,7 +84,7 @@ class Field10:
 
     name: str
     type: str  # The base type.
-    domain: str = ""  # The field's domain, if the domain has choices.
+    domain: str = ""  # The field's domain, if that is one of `DOMAINS`.
     required: bool = False
     default: bool = False  # The default of a bit.
 
@@ -91,7 +92,8 @@ class Field10:
         assert self.type in TYPES, self
 
 
-def _fields_of(text: str) -> tuple[Field10, ...]:
+def _parse_fields(text: str) -> tuple[Field10, ...]:
+    """Parse fields written as "name:type", separated by spaces."""
     fields = []
     for word in text.split():
         name, kind = word.split(":")
@@ -106,23 +108,23 @@ def _fields_of(text: str) -> tuple[Field10, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A struct; `size` and `pack` are the bytes of its size and of its packing flags."""
+    """A struct of the standard."""
 
     name: str
     code: Code | None
-    size: int
-    pack: int
+    size: int  # The bytes of its size field.
+    pack: int  # The bytes of its packing flags.
     arguments: str
 
     @property
     def fields(self) -> tuple[Field10, ...]:
-        """Return the fields, parsed at each call: a broker needs those of few rows."""
-        return _fields_of(self.arguments)
+        """The fields, parsed at each call, since a broker needs those of few rows."""
+        return _parse_fields(self.arguments)
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A control or command; both have 2 bytes of packing flags and no size."""
+    """A control or command; both have 2 bytes of packing flags and no size field."""
 
     name: str
     code: Code
@@ -131,13 +133,13 @@ class Command:
     control: bool = False
     replies: str = ""
     result: str = ""  # The struct in execution.result.
-    segments: str = ""  # The structs of its header segment; a body follows it.
+    segments: str = ""  # The structs of its header segment, which a body segment follows.
     extension: bool = False  # True if it is not in the standard.
 
     @property
     def fields(self) -> tuple[Field10, ...]:
-        """Return the fields, parsed at each call: a broker needs those of few rows."""
-        return _fields_of(self.arguments)
+        """The fields, parsed at each call, since a broker needs those of few rows."""
+        return _parse_fields(self.arguments)
 
 
 # fmt: off

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every method of AMQP 0-8, 0-9 and 0-9-1, and the extensions that clients use.
 
-A row names the versions it belongs to; where versions differ there are several rows of one name.
-Ids are unique only within a version (10,50 is `redirect` in 0-8 and `close` later), so every lookup
-is per version. An argument has the same name in all versions: what 0-9-1 calls `reserved` has its
+A row has the versions that define it. A method that differs between versions has several rows. Ids
+are unique only within a version (10,50 is `redirect` in 0-8 and `close` later), so every lookup is
+per version. An argument has the same name in all versions: a `reserved` argument of 0-9-1 has its
 earlier name (`ticket`, `insist`), `nowait` is `no-wait`, and the `filter` of `consume` is
 `arguments`, as in 0-9-1. In the grammar of `tunnel` in 0-9 the server sends requests, too, so both
 peers may receive them.
@@ -356,7 +356,7 @@ METHODS: tuple[Method, ...] = (
 
 
 def dialect(version: Version) -> dict[MethodId, Method]:
-    """Return the methods of one version by id."""
+    """Return the methods of one version, by id."""
     methods: dict[MethodId, Method] = {}
     for method in METHODS:
         if version in method.versions:

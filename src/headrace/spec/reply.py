@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reply codes: what each of them closes, and the versions that define it."""
+"""Reply codes: the scope that each of them closes, and the versions that define it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version, only, since, until
 
-REPLY_SUCCESS = 200  # The only reply code that is no error: a regular close.
+REPLY_SUCCESS = 200  # The code of a regular close, the only one that is not an error.
 
 
 class Scope(Enum):
@@ -48,7 +48,7 @@ class ReplyCode(Enum):
 
     @classmethod
     def by_number(cls, number: int) -> ReplyCode | None:
-        """Return the error of a number; None for 200 and unknown numbers."""
+        """Return the error with a number; None for 200 and unknown numbers."""
         return _BY_NUMBER.get(number)
 
 

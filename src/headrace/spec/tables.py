@@ -19,12 +19,12 @@ class Version(Enum):
 
     @property
     def header(self) -> bytes:
-        """Return the protocol header of this version."""
+        """The protocol header of this version."""
         return self.value
 
     @property
     def label(self) -> str:
-        """Return the usual text of the version: `0-9-1`."""
+        """The usual text of the version, such as `0-9-1`."""
         return self.name[1:].replace("_", "-")
 
 
@@ -84,14 +84,14 @@ class Field:
         assert self.type in FIELD_TYPES, self
 
 
-def fields_of(text: str) -> tuple[Field, ...]:
+def parse_fields(text: str) -> tuple[Field, ...]:
     """Parse fields written as "name:type name:type"."""
     return tuple(Field(*word.split(":")) for word in text.split())
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method as the named versions have it; arguments are in wire order."""
+    """A method, as some versions define it; arguments are in wire order."""
 
     name: str
     id: MethodId
@@ -100,17 +100,17 @@ class Method:
     receiver: Receiver
     replies: str = ""
     content: bool = False
-    extension: bool = False  # True if it is in use, but not in the standard.
-    appended: int = 0  # Number of last arguments that are extensions and may be absent.
+    extension: bool = False  # True if peers use it, but the standard does not have it.
+    appended: int = 0  # The number of last arguments that are extensions and may be absent.
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """Return the arguments, parsed at each call: a broker needs those of few rows."""
-        return fields_of(self.arguments)
+        """The arguments, parsed at each call, since a broker needs those of few rows."""
+        return parse_fields(self.arguments)
 
     @property
     def reply_names(self) -> tuple[str, ...]:
-        """Return the full names of the methods that answer this one."""
+        """The full names of the methods that answer this one."""
         prefix = self.name.split(".")[0]
         return tuple(f"{prefix}.{reply}" for reply in self.replies.split())
 
@@ -126,5 +126,5 @@ class ContentClass:
 
     @property
     def properties(self) -> tuple[Field, ...]:
-        """Return the properties, parsed at each call."""
-        return fields_of(self.arguments)
+        """The properties, parsed at each call."""
+        return parse_fields(self.arguments)

@@ -24,7 +24,7 @@ from headrace.model.arguments.aliases import QUEUE_ALIASES
 from headrace.model.arguments.values import QUEUE_ARGUMENTS
 from headrace.model.policy.policy import KEYS
 from headrace.model.policy.unknown_arguments import DEAD_LETTERS
-from headrace.server.definitions.document import DOCUMENT_OCTETS_MAX, DocumentError, read_document
+from headrace.server.definitions.document import DOCUMENT_BYTES_MAX, DocumentError, read_document
 from headrace.server.definitions.rabbitmq import READERS, adapt
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import ChildBroker, LocalBroker
@@ -1064,8 +1064,8 @@ def test_killed_in_the_middle_it_is_taken_again(data: Path, file: Path) -> None:
 
 
 def test_size_is_bounded() -> None:
-    with pytest.raises(DocumentError, match=f"more than {DOCUMENT_OCTETS_MAX} bytes"):
-        read_document(bytes(DOCUMENT_OCTETS_MAX + 1))
+    with pytest.raises(DocumentError, match=f"more than {DOCUMENT_BYTES_MAX} bytes"):
+        read_document(bytes(DOCUMENT_BYTES_MAX + 1))
 
 
 def test_more_memory_than_a_limit_allows(data: Path, file: Path, broker: LocalBroker) -> None:

@@ -20,10 +20,10 @@ from headrace.model.policy.accounts import Permission
 from headrace.server.net import revocation
 from headrace.server.net.der_certificates import (
     DerError,
-    expiry_of,
     find_revoked,
     parse_authorities,
     parse_authority,
+    parse_expiry,
     parse_id,
 )
 from headrace.server.net.tls import TlsError
@@ -312,12 +312,12 @@ def test_the_end_of_a_certificate_is_read_in_both_forms(end: tuple[int, int, int
         .sign(key, hashes.SHA256())
     )
     octets = made.public_bytes(Encoding.DER)
-    assert expiry_of(octets) == dt.datetime(*end, tzinfo=dt.UTC)
+    assert parse_expiry(octets) == dt.datetime(*end, tzinfo=dt.UTC)
     form = f"{end[0]:04}"[0 if end[0] >= 2050 else 2 :].encode()
     wrong = octets.replace(form + b"%02d%02d000000Z" % end[1:], b"x" * (len(form) + 11))
     assert wrong != octets
     with pytest.raises(DerError, match="not a time"):
-        expiry_of(wrong)
+        parse_expiry(wrong)
 
 
 def test_what_is_no_certificate_and_no_list_is_refused(certificates: Certificates) -> None:
@@ -327,14 +327,14 @@ def test_what_is_no_certificate_and_no_list_is_refused(certificates: Certificate
     octets = good.public_bytes(Encoding.DER)
     found = parse_id(octets)
     assert found.serial == good.serial_number
-    assert expiry_of(octets) == good.not_valid_after_utc
+    assert parse_expiry(octets) == good.not_valid_after_utc
     for cut in range(0, len(octets) - 1, 7):
         with pytest.raises(DerError):
             parse_id(octets[:cut])
         with pytest.raises(DerError):
             parse_authority(octets[:cut])
         with pytest.raises(DerError):
-            expiry_of(octets[:cut])
+            parse_expiry(octets[:cut])
     for lists in (b"", b"rubbish", b"-----BEGIN X509 CRL-----\n!\n-----END X509 CRL-----"):
         with pytest.raises(DerError):
             find_revoked(lists, [found])

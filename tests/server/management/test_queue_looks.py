@@ -54,7 +54,7 @@ class Scene:
         """Look at all queues; return the number of steps."""
         self.epoch += 1
         self.looks.begin(self.epoch)
-        looked = self.looks.look(self.vhost, self.sums, self.numbers, self.epoch)
+        looked = self.looks.scan_vhost(self.vhost, self.sums, self.numbers, self.epoch)
         steps = sum(1 for _ in looked)
         return steps + sum(1 for _ in self.looks.drop_deleted(self.looks.take_deleted()))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.server.cluster.removals import ledgers_of
+from headrace.server.cluster.removals import read_ledger_names
 from headrace.store.catalog.replica import Value, pack
 from headrace.store.catalog_port import NONE, CatalogChangedError
 from headrace.store.ledger.port import Fenced
@@ -64,7 +64,7 @@ def filled(cluster: Cluster, name: str) -> PostgresLedger:
 def test_a_ledger_that_the_catalog_lacks_is_removed(cluster: Cluster, running: Servers) -> None:
     with (
         contextlib.closing(PostgresCatalog(cluster)) as engine,
-        contextlib.closing(Removal(cluster, ledgers_of)) as removal,
+        contextlib.closing(Removal(cluster, read_ledger_names)) as removal,
         contextlib.closing(filled(cluster, "1 /")) as kept,
         contextlib.closing(filled(cluster, "2 /x")) as gone,
         contextlib.closing(filled(cluster, "3 /x")),
@@ -91,7 +91,7 @@ def test_a_ledger_that_the_catalog_lacks_is_removed(cluster: Cluster, running: S
 def test_each_step_is_bounded_and_shuts_the_owner_out(cluster: Cluster, running: Servers) -> None:
     with (
         contextlib.closing(PostgresCatalog(cluster)) as engine,
-        contextlib.closing(Removal(cluster, ledgers_of)) as removal,
+        contextlib.closing(Removal(cluster, read_ledger_names)) as removal,
         contextlib.closing(filled(cluster, "2 /x")) as gone,
     ):
         running.primary.execute(

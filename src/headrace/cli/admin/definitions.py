@@ -28,18 +28,18 @@ from headrace.model.errors import ModelError
 from headrace.model.policy.accounts import AccountError
 from headrace.server.definitions.apply import Report, apply
 from headrace.server.definitions.document import (
-    DOCUMENT_OCTETS_MAX,
+    DOCUMENT_BYTES_MAX,
     ELEMENT_CHARACTERS_MAX,
     Document,
     DocumentError,
     check_nested,
     read_document,
 )
-from headrace.server.definitions.export import Exported, about, export
-from headrace.server.definitions.outcomes import NO_EQUIVALENT, WORDS, Finding, refused
+from headrace.server.definitions.export import Exported, export, origin_fields
+from headrace.server.definitions.outcomes import NO_EQUIVALENT, WORDS, Finding, refused_outcomes
 from headrace.server.definitions.plan import Plan
 from headrace.server.definitions.rabbitmq import Reader, adapt
-from headrace.server.definitions.target import Stopped
+from headrace.server.definitions.target import DirectoryTarget
 from headrace.server.definitions.user_passwords import UserPasswords
 from headrace.store.catalog.database import FILE_NAME as DATABASE
 from headrace.store.disk import Disk
@@ -87,7 +87,7 @@ def take(
     With ``strict`` nothing changes if an element differs or has no equivalent, with ``known``
     if an element has no equivalent.
     """
-    if vhost is None and not document.whole and any(lacks_vhost(document)):
+    if vhost is None and not document.is_whole and any(lacks_vhost(document)):
         vhost = "/"
     running = running_socket(data, socket)
     if running is not None:
@@ -97,7 +97,7 @@ def take(
         if dry_run and not has_definitions(data):  # A dry run does not make it.
             data = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         target = stack.enter_context(open_offline(data))
-        outcomes = refused(strict=strict, known=known)
+        outcomes = refused_outcomes(strict=strict, known_only=known)
         return import_offline(document, target, vhost, outcomes, dry_run=dry_run)
 
 
@@ -113,12 +113,12 @@ def take_running(
         if "item" in answer:
             lines.append(answer["item"])
         report = answer.get("done", report)
-    return with_strange(document, {**report, "lines": lines})
+    return add_unknown_sections(document, {**report, "lines": lines})
 
 
 def import_offline(
     document: Document,
-    target: Stopped,
+    target: DirectoryTarget,
     vhost: str | None,
     outcomes: tuple[str, ...],
     *,
@@ -130,7 +130,7 @@ def import_offline(
     passwords = UserPasswords(target.snapshot().accounts)
     try:
         for section, index, value in document.elements():
-            hashed = passwords.replaced(section, index, value)
+            hashed = passwords.replace_password(section, index, value)
             report.add(plan.add(section, index, hashed))
     except DocumentError as error:
         raise click.ClickException(f"{error}; nothing was changed") from None
@@ -153,12 +153,12 @@ def import_offline(
         "seconds": round(time.monotonic() - began, 3),
         "lines": [line._asdict() for line in report.lines],
     }
-    return with_strange(document, report_fields)
+    return add_unknown_sections(document, report_fields)
 
 
-def with_strange(document: Document, report: Answer) -> Answer:
+def add_unknown_sections(document: Document, report: Answer) -> Answer:
     """Add the sections that Headrace does not know to a report."""
-    for name, count in document.strange.items():
+    for name, count in document.unknown_sections.items():
         report["counts"].setdefault(name, {})[NO_EQUIVALENT] = count
         text = "Headrace does not support this section"
         line = Finding(name, f"$.{name:.64}", "", NO_EQUIVALENT, text)
@@ -197,7 +197,7 @@ def running_socket(data: Path, socket: Path | None) -> Path | None:
         ask(path, "list vhosts")
     except click.ClickException:
         with contextlib.suppress(*FAILURES):
-            Stopped(data).close()
+            DirectoryTarget(data).close()
             return None  # Left by a killed broker.
         raise
     return path
@@ -212,12 +212,12 @@ def has_definitions(data: Path) -> bool:
 
 
 @contextlib.contextmanager
-def open_offline(data: Path) -> Iterator[Stopped]:
+def open_offline(data: Path) -> Iterator[DirectoryTarget]:
     """Open a data directory without a broker; an error ends the command with one sentence."""
     try:
         Disk().make_directory(str(data.absolute()))
         check_schema(data)
-        with contextlib.closing(Stopped(data, command_line())) as target:
+        with contextlib.closing(DirectoryTarget(data, command_line())) as target:
             yield target
     except FAILURES as error:
         raise click.ClickException(str(error)) from None
@@ -235,7 +235,7 @@ def read_file(file: str) -> Document:
             source: IO[bytes] = sys.stdin.buffer
             if file != "-":
                 source = stack.enter_context(Path(file).open("rb"))
-            data = source.read(DOCUMENT_OCTETS_MAX + 1)
+            data = source.read(DOCUMENT_BYTES_MAX + 1)
     except OSError as error:
         raise click.ClickException(f"{file}: {error.strerror}") from None
     try:
@@ -284,7 +284,7 @@ def write_file(file: str, elements: Iterable[Exported | None], rabbitmq: Reader 
     losses: list[str] = []
     if rabbitmq is not None:
         sections, losses = adapt(sections, rabbitmq)
-    text = json.dumps({**about(), **sections}, indent=1) + "\n"
+    text = json.dumps({**origin_fields(), **sections}, indent=1) + "\n"
     if file == "-":
         click.echo(text, nl=False)
     else:

@@ -23,7 +23,7 @@ from headrace.cli.broker_url import (
 )
 from headrace.cli.commands import Group
 from headrace.cli.output import format_option, print_facts
-from headrace.server.config.settings import size_of
+from headrace.server.config.settings import parse_size
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -45,7 +45,7 @@ class Size(_Type):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
-        size = value if isinstance(value, int) else size_of(str(value))
+        size = value if isinstance(value, int) else parse_size(str(value))
         if size is None or not 0 <= size <= OFFSET_MAX:
             self.fail(f"{value!r} is not a number of bytes, such as 1048576 or 1MiB", param, ctx)
         return size

@@ -18,7 +18,7 @@ from headrace.server.config.settings import (
     SETTINGS,
     SettingError,
     Settings,
-    flag_of,
+    flag_name,
     former_names,
     load,
     unknown_variables,
@@ -47,7 +47,7 @@ def setting_options(function: Function) -> Function:
                 row.flag, row.name, metavar=metavar, help=about, multiple=row.many
             )(function)
         if row.former:
-            flag = flag_of(row.former)
+            flag = flag_name(row.former)
             function = click.option(flag, row.former, multiple=row.many, hidden=True)(function)
     return function
 

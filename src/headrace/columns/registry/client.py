@@ -152,7 +152,7 @@ class Registry:
                     return None
                 self._raise_refusal(path, error)
         except (OSError, http.client.HTTPException) as error:
-            certificate_error = certificate_faults.of(error)
+            certificate_error = certificate_faults.find_refusal(error)
             fault = str(getattr(error, "reason", None) or error)[:TEXT_MAX]
             if certificate_error is not None:
                 certificate_fault = certificate_faults.fault_text(certificate_error)

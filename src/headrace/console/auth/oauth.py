@@ -189,7 +189,7 @@ async def request_token(client: OAuthClient, form: Mapping[str, str]) -> JsonObj
         value = json.loads(body)
     except (aiohttp.ClientError, OSError) as error:
         text = "the authorization server does not answer"
-        refused = certificate_faults.of(error)
+        refused = certificate_faults.find_refusal(error)
         if refused is not None:
             text = f"{text}: its certificate is refused: {certificate_faults.fault_text(refused)}"
         raise AuthorizationError(text) from None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which broker should serve a virtual host.
+"""The assignment of virtual hosts to the brokers of a cluster.
 
-Every broker computes this by itself from the same rows. Where two differ for a moment, the engine
-gives the ledger to the first.
+Every broker computes it from the same rows of the database. If two brokers briefly have different
+rows, both may try to take a ledger; the database gives it to the first.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -13,33 +13,36 @@ from headrace.store.ledger.members import LedgerRow
 
 
 class Assignment(NamedTuple):
-    """The ledgers that a broker should take and give."""
+    """The names of the ledgers that a broker should take, and give to other brokers."""
 
-    take: list[str]  # Names of ledgers.
-    give: list[str]  # To the brokers that operators want, or to any.
+    take: list[str]
+    give: list[str]
 
 
 def ledger_name(vhost: str, number: int) -> str:
-    """Return the name of the ledger of a virtual host; one made anew has another number."""
+    """Return the name of the ledger of a virtual host.
+
+    A virtual host that is deleted and created again has another number, so another ledger.
+    """
     return f"{number} {vhost}"
 
 
 def assign(
-    me: str, wanted: Iterable[str], ledgers: Mapping[str, LedgerRow], census: Census
+    me: str, names: Iterable[str], ledgers: Mapping[str, LedgerRow], census: Census
 ) -> Assignment:
     """Return the ledgers that broker ``me`` should take and give.
 
     Args:
         me: the name of this broker.
-        wanted: the names of the ledgers of all virtual hosts.
-        ledgers: those that the engine has, by name.
+        names: the names of the ledgers of all virtual hosts.
+        ledgers: the ledgers that the database has, by name.
         census: the brokers that are alive.
     """
     available = census.available_brokers()
     serves = dict.fromkeys(available, 0)
     free: list[tuple[str, LedgerRow | None]] = []
     give = []
-    for name in sorted(wanted):
+    for name in sorted(names):
         row = ledgers.get(name)
         owner = "" if row is None or not census.is_alive(row.owner) else row.owner
         if not owner:
@@ -47,11 +50,11 @@ def assign(
             continue
         if owner in serves:
             serves[owner] += 1
-        if owner == me and row is not None and is_to_go(me, row, available):
+        if owner == me and row is not None and must_give(me, row, available):
             give.append(name)
     take = []
     for name, row in free:
-        taker = taker_of(row, serves)
+        taker = choose_taker(row, serves)
         if taker:
             serves[taker] += 1
         if taker == me:
@@ -60,30 +63,34 @@ def assign(
 
 
 def removable(
-    me: str, wanted: Collection[str], ledgers: Mapping[str, LedgerRow], census: Census
+    me: str, names: Collection[str], ledgers: Mapping[str, LedgerRow], census: Census
 ) -> list[str]:
-    """Return the ledgers that broker ``me`` should remove: their virtual hosts were deleted.
+    """Return the ledgers of deleted virtual hosts that broker ``me`` should remove.
 
     An owner removes its own ledgers. The first living broker removes those of dead owners.
+    ``names`` are the ledgers of all existing virtual hosts.
     """
     living = census.alive()
     is_first = bool(living) and living[0].name == me
     return [
         name
         for name, row in sorted(ledgers.items())
-        if name not in wanted and (row.owner == me or (is_first and not census.is_alive(row.owner)))
+        if name not in names and (row.owner == me or (is_first and not census.is_alive(row.owner)))
     ]
 
 
-def is_to_go(me: str, row: LedgerRow, available: Collection[str]) -> bool:
+def must_give(me: str, row: LedgerRow, available: Collection[str]) -> bool:
     """Return True if broker ``me`` should give its ledger to one of the available brokers."""
     if row.wanted in available:
         return row.wanted != me
     return me not in available and len(available) > 0
 
 
-def taker_of(row: LedgerRow | None, serves: Mapping[str, int]) -> str:
-    """Return the taker of a free ledger: the broker an operator wants, or that serves least."""
+def choose_taker(row: LedgerRow | None, serves: Mapping[str, int]) -> str:
+    """Return the broker that should take a free ledger; empty if no broker is available.
+
+    It is the broker that an operator chose, or else the one that serves the fewest virtual hosts.
+    """
     if row is not None and row.wanted in serves:
         return row.wanted
     return min(serves, key=lambda name: (serves[name], name), default="")

@@ -26,7 +26,7 @@ class Census:
 
     def __init__(self, lease_s: float, beat_s: float) -> None:
         self.lease_s = lease_s  # The lease of brokers whose version writes none.
-        # The most time that counts between two updates: in a longer gap the database was away.
+        # The most time that counts between two updates: a longer gap is an outage of the database.
         self.gap_max_s = 2 * beat_s
         self.updated_s: float | None = None
         self.watched: dict[str, WatchedBroker] = {}
@@ -35,11 +35,11 @@ class Census:
         """Replace the rows by those that the database had at ``now_s``."""
         passed_s = 0.0 if self.updated_s is None else min(now_s - self.updated_s, self.gap_max_s)
         self.updated_s = now_s
-        before, self.watched = self.watched, {}
+        previous, self.watched = self.watched, {}
         for row in rows:
-            former = before.get(row.name)
-            moved = former is None or former.row.seen != row.seen
-            unchanged_s = 0.0 if former is None or moved else former.unchanged_s + passed_s
+            former = previous.get(row.name)
+            has_advanced = former is None or former.row.seen != row.seen
+            unchanged_s = 0.0 if former is None or has_advanced else former.unchanged_s + passed_s
             self.watched[row.name] = WatchedBroker(row, unchanged_s)
 
     def is_alive(self, name: str) -> bool:
@@ -47,10 +47,10 @@ class Census:
         watched = self.watched.get(name)
         if watched is None or watched.row.state == LEFT:
             return False
-        return watched.unchanged_s < self.lease_of(watched.row)
+        return watched.unchanged_s < self.effective_lease_s(watched.row)
 
-    def lease_of(self, row: BrokerRow) -> float:
-        """Return the lease of a broker (s): that of its row, or else the one of this broker."""
+    def effective_lease_s(self, row: BrokerRow) -> float:
+        """Return the lease of a broker in seconds: that of its row, or else this broker's own."""
         return row.lease_s or self.lease_s
 
     def alive(self) -> list[BrokerRow]:
@@ -62,7 +62,7 @@ class Census:
     def members(self) -> list[BrokerRow]:
         """Return the brokers that have not left: first the living, then the dead, each by name.
 
-        The dead are included because a broker may come back, and a busy machine delays counters.
+        Dead ones are included: they may come back, or a busy machine may have delayed a heartbeat.
         """
         rows = [
             watched.row for _, watched in sorted(self.watched.items()) if watched.row.state != LEFT
@@ -86,7 +86,7 @@ class Census:
         """Return a warning that living brokers have different leases; empty if all agree."""
         names: dict[float, list[str]] = {}
         for row in self.alive():
-            names.setdefault(self.lease_of(row), []).append(f"'{row.name}'")
+            names.setdefault(self.effective_lease_s(row), []).append(f"'{row.name}'")
         if len(names) < 2:
             return ""
         by_length = sorted(names.items())

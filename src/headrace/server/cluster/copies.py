@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Local copies of the virtual hosts that other brokers serve, kept up to date for a takeover.
 
-A copy is a directory of files that nothing serves. It lacks about the last second of its owner's
-writes, which the takeover reads from the ledger.
+A copy is a directory with the files of a virtual host. It lacks about the last second of its
+owner's writes, which a takeover reads from the ledger.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FOLLOW_S = 1.0
+FOLLOW_S = 1.0  # The interval between updates of the copies.
 
 
 class Copies:
@@ -52,38 +52,39 @@ class Copies:
         self.broken: dict[str, Gap] = {}  # Why a copy cannot follow.
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start the thread that updates the copies."""
         self._thread.start()
 
     def follow(self, ledgers: Iterable[LedgerRow], existing: Collection[str]) -> None:
-        """Keep copies of these from now on, and of no others; does not block.
+        """Set the ledgers whose copies are kept up to date from now on; does not block.
 
         Args:
-            ledgers: which to copy.
+            ledgers: the rows of the ledgers to copy.
             existing: the ledgers of all virtual hosts; copies of other ledgers are forgotten.
         """
         self._followed = {row.name: row for row in ledgers}
         self._existing = existing
 
     def lags(self) -> dict[str, int]:
-        """Return the number of entries that each copy lacks, by ledger, of those it follows now."""
-        wanted = self._followed
-        return {name: lag for name, lag in list(self._lags.items()) if name in wanted}
+        """Return the number of entries that each copy lacks, by ledger."""
+        followed = self._followed
+        return {name: lag for name, lag in list(self._lags.items()) if name in followed}
 
     def take(self, ledger: str, taken: str, silent: SilentBroker | None) -> ReplicatedDisk:
         """Become the owner of a ledger; return its files, which are up to date.
 
         Args:
-            ledger: its name.
-            taken: of the epoch that this ends.
-            silent: its owner, which must have no heartbeats; None if it has none, or is this one.
+            ledger: the name of the ledger.
+            taken: the id of the epoch that ends; empty for a new ledger.
+            silent: the owner, which must have no heartbeats; None without an owner, or if this
+                broker owns the ledger.
 
         Raises:
-            Fenced: another broker was first, or the owner is back.
+            Fenced: another broker has taken the ledger, or the owner has heartbeats again.
             Gap: this broker has entries that the ledger lacks.
             OSError: the engine does not answer; try again.
         """
-        with self._lock_of(ledger):
+        with self._ledger_lock(ledger):
             disk = self._disks.pop(ledger, None) or self._open(ledger)
             engine = disk.ledger
             assert isinstance(engine, PostgresLedger)
@@ -96,44 +97,45 @@ class Copies:
             return disk
 
     def forget(self, ledger: str) -> None:
-        """Keep no copy of a ledger whose virtual host was deleted."""
-        with self._lock_of(ledger):
+        """Forget the copy of a ledger whose virtual host was deleted; its files stay."""
+        with self._ledger_lock(ledger):
             self._disks.pop(ledger, None)
         self._locks.pop(ledger, None)
         self._lags.pop(ledger, None)
         self.broken.pop(ledger, None)
 
     def set_aside(self, ledger: str) -> str:
-        """Move the files of a ledger aside, so that all are read from it again.
+        """Move the files of a copy aside, so that the next takeover reads the whole ledger.
 
         Return the directory that has them.
 
         Raises:
-            OSError: a file cannot be moved; the files moved before are in the directory.
+            OSError: a file cannot be moved; those moved before it are in the directory.
         """
-        with self._lock_of(ledger):
+        with self._ledger_lock(ledger):
             self._disks.pop(ledger, None)
             home = Path(self._home_of(ledger))
             aside = home / f"aside-{len(list(home.glob('aside-*'))) + 1}"
             aside.mkdir(parents=True)
-            for name in (NAME, JOURNAL, STREAMS, BODIES):  # Without the first one none counts.
+            # The first file goes first: a copy without it counts as empty.
+            for name in (NAME, JOURNAL, STREAMS, BODIES):
                 if (home / name).exists():
                     (home / name).rename(aside / name)
             self.broken.pop(ledger, None)
             return str(aside)
 
     def stop(self) -> None:
-        """End following."""
+        """End the thread that updates the copies."""
         self._stopped.set()
         self._changed.set()
         self._thread.join()
 
     def _open(self, ledger: str) -> ReplicatedDisk:
-        """Return the files of a ledger, as they were left."""
+        """Open the files of a copy, without reading the ledger."""
         engine = PostgresLedger(self._cluster, ledger, self._owner)
         return ReplicatedDisk(Disk(), engine, self._home_of(ledger))
 
-    def _lock_of(self, ledger: str) -> threading.Lock:
+    def _ledger_lock(self, ledger: str) -> threading.Lock:
         with self._guard:
             return self._locks.setdefault(ledger, threading.Lock())
 
@@ -155,17 +157,17 @@ class Copies:
             self._changed.wait(FOLLOW_S)
 
     def _forget_deleted(self) -> None:
-        """Forget copies whose virtual host any broker has deleted."""
+        """Forget the copies of deleted virtual hosts."""
         existing = self._existing
         for ledger in {*self._disks, *self._lags, *self.broken} - self._followed.keys():
             if ledger not in existing:
                 self.forget(ledger)
 
     def _follow_one(self, row: LedgerRow) -> None:
-        """Apply what a copy lacks."""
-        with self._lock_of(row.name):
+        """Read the entries that a copy lacks, and apply them to its files."""
+        with self._ledger_lock(row.name):
             if row.name not in self._followed or row.name in self.broken:
-                return  # Taken meanwhile, or without hope.
+                return  # This broker took the ledger during the wait, or the copy cannot follow.
             disk = self._disks.get(row.name)
             if disk is None:
                 disk = self._disks[row.name] = self._open(row.name)

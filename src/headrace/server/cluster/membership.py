@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps by which a broker joins a cluster."""
+"""A broker's entry into a cluster: it checks the database and registers its name and address."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ WATCH_S = 6 * BEAT_S  # The least time for which a broker of the same name is wa
 
 
 class Joined(NamedTuple):
-    """A broker that is in a cluster."""
+    """The cluster that a broker has joined, and its session there."""
 
     cluster: Cluster
     members: Members
 
 
 def join(settings: Settings) -> Joined:
-    """Check the database, and enter this broker into it; blocks.
+    """Check the database, and register this broker in it; blocks.
 
     Raises:
         StoreError: the URL is not valid, or another broker of the same name runs.
-        OSError: the database may hold no cluster, or does not answer.
+        OSError: the database does not answer, or cannot be used for a cluster.
     """
     cluster = Cluster(
         Address(settings.cluster),
@@ -40,12 +40,12 @@ def join(settings: Settings) -> Joined:
         size_max=settings.cluster_size_max,
     )
     cluster.prepare()
-    host, port = address_of(settings)
+    host, port = advertised_address(settings)
     name = settings.cluster_name or platform.node()
     members = Members(cluster, name, host, port, settings.cluster_lease_s)
     try:
         if not members.is_free():
-            watch(members)
+            oust_silent(members)
         members.join()
     except BaseException:
         members.close()
@@ -53,17 +53,20 @@ def join(settings: Settings) -> Joined:
     return Joined(cluster, members)
 
 
-def watch(members: Members) -> None:
-    """Raise NameTakenError if the broker whose session holds the name has heartbeats.
+def oust_silent(members: Members) -> None:
+    """End the session that holds this broker's name, unless its broker has heartbeats; blocks.
 
-    Without them it is a session of a machine that is gone, or of a broker that is suspended or cut
-    off. A broker that is cut off delivers until its lease ends, so its session is ended no earlier.
-    It then learns that the name is taken.
+    Without heartbeats the session is of a lost machine, or of a broker that is suspended or cut
+    off. A broker that is cut off delivers until its lease ends, so its session is ended no earlier;
+    it then learns that its name is taken.
+
+    Raises:
+        NameTakenError: the broker has heartbeats.
     """
     holder = members.read_holder()
     watch_s = max(WATCH_S, holder.lease_s or members.lease_s)
-    until = time.monotonic() + watch_s
-    while time.monotonic() < until:
+    deadline_s = time.monotonic() + watch_s
+    while time.monotonic() < deadline_s:
         if members.is_free():
             return
         if members.read_holder().counter != holder.counter:
@@ -74,8 +77,11 @@ def watch(members: Members) -> None:
     members.oust()
 
 
-def address_of(settings: Settings) -> tuple[str, int]:
-    """Return where others reach this broker; the port is 0 until it listens on any free one."""
+def advertised_address(settings: Settings) -> tuple[str, int]:
+    """Return the host and port at which other brokers reach this one.
+
+    With the setting ``port = 0`` the port is 0 until the broker listens.
+    """
     if settings.cluster_address:
         host, _, port = settings.cluster_address.rpartition(":")
         return host.strip("[]"), int(port)

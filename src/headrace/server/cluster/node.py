@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A broker of a cluster: takes and gives up virtual hosts, and finds the owners of the others.
 
-Each heartbeat brings the rows of all brokers and ledgers. The loop computes from them which ledgers
+Each heartbeat reads the rows of all brokers and ledgers. The loop computes from them which ledgers
 to take and to give up (:mod:`headrace.server.cluster.assignment`). A thread takes a ledger, because
 that reads from the database.
-This broker gives up a virtual host when an operator assigns it to another broker, when its journal
-finds the ledger taken, and when a heartbeat shows another owner.
+
+This broker gives up a virtual host when an operator assigns it to another broker, when a write to
+its ledger fails because another broker has taken the ledger, and when a heartbeat shows another
+owner.
 """
 
 from __future__ import annotations
@@ -52,13 +54,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HEARTBEATS_KEPT = 8  # The last ones, with the entry that was durable then.
+HEARTBEATS_KEPT = 8  # The latest heartbeats whose durable entry a virtual host remembers.
 TAKERS = 4  # Ledgers that are taken at the same time.
-AGAIN_S = 5.0  # After a virtual host could not be started.
-FIRST_S = 15.0  # The time that a start waits for the virtual hosts that this broker takes.
+RETRY_S = 5.0  # The wait before another try to take a virtual host that could not be started.
+START_WAIT_S = 15.0  # The time that a start waits for the virtual hosts that this broker takes.
 RELEASE_S = 2.0  # The interval between trims of ledgers while the database is full.
-ROWS_S = 2.0  # The time that a move waits for rows read after its begin.
-
+FRESH_ROWS_S = 2.0  # The time that a move waits for rows that were read after it began.
 
 LOSS = (
     "the database lacks confirmed entries, so the virtual host is not served: restore it, or "
@@ -72,13 +73,16 @@ class Served:
 
     vhost: str
     disk: ReplicatedDisk
-    taken: str  # Names the epoch.
-    since_s: float  # The time at which this broker had taken it.
-    # The times of some heartbeats, and the last entry that was durable then.
+    taken: str  # The id of the epoch that began when this broker took the ledger.
+    since_s: float  # The time at which this broker had taken the ledger.
+    # The times of the latest heartbeats, each with the last durable entry at that time.
     seen: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=HEARTBEATS_KEPT))
 
-    def lacks(self, row: LedgerRow, sent_s: float) -> bool:
-        """Return True if the database lacked durable entries when a heartbeat was sent."""
+    def note_heartbeat(self, row: LedgerRow, sent_s: float) -> bool:
+        """Compare a row with the entries that were durable when its heartbeat was sent.
+
+        Return True if the database lacked one of them. Call this once for each heartbeat.
+        """
         engine = self.disk.ledger
         assert isinstance(engine, PostgresLedger)
         last_durable = max((last for at_s, last in self.seen if at_s <= sent_s), default=0)
@@ -100,29 +104,30 @@ class ClusterNode:
             joined.cluster, self.name, lambda ledger: home_of(int(ledger.split(" ", 1)[0]))
         )
         self.heartbeat = Heartbeat(
-            joined.members, lease_s, on_rows=self._from_thread, failed=self._failed_in_thread
+            joined.members, lease_s, on_rows=self._post_rows, on_failure=self._post_failure
         )
         self.loop = asyncio.get_running_loop()
         self.pool = ThreadPoolExecutor(TAKERS, thread_name_prefix="headrace-take")
         self.hosts: VirtualHosts | None = None
-        self.wanted: Callable[[], dict[str, int]] = dict  # Virtual hosts and their numbers.
+        # Returns the numbers of the virtual hosts in the catalog, by name.
+        self.vhost_numbers: Callable[[], dict[str, int]] = dict
+        # Ledgers are named by :func:`ledger_name`.
         self.ledgers: dict[str, LedgerRow] = {}
-        self.served: dict[str, Served] = {}  # Virtual hosts by the name of their ledger.
+        self.served: dict[str, Served] = {}  # The virtual hosts that this broker serves, by ledger.
         self.busy: set[str] = set()  # Ledgers that are being taken or given.
-        self.down: dict[str, str] = {}  # Reasons for a virtual host without service, by ledger.
-        self.again_s: dict[str, float] = {}  # The times of the next tries, by ledger.
-        # The causes of losses, by virtual host of which the database lost entries.
-        self.losses: dict[str, str] = {}
+        self.down_reasons: dict[str, str] = {}  # Why a ledger could not be taken.
+        self.retry_at_s: dict[str, float] = {}  # When such a ledger is tried again.
+        self.losses: dict[str, str] = {}  # Why the database lacks entries of a virtual host.
         self.lease_until_s = 0.0
         self.frozen = False
-        self.trouble = ""  # The error of the last heartbeat; empty if it succeeded.
-        self.unfit = ""  # Why the database could lose confirmed entries; or empty.
+        self.heartbeat_error = ""  # The error of the last heartbeat; empty if it succeeded.
+        self.unfit = ""  # Why the database could lose confirmed entries; empty if it cannot.
         self.size = 0  # Bytes of the database, if it has a limit.
         self.release_s = 0.0  # The time of the next trim of ledgers in a full database.
         self.warnings = ClusterWarnings(events)
-        self.answered = asyncio.Event()
-        self.ousted = ""  # Why this broker is no longer in the cluster.
-        self.fatal: Callable[[str], None] = log.critical  # Ends this broker.
+        self.answered = asyncio.Event()  # Set by each heartbeat that succeeds.
+        self.ousted = ""  # Why this broker is no longer in the cluster; empty while it is.
+        self.on_fatal: Callable[[str], None] = log.critical  # Stops this broker, with the reason.
         self.tasks: set[asyncio.Task[None]] = set()
         self.removals = Removals(joined.cluster, self.copies)
         self.stopping = False
@@ -131,10 +136,13 @@ class ClusterNode:
 
     # --- Life -------------------------------------------------------------------------------
 
-    async def start(self, hosts: VirtualHosts, wanted: Callable[[], dict[str, int]]) -> None:
-        """Begin; return when the virtual hosts that this broker takes at once have started."""
+    async def start(self, hosts: VirtualHosts, vhost_numbers: Callable[[], dict[str, int]]) -> None:
+        """Join in; return when the virtual hosts that this broker takes at once have started.
+
+        ``vhost_numbers`` returns the numbers of the virtual hosts in the catalog, by name.
+        """
         self.hosts = hosts
-        self.wanted = wanted
+        self.vhost_numbers = vhost_numbers
         self.heartbeat.start()
         self.copies.start()
         answers = 0
@@ -144,12 +152,12 @@ class ClusterNode:
             answers += self.lease_until_s > 0
             return answers > 1 and not self.busy
 
-        await self._until(is_settled, FIRST_S)
+        await self._until(is_settled, START_WAIT_S)
 
     async def stop(self) -> None:
         """Release all ledgers, so that other brokers can take them.
 
-        The journals are closed before the call.
+        The caller has closed the journals.
         """
         self.stopping = True
         self.removals.stop()
@@ -172,43 +180,43 @@ class ClusterNode:
         self.pool.shutdown()
 
     def _close(self, served: Served) -> None:
-        """Write the mark of the durable entries, and release the ledger; blocks."""
+        """Write the mark of the durable entries, and close the ledger; blocks."""
         if served.disk.lost is None:
             served.disk.mark()
         served.disk.ledger.close()
 
     # --- Heartbeats -------------------------------------------------------------------------
 
-    def _from_thread(self, rows: ClusterRows, sent_s: float) -> None:
+    def _post_rows(self, rows: ClusterRows, sent_s: float) -> None:
         self.loop.call_soon_threadsafe(self.on_rows, rows, sent_s)
 
-    def _failed_in_thread(self, error: Exception) -> None:
+    def _post_failure(self, error: Exception) -> None:
         self.loop.call_soon_threadsafe(self.on_failure, error)
 
     def on_failure(self, error: Exception) -> None:
-        """Note why a heartbeat failed."""
+        """Record why a heartbeat failed; end the broker if another one has its name."""
         if isinstance(error, NameTakenError):
             self._end_ousted(str(error))
-        elif not self.trouble:
+        elif not self.heartbeat_error:
             log.error("no heartbeat in the cluster: %s; this is tried again", error)
-        self.trouble = str(error)
+        self.heartbeat_error = str(error)
 
-    def _end_ousted(self, why: str) -> None:
-        """Give up all virtual hosts and end the broker: another broker has its name."""
+    def _end_ousted(self, reason: str) -> None:
+        """Give up all virtual hosts and end the broker, because another broker has its name."""
         if self.stopping or self.ousted:
             return
-        self.ousted = why
+        self.ousted = reason
         for name in sorted(self.served.keys() - self.busy):
-            self.lose(name, why)
-        self.fatal(why)
+            self.lose(name, reason)
+        self.on_fatal(reason)
 
     def on_rows(self, rows: ClusterRows, sent_s: float) -> None:
         """Act on the rows that a heartbeat read at ``sent_s``."""
         if self.stopping or self.ousted:
             return
-        if self.trouble:
+        if self.heartbeat_error:
             log.warning("heartbeats in the cluster succeed again")
-        self.trouble = ""
+        self.heartbeat_error = ""
         self.unfit = rows.unfit
         self.size = rows.size
         self.census.update(rows.brokers, sent_s)
@@ -216,21 +224,22 @@ class ClusterNode:
         self.ledgers = {row.name: row for row in rows.ledgers}
         for name, served in list(self.served.items()):
             row = self.ledgers.get(name)
-            if name in self.busy or sent_s <= served.since_s:  # It may not know of the epoch.
+            if name in self.busy or sent_s <= served.since_s:  # The row may be of an older epoch.
                 continue
-            if row is None or served.lacks(row, sent_s):
-                stands = (
+            if row is None or served.note_heartbeat(row, sent_s):
+                position = (
                     "is not there"
                     if row is None
                     else f"is at entry {row.last} of epoch {row.epoch}"
                 )
-                served.disk.lost = served.disk.lost or served.disk.other_history(stands)
+                served.disk.lost = served.disk.lost or served.disk.other_history(position)
                 self._end_lost(name, served)
             elif row.taken != served.taken:
                 self.lose(name, f"broker {row.owner or 'another broker'} serves it now")
-        # It may have been sent before this process stood still, or before something was taken.
-        is_new = all(sent_s > served.since_s for served in self.served.values())
-        if is_new and boot_s() < self.lease_until_s:
+        # A heartbeat sent before a suspension of this process, or before a ledger was taken, does
+        # not prove that this broker still owns all its ledgers.
+        proves_ownership = all(sent_s > served.since_s for served in self.served.values())
+        if proves_ownership and boot_s() < self.lease_until_s:
             self.thaw()
         names = self._names()
         self._forget_deleted(names)
@@ -249,13 +258,14 @@ class ClusterNode:
     def _names(self) -> dict[str, tuple[str, int]]:
         """Return the virtual hosts of the catalog and their numbers, by ledger."""
         return {
-            ledger_name(vhost, number): (vhost, number) for vhost, number in self.wanted().items()
+            ledger_name(vhost, number): (vhost, number)
+            for vhost, number in self.vhost_numbers().items()
         }
 
     def _forget_deleted(self, names: Collection[str]) -> None:
-        """Forget why virtual hosts were not served that are gone."""
-        vhosts = self.wanted()
-        for by_ledger in (self.down, self.again_s):
+        """Drop the failures and losses of virtual hosts that no longer exist."""
+        vhosts = self.vhost_numbers()
+        for by_ledger in (self.down_reasons, self.retry_at_s):
             for name in by_ledger.keys() - names:
                 by_ledger.pop(name)
         for vhost in self.losses.keys() - vhosts.keys():
@@ -263,28 +273,30 @@ class ClusterNode:
 
     def _assign(self, names: Mapping[str, tuple[str, int]]) -> None:
         """Start to take and give up ledgers, as the latest rows require."""
-        todo = assign(self.name, names, self.ledgers, self.census)
-        mine = [
+        assignment = assign(self.name, names, self.ledgers, self.census)
+        # A ledger that this broker owns but does not serve is taken again, in a new epoch.
+        own = [
             name
             for name, row in self.ledgers.items()
             if row.owner == self.name and name in names and name not in self.served
         ]
         now_s = boot_s()
-        for name in sorted({*todo.take, *mine} - self.busy - self.served.keys()):
-            if self.again_s.get(name, 0.0) <= now_s:
+        for name in sorted({*assignment.take, *own} - self.busy - self.served.keys()):
+            if self.retry_at_s.get(name, 0.0) <= now_s:
                 self._begin(name, self._take(name, *names[name]))
-        for name in todo.give:
+        for name in assignment.give:
             if name in self.served and name not in self.busy:
                 self._begin(name, self._give(name))
+        # The deletion of a virtual host has deleted its files.
         for name in self.served.keys() - names.keys() - self.busy:
-            self._begin(name, self._end_deleted(name))  # Its files are gone.
+            self._begin(name, self._end_deleted(name))
 
     def _remove_deleted(self, names: Collection[str]) -> None:
-        """Remove the ledgers of deleted virtual hosts, whose owner may have died before it did."""
+        """Begin to remove the ledgers of deleted virtual hosts, also those of dead owners."""
         if not self.removals.are_due(boot_s()):
             return
-        found = removable(self.name, names, self.ledgers, self.census)
-        due = [name for name in found if name not in self.served and name not in self.busy]
+        deleted = removable(self.name, names, self.ledgers, self.census)
+        due = [name for name in deleted if name not in self.served and name not in self.busy]
         if due:
             self._run(self.removals.remove(due, self.loop, self.pool), "removal of ledgers")
 
@@ -293,9 +305,9 @@ class ClusterNode:
         return 0 < self.cluster.size_max < self.size
 
     def _release_entries(self) -> None:
-        """Let ledgers drop entries that are no longer needed, at most every ``RELEASE_S``.
+        """Have the ledgers drop unneeded entries, at most every ``RELEASE_S``.
 
-        A write does this as well, but publishers that wait for room write nothing.
+        Writes drop them, too, but none happens while publishers wait for room.
         """
         now_s = boot_s()
         if self.hosts is None or now_s < self.release_s:
@@ -318,14 +330,14 @@ class ClusterNode:
 
         self._run(run(), f"ledger {name}")
 
-    def _run(self, work: Coroutine[None, None, None], about: str) -> None:
-        """Run work, and send a heartbeat after it."""
+    def _run(self, work: Coroutine[None, None, None], subject: str) -> None:
+        """Run work as a task, and send a heartbeat after it; log its failure with ``subject``."""
 
         async def run() -> None:
             try:
                 await work
             except Exception:
-                log.exception("cluster: %s", about)
+                log.exception("cluster: %s", subject)
             finally:
                 self.heartbeat.beat_now()
 
@@ -361,8 +373,9 @@ class ClusterNode:
         engine = disk.ledger
         assert isinstance(engine, PostgresLedger)
         row = self.ledgers.get(name)
-        is_lost = row is not None and row.epoch > engine.epoch  # To another broker, meanwhile.
-        is_deleted = name not in self._names()  # The next heartbeat removes it.
+        # Another broker may have taken the ledger, or deleted the virtual host, during the wait.
+        is_lost = row is not None and row.epoch > engine.epoch
+        is_deleted = name not in self._names()
         is_over = self.stopping or self.ousted or is_lost or is_deleted
         if is_over or vhost in self.hosts.vhosts:
             engine.close()
@@ -374,11 +387,11 @@ class ClusterNode:
             engine.close()
             self._note_down(name, vhost, str(error))
             return
-        self.down.pop(name, None)
-        self.again_s.pop(name, None)
+        self.down_reasons.pop(name, None)
+        self.retry_at_s.pop(name, None)
         self.losses.pop(vhost, None)
         self.served[name] = Served(vhost, disk, engine.taken, boot_s())
-        self._check_lease(boot_s())  # The broker may have stood still meanwhile.
+        self._check_lease(boot_s())  # The lease may have ended during the wait.
         log.warning(
             "vhost '%s' is served here from now on: epoch %d, entry %d, taken in %.1f s",
             *(vhost, engine.epoch, disk.applied.number, self.loop.time() - begun_s),
@@ -387,39 +400,38 @@ class ClusterNode:
             self.events.emit("cluster.vhost.taken", vhost=vhost, epoch=engine.epoch)
 
     def _silent(self, owner: str) -> SilentBroker | None:
-        """Return the owner of a ledger that this broker judges dead; None if there is no other."""
+        """Return the owner of a ledger as a dead broker; None if it is this broker, or unknown."""
         watched = self.census.watched.get(owner)
         return (
             None if watched is None or owner == self.name else SilentBroker(owner, watched.row.seen)
         )
 
-    def _note_down(self, name: str, vhost: str, why: str) -> None:
-        """Note why a virtual host could not be taken; this is tried again later."""
-        self.again_s[name] = boot_s() + AGAIN_S
-        if self.down.get(name) != why:
-            log.error("vhost '%s' cannot be served here: %s", vhost, why)
-        self.down[name] = why
+    def _note_down(self, name: str, vhost: str, reason: str) -> None:
+        """Record why a virtual host could not be taken, and when to try again."""
+        self.retry_at_s[name] = boot_s() + RETRY_S
+        if self.down_reasons.get(name) != reason:
+            log.error("vhost '%s' cannot be served here: %s", vhost, reason)
+        self.down_reasons[name] = reason
 
     def _note_loss(self, vhost: str, error: Gap) -> None:
-        """Note that the database lost what this broker has confirmed, or copied."""
+        """Record that the database lacks entries that this broker has confirmed or copied."""
         if vhost not in self.losses:
             log.error("vhost '%s': %s", vhost, LOSS % vhost)
         self.losses[vhost] = str(error)
 
     async def accept_loss(self, vhost: str) -> str:
-        """Serve a virtual host without what the database lost.
+        """Let a virtual host be served without the entries that the database lost.
 
-        Return the directory with the files of this broker, which has more.
+        Return the directory to which this broker's files, which have those entries, were moved.
 
         Raises:
-            StoreError: nothing of it was lost, as far as this broker knows, or the database has
-                entries that cannot be read.
+            StoreError: this broker knows of no loss, or the database has unreadable entries.
             OSError: the files cannot be moved.
         """
-        name = ledger_name(vhost, self.wanted()[vhost])
+        name = ledger_name(vhost, self.vhost_numbers()[vhost])
         broken = self.copies.broken.get(name)
         if vhost not in self.losses and not isinstance(broken, OtherHistory):
-            why = self.down.get(name, "") or ("" if broken is None else str(broken))
+            why = self.down_reasons.get(name, "") or ("" if broken is None else str(broken))
             raise StoreError(
                 f"vhost '{vhost}': this broker has found no loss that could be accepted"
                 + (f" ({why})" if why else "")
@@ -431,7 +443,7 @@ class ClusterNode:
             aside = await self.loop.run_in_executor(self.pool, self.copies.set_aside, name)
         finally:
             self.busy.discard(name)
-        for by_ledger in (self.down, self.again_s):
+        for by_ledger in (self.down_reasons, self.retry_at_s):
             by_ledger.pop(name, None)
         self.losses.pop(vhost, None)
         log.warning("vhost '%s': an operator accepts what the database lost; %s", vhost, aside)
@@ -441,43 +453,46 @@ class ClusterNode:
         return aside
 
     async def _give(self, name: str) -> None:
-        """Give a virtual host to another broker: confirm publishes, then close connections."""
+        """Stop serving a virtual host, and release its ledger for another broker.
+
+        Published messages are confirmed before the connections are closed.
+        """
         served = self.served[name]
         assert self.hosts is not None
         log.warning("vhost '%s' is given to another broker", served.vhost)
         await self.hosts.hand_over(served.vhost, f"vhost '{served.vhost}' moves to another broker")
-        if name not in self._names():  # Deleted meanwhile: the next heartbeat drops it.
+        if name not in self._names():  # Deleted during the wait; the next heartbeat drops it.
             return
         self.served.pop(name, None)
         await self.loop.run_in_executor(self.pool, self._close, served)
         try:
             await self.on_heartbeat(lambda members: members.release(name, served.taken))
-        except OSError as error:  # It is taken again, as what this broker owns.
+        except OSError as error:  # This broker still owns the ledger, so it takes it again.
             log.warning("vhost '%s' could not be given away: %s", served.vhost, error)
             return
         if self.events.has_listeners:
             self.events.emit("cluster.vhost.given", vhost=served.vhost)
 
     async def _end_deleted(self, name: str) -> None:
-        """Write no more to the ledger of a deleted virtual host."""
+        """Close the ledger of a deleted virtual host."""
         served = self.served.pop(name)
         await self.loop.run_in_executor(self.pool, served.disk.ledger.close)
 
     async def on_heartbeat(self, work: Callable[[Members], object]) -> None:
-        """Run something on the heartbeats' thread, once; wait for it.
+        """Run ``work`` once on the heartbeats' thread, and wait for its end.
 
         Raises:
-            OSError: the work may or may not have been done.
+            OSError: the work failed; the database may have committed it or not.
         """
-        done = self.loop.create_future()
+        finished = self.loop.create_future()
 
         def settle(error: BaseException | None) -> None:
-            if done.done():  # The caller has stopped waiting.
+            if finished.done():  # The caller has stopped waiting.
                 return
             if error is None:
-                done.set_result(None)
+                finished.set_result(None)
             else:
-                done.set_exception(error)
+                finished.set_exception(error)
 
         def run(members: Members) -> None:
             try:
@@ -488,35 +503,35 @@ class ClusterNode:
             self.loop.call_soon_threadsafe(settle, None)
 
         self.heartbeat.do(run)
-        await done
+        await finished
 
-    def lose(self, name: str, why: str) -> None:
-        """Stop serving a virtual host that another broker may serve already."""
+    def lose(self, name: str, reason: str) -> None:
+        """Stop serving a virtual host at once; another broker may serve it already."""
         served = self.served.pop(name)
-        log.error("vhost '%s' is not served here any more: %s", served.vhost, why)
+        log.error("vhost '%s' is not served here any more: %s", served.vhost, reason)
         if self.events.has_listeners:
-            self.events.emit("cluster.vhost.lost", vhost=served.vhost, reason=why)
-        served.disk.lost = served.disk.lost or Fenced(why)
+            self.events.emit("cluster.vhost.lost", vhost=served.vhost, reason=reason)
+        served.disk.lost = served.disk.lost or Fenced(reason)
         engine = served.disk.ledger
         assert isinstance(engine, PostgresLedger)
         engine.interrupt()
         assert self.hosts is not None
         vhost = self.hosts.vhosts.get(served.vhost)
-        if vhost is not None:  # Else it was deleted.
+        if vhost is not None:  # It may have been deleted.
             if self.freezer is not None:
                 self.freezer.drop(vhost)
-            self.hosts.leave(served.vhost, f"vhost '{served.vhost}': {why}")
+            self.hosts.leave(served.vhost, f"vhost '{served.vhost}': {reason}")
         engine.close()
 
     # --- The lease --------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Check the lease and the journals; called several times a second."""
+        """Check the lease, the ledgers and the warnings; called several times a second."""
         if self.stopping:
             return
         now_s = boot_s()
         left_s = self.lease_until_s - now_s
-        held = bool(self.served) and not self.frozen
+        has_lease = bool(self.served) and not self.frozen
         lags = {
             name.split(" ", 1)[1]: lag
             for name, lag in self.copies.lags().items()
@@ -524,7 +539,7 @@ class ClusterNode:
         }
         self.warnings.check(
             now_s,
-            left_s / self.heartbeat.lease_s if held else None,
+            left_s / self.heartbeat.lease_s if has_lease else None,
             lags,
             {
                 DATABASE: self.unfit,
@@ -539,7 +554,7 @@ class ClusterNode:
                 self.heartbeat.beat_now()
 
     def _end_lost(self, name: str, served: Served) -> None:
-        """Stop serving what the ledger does not let this broker write."""
+        """Stop serving a virtual host whose ledger refuses this broker's writes."""
         lost = served.disk.lost
         if isinstance(lost, Gap):
             self._note_down(name, served.vhost, str(lost))
@@ -553,10 +568,10 @@ class ClusterNode:
             log.error(
                 "the lease of this broker has ended: its clients wait until the database answers "
                 "(%s)",
-                self.trouble or "no answer",
+                self.heartbeat_error or "no answer",
             )
             if self.events.has_listeners:
-                self.events.emit("cluster.frozen", reason=self.trouble or "no answer")
+                self.events.emit("cluster.frozen", reason=self.heartbeat_error or "no answer")
         if self.frozen:
             self._freeze()
 
@@ -570,7 +585,7 @@ class ClusterNode:
                 self.freezer.freeze(vhost)
 
     def thaw(self) -> None:
-        """Go on: a heartbeat succeeded, and the rest is still this broker's."""
+        """Thaw the frozen virtual hosts, which a heartbeat has shown to be this broker's."""
         if self.frozen:
             self.frozen = False
             log.warning("the database answers: clients are served again")
@@ -583,13 +598,16 @@ class ClusterNode:
     # --- Operators --------------------------------------------------------------------------
 
     async def give_all(self, timeout_s: float) -> list[str]:
-        """Give all virtual hosts to other brokers, and take none; return the remaining ones."""
+        """Give all virtual hosts to other brokers, and take none from now on.
+
+        Return the virtual hosts that no other broker took within ``timeout_s`` seconds.
+        """
         self.heartbeat.state = DRAINING
-        mine = [served.vhost for served in self.served.values()]
+        vhosts = [served.vhost for served in self.served.values()]
 
         def are_taken() -> bool:
-            others = set(self.census.available_brokers()) - {self.name}
-            return not others or all(self.owner_of(vhost) in others for vhost in mine)
+            takers = set(self.census.available_brokers()) - {self.name}
+            return not takers or all(self.find_owner(vhost) in takers for vhost in vhosts)
 
         await self._until(are_taken, timeout_s)
         return sorted(served.vhost for served in self.served.values())
@@ -600,33 +618,35 @@ class ClusterNode:
         self.heartbeat.beat_now()
 
     async def move(self, vhost: str, broker: str, timeout_s: float) -> bool:
-        """Let another broker serve a virtual host; return False if it does not within the time.
+        """Have another broker serve a virtual host; return False if it does not in time.
 
         Raises:
-            StoreError: the broker does not live or is being drained, or no broker serves the
-                virtual host.
+            StoreError: the broker is dead or is being drained, or no broker serves the virtual
+                host.
             OSError: the database does not answer.
         """
-        name = ledger_name(vhost, self.wanted()[vhost])
-        # A broker may have joined since the last heartbeat. One that is sent now extends the lease.
+        name = ledger_name(vhost, self.vhost_numbers()[vhost])
+        # The broker may have joined since the last heartbeat. A longer lease shows a newer one.
         until_s = boot_s() + self.heartbeat.lease_s
-        await self._until(lambda: self.lease_until_s > until_s, min(ROWS_S, timeout_s))
+        await self._until(lambda: self.lease_until_s > until_s, min(FRESH_ROWS_S, timeout_s))
         if broker not in self.census.available_brokers():
-            raise StoreError(f"broker {broker!r} takes no virtual host: {self.state_of(broker)}")
+            raise StoreError(
+                f"broker {broker!r} takes no virtual host: {self.describe_state(broker)}"
+            )
         if name not in self.ledgers:
             raise StoreError(f"vhost '{vhost}' is served by no broker yet")
         await self.on_heartbeat(lambda members: members.want(name, broker))
 
         def is_moved() -> bool:
-            return name in self.served if broker == self.name else self.owner_of(vhost) == broker
+            return name in self.served if broker == self.name else self.find_owner(vhost) == broker
 
         return await self._until(is_moved, timeout_s)
 
     async def _until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until a heartbeat has found something; return False after the time."""
-        until = self.loop.time() + timeout_s
+        """Send heartbeats until ``holds`` returns True; return False after ``timeout_s``."""
+        deadline_s = self.loop.time() + timeout_s
         while not holds():
-            left_s = until - self.loop.time()
+            left_s = deadline_s - self.loop.time()
             if left_s <= 0:
                 return False
             self.answered.clear()
@@ -636,15 +656,15 @@ class ClusterNode:
                     await self.answered.wait()
         return True
 
-    def owner_of(self, vhost: str) -> str:
+    def find_owner(self, vhost: str) -> str:
         """Return the broker that serves a virtual host; empty if none does."""
-        number = self.wanted().get(vhost)
+        number = self.vhost_numbers().get(vhost)
         row = None if number is None else self.ledgers.get(ledger_name(vhost, number))
         return row.owner if row is not None and self.census.is_alive(row.owner) else ""
 
     def serving(self, vhost: str) -> ServingBroker | None:
-        """Return the other broker that serves a virtual host; None if there is none."""
-        owner = self.owner_of(vhost)
+        """Return the broker that serves a virtual host, unless it is this one or there is none."""
+        owner = self.find_owner(vhost)
         if owner in ("", self.name):
             return None
         row = self.census.watched[owner].row
@@ -655,8 +675,8 @@ class ClusterNode:
         rows = self.census.members()
         return [ServingBroker(row.name, row.host, row.port) for row in rows]
 
-    def state_of(self, broker: str) -> str:
-        """Return the state of a broker in words."""
+    def describe_state(self, broker: str) -> str:
+        """Return the state of a broker in words, for operators."""
         watched = self.census.watched.get(broker)
         if watched is None:
             return "no broker has this name"

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = 5.0  # After ledgers could not be removed.
+RETRY_S = 5.0  # The wait after ledgers could not be removed.
 
 
-def ledgers_of(catalog: bytes) -> set[str]:
-    """Return the names of the ledgers of a value of the catalog.
+def read_ledger_names(catalog: bytes) -> set[str]:
+    """Return the names of the ledgers that a value of the catalog has.
 
     Raises:
         StoreError: the value is damaged.
@@ -53,11 +53,11 @@ class Removals:
         self._copies = copies
         self._stopped = threading.Event()
         self._runs = False
-        self._again_s = 0.0  # The earliest time of the next removal.
+        self._retry_at_s = 0.0  # The earliest time of the next removal.
 
     def are_due(self, now_s: float) -> bool:
         """Return True if a removal may begin."""
-        return not self._runs and now_s >= self._again_s
+        return not self._runs and now_s >= self._retry_at_s
 
     def remove(
         self, ledgers: list[str], loop: asyncio.AbstractEventLoop, pool: Executor
@@ -70,7 +70,7 @@ class Removals:
         return self._remove(ledgers, loop, pool)
 
     def stop(self) -> None:
-        """Let the removal that runs end after its step."""
+        """End the running removal after its current step."""
         self._stopped.set()
 
     async def _remove(
@@ -78,22 +78,23 @@ class Removals:
     ) -> None:
         try:
             removed = await loop.run_in_executor(pool, self._remove_now, ledgers)
-        except CatalogChangedError:  # It is judged again.
+        except CatalogChangedError:  # The next heartbeat starts again with the new catalog.
             return
         except (OSError, StoreError) as error:
-            self._again_s = boot_s() + AGAIN_S
+            self._retry_at_s = boot_s() + RETRY_S
             log.warning("ledgers of deleted vhosts are not removed, tried again: %s", error)
             return
         finally:
             self._runs = False
-        if not removed:  # The rest is due, or the catalog that this broker knows is not the last.
-            self._again_s = boot_s() + BEAT_S
+        # A large ledger takes several removals, and this broker's catalog may be outdated.
+        if not removed:
+            self._retry_at_s = boot_s() + BEAT_S
         for name in removed:
             log.info("ledger %s of a deleted vhost is removed", name)
 
     def _remove_now(self, ledgers: list[str]) -> list[str]:
-        """Return the completely removed ledgers; blocks."""
-        with contextlib.closing(Removal(self._cluster, ledgers_of)) as removal:
+        """Remove ledgers step by step; return those removed completely. Blocks."""
+        with contextlib.closing(Removal(self._cluster, read_ledger_names)) as removal:
             removed = removal.remove(ledgers, self._stopped)
         for name in removed:
             self._copies.forget(name)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Joins a data directory to a cluster: it gets the cluster's identity, secret and users.
 
-The first broker of a cluster contributes its own, with its queues and messages.
+The first broker of a cluster contributes its own instead, with its queues and messages.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SharedCatalog:
         """Give a data directory the identity and the secret of the cluster.
 
         Raises:
-            StoreError: the directory has data of its own, or the engine does not answer.
+            StoreError: the directory has data of its own, or the database does not answer.
         """
         try:
             catalog = self.replica.load()
@@ -74,7 +74,7 @@ class SharedCatalog:
         data.join(self.id)
 
     def _bring(self, vhost: str, number: int, home: str) -> None:
-        """Fill the ledger of a virtual host with the files that are here."""
+        """Fill the ledger of a virtual host from the files in the data directory."""
         name = ledger_name(vhost, number)
         engine = PostgresLedger(self.joined.cluster, name, self.joined.members.name)
         disk = ReplicatedDisk(Disk(), engine, home)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LEASE_SHORT = 1 / 2  # Warn when less of the lease is left; a heartbeat usually leaves 9/10.
-BEHIND_MAX = 1000  # Entries that a copy may lack,
-BEHIND_S = 10.0  # or for how long it may lack more.
+BEHIND_MAX = 1000  # Entries that a copy may lack without a warning.
+BEHIND_S = 10.0  # The time for which a copy may lack more than these.
 LEASE, COPY, DATABASE, ADDRESS, LEASES = "lease", "copy", "database", "address", "leases"
-HARMLESS = (ADDRESS, LEASES)  # The broker serves as it should.
+HARMLESS = (ADDRESS, LEASES)  # The subjects whose warnings do not affect service.
 
 
 class Warned(NamedTuple):
@@ -30,35 +30,36 @@ class Warned(NamedTuple):
 
 
 class ClusterWarnings:
-    """Logs each warning once, and reports it as an event; cleared when its cause is over."""
+    """Logs each warning once and emits an event, when it becomes active and when it is cleared."""
 
     def __init__(self, events: Events) -> None:
         self.active: dict[Warned, str] = {}
         self._events = events
-        self._behind: dict[str, float] = {}  # Copies that lack much, and since when.
+        # The times since which copies lack more than ``BEHIND_MAX`` entries, by virtual host.
+        self._behind: dict[str, float] = {}
 
     def check(
         self,
         now_s: float,
-        left: float | None,
+        lease_left: float | None,
         behind: Mapping[str, int],
-        others: Mapping[str, str],
+        problems: Mapping[str, str],
     ) -> None:
-        """Check everything.
+        """Update the active warnings from the state of the cluster.
 
         Args:
-            now_s: a clock that never goes back.
-            left: the part of the lease that is left, 0 to 1; None if nothing is served or the lease
-                has ended, which is an alarm.
-            behind: entries that copies lack, by virtual host.
-            others: what is wrong beside that, by subject; empty for nothing.
+            now_s: the time by a monotonic clock.
+            lease_left: the part of the lease that is left, 0 to 1; None if the broker serves no
+                virtual host, or if its lease has ended, which is an alarm instead of a warning.
+            behind: the number of entries that each copy lacks, by virtual host.
+            problems: texts of further warnings by subject; an empty text clears the warning.
         """
-        warnings = {Warned(subject): text for subject, text in others.items() if text}
-        if left is not None and left < LEASE_SHORT:
+        warnings = {Warned(subject): text for subject, text in problems.items() if text}
+        if lease_left is not None and lease_left < LEASE_SHORT:
             warnings[Warned(LEASE)] = (
                 "the lease of this broker is nearly lost: the database does not answer"
             )
-        far = {vhost: lacks for vhost, lacks in behind.items() if lacks > BEHIND_MAX}
+        far = {vhost: count for vhost, count in behind.items() if count > BEHIND_MAX}
         self._behind = {vhost: self._behind.get(vhost, now_s) for vhost in far}
         for vhost, since_s in self._behind.items():
             if now_s - since_s >= BEHIND_S:

@@ -21,7 +21,7 @@ cdef class RelayedOpening(Endpoint):
     cdef public bytes challenge
     cdef public bint challenged
     cdef public object accept
-    cdef public Endpoint made
+    cdef public Endpoint accepted
 
     @cython.locals(at=Py_ssize_t, size=Py_ssize_t, end=Py_ssize_t)
     cdef Py_ssize_t feed(self, const unsigned char* d, Py_ssize_t n) except -1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two sides of a relayed connection at the relaying broker, and its beginning at the other.
+"""The two sides of a relayed connection at the relaying broker, and its opening at the other.
 
-Both sides are connections of ordinary transports; neither looks at the octets. While one side does
-not read its output, the other side is not read.
+Both sides are endpoints of ordinary transports, which pass bytes on without parsing them. While
+the peer of one side does not read, the other side is not read.
 """
 
 from typing import TYPE_CHECKING
@@ -19,18 +19,18 @@ from headrace.server.cluster_relay.preamble import MAC_SIZE, TEXT_BYTES_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WAITING_MAX = 1 << 20  # Octets that one side may have to send before the other is not read.
+WAITING_MAX = 1 << 20  # Bytes of one side's pending output above which the other is not read.
 HEADER_SIZE = 8  # The size of the protocol header in every version of AMQP.
 
 
 class RelayEnd(Endpoint):
-    """One side; see the module."""
+    """One side of a relayed connection: its input is the output of the other side."""
 
     def __init__(self, pool: BufferPool, number: int) -> None:
         Endpoint.__init__(self, pool)
         self.number = number
-        self.other: RelayEnd | None = None
-        self.holding = False  # This side is not read: the other one has too much to send.
+        self.other: RelayEnd | None = None  # None once either side has ended.
+        self.holding = False  # Reading is paused, as the other side has too much to send.
 
     def feed(self, d: bytes | bytearray, n: int) -> int:
         other = self.other
@@ -45,7 +45,7 @@ class RelayEnd(Endpoint):
         return n
 
     def on_output_drained(self) -> None:
-        """The peer has read what waited: the other side is read again."""
+        """Resume reading the other side, as the peer has read the pending output."""
         self.starving = None
         other = self.other
         if other is not None and other.holding:
@@ -54,7 +54,7 @@ class RelayEnd(Endpoint):
                 other.transport.unhold()
 
     def end(self) -> None:
-        """This side is over, and so is the other, once its peer has what waits."""
+        """End this side, and close the other one once its pending output is sent."""
         self.ended = True
         other = self.other
         self.other = None
@@ -70,7 +70,7 @@ class RelayEnd(Endpoint):
 
 
 class RelayedOpening(Endpoint):
-    """A connection of another broker, until that has proved itself."""
+    """A connection from another broker, until that has answered the challenge."""
 
     def __init__(
         self,
@@ -79,19 +79,23 @@ class RelayedOpening(Endpoint):
         challenge: bytes,
         accept: "Callable[[RelayedOpening, bytes, bytes], Endpoint | None]",
     ) -> None:
-        """``accept`` is given this, the text and its HMAC; it returns the client's connection."""
+        """Wait for the answer to ``challenge``.
+
+        ``accept`` gets this opening, the text of the answer and its HMAC. It returns the endpoint
+        that replaces the opening; None refuses the connection.
+        """
         Endpoint.__init__(self, pool)
         self.number = number
         self.challenge = challenge
         self.challenged = False
         self.accept = accept
-        self.made: Endpoint | None = None  # The connection of the client.
+        self.accepted: Endpoint | None = None  # The connection of the client, or a link.
 
     def feed(self, d: bytes | bytearray, n: int) -> int:
         at = 0
         transport = self.transport
-        if self.made is not None:
-            transport.become(self.made)  # Which is fed next, with the same octets.
+        if self.accepted is not None:
+            transport.become(self.accepted)  # The transport feeds it the same bytes next.
             return 0
         if not self.challenged:
             self.challenged = True
@@ -105,9 +109,9 @@ class RelayedOpening(Endpoint):
             return at
         if size <= TEXT_BYTES_MAX:
             text, mac = cut(d, at + 4, at + 4 + size), cut(d, end - MAC_SIZE, end)
-            self.made = self.accept(self, text, mac)
-        if self.made is None:
+            self.accepted = self.accept(self, text, mac)
+        if self.accepted is None:
             transport.abort()
             return n
-        self.spent = True  # The transport goes on with what is left in another turn.
+        self.spent = True  # The transport feeds the remaining bytes in another turn.
         return end

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links: a broker of a cluster asks another one for an operator.
+"""Links: connections by which a broker of a cluster sends an operator's request to another one.
 
 A link begins as a relayed connection does (:mod:`.preamble`): the asking broker answers a challenge
-under a key that comes from the secret of the cluster. From then on each side sends lines, each an
-HMAC of its number and its text, a space, and the text. Both keys come from the challenge and from
-the preamble, which has a random number of the asking broker, and differ by direction. So nobody
-without the secret can ask, answer, change a line, or send one again; lines are not encrypted.
+under a key that comes from the secret of the cluster. Then each side sends lines. A line is an HMAC
+of its number and its text, a space, and the text. The keys of the two directions differ. Both come
+from the challenge and from the preamble, in which the asking broker puts a random number.
 
-Everything is bounded: links, the length of a line, the time to connect and to wait for a line.
+A peer without the secret cannot send, change or replay a line. Lines are not encrypted.
+
+The number of links, the length of a line, and the time to connect and to wait for a line are
+bounded.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ from headrace.server.cluster_relay.preamble import (
     MAC_SIZE,
     Preamble,
     PreambleError,
+    derive_key,
     is_proved,
-    key_of,
     pack,
     unpack,
 )
@@ -49,27 +51,27 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LINKS_MAX = 64  # That this broker serves at the same time.
-LINE_BYTES_MAX = 4 << 20  # Of operators 1 MiB, which may grow threefold as ASCII.
+LINKS_MAX = 64  # Links that this broker serves at the same time.
+LINE_BYTES_MAX = 4 << 20  # An operator's line has up to 1 MiB, which may grow threefold as ASCII.
 ANSWER_BYTES_MAX = 64 << 20  # A line of a sample has 64 queues with their arguments.
 LINE_S = 60.0  # The time that either side waits for a line, or for room to send one.
 MAC_DIGITS = 64
 NONCE_BYTES = 16
-ASKED, ANSWERED = b"asked", b"answered"
+ASKED, ANSWERED = b"asked", b"answered"  # The purposes of the keys of the two directions.
 
 
 class Asker(NamedTuple):
-    """The operator for whom a broker asks."""
+    """The operator on whose behalf another broker sends a request."""
 
-    broker: str  # That asks.
-    words: str  # Who the operator is, for the log.
-    name: str  # As events and the audit log name the operator,
-    address: str  # and from where.
-    user: User | None  # None: the system user of the broker that asks, with all rights.
+    broker: str  # The name of the asking broker.
+    words: str  # The operator as the log names it.
+    name: str  # The operator as events and the audit log name it.
+    address: str  # The operator's address in events and the audit log.
+    user: User | None  # None: the system user of the asking broker, with all rights.
 
 
-class Link:
-    """Lines in both directions; see the module."""
+class OperatorLink:
+    """Authenticated lines of JSON in both directions."""
 
     def __init__(
         self,
@@ -84,11 +86,11 @@ class Link:
         self._writer = writer
         self._sending = sending
         self._receiving = receiving
-        self._sent = 0
+        self._sent = 0  # The number of lines so far, which authenticates the next one.
         self._received = 0
 
     async def send(self, *texts: str) -> None:
-        """Send lines of JSON, and wait while too much is unread.
+        """Send lines, and wait while the other broker has too much to read.
 
         Raises:
             OSError: the link is lost.
@@ -96,7 +98,7 @@ class Link:
         """
         for text in texts:
             line = text.encode()
-            self._writer.write(mac_of(self._sending, self._sent, line) + b" " + line + b"\n")
+            self._writer.write(line_mac(self._sending, self._sent, line) + b" " + line + b"\n")
             self._sent += 1
         async with asyncio.timeout(LINE_S):
             await self._writer.drain()
@@ -116,7 +118,7 @@ class Link:
         if not line:
             return ""
         text = line[MAC_DIGITS + 1 : -1]
-        mac = mac_of(self._receiving, self._received, text)
+        mac = line_mac(self._receiving, self._received, text)
         if not hmac.compare_digest(mac + b" " + text + b"\n", line):
             raise ConnectionError("a line does not prove that the broker sent it")
         self._received += 1
@@ -127,7 +129,7 @@ class Link:
         self._writer.close()
 
 
-class Links:
+class OperatorLinks:
     """Opens links to other brokers, and accepts links from them."""
 
     def __init__(
@@ -139,14 +141,14 @@ class Links:
         *,
         secret: bytes,
         broker: str,
-        serve: Callable[[Link, Asker], Awaitable[None]],
+        serve: Callable[[OperatorLink, Asker], Awaitable[None]],
     ) -> None:
         """``broker`` is the name of this broker; ``serve`` answers requests on accepted links."""
         self._relays = relays
         self._context = context
         self._reactor = reactor
         self._login = login
-        self._key = key_of(secret, LINKS)
+        self._key = derive_key(secret, LINKS)
         self._broker = broker
         self._serve = serve
         self._tasks: set[asyncio.Task[None]] = set()
@@ -160,13 +162,15 @@ class Links:
 
     async def open(
         self, broker: ServingBroker, user: User | None, words: str, name: str, address: str
-    ) -> Link:
-        """Return a link to another broker, for an operator as in :class:`Asker`.
+    ) -> OperatorLink:
+        """Open a link to another broker on behalf of an operator.
+
+        ``words``, ``name``, ``address`` and ``user`` are as in :class:`Asker`.
 
         Raises:
             OSError: the broker cannot be reached, has no relays, or is this broker.
             TimeoutError: the broker does not answer.
-            PreambleError: the facts of the user are too long.
+            PreambleError: the user's properties are too long.
         """
         async with asyncio.timeout(CONNECT_S):
             sock, challenge = await self._relays.reach(broker)
@@ -178,7 +182,7 @@ class Links:
                 sock.close()
                 raise
         asked, answered = self._keys(challenge, answer[4:-MAC_SIZE])
-        return Link(*streams, sending=asked, receiving=answered)
+        return OperatorLink(*streams, sending=asked, receiving=answered)
 
     def _preamble(self, user: User | None, words: str, name: str, address: str) -> Preamble:
         peer = RemotePeer() if user is None else user.peer
@@ -205,14 +209,16 @@ class Links:
     # --- The asked broker -------------------------------------------------------------------
 
     def is_proved(self, opening: RelayedOpening, text: bytes, mac: bytes) -> bool:
-        """Return True if a broker of the cluster begins a link, not a relayed connection."""
+        """Return True if the answer to a challenge begins a link, not a relayed connection."""
         return is_proved(self._key, opening.challenge, text, mac)
 
     def accept(self, opening: RelayedOpening, text: bytes, mac: bytes) -> Endpoint:
-        """Return the end of a link, which is served from now on.
+        """Begin to serve a link, and return its endpoint.
+
+        The endpoint passes the bytes of the connection to a socket pair, which asyncio reads.
 
         Raises:
-            PreambleError: the broker has too many links, or does not have the user.
+            PreambleError: this broker has too many links, or does not know the user.
             ScopeError: the token of the user has too many scopes.
         """
         preamble = unpack(self._key, opening.challenge, text, mac)
@@ -223,13 +229,13 @@ class Links:
         pool = self._context.pool
         outer, inner = RelayEnd(pool, opening.number), RelayEnd(pool, opening.number)
         outer.other, inner.other = inner, outer
-        ours, theirs = socket.socketpair()
-        for sock in (ours, theirs):
+        inner_sock, link_sock = socket.socketpair()
+        for sock in (inner_sock, link_sock):
             sock.setblocking(False)
-        Transport(self._reactor, ours, inner)
+        Transport(self._reactor, inner_sock, inner)
         cast("Transport", opening.transport).stop_handshake_timer()
         asked, answered = self._keys(opening.challenge, text)
-        work = self._run(theirs, asker, sending=answered, receiving=asked)
+        work = self._run(link_sock, asker, sending=answered, receiving=asked)
         task = self._reactor.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -239,13 +245,13 @@ class Links:
         """Return the operator on whose behalf a link asks.
 
         Raises:
-            PreambleError, ScopeError: the user cannot be one here.
+            PreambleError, ScopeError: the user is refused here.
         """
         facts = preamble.properties
         peer = RemotePeer(
             preamble.host, preamble.port, preamble.loopback, encrypted=preamble.encrypted
         )
-        user = self._relays.user_of(preamble, peer) if preamble.user else None
+        user = self._relays.authorize_user(preamble, peer) if preamble.user else None
         words, name, address = (str(facts.get(key, "")) for key in ("words", "name", "address"))
         return Asker(preamble.broker, words, name, address, user)
 
@@ -253,7 +259,7 @@ class Links:
         self, sock: socket.socket, asker: Asker, *, sending: bytes, receiving: bytes
     ) -> None:
         streams = await asyncio.open_connection(sock=sock, limit=LINE_BYTES_MAX)
-        link = Link(*streams, sending=sending, receiving=receiving)
+        link = OperatorLink(*streams, sending=sending, receiving=receiving)
         try:
             await self._serve(link, asker)
         except (OSError, TimeoutError) as error:
@@ -264,7 +270,7 @@ class Links:
             link.close()
 
     def _keys(self, challenge: bytes, text: bytes) -> tuple[bytes, bytes]:
-        """Return the keys that authenticate the requests and the answers on a link."""
+        """Return the key of the requests and the key of the answers on a link."""
         asked, answered = (
             hmac.digest(self._key, purpose + challenge + text, "sha256")
             for purpose in (ASKED, ANSWERED)
@@ -272,6 +278,6 @@ class Links:
         return asked, answered
 
 
-def mac_of(key: bytes, number: int, line: bytes) -> bytes:
-    """Return the proof of a line, in hexadecimal digits."""
+def line_mac(key: bytes, number: int, line: bytes) -> bytes:
+    """Return the HMAC of the line with this number, in hexadecimal digits."""
     return hmac.digest(key, number.to_bytes(8, "big") + line, "sha256").hex().encode()

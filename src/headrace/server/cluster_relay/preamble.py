@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The preamble of a relayed connection: the user and address of a client that has logged in.
 
-The relaying broker sends a header of its own in the place of AMQP's, and gets a challenge. Its
-answer is the length of a text of JSON (4 octets), the text, and an HMAC of challenge and text under
-a key of the cluster. A challenge is used once, so nothing can be sent again.
+The relaying broker sends a header of its own in place of AMQP's protocol header, and receives a
+challenge. It answers with the length of a JSON text (4 bytes), the text, and an HMAC of challenge
+and text under a key of the cluster. A challenge is used once, so an answer cannot be replayed.
 
-The same begins a link (:mod:`headrace.server.cluster_relay.links`), with an operator in the place
-of the client, under another key: neither can be taken for the other.
+A link (:mod:`headrace.server.cluster_relay.links`) begins in the same way, with an operator in
+place of the client. It has another key, so neither is accepted as the other.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ MAC_SIZE = 32
 TEXT_BYTES_MAX = 65536
 PURPOSE = b"relayed connections"
 LINKS = b"links of operators"
-DEPTH_MAX = 8  # The greatest depth of tables in a client's properties.
+DEPTH_MAX = 8  # The depth of tables in a client's properties; deeper values become text.
 
 
 class PreambleError(Exception):
-    """A preamble that proves nothing."""
+    """A preamble that cannot be sent or accepted; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preamble:
-    """A client of another broker."""
+    """A client that another broker has logged in, or an operator there."""
 
     broker: str  # The name of the broker that has logged the client in.
     user: str
-    host: str  # The client's address,
+    host: str  # The client's address.
     port: int
-    loopback: bool  # which is its broker's machine.
+    loopback: bool  # True if the address is on that broker's machine.
     encrypted: bool
     version: str  # A version of AMQP, such as 0-9-1.
     mechanism: str
     properties: Mapping[str, object]
-    # These are set for the user of a bearer token.
-    scopes: list[str] | None = None  # None: the user has an account, whose rights are looked up.
-    source: str = ""  # The issuer that vouches for the user.
+    # The following fields are set for the user of a bearer token.
+    scopes: list[str] | None = None  # None: the user has an account, with that account's rights.
+    source: str = ""  # The issuer of the token.
     expires_s: float | None = None  # Unix time.
 
 
-def key_of(secret: bytes, purpose: bytes = PURPOSE) -> bytes:
-    """Return the key of relays, or of links, from the secret that all brokers have."""
+def derive_key(secret: bytes, purpose: bytes = PURPOSE) -> bytes:
+    """Return the key for ``purpose``, derived from the secret that all brokers share."""
     return hmac.digest(secret, purpose, "sha256")
 
 
@@ -62,7 +62,7 @@ def pack(key: bytes, challenge: bytes, preamble: Preamble) -> bytes:
     Raises:
         PreambleError: the client's properties are too long.
     """
-    facts = {**asdict(preamble), "properties": plain(preamble.properties, DEPTH_MAX)}
+    facts = {**asdict(preamble), "properties": as_json(preamble.properties, DEPTH_MAX)}
     text = json.dumps(facts).encode()
     if len(text) > TEXT_BYTES_MAX:
         raise PreambleError(
@@ -91,13 +91,16 @@ def unpack(key: bytes, challenge: bytes, text: bytes, mac: bytes) -> Preamble:
         raise PreambleError(f"a relayed connection of another version: {error}") from None
 
 
-def plain(value: object, depth: int) -> object:
-    """Return a value of a table as JSON has it: what JSON lacks becomes text."""
+def as_json(value: object, depth: int) -> object:
+    """Return a value of a field table as a JSON value; bytes become base64, other types text.
+
+    Tables and arrays nested deeper than ``depth`` become text, too.
+    """
     if isinstance(value, dict) and depth:
         pairs = cast("dict[object, object]", value).items()
-        return {str(key): plain(item, depth - 1) for key, item in pairs}
+        return {str(key): as_json(item, depth - 1) for key, item in pairs}
     if isinstance(value, list) and depth:
-        return [plain(item, depth - 1) for item in cast("list[object]", value)]
+        return [as_json(item, depth - 1) for item in cast("list[object]", value)]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, bytes | bytearray):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relayed connections: both ends, at the broker that a client connected to and at the serving one.
+"""Relayed connections, at the broker that a client connected to and at the serving broker.
 
 The first broker logs the client in, and sends its user and address to the serving broker. The
 serving broker trusts these, and checks every permission itself.
@@ -26,7 +26,7 @@ from headrace.server.cluster_relay.preamble import (
     CHALLENGE_SIZE,
     Preamble,
     PreambleError,
-    key_of,
+    derive_key,
     pack,
     unpack,
 )
@@ -51,20 +51,21 @@ log = logging.getLogger(__name__)
 
 CONNECT_S = 5.0  # The time that the other broker has to answer.
 WAIT_S = 12.0  # The time that a client waits for a virtual host that no broker serves.
-POLL_S = 0.05
+POLL_S = 0.05  # The interval at which a wait checks for a serving broker.
 TICKS_PER_S = 2  # Ticks of the transports' timeouts.
-CHALLENGES = 1000  # The last ones are kept: a broker that gets its own has connected to itself.
+# The number of kept challenges: a broker that receives one of its own has connected to itself.
+CHALLENGES = 1000
 VERSIONS = {version.label: version for version in (V0_8, V0_9, V0_9_1)}
 
 
 class AcceptsLinks(Protocol):
-    """Links, as the port knows them; see :class:`headrace.server.cluster_relay.links.Links`."""
+    """The part of :class:`headrace.server.cluster_relay.links.OperatorLinks` that relays use."""
 
     def is_proved(self, opening: RelayedOpening, text: bytes, mac: bytes) -> bool:
-        """Return True if a broker of the cluster begins a link, not a relayed connection."""
+        """Return True if the answer to a challenge begins a link, not a relayed connection."""
 
     def accept(self, opening: RelayedOpening, text: bytes, mac: bytes) -> Endpoint:
-        """Return the end of a link, which is served from now on.
+        """Begin to serve a link, and return its endpoint.
 
         Raises:
             PreambleError, ScopeError: the link is not accepted.
@@ -75,7 +76,7 @@ class AcceptsLinks(Protocol):
 
 
 class Relays:
-    """The relayed connections of a broker, and the links to other brokers that carry them."""
+    """The relayed connections of a broker, in both roles: relaying and serving."""
 
     def __init__(
         self,
@@ -89,18 +90,27 @@ class Relays:
         serving: Callable[[str], ServingBroker | None],
         brokers: Callable[[], Sequence[ServingBroker]],
     ) -> None:
-        """``broker`` is the name of this broker; ``serving`` returns the other broker that serves a
-        virtual host, ``brokers`` those that live.
+        """Serve the relayed connections of other brokers from now on.
+
+        Args:
+            context: the context of the connections of all versions.
+            access: the accounts of the users that other brokers log in.
+            reactor: the loop and its transports.
+            login: the logins of this broker, which watch the expiry of relayed credentials.
+            secret: the secret of the cluster.
+            broker: the name of this broker.
+            serving: returns the other broker that serves a virtual host; None if there is none.
+            brokers: returns the brokers of the cluster that have not left.
         """
         self._context = context
         self._access = access
         self._reactor = reactor
         self._login = login
-        self._key = key_of(secret)
+        self._key = derive_key(secret)
         self._broker = broker
         self.serving = serving
         self.brokers = brokers
-        self.links: AcceptsLinks | None = None  # Which begin in the same way.
+        self.links: AcceptsLinks | None = None  # Links begin like relayed connections.
         self._tasks: set[asyncio.Task[None]] = set()
         self._challenges: deque[bytes] = deque(maxlen=CHALLENGES)
         context.make_relayed = self.make_opening
@@ -112,23 +122,24 @@ class Relays:
         if self.links is not None:
             self.links.close()
 
-    def _begin(self, work: asyncio.Task[None]) -> None:
-        self._tasks.add(work)
-        work.add_done_callback(self._tasks.discard)
+    def _keep_task(self, task: asyncio.Task[None]) -> None:
+        """Keep a reference to a task until it ends."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # --- Waiting ----------------------------------------------------------------------------
 
     def wait(self, connection: Client, vhost: str, served: Callable[[], None]) -> None:
         loop = self._reactor.loop
-        self._begin(loop.create_task(self._wait(connection, vhost, served)))
+        self._keep_task(loop.create_task(self._wait(connection, vhost, served)))
 
     async def _wait(self, connection: Client, vhost: str, served: Callable[[], None]) -> None:
         transport = cast("Transport", connection.transport)
         transport.hold()
         transport.handshake_ticks += int(WAIT_S * TICKS_PER_S)
-        until = self._reactor.loop.time() + WAIT_S
+        deadline_s = self._reactor.loop.time() + WAIT_S
         while not (self._context.serves(vhost) or self.serving(vhost)):
-            if connection.ended or self._reactor.loop.time() > until:
+            if connection.ended or self._reactor.loop.time() > deadline_s:
                 break
             await asyncio.sleep(POLL_S)
         if connection.ended:
@@ -144,7 +155,7 @@ class Relays:
 
     def relay(self, connection: RelayableClient, vhost: str, served: Callable[[], None]) -> None:
         loop = self._reactor.loop
-        self._begin(loop.create_task(self._relay(connection, vhost, served)))
+        self._keep_task(loop.create_task(self._relay(connection, vhost, served)))
 
     async def _relay(
         self, connection: RelayableClient, vhost: str, served: Callable[[], None]
@@ -152,8 +163,8 @@ class Relays:
         transport = cast("Transport", connection.transport)
         transport.hold()
         transport.handshake_ticks += int(WAIT_S * TICKS_PER_S)
-        sock, trouble = None, "no broker serves it"
-        until = self._reactor.loop.time() + WAIT_S
+        sock, problem = None, "no broker serves it"
+        deadline_s = self._reactor.loop.time() + WAIT_S
         while sock is None and not connection.ended and not self._context.serves(vhost):
             broker = self.serving(vhost)
             if broker is not None:
@@ -161,9 +172,9 @@ class Relays:
                     async with asyncio.timeout(CONNECT_S):
                         sock = await self._connect(connection, vhost, broker)
                 except (OSError, TimeoutError, PreambleError) as error:
-                    why = str(error) or "no answer"
-                    trouble = f"broker '{broker.name}' at {broker}: {why}"
-            if self._reactor.loop.time() > until:
+                    reason = str(error) or "no answer"
+                    problem = f"broker '{broker.name}' at {broker}: {reason}"
+            if self._reactor.loop.time() > deadline_s:
                 break
             if sock is None:
                 await asyncio.sleep(POLL_S)
@@ -173,7 +184,7 @@ class Relays:
                 if self._context.serves(vhost):
                     served()
                 else:
-                    log.warning("connection %d: vhost '%s': %s", connection.number, vhost, trouble)
+                    log.warning("connection %d: vhost '%s': %s", connection.number, vhost, problem)
                     connection.force_close(f"vhost '{vhost}' cannot be reached: try again later")
                 self._reactor.turn()
         elif connection.ended or transport.closing:
@@ -183,7 +194,7 @@ class Relays:
             self._join(connection, transport, sock)
 
     def _join(self, connection: RelayableClient, transport: Transport, sock: socket.socket) -> None:
-        """Pass on between a client and another broker from now on."""
+        """Replace the connection by a relay between the client's socket and the other broker's."""
         pool = self._context.pool
         client, server = RelayEnd(pool, connection.number), RelayEnd(pool, connection.number)
         client.other, server.other = server, client
@@ -191,7 +202,7 @@ class Relays:
         connection.ended = True
         transport.become(client)
         transport.stop_handshake_timer()
-        transport.set_heartbeat(0)  # They pass through.
+        transport.set_heartbeat(0)  # Heartbeats pass through.
         self._context.forget(connection)
         Transport(self._reactor, sock, server)
         transport.unhold()
@@ -216,7 +227,7 @@ class Relays:
         return sock
 
     async def reach(self, broker: ServingBroker) -> tuple[socket.socket, bytes]:
-        """Connect to another broker; return its challenge, too.
+        """Connect to another broker; return the socket and its challenge.
 
         Raises:
             OSError: the broker cannot be reached, has no relays, or is this broker.
@@ -231,10 +242,10 @@ class Relays:
             await loop.sock_sendall(sock, RELAYED)
             challenge = b""
             while len(challenge) < CHALLENGE_SIZE:
-                got = await loop.sock_recv(sock, CHALLENGE_SIZE - len(challenge))
-                if not got:
+                received = await loop.sock_recv(sock, CHALLENGE_SIZE - len(challenge))
+                if not received:
                     raise ConnectionResetError("it knows no relayed connections")
-                challenge += got
+                challenge += received
             if challenge in self._challenges:
                 raise ConnectionError(
                     "its address leads back to this broker: set its cluster_address"
@@ -245,7 +256,7 @@ class Relays:
         return sock, challenge
 
     def _introduction(self, connection: RelayableClient, vhost: str, challenge: bytes) -> bytes:
-        """Return the answer to a challenge, and the client's last two methods again."""
+        """Return the answer to a challenge, and the client's tune-ok and open for the new peer."""
         peer = self._context.peer(connection.number)
         user = connection.user
         preamble = Preamble(
@@ -277,13 +288,16 @@ class Relays:
     # --- The serving broker -----------------------------------------------------------------
 
     def make_opening(self, context: Context, number: int, loopback: bool) -> RelayedOpening:
-        """Return the beginning of a connection of another broker."""
+        """Return the endpoint of a connection from another broker, with a new challenge."""
         challenge = os.urandom(CHALLENGE_SIZE)
         self._challenges.append(challenge)
         return RelayedOpening(context.pool, number, challenge, self._accept)
 
     def _accept(self, opening: RelayedOpening, text: bytes, mac: bytes) -> Endpoint | None:
-        """Return the connection of a client that another broker has logged in, or a link."""
+        """Return the connection of a client that another broker has logged in, or a link.
+
+        Return None if the connection is refused.
+        """
         number = opening.number
         links = self.links
         try:
@@ -293,7 +307,7 @@ class Relays:
             peer = RemotePeer(
                 preamble.host, preamble.port, preamble.loopback, encrypted=preamble.encrypted
             )
-            user = self.user_of(preamble, peer)
+            user = self.authorize_user(preamble, peer)
             if preamble.version not in VERSIONS:
                 raise PreambleError(f"version '{preamble.version}' is not known here")
         except (PreambleError, ScopeError) as error:
@@ -308,13 +322,13 @@ class Relays:
         connection.user = user
         self._login.watch(number, user)
         connection.mechanism = preamble.mechanism
-        introduce(connection, preamble.properties)
+        set_client_properties(connection, preamble.properties)
         transport = cast("Transport", opening.transport)
         transport.sock = with_peer(transport.sock, (preamble.host, preamble.port))
         return connection
 
-    def user_of(self, preamble: Preamble, peer: RemotePeer) -> User:
-        """Return the user that another broker has logged in.
+    def authorize_user(self, preamble: Preamble, peer: RemotePeer) -> User:
+        """Return the user that another broker has logged in, with its rights here.
 
         Raises:
             PreambleError: the account does not exist, or the token's issuer is not trusted here.
@@ -342,8 +356,8 @@ class Relays:
         return user
 
 
-def introduce(connection: GatewayConnection, properties: Mapping[str, object]) -> None:
-    """Note the client properties that another broker got, as connection.start-ok does."""
+def set_client_properties(connection: GatewayConnection, properties: Mapping[str, object]) -> None:
+    """Apply the client properties that another broker received in connection.start-ok."""
     connection.client_properties = properties
     capabilities = properties.get("capabilities")
     connection.capabilities = capabilities if isinstance(capabilities, dict) else {}

@@ -12,9 +12,9 @@ from headrace.node_name import node_name
 if TYPE_CHECKING:
     from headrace.server.config.settings import Settings
 
-# Extensions that all versions of AMQP announce, in one text.
+# The extensions, in one text, that connections of every version announce.
 EXTENSIONS = "connection.update-secret"
-# Capabilities by the names that clients of 0-9-1 look for.
+# The capabilities, by their names in 0-9-1.
 CAPABILITIES = {
     "publisher_confirms": True,
     "exchange_exchange_bindings": True,
@@ -30,7 +30,8 @@ CAPABILITIES = {
     "stream_offset_query": True,  # The argument x-stream-offset-query of queue.declare.
     "stream_ranges": True,  # Arguments of basic.consume, such as x-stream-last, x-stream-filter.
 }
-# Without this Qpid's JMS client declares temporary queues that end with their first consumer.
+# Without this property Qpid's JMS client declares temporary queues that end with their first
+# consumer.
 QPID_PROPERTIES = {"qpid.queue_lifetime_supported": "true"}
 
 
@@ -46,7 +47,7 @@ def server_properties(
         "copyright": "Copyright the Headrace developers",
         "information": "Licensed under the Apache License 2.0",
         "cluster_name": node_name(),
-        "headrace_id": identity,  # Our own: the id of the data directory.
+        "headrace_id": identity,  # A property of Headrace: the id of the data directory.
         "headrace_extensions": EXTENSIONS,
         **QPID_PROPERTIES,
         "capabilities": {**CAPABILITIES, "per_consumer_qos": per_consumer_qos},

@@ -12,7 +12,7 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | None"  # b
 
 
 def as_json(value: object) -> Json:
-    """Return a value of a field table as a JSON value; bytes as text."""
+    """Return a value of a field table as a JSON value; bytes become text."""
     if isinstance(value, Mapping):
         return {str(key): as_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -32,7 +32,7 @@ def printable(text: str) -> str:
     """Return a property's text with a Python escape for each byte that is not UTF-8."""
     try:
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    except UnicodeEncodeError:  # Surrogates that no bytes made.
+    except UnicodeEncodeError:  # The text has surrogates that do not stand for bytes.
         return text
 
 

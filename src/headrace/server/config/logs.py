@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log of a broker process: text or JSON, to standard error or a file.
+"""The log of a broker process: text or JSON, to standard error or a file.
 
-As JSON each record is one line with ``time``, ``level``, ``logger`` and ``message``. One about a
-connection has its number as ``connection``, perhaps ``channel``, and its ``user``,
-``vhost``, ``peer``. Errors have ``exception``.
+A record in JSON is one line with ``time``, ``level``, ``logger`` and ``message``. A record about a
+connection also has its number as ``connection``, the number of the ``channel`` if there is one, and
+``user``, ``vhost`` and ``peer``. A record of an exception has its traceback as ``exception``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 CONNECTION = re.compile(r"^connection (\d{1,19})(?:, channel (\d{1,5}))?\b")
-KEPT_MAX = 100  # Rotated files.
+KEPT_MAX = 100  # Rotated files that are kept.
 
 Facts = Callable[[int], Mapping[str, object]]
 
@@ -36,11 +36,11 @@ class LogError(Exception):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per record."""
+    """Formats a record as one JSON object."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.facts: Facts | None = None  # Returns the facts of a connection by its number.
+        self.facts: Facts | None = None  # Returns the fields of a connection by its number.
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its end."""
@@ -65,13 +65,15 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """One line per record: control characters in names of clients are escaped."""
+    """Formats a record as one line: control characters, as in names of clients, are escaped."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging calls it so
         if not record.message.isprintable():
             record.message = "".join(
-                each if each.isprintable() else each.encode("unicode_escape").decode()
-                for each in record.message
+                character
+                if character.isprintable()
+                else character.encode("unicode_escape").decode()
+                for character in record.message
             )
         return super().formatMessage(record)
 
@@ -80,7 +82,7 @@ class Logs:
     """The log's handler and file."""
 
     def __init__(self, settings: Settings) -> None:
-        """Begin to log.
+        """Begin to log as the settings say.
 
         Raises:
             LogError: the file cannot be written.
@@ -89,10 +91,10 @@ class Logs:
         self.facts: Facts | None = None
         self._handler: logging.Handler | None = None
         self._repeats = RepeatedLines()
-        self.use(self.handler(settings), settings)
+        self.use(self.open_handler(settings), settings)
 
-    def handler(self, settings: Settings) -> logging.Handler:
-        """Return the handler of the settings.
+    def open_handler(self, settings: Settings) -> logging.Handler:
+        """Open the log that the settings name; return its handler, for :meth:`use`.
 
         Raises:
             LogError: the file cannot be written.
@@ -114,26 +116,26 @@ class Logs:
         return handler
 
     def log_repeats(self) -> None:
-        """Log the counts of suppressed lines whose minute is over."""
+        """Log the counts of lines that were suppressed in a minute that has ended."""
         for record in self._repeats.take_ended(time.time()):
             if self._handler is not None:
                 self._handler.emit(record)
 
     def use(self, handler: logging.Handler, settings: Settings) -> None:
-        """Write the log with a handler that was made from these settings."""
+        """Log to a handler that :meth:`open_handler` made from these settings."""
         root = logging.getLogger()
         root.addHandler(handler)
         root.setLevel(settings.log_level.upper())
-        for other in list(root.handlers):
-            if other is not handler and (other is self._handler or self._handler is None):
-                root.removeHandler(other)
+        for present in list(root.handlers):
+            if present is not handler and (present is self._handler or self._handler is None):
+                root.removeHandler(present)
         if self._handler is not None:
             self._handler.close()
         self._handler = handler
         self.path = settings.log_file
 
     def connection_facts(self, number: int) -> dict[str, object]:
-        """Return the facts of a connection."""
+        """Return the fields that a line has for the connection with a number."""
         return {} if self.facts is None else dict(self.facts(number))
 
     def reopen(self) -> None:
@@ -149,14 +151,14 @@ class Logs:
             stream = self.path.open("a", encoding="utf-8")
         except OSError as error:
             raise LogError(f"log_file {self.path}: {error.strerror}") from None
-        before = handler.setStream(stream)
-        if before is not None:
-            before.close()
+        former_stream = handler.setStream(stream)
+        if former_stream is not None:
+            former_stream.close()
 
     def rotate(self, keep: int) -> str:
-        """Rename the file to ``….1``, older ones one number up, and begin a new one.
+        """Rename the file to ``….1``, older ones one number up, and begin a new file.
 
-        ``keep`` renamed files stay. Return the new name of the file.
+        ``keep`` renamed files are kept. Return the new name of the file.
 
         Raises:
             LogError: the log has no file, or the file cannot be renamed.
@@ -173,14 +175,16 @@ class Logs:
 
 
 def shift(path: Path, keep: int) -> Path:
-    """Rename a file to ``….1`` and older ones one number up; keep ``keep`` renamed files.
+    """Rename a file to ``….1``, and older ones one number up; return the new path.
+
+    Only ``keep`` renamed files are kept.
 
     Raises:
         OSError: a file cannot be renamed, or is a device or a pipe.
     """
     if not path.is_file():
         raise OSError(errno.EINVAL, "not a regular file")
-    for number in range(KEPT_MAX, 0, -1):  # There may be more than ``keep`` from before.
+    for number in range(KEPT_MAX, 0, -1):  # A larger ``keep`` may have left more files.
         older = path.with_name(f"{path.name}.{number}")
         if older.exists() and number >= keep:
             older.unlink()

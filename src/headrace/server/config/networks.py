@@ -8,8 +8,8 @@ import ipaddress
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def networks_of(text: str) -> tuple[Network, ...]:
-    """Return the networks of a text such as ``10.0.0.0/8, 192.0.2.7, 2001:db8::/32``.
+def parse_networks(text: str) -> tuple[Network, ...]:
+    """Parse a list of networks such as ``10.0.0.0/8, 192.0.2.7, 2001:db8::/32``.
 
     Raises:
         ValueError: an item is neither an address nor a network; the text names it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of the broker's offers to clients of 0-8 and 0-9."""
+"""The broker's offers to clients of 0-8 and 0-9, read from its settings."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 
-def offers_of(settings: Settings) -> Offers:
-    """Return the offers to clients of 0-8 and 0-9.
+def read_offers(settings: Settings) -> Offers:
+    """Return the offers that the settings describe.
 
     Raises:
         StartError: a setting cannot be used.

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from headrace.model.counters import Counters
     from headrace.protocol.output import BufferPool
 
-RETURNED_MIN = 32 << 20  # Bytes; to return less costs more than it saves.
+RETURNED_MIN = 32 << 20  # Bytes; returning less costs more than it saves.
 OUTPUT_SHARE = 4  # Outputs and inputs may take 1/4 of the memory before reads get smaller.
-# Thresholds of the three generations. A connection that ended is some 30 objects in a circle, so
-# that the first one bounds what waits for a collection to 1 MiB.
+# The thresholds of the collector's three generations. An ended connection is a cycle of some 30
+# objects, so the first threshold bounds uncollected connections to 1 MiB.
 COLLECT_RARELY = (10_000, 20, 50)
 CGROUP_MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
 
 
 def raise_open_files() -> None:
-    """Raise the limit of file descriptors as far as the system allows: a connection takes one."""
+    """Raise the limit of file descriptors to the system's maximum; a connection needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -37,7 +37,7 @@ class MemoryReturn:
         self._peak = 0  # The highest use in bytes since memory was last returned.
 
     def update(self, used: int) -> bool:
-        """Set the bytes in use; return True if memory was returned."""
+        """Report the bytes in use; return True if this returned memory to the system."""
         self._peak = max(self._peak, used)
         if self._peak - used < RETURNED_MIN or used > self._peak // 2:
             return False
@@ -47,9 +47,9 @@ class MemoryReturn:
 
 
 def collect_rarely() -> None:
-    """Have the garbage collector run rarely, also during recovery.
+    """Have the garbage collector run rarely.
 
-    It tracks no messages, only objects such as connections and channels.
+    It tracks objects such as connections and channels, but no messages.
     """
     gc.set_threshold(*COLLECT_RARELY)
 
@@ -62,12 +62,12 @@ def settle_garbage_collector() -> None:
 
 
 def freeze_objects() -> None:
-    """Exclude all present objects from collections, in a process that was settled.
+    """Exclude all present objects from collections, in a process with a settled collector.
 
-    Called now and then while a hundred thousand queues are made, so that no collection walks all
-    of them. Cyclic garbage of this moment is never collected.
+    It is called repeatedly while many queues are created, so that no collection walks all of them.
+    The present cyclic garbage is never collected.
     """
-    if gc.get_threshold()[:2] == COLLECT_RARELY[:2]:  # Python 3.14 may know no third.
+    if gc.get_threshold()[:2] == COLLECT_RARELY[:2]:  # Python 3.14 may have two thresholds.
         gc.freeze()
 
 
@@ -82,7 +82,7 @@ def memory_available() -> int:
 
 
 def memory_max(setting: int) -> int:
-    """Return the memory limit in bytes: the setting, at most 40% of the available memory."""
+    """Return the memory limit in bytes: the setting, but at most 40% of the available memory."""
     return min(setting, memory_available() * 2 // 5)
 
 

@@ -26,9 +26,9 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 ENVIRONMENT_PREFIX = "HEADRACE_"
-MISSPELT = 0.85  # Similarity of two names, of 1, from which one may be a misspelling of the other.
+MISSPELT = 0.85  # The least similarity, 0 to 1, of a name and its misspelling.
 CONFIG_VARIABLE = "HEADRACE_CONFIG"
-# Variables that commands read beside the settings, and those of builds and tests.
+# Variables of commands, builds and tests that are not settings.
 OTHER_VARIABLES = (
     "config",
     "url",
@@ -51,7 +51,7 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 
 
-def size_of(text: str) -> int | None:
+def parse_size(text: str) -> int | None:
     """Return the bytes of a size such as 64MiB; None if the text is not a size."""
     match = _SIZE.fullmatch(text.strip())
     factor = None if match is None else _UNITS.get(match[2].lower())
@@ -84,18 +84,19 @@ def setting(
     many: bool = False,
     former: str = "",
 ) -> Any:
-    """Declare one setting; typed as Any so that the field's own type holds.
+    """Declare one setting, as a field of `Settings`.
 
-    ``former`` is its name in earlier versions.
+    The result is typed as Any, so that type checkers accept it for a field of any type. ``former``
+    is the name of the setting in earlier versions.
     """
-    about = {"help": help_text, "unit": unit, "low": low, "high": high, "choices": choices}
-    about |= {"many": many, "former": former}
-    return dataclasses.field(default=default, repr=not secret, metadata=about | {"secret": secret})
+    metadata = {"help": help_text, "unit": unit, "low": low, "high": high, "choices": choices}
+    metadata |= {"many": many, "former": former, "secret": secret}
+    return dataclasses.field(default=default, repr=not secret, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The validated settings of a broker; defaults, file, environment and flags are merged."""
+    """The settings of a broker, merged from defaults, file, environment and flags."""
 
     host: str = setting(
         "127.0.0.1",
@@ -690,27 +691,29 @@ class Setting:
     high: float | None
     choices: tuple[str, ...]
     secret: bool
-    many: bool  # Several values, separated by commas, or a list.
-    former: str  # Its name in earlier versions, by which every source may give it; empty for none.
+    many: bool  # The value may be several, as a list or separated by commas.
+    former: str  # Its name in earlier versions, which every source may still use; empty for none.
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that sources may use; the last one counts where a source has both."""
+        """The names that sources may use; if a source has both, the last one counts."""
         return (self.former, self.name) if self.former else (self.name,)
 
     @property
     def flag(self) -> str:
-        return flag_of(self.name)
+        """The flag of ``headrace serve``."""
+        return flag_name(self.name)
 
     @property
     def variable(self) -> str:
-        return variable_of(self.name)
+        """The environment variable."""
+        return variable_name(self.name)
 
     def read(self, value: object, source: str) -> object:
-        """Return the value of the right type and within bounds.
+        """Return a source's value as the type of the setting.
 
         Raises:
-            SettingError: the value has the wrong type or is out of bounds.
+            SettingError: the value has the wrong type, or is out of bounds.
         """
         if self.optional and (value is None or value == ""):
             return None
@@ -739,7 +742,7 @@ class Setting:
         if self.kind is int:
             if isinstance(value, int) and not isinstance(value, bool):
                 return value
-            if isinstance(value, str) and (number := self._whole(value)) is not None:
+            if isinstance(value, str) and (number := self._parse_integer(value)) is not None:
                 return number
             expected = "size, e.g. 64MiB" if self.unit == "bytes" else "whole number"
             raise SettingError(self.name, source, f"{text} is not a {expected}")
@@ -756,14 +759,16 @@ class Setting:
             raise SettingError(self.name, source, f"{text} is not a string")
         return Path(value) if self.kind is Path else str(value)
 
-    def _whole(self, text: str) -> int | None:
+    def _parse_integer(self, text: str) -> int | None:
+        """Return a whole number, or the bytes of a size; None if the text is neither."""
         if self.unit == "bytes":
-            return size_of(text)
+            return parse_size(text)
         match = _SIZE.fullmatch(text.strip())
         return int(match[1]) if match is not None and not match[2] else None
 
 
-def _table() -> tuple[Setting, ...]:
+def _read_fields() -> tuple[Setting, ...]:
+    """Return a row for each field of `Settings`."""
     hints = typing.get_type_hints(Settings)
     rows = []
     for field in dataclasses.fields(Settings):
@@ -782,14 +787,14 @@ def _table() -> tuple[Setting, ...]:
     return tuple(rows)
 
 
-SETTINGS: tuple[Setting, ...] = _table()
-BY_NAME = {name: row for row in SETTINGS for name in row.names}  # Former names are included.
+SETTINGS: tuple[Setting, ...] = _read_fields()
+BY_NAME = {name: row for row in SETTINGS for name in row.names}  # Includes the former names.
 
 
 def load(
     flags: Mapping[str, object], environment: Mapping[str, str], config: Path | None = None
 ) -> Settings:
-    """Return the settings of the three sources; a flag that is None is not set.
+    """Return the settings from the three sources; a flag with the value None is not set.
 
     Raises:
         SettingError: a value cannot be used, or two settings contradict each other.
@@ -803,7 +808,7 @@ def load(
         for name in row.names:
             if name in keys:
                 values[row.name] = row.read(keys[name], file)
-        for variable in map(variable_of, row.names):
+        for variable in map(variable_name, row.names):
             text = environment.get(variable)
             if text is not None and not is_service_link(variable, text):
                 values[row.name] = row.read(text, variable)
@@ -811,7 +816,7 @@ def load(
             value = flags.get(name)
             if value is None or value == ():
                 continue
-            values[row.name] = row.read(value, flag_of(name))
+            values[row.name] = row.read(value, flag_name(name))
             if row.name == "cluster" and has_password(str(value)):
                 raise SettingError(
                     row.name,
@@ -839,10 +844,10 @@ def former_names(
             continue
         if row.former in keys:
             warnings.append(f"the key {row.former} of {file} is now {row.name}")
-        if variable_of(row.former) in environment:
-            warnings.append(f"the variable {variable_of(row.former)} is now {row.variable}")
+        if variable_name(row.former) in environment:
+            warnings.append(f"the variable {variable_name(row.former)} is now {row.variable}")
         if flags.get(row.former) not in (None, ()):
-            warnings.append(f"the flag {flag_of(row.former)} is now {row.flag}")
+            warnings.append(f"the flag {flag_name(row.former)} is now {row.flag}")
     return [f"{warning}; the former name still works" for warning in warnings]
 
 
@@ -852,14 +857,14 @@ def has_password(url: str) -> bool:
 
 
 def suggestion_for(name: str, names: Iterable[str] | None = None) -> str:
-    """Return the question that suggests a setting with a similar name; "" without one."""
+    """Return the end of an error that suggests a similar name; "" if there is none."""
     candidates = [row.name for row in SETTINGS] if names is None else names
     close = difflib.get_close_matches(name.lower().replace("-", "_"), candidates, n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """Return a warning for each variable with the prefix of settings that is not a setting."""
+    """Return a warning for each variable that has the prefix of settings but is not one."""
     warnings = []
     for variable in sorted(environment):
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
@@ -882,30 +887,30 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def is_service_link(variable: str, text: str) -> bool:
-    """Return True for a variable of Kubernetes: its value is an address instead of a port."""
+    """Return True for a variable that Kubernetes sets: its value is an address, not a port."""
     return variable.endswith("_PORT") and _LINK.match(text) is not None
 
 
 def similar_variables(variable: str, environment: Mapping[str, str]) -> list[str]:
-    """Return unused variables with a name close to this one."""
-    variables = {*map(variable_of, BY_NAME), *map(variable_of, OTHER_VARIABLES)}
+    """Return unknown variables that may be misspellings of this one."""
+    variables = {*map(variable_name, BY_NAME), *map(variable_name, OTHER_VARIABLES)}
     unknown = [
         name
         for name in environment
         if name.startswith(ENVIRONMENT_PREFIX[:4])
         and name not in variables
-        and not name.startswith(tuple(map(variable_of, FOREIGN_VARIABLES)))
+        and not name.startswith(tuple(map(variable_name, FOREIGN_VARIABLES)))
     ]
     return sorted(difflib.get_close_matches(variable, unknown, cutoff=MISSPELT))
 
 
-def flag_of(name: str) -> str:
-    """Return the flag of a setting's name."""
+def flag_name(name: str) -> str:
+    """Return the flag of a setting, such as ``--frame-max``."""
     return "--" + name.replace("_", "-")
 
 
-def variable_of(name: str) -> str:
-    """Return the variable of a setting's name."""
+def variable_name(name: str) -> str:
+    """Return the environment variable of a setting, such as ``HEADRACE_FRAME_MAX``."""
     return ENVIRONMENT_PREFIX + name.upper()
 
 
@@ -914,10 +919,10 @@ def check_together(settings: Settings) -> None:
     if not settings.host.replace(",", " ").strip():
         raise SettingError("host", "default", "it has no address")
     if settings.proxy_protocol_from:
-        from headrace.server.config.networks import networks_of  # No help of a command needs it.
+        from headrace.server.config.networks import parse_networks  # No help of a command needs it.
 
         try:
-            networks_of(settings.proxy_protocol_from)
+            parse_networks(settings.proxy_protocol_from)
         except ValueError as error:
             raise SettingError("proxy_protocol_from", "default", str(error)) from None
     if settings.tls_port is not None:

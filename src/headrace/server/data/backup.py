@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A backup of a running broker: everything that was confirmed before it began is in it.
+"""A backup of a running broker, with everything that was confirmed before it began.
 
 1. All records appended so far are written and synced, and definitions are committed.
 2. Between two groups of its journal, the files of each virtual host are hard-linked
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-COPIED = ("schema", "identity")  # Beside definitions and the files of virtual hosts.
-SNAPSHOT_S = 60.0  # The time that a journal has to finish its group.
+COPIED = ("schema", "identity")  # Files that are copied as a whole.
+SNAPSHOT_S = 60.0  # The time that a journal has to finish its group of records.
 
 Report = Callable[[dict[str, object]], Awaitable[None]]
 
 
-def now() -> str:
-    """Return the time in ISO 8601."""
+def iso_now() -> str:
+    """Return the present time in ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
@@ -60,12 +60,16 @@ async def back_up(
 ) -> dict[str, object]:
     """Make a backup in a new directory; return a summary of its contents.
 
-    Files that ``base``, an earlier backup, has already are linked. ``wait_for_disk`` returns False
-    when the disk fails; ``report`` is called after each step.
+    Args:
+        storage: the data directory to back up.
+        directory: the directory of the backup.
+        base: an earlier backup; files that it has are linked instead of copied.
+        verify: read the whole backup at the end.
+        wait_for_disk: waits until all records are durable; returns False if the disk fails.
+        report: called after each step.
 
     Raises:
-        StoreError: the directory or the base cannot be used, or the disk fails.
-        OSError: the same.
+        StoreError, OSError: the directory or the base cannot be used, or the disk fails.
     """
     if storage.data is None:
         raise StoreError("this broker keeps everything in memory")
@@ -76,7 +80,7 @@ async def back_up(
     await asyncio.to_thread(backup.open_target, directory)
     links = data / LINKS
     await asyncio.to_thread(shutil.rmtree, links, ignore_errors=True)
-    manifest = Manifest(__version__, storage.identity, now())
+    manifest = Manifest(__version__, storage.identity, iso_now())
     cancelled = threading.Event()  # Set to stop the threads of this backup.
     manifest.vhosts = {str(number): name for name, number in storage.vhost_ids.items()}
     try:
@@ -90,7 +94,7 @@ async def back_up(
             copy_all, data, links, directory, lengths, manifest, base, base_manifest, cancelled
         )
         await report({"step": "copied", "files": len(manifest.files)})
-        manifest.finished = now()
+        manifest.finished = iso_now()
         await asyncio.to_thread(backup.write_manifest, directory, manifest)
         if verify:
             await asyncio.to_thread(backup.verify, directory, lambda _: check_running(cancelled))
@@ -105,7 +109,7 @@ async def link_vhost(storage: Storage, name: str, number: int, links: Path) -> d
     """Hard-link the files of a virtual host; return the lengths, in bytes, of growing files."""
     assert storage.data is not None
     store = storage.stores.get(name)
-    if not isinstance(store, Journal):  # It was deleted meanwhile.
+    if not isinstance(store, Journal):  # The virtual host was deleted meanwhile.
         return {}
     home, target = storage.data.vhost(number), links / "vhosts" / str(number)
     await asyncio.to_thread(link_tree, home / "staging", target / "staging")
@@ -139,63 +143,72 @@ def copy_all(
     base_manifest: Manifest | None,
     cancelled: threading.Event,
 ) -> None:
-    """Copy the definitions, and the linked files; ``lengths`` has the lengths of growing files.
+    """Copy the definitions and the linked files into a backup, and add them to its manifest.
+
+    Args:
+        data: the data directory.
+        links: the directory of hard links.
+        directory: the directory of the backup.
+        lengths: the bytes to copy of files that grow.
+        manifest: the manifest of the backup.
+        base: an earlier backup; its unchanged files are linked.
+        base_manifest: the manifest of ``base``.
+        cancelled: set to stop the copying.
 
     Raises:
-        StoreError: a file cannot be copied, or ``cancelled`` was set meanwhile.
+        StoreError: a file cannot be copied, or ``cancelled`` was set.
     """
     backup.copy_definitions(data / backup.DEFINITIONS, directory / backup.DEFINITIONS)
     path = directory / backup.DEFINITIONS
     size = path.stat().st_size
-    manifest.files[backup.DEFINITIONS] = BackedUpFile(size, size, digest_of(path), False)
+    manifest.files[backup.DEFINITIONS] = BackedUpFile(size, size, sha256_hex(path), False)
     for name in COPIED:
-        keep(manifest, name, backup.copy_file(data / name, directory / name), whole=False)
+        add_file(manifest, name, backup.copy_file(data / name, directory / name), whole=False)
     for name in backup.files_below(links):
         check_running(cancelled)
         length = lengths.get(name)
         if length == 0:
             continue  # No record in it is durable yet.
         whole = length is None and not name.endswith(".part")
-        before = base_manifest.files.get(name) if base_manifest is not None and whole else None
+        base_file = base_manifest.files.get(name) if base_manifest is not None and whole else None
         if (
             base is not None
-            and before is not None
+            and base_file is not None
             and base_manifest is not None
-            and (
-                before.whole
-                and base_manifest.identity == manifest.identity
-                and link_from_base(links / name, base / name, directory / name)
-            )
+            and base_file.whole
+            and base_manifest.identity == manifest.identity
+            and link_from_base(links / name, base / name, directory / name)
         ):
-            manifest.files[name] = before
+            manifest.files[name] = base_file
             continue
-        keep(manifest, name, backup.copy_file(links / name, directory / name, length), whole=whole)
+        copied = backup.copy_file(links / name, directory / name, length)
+        add_file(manifest, name, copied, whole=whole)
 
 
 def check_running(cancelled: threading.Event) -> None:
-    """Raise StoreError when the backup was cancelled."""
+    """Raise StoreError if the backup was cancelled."""
     if cancelled.is_set():
         raise StoreError("the backup was given up")
 
 
 def link_from_base(source: Path, base: Path, target: Path) -> bool:
-    """Link the same file of an earlier backup; return False if it has none."""
+    """Link the same file of an earlier backup; return False if that has another file."""
     try:
         if not backup.same_ends(source, base):
             return False
         Disk().make_directory(str(target.parent.absolute()))
         os.link(base, target)
-    except OSError:  # Missing, or on another file system: copy it.
+    except OSError:  # The file is missing, or is on another file system.
         return False
     return True
 
 
-def keep(manifest: Manifest, name: str, copied: tuple[int, int, str], *, whole: bool) -> None:
+def add_file(manifest: Manifest, name: str, copied: tuple[int, int, str], *, whole: bool) -> None:
     """Add a copied file to the manifest."""
     manifest.files[name] = BackedUpFile(*copied, whole)
 
 
-def digest_of(path: Path) -> str:
-    """Return the SHA-256 of a file."""
+def sha256_hex(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data without a record, and records without data, at the start of a broker.
 
-Only data that ``definitions.db`` certainly deleted is deleted: the file belongs to these data, is
-not an older copy, and has given out a higher number since. Other data is set aside under a name, or
-the start is refused.
+A virtual host's data is deleted only if ``definitions.db`` has certainly recorded its deletion: the
+file belongs to this data directory, is not an older copy, and has assigned a higher number since.
+Other unrecorded data is set aside, or the start is refused.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Outside of ``vhosts``, where earlier versions delete unknown directories.
+#: The directory of data that is set aside. It is not in ``vhosts``, where earlier versions delete
+#: unknown directories.
 ASIDE = "unrecorded"
 
 
 def is_new(data: DataDirectory) -> bool:
-    """Return True if the data directory never had a user: no broker has started on it."""
+    """Return True if no broker has ever started on the data directory."""
     return data.mark is None and not data.has_journals()
 
 
 def check_catalog_file(data: DataDirectory) -> None:
-    """Refuse a start without ``definitions.db``, before a new one is made.
+    """Check that ``definitions.db`` is not missing, before a new one is created.
 
     Raises:
-        StoreError: the data directory had it.
+        StoreError: the data directory had the file, and does not have it now.
     """
     path = data.path / FILE_NAME
     if path.exists() and path.stat().st_size:
@@ -51,17 +52,17 @@ def check_catalog_file(data: DataDirectory) -> None:
 
 
 def check_catalog(data: DataDirectory, users: UserDirectory) -> None:
-    """Check that ``definitions.db`` belongs to these data and is not an older copy.
+    """Check that ``definitions.db`` belongs to the data directory and is not an older copy.
 
     Raises:
-        StoreError: the file is another one or an older copy.
+        StoreError: it is another file, or an older copy.
     """
     catalog, changes = users.lineage()
     mark = data.mark
     if mark is None:
         if users.is_empty() and data.has_journals():
             raise StoreError(_nameless(data, "has no users and virtual hosts"))
-    elif mark.catalog and catalog != mark.catalog:  # A cluster's may have no id.
+    elif mark.catalog and catalog != mark.catalog:  # The file of a cluster may have no id.
         raise StoreError(_refusal(data, "is not the file of these data"))
     elif changes < mark.changes:
         state = f"is an older copy, {mark.changes - changes} changes behind"
@@ -69,6 +70,7 @@ def check_catalog(data: DataDirectory, users: UserDirectory) -> None:
 
 
 def _refusal(data: DataDirectory, state: str) -> str:
+    """Return the error for a wrong ``definitions.db``, with the remedies."""
     return (
         f"{data.path / FILE_NAME} {state}: put back the newest copy. To start with the present "
         f"file, delete {data.path / MARK_FILE}; users, permissions and policies are then those "
@@ -77,6 +79,7 @@ def _refusal(data: DataDirectory, state: str) -> str:
 
 
 def _nameless(data: DataDirectory, state: str) -> str:
+    """Return the error for data of virtual hosts whose names are lost, with the remedies."""
     return (
         f"{data.path / FILE_NAME} {state}, and {data.path / 'vhosts'} has data: put it back. To "
         f"start without it, add users and virtual hosts: headrace user add NAME --data {data.path},"
@@ -87,10 +90,11 @@ def _nameless(data: DataDirectory, state: str) -> str:
 def settle_leftovers(data: DataDirectory, users: UserDirectory, *, is_shared: bool) -> None:
     """Delete the data of deleted virtual hosts, and set aside unrecorded data.
 
-    ``is_shared``: the users are those of a cluster, whose record is the only one.
+    ``is_shared`` is True if the users are those of a cluster, which has no other record.
 
     Raises:
-        StoreError: the data of a virtual host is recorded for another, or cannot be moved.
+        StoreError: a directory has the data of another virtual host than recorded, is missing, or
+            cannot be moved.
     """
     home = data.path / "vhosts"
     names = {number: name for name, number in users.snapshot().vhosts.items()}
@@ -124,9 +128,11 @@ def _settle(
     *,
     is_shared: bool,
 ) -> None:
+    """Keep, set aside or delete the directory of one virtual host; ``names`` are by number."""
     number = int(directory.name)
     owner = read_owner(data.disk, directory)
-    # An operator removed the mark, or an earlier version wrote none.
+    # Without a mark, the operator accepts the present definitions.db: either has the operator
+    # removed the mark, or an earlier version wrote none.
     is_accepted = data.mark is None and not is_shared
     if number in names:
         if owner is None or owner.vhost == names[number] or is_shared:
@@ -147,7 +153,7 @@ def _settle(
 
 
 def set_aside_behind(data: DataDirectory, last_id: int) -> None:
-    """Set aside the data of virtual hosts with higher numbers than any recorded one.
+    """Set aside the data of virtual hosts with higher numbers than ``last_id``.
 
     Raises:
         OSError: a directory cannot be moved.
@@ -158,10 +164,10 @@ def set_aside_behind(data: DataDirectory, last_id: int) -> None:
 
 
 def set_aside(data: DataDirectory, directory: Path) -> None:
-    """Move a directory that no record names, so that no other virtual host gets it.
+    """Move an unrecorded directory away, so that no new virtual host gets its data.
 
     Raises:
-        OSError: a directory cannot be moved.
+        OSError: the directory cannot be moved.
     """
     owner = read_owner(data.disk, directory)
     home = data.path / ASIDE
@@ -182,7 +188,7 @@ def set_aside(data: DataDirectory, directory: Path) -> None:
 
 
 def _restore(data: DataDirectory, directory: Path, names: dict[int, str]) -> None:
-    """Move a directory back to its virtual host, if that is recorded again and has no data."""
+    """Move a directory back to its virtual host, if that is recorded again without data."""
     owner = read_owner(data.disk, directory)
     numbers = [number for number, name in names.items() if owner and owner.vhost == name]
     for number in numbers:
@@ -204,7 +210,7 @@ def _move(data: DataDirectory, source: Path, target: Path) -> None:
 
 
 def remove_tree(directory: Path) -> None:
-    """Delete the data of a virtual host that was deleted."""
+    """Delete the data of a deleted virtual host."""
     log.warning("deleting %s: its virtual host was deleted", directory)
     try:
         shutil.rmtree(directory)
@@ -213,10 +219,10 @@ def remove_tree(directory: Path) -> None:
 
 
 def check_journal(data: DataDirectory, vhost: str, number: int) -> None:
-    """Refuse a virtual host that had a journal, and lacks its directory.
+    """Check that the journal of a virtual host is not missing.
 
     Raises:
-        StoreError: the directory is missing.
+        StoreError: the virtual host had a journal, and its directory is missing.
     """
     home = data.vhost(number)
     journal = home / "journal"
@@ -228,17 +234,17 @@ def check_journal(data: DataDirectory, vhost: str, number: int) -> None:
 
 
 def record_owner(data: DataDirectory, number: int, owner: DirectoryOwner) -> None:
-    """Record the virtual host whose data a directory has."""
+    """Record in the directory of a virtual host whose data it has."""
     home = data.vhost(number)
     try:
         if read_owner(data.disk, home) != owner:
             write_owner(data.disk, home, owner)
-    except OSError as error:  # Without it the directory is set aside where it would be deleted.
+    except OSError as error:  # Without the record, the data is set aside instead of deleted.
         log.warning("cannot write %s: %s", home / OWNER, error)
 
 
 def highest_stream(home: Path) -> int:
-    """Return the highest queue id of the directories of streams: no new queue may get it."""
+    """Return the highest queue id among the directories of streams, which no new queue may get."""
     streams = home / "streams"
     names = (path.name for path in streams.iterdir()) if streams.is_dir() else ()
     return max((int(name) for name in names if name.isdigit()), default=0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data directory: its users, and the stores of its virtual hosts."""
+"""The data directory of a running broker: its users, and the stores of its virtual hosts."""
 
 from __future__ import annotations
 
@@ -69,17 +69,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LINKS = "backup-links"  # Hard links to files, while a backup is made.
+LINKS = "backup-links"  # The directory of hard links to files during a backup.
 
-# A process of tests starts many brokers, and would hash the same password each time: half of what a
-# start took. A process that serves has one broker, and so a salt of its own.
+# A test process starts many brokers with the same default password; hashing it took half the time
+# of a start. A broker process starts one broker, so its hash has a salt of its own.
 make_account_once = lru_cache(maxsize=8)(make_account)
 
 EVERYTHING = Permission(".*", ".*", ".*")
 
 
 class QueueOptions(TypedDict):
-    """Keywords of :class:`Queue`."""
+    """The keyword arguments of :class:`Queue`."""
 
     store: Store
     counters: Counters
@@ -88,11 +88,11 @@ class QueueOptions(TypedDict):
     durable: bool
     auto_delete: bool
     exclusive_owner: object
-    arguments: dict[str, Any]  # Values of tables, checked by the virtual host.
+    arguments: dict[str, Any]  # Values of field tables, which the virtual host has checked.
 
 
 class Storage:
-    """The data directory of a broker, or with the setting ``memory`` nothing on disk."""
+    """The data directory of a broker; with the setting ``memory``, everything is in memory."""
 
     def __init__(
         self, settings: Settings, counters: Counters, shared: SharedCatalog | None = None
@@ -104,8 +104,8 @@ class Storage:
         """
         self.settings = settings  # The settings in effect; replaced on reload.
         self.counters = counters
-        self.first_account: Account | None = None  # Made by this start, with the default password.
-        #: Reads and writes the file of users, one call after the other, while the broker runs.
+        self.first_account: Account | None = None  # The default user, if this start has created it.
+        #: The thread that reads and writes the file of users while the broker runs.
         self.users_thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-users")
         self.stores: dict[str, Store] = {}
         self.journal_sums = JournalSums()
@@ -171,7 +171,7 @@ class Storage:
             raise StoreError(f"stream_store: {error}") from None
 
     def make_first_user(self) -> None:
-        """Give a new data directory its default user and virtual host."""
+        """Create the default user and virtual host in a new data directory."""
         settings = self.settings
         if settings.default_vhost:
             self.users.add_vhost(settings.default_vhost)
@@ -189,11 +189,11 @@ class Storage:
             return
         try:
             self.data.note(*self.users.lineage())
-        except (AccountError, OSError) as error:  # It is written with the next change.
+        except (AccountError, OSError) as error:  # The next change tries again.
             log.warning("cannot write %s: %s", self.data.path / MARK_FILE, error)
 
     def open_store(self, vhost: str, vhost_id: int, disk: Disk | None = None) -> Store:
-        """Open and read the store of a virtual host, on a disk of its own in a cluster.
+        """Open and read the store of a virtual host; in a cluster, on the disk of its ledger.
 
         Raises:
             StoreError, OSError: its files cannot be used.
@@ -279,7 +279,7 @@ class Storage:
         try:
             if self.data is not None:
                 set_aside_behind(self.data, last_id)
-        except OSError as error:  # The next start does it.
+        except OSError as error:  # The next start tries again.
             log.error("data of virtual hosts that are not recorded stays: %s", error)
 
     def close_store(self, vhost: str) -> None:
@@ -292,7 +292,7 @@ class Storage:
         del self.definitions[vhost]
 
     def store_redelivered(self, vhosts: Iterable[VirtualHost]) -> None:
-        """Write the delivered messages, so that the next start marks them as redelivered."""
+        """Record the unacked messages, so that the next start marks them as redelivered."""
         for vhost in vhosts:
             vhost.jobs.close()
             vhost.branches.close()
@@ -305,7 +305,7 @@ class Storage:
                 )
 
     def make_stream(self, host: str, name: str, **options: Unpack[QueueOptions]) -> Queue:
-        """Make a queue of type stream, in memory or on disk."""
+        """Make a stream, in memory or on disk; the hidden one of a lease by its argument."""
         arguments = options["arguments"]
         max_length_bytes = arguments.get("x-max-length-bytes", -1)
         max_age_ms = age_ms(arguments.get("x-max-age", "")) or -1
@@ -388,7 +388,7 @@ class Storage:
             self.counters.next_seq = max(self.counters.next_seq, store.last_seq + 1)
 
     def warn_of_unnamed_streams(self, vhost: str, ids: Container[int]) -> None:
-        """Log the directories of streams without a definition; they are left alone."""
+        """Log the directories of streams without a definition, which are kept."""
         if self.data is None:
             return
         home = self.data.vhost(self.vhost_ids[vhost]) / "streams"
@@ -403,7 +403,7 @@ class Storage:
             )
 
     def migrate_definitions(self, vhost: str) -> None:
-        """Move the definitions that an earlier version kept in SQLite into the journal.
+        """Move definitions from the SQLite tables of earlier versions into the journal.
 
         Raises:
             StoreError: the journal cannot be written.
@@ -444,7 +444,7 @@ class Storage:
             self.earlier.close()
         if self.tier is not None:
             self.tier.close()
-        self.users_thread.shutdown(cancel_futures=True)  # A running call ends first.
+        self.users_thread.shutdown(cancel_futures=True)  # Waits for a running call.
         self.record_catalog()
         self.users.close()
         if self.data is not None:

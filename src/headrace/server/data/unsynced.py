@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of definitions that wait for the disk; they are refused when the disk fails."""
+"""Changes of definitions that wait for the disk. If the disk fails, they are refused."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ FAILING_TICKS = 4  # Ticks of a failing store after which changes are refused.
 
 
 class SyncWaiter:
-    """Waits in the queue of pending confirms until a change is durable."""
+    """An entry in the queue of pending confirms, which waits until a change is durable."""
 
     def __init__(self) -> None:
         self.synced = asyncio.Event()
 
     def released(self, token: int) -> None:
-        """Called by the queue of pending confirms: the change is durable."""
+        """End the wait, as the change is durable; called by the queue of pending confirms."""
         self.synced.set()
 
 
@@ -31,14 +31,14 @@ class UnsyncedChanges:
     """Changes of definitions that are not durable yet, in all stores of a broker."""
 
     def __init__(self, context: Context, stores: Mapping[str, Store], *, tick_s: float) -> None:
-        """``stores`` are by virtual host; :meth:`tick` is called every ``tick_s`` seconds."""
+        """``stores`` are the live stores by virtual host; ``tick_s`` is the interval of ticks."""
         self._context = context
         self._stores = stores
         self._tick_s = tick_s
-        self._failing: dict[str, int] = {}  # Ticks since each failing store could last write.
+        self._failing: dict[str, int] = {}  # The number of ticks for which each store has failed.
 
     def tick(self) -> None:
-        """Refuse the changes of clients whose store has failed for ``FAILING_TICKS``."""
+        """Refuse clients' changes in stores that have failed for ``FAILING_TICKS`` ticks."""
         for name, store in self._stores.items():
             if not store.failing():
                 self._failing.pop(name, None)
@@ -50,14 +50,14 @@ class UnsyncedChanges:
                     connection.fail_changes(store)
 
     async def wait(self) -> bool:
-        """Wait until all changes are durable; return False when the disk has failed for a while."""
+        """Wait until all changes are durable; return False if a store fails meanwhile."""
         for name, store in list(self._stores.items()):
             if store.defined_position > store.synced and not await self.wait_for(name):
                 return False
         return True
 
     async def wait_for(self, name: str) -> bool:
-        """Wait until all that a virtual host has written is durable; False as :meth:`wait`."""
+        """Wait until all records of a virtual host are durable; return False if its store fails."""
         waiter = SyncWaiter()
         self._context.pending_confirms(name).join(waiter, 0)
         while not waiter.synced.is_set():

@@ -42,7 +42,7 @@ from headrace.server.definitions.rules import (
     ONLY_NAMES,
     POLICIES,
     check_rule,
-    without_effect,
+    idle_keys,
 )
 from headrace.store.catalog.changes import Changes
 
@@ -75,13 +75,14 @@ class AccountPlan:
         self._current = target.snapshot()
         #: The path and the value of each element of the file, by kind and name.
         self._seen: dict[tuple[object, ...], tuple[str, object]] = {}
-        self._policies_of: dict[tuple[str, str], int] = {}
+        # The number of policies after the import, by virtual host and component.
+        self._policy_counts: dict[tuple[str, str], int] = {}
 
     # --- Users, virtual hosts, permissions -----------------------------------------------------
 
-    def _vhosts(self, element: Element) -> tuple[str, str, str]:
+    def _plan_vhost(self, element: Element) -> tuple[str, str, str]:
         name = element.name("name", "virtual host")
-        metadata = self._metadata(element)
+        metadata = self._read_metadata(element)
         self._record_once(element, "name", metadata, "virtual host", name)
         partial_reason = ""
         kind = metadata.get(QUEUE_TYPE_FIELD)
@@ -104,14 +105,17 @@ class AccountPlan:
         return name, IN_PART if partial_reason else outcome, partial_reason
 
     @staticmethod
-    def _metadata(element: Element) -> dict[str, object]:
-        """Return the metadata of an element, empty values included."""
+    def _read_metadata(element: Element) -> dict[str, object]:
+        """Return the metadata of a virtual host, empty values included.
+
+        A field may stand in ``metadata``, beside it, or in both.
+        """
         metadata = {
             field: value
             for field, value in element.mapping("metadata").items()
             if field in METADATA_FIELDS
         }
-        for field in VHOST_METADATA:  # They stand beside these as well, or only there.
+        for field in VHOST_METADATA:
             value = element.value.get(field)
             if value not in (*MISSING_VALUES, *EMPTY_VALUES) or field not in metadata:
                 metadata[field] = value
@@ -120,13 +124,14 @@ class AccountPlan:
             metadata[QUEUE_TYPE_FIELD] = kind.removeprefix("rabbit_").removesuffix("_queue")
         return {field: value for field, value in metadata.items() if value not in MISSING_VALUES}
 
-    def _users(self, element: Element) -> tuple[str, str, str]:
+    def _plan_user(self, element: Element) -> tuple[str, str, str]:
         account, partial_reason = read_account_in_part(element)
         limits = element.mapping("limits")
         self._record_once(element, "name", (account, limits), "user", account.name)
         outcome = UNCHANGED
         current = self._current.accounts.get(account.name)
-        if partial_reason and current is not None:  # Taking its password would lock the user out.
+        # Without a usable hash, an existing user keeps its password: losing it would lock it out.
+        if partial_reason and current is not None:
             account = replace(current, tags=account.tags)
         if current is None:
             outcome = CREATED
@@ -137,7 +142,7 @@ class AccountPlan:
         if limits:
             key = Key(EVERYWHERE, USER_LIMITS, account.name)
             self._check_rule(element, key, limits)
-            if self._parameter(key, limits) != UNCHANGED and outcome == UNCHANGED:
+            if self._set_parameter(key, limits) != UNCHANGED and outcome == UNCHANGED:
                 outcome = CHANGED
         if partial_reason:
             has_password = account.password_hash != NO_PASSWORD
@@ -147,9 +152,9 @@ class AccountPlan:
             return account.name, IN_PART, text
         return account.name, outcome, ""
 
-    def _permissions(self, element: Element) -> tuple[str, str, str]:
-        user, vhost = self._user(element), self._known_vhost(element)
-        patterns, pattern_note = self._patterns(
+    def _plan_permission(self, element: Element) -> tuple[str, str, str]:
+        user, vhost = self._known_user(element), self._known_vhost(element)
+        patterns, pattern_note = self._read_patterns(
             element, ("configure", "write", "read"), check_pattern
         )
         permission = Permission(*patterns)
@@ -161,11 +166,13 @@ class AccountPlan:
             outcome = CREATED if current is None else CHANGED
         return name, IN_PART if pattern_note else outcome, pattern_note
 
-    def _topic_permissions(self, element: Element) -> tuple[str, str, str]:
-        user, vhost = self._user(element), self._known_vhost(element)
+    def _plan_topic_permission(self, element: Element) -> tuple[str, str, str]:
+        user, vhost = self._known_user(element), self._known_vhost(element)
         exchange = element.text("exchange")
         name = f"{user} in {vhost} at {exchange}"
-        patterns, pattern_note = self._patterns(element, ("write", "read"), check_topic_pattern)
+        patterns, pattern_note = self._read_patterns(
+            element, ("write", "read"), check_topic_pattern
+        )
         permission = TopicPermission(*patterns)
         self._record_once(
             element, "exchange", permission, "topic permission", user, vhost, exchange
@@ -177,13 +184,13 @@ class AccountPlan:
             outcome = CREATED if current is None else CHANGED
         return name, IN_PART if pattern_note else outcome, pattern_note
 
-    def _patterns(
+    def _read_patterns(
         self, element: Element, fields: tuple[str, ...], check: Callable[[str, str], None]
     ) -> tuple[list[str], str]:
         """Return the expressions of a permission, and a note on those without an equivalent.
 
-        An expression without an equivalent becomes "", which matches nothing: without an expression
-        the permission would allow more. The note is "" if all have equivalents.
+        An expression without an equivalent becomes "", which matches nothing, so that the
+        permission never allows more than in the file. The note is "" if all have equivalents.
         """
         patterns: list[str] = []
         notes: list[str] = []
@@ -199,7 +206,8 @@ class AccountPlan:
             patterns.append(pattern)
         return patterns, "; ".join(notes)
 
-    def _user(self, element: Element) -> str:
+    def _known_user(self, element: Element) -> str:
+        """Return the user of an element, which must exist or be in the file."""
         user = element.name("user", "user")
         if user not in self._current.accounts and ("user", user) not in self._seen:
             raise element.fail("user", f"there is no user '{user}', here or in the file")
@@ -214,7 +222,7 @@ class AccountPlan:
 
     # --- Parameters and policies ---------------------------------------------------------------
 
-    def _parameters(self, element: Element) -> tuple[str, str, str]:
+    def _plan_parameter(self, element: Element) -> tuple[str, str, str]:
         component = element.name("component", "component")
         name = element.name("name", component)
         vhost = self._known_vhost(element)
@@ -230,9 +238,9 @@ class AccountPlan:
         if isinstance(value, Mapping) and "definition" in value:
             value = {**value, "definition": as_object(value["definition"])}
         self._check_rule(element, key, value)
-        return name, self._parameter(key, value), self._note(value)
+        return name, self._set_parameter(key, value), self._describe_idle_keys(value)
 
-    def _global_parameters(self, element: Element) -> tuple[str, str, str]:
+    def _plan_global_parameter(self, element: Element) -> tuple[str, str, str]:
         name = element.name("name", "parameter")
         value = as_object(element.value.get("value"))
         self._record_once(element, "name", value, "global parameter", name)
@@ -246,9 +254,9 @@ class AccountPlan:
         new = {parameter for parameter in self.changes.parameters if parameter.component == GLOBAL}
         if len(present | new | {key}) > GLOBALS_MAX:
             raise element.fail("name", f"there are {GLOBALS_MAX} global parameters already")
-        return name, self._parameter(key, value), ""
+        return name, self._set_parameter(key, value), ""
 
-    def _policies(self, element: Element) -> tuple[str, str, str]:
+    def _plan_policy(self, element: Element) -> tuple[str, str, str]:
         name, vhost = element.name("name", "policy"), self._known_vhost(element)
         fields = ("pattern", "definition", "priority", "apply-to")
         value = {
@@ -256,16 +264,22 @@ class AccountPlan:
         }
         self._record_once(element, "name", value, POLICY, vhost, name)
         self._check_rule(element, Key(vhost, POLICY, name), value)
-        return name, self._parameter(Key(vhost, POLICY, name), value), self._note(value)
+        outcome = self._set_parameter(Key(vhost, POLICY, name), value)
+        return name, outcome, self._describe_idle_keys(value)
 
     @staticmethod
-    def _note(value: object) -> str:
-        """Return a note on keys of a policy without effect."""
-        idle_keys = without_effect(value)
-        return f"without effect here: {', '.join(idle_keys)}" if idle_keys else ""
+    def _describe_idle_keys(value: object) -> str:
+        """Return a note on the keys of a policy that have no effect; empty without any."""
+        keys = idle_keys(value)
+        return f"without effect here: {', '.join(keys)}" if keys else ""
 
     def _check_rule(self, element: Element, key: Key, value: object) -> None:
-        """Refuse an invalid value, or one without an equivalent."""
+        """Check the value of a parameter.
+
+        Raises:
+            DocumentError: the value is invalid.
+            NoEquivalent: the broker has no equivalent of it.
+        """
         try:
             note = check_rule(key, value)
         except ForeignPattern as error:
@@ -277,18 +291,19 @@ class AccountPlan:
         if note:
             raise NoEquivalent(key.name, note)
 
-    def _parameter(self, key: Key, value: object) -> str:
+    def _set_parameter(self, key: Key, value: object) -> str:
+        """Plan to set a parameter; return the outcome."""
         current = self._current.parameters.get(key)
         if current == value:
             return UNCHANGED
         if current is None and key.component in POLICIES:
             kind = (key.vhost, key.component)
-            if kind not in self._policies_of:
-                self._policies_of[kind] = sum(
+            if kind not in self._policy_counts:
+                self._policy_counts[kind] = sum(
                     parameter[:2] == kind for parameter in self._current.parameters
                 )
-            self._policies_of[kind] += 1
-            if self._policies_of[kind] > POLICIES_MAX:
+            self._policy_counts[kind] += 1
+            if self._policy_counts[kind] > POLICIES_MAX:
                 text = f"virtual host '{key.vhost}' has more than {POLICIES_MAX} of these"
                 raise DocumentError(f"$.{key.component}.{key.name:.64}", text)
         self.changes.parameters[key] = value
@@ -297,7 +312,7 @@ class AccountPlan:
     # --- Names in the file ---------------------------------------------------------------------
 
     def _record_once(self, element: Element, field: str, value: object, *key: object) -> None:
-        """Record an element by its kind and name, ``key``.
+        """Record an element under ``key``, its kind and name.
 
         Raises:
             Duplicate: an earlier element of the file is equal.

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 def apply(plan: Plan, left_out: Collection[str] = ()) -> Iterator[Finding | None]:
-    """Create exchanges, queues and bindings, one a step; accounts were changed before.
+    """Create exchanges, queues and bindings, one in each step; the caller has changed accounts.
 
-    Those of the virtual hosts ``left_out`` are created elsewhere.
+    Other brokers create those of the virtual hosts ``left_out``.
 
-    A step yields a finding where the object differs from the plan: a client may have
-    declared it meanwhile.
+    A step yields a finding if the object differs from the plan, because a client has declared it
+    meanwhile.
 
     Raises:
-        ResourceError: the disk is full; finished steps stay.
-        NotRecorded: the audit log cannot be written, in strict mode; likewise.
+        ResourceError: the disk is full; objects created before stay.
+        NotRecorded: the strict audit log cannot be written; objects created before stay.
     """
     target = plan.target
     for exchange in plan.exchanges:
@@ -52,10 +52,12 @@ def apply(plan: Plan, left_out: Collection[str] = ()) -> Iterator[Finding | None
         try:
             vhost.declare_queue(
                 "" if reserved else queue.name,
-                fresh_name=queue.name,  # So that one to which a broker gave its name keeps it.
+                # A name with the reserved prefix comes from a broker: it cannot be declared, but
+                # it can be the name that the virtual host generates.
+                fresh_name=queue.name,
                 durable=queue.durable,
                 auto_delete=queue.auto_delete,
-                arguments=queue.declared(vhost.rules.default_queue_type),
+                arguments=queue.declare_arguments(vhost.rules.default_queue_type),
             )
         except (NotRecorded, ResourceError):
             raise
@@ -85,7 +87,7 @@ def apply(plan: Plan, left_out: Collection[str] = ()) -> Iterator[Finding | None
 class Report:
     """Counts of elements by section and outcome, and the findings with a text."""
 
-    LINES_MAX = 1000  # Findings that are kept; more are only counted.
+    LINES_MAX = 1000  # Findings that are kept; further ones are only counted.
 
     def __init__(self) -> None:
         self.counts: dict[str, dict[str, int]] = {}
@@ -93,23 +95,23 @@ class Report:
         self.omitted = 0
 
     def add(self, finding: Finding) -> None:
-        """Count an element."""
+        """Count an element, and keep its finding if that has a text."""
         section = self.counts.setdefault(finding.section, {})
         section[finding.outcome] = section.get(finding.outcome, 0) + 1
         if finding.text:
             self._keep(finding)
 
     def correct(self, finding: Finding) -> None:
-        """Count an element as different that the plan would have created."""
+        """Replace the count of an element as created by its outcome after all."""
         self.counts[finding.section][CREATED] -= 1
         self.add(finding)
 
     def merge(self, counts: Mapping[str, Mapping[str, int]], findings: Iterable[Finding]) -> None:
-        """Add the counts and the findings of the report of another broker."""
+        """Add the counts and the findings of another broker's report."""
         for section, outcomes in counts.items():
-            mine = self.counts.setdefault(section, {})
+            section_counts = self.counts.setdefault(section, {})
             for outcome, count in outcomes.items():
-                mine[outcome] = mine.get(outcome, 0) + count
+                section_counts[outcome] = section_counts.get(outcome, 0) + count
         for finding in findings:
             self._keep(finding)
 
@@ -118,7 +120,7 @@ class Report:
         return sum(section.get(outcome, 0) for section in self.counts.values())
 
     def refusal(self, outcomes: tuple[str, ...]) -> str:
-        """Return the reason to refuse an import with one of these outcomes; empty without one."""
+        """Return why an import is refused, if it has one of these outcomes; otherwise ""."""
         if not any(map(self.total, outcomes)):
             return ""
         for line in self.lines:

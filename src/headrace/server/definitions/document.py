@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file of definitions as JSON: read within bounds; errors have a place.
+"""A file of definitions in JSON, read within bounds. Errors have a place in the file.
 
-A place is a JSON path, such as ``$.queues[17].arguments.x-max-length``. A file of a whole broker
-has the fields that name virtual hosts; one of a single virtual host, as RabbitMQ exports it too,
-has not: its elements have no ``vhost``, and get the caller's.
+A place is a JSON path, such as ``$.queues[17].arguments.x-max-length``. Elements of a whole
+broker's file name their virtual host. Those of a single virtual host's file, which RabbitMQ exports
+as well, have no field ``vhost``; the caller chooses it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from headrace.definition_file import SECTIONS
 from headrace.exact_json import parse_float, refuse_constant, repeated_name
 
-DOCUMENT_OCTETS_MAX = 256 << 20  # The maximum bytes of a file.
-ELEMENTS_MAX = 2_000_000  # The maximum elements of all sections together.
-ELEMENT_CHARACTERS_MAX = 256 << 10  # The maximum characters of one element, as JSON.
-DEPTH_MAX = 32  # The maximum nesting of lists and objects in an element.
+DOCUMENT_BYTES_MAX = 256 << 20  # Bytes of a file.
+ELEMENTS_MAX = 2_000_000  # Elements of all sections together.
+ELEMENT_CHARACTERS_MAX = 256 << 10  # Characters of one element in JSON.
+DEPTH_MAX = 32  # The nesting of lists and objects in an element.
 PATH_NAME_MAX = 64  # Characters of a name within a path.
 
-#: Fields about the origin of a file; not imported.
+#: Fields about the origin of a file, which are not imported.
 ABOUT = frozenset(
     {
         "explanation",
@@ -49,22 +49,22 @@ class DocumentError(Exception):
         self.text = text
 
 
-class Repeated(dict[str, object]):
-    """An object with a repeated name; ``name`` is the first one."""
+class RepeatedNames(dict[str, object]):
+    """A JSON object with a repeated name; ``name`` is the first one that is repeated."""
 
     name = ""
 
 
 class Document:
-    """The sections of a file, each a list of elements that are not looked into yet."""
+    """The sections of a file, each a list of unchecked elements."""
 
-    def __init__(self, sections: dict[str, list[object]], strange: dict[str, int]) -> None:
+    def __init__(self, sections: dict[str, list[object]], unknown_sections: dict[str, int]) -> None:
         self.sections = sections
-        self.strange = strange  # Unknown sections, and their numbers of elements.
+        self.unknown_sections = unknown_sections  # The number of elements of each one.
 
     @property
-    def whole(self) -> bool:
-        """True for a file of a whole broker, not of one virtual host."""
+    def is_whole(self) -> bool:
+        """True for the file of a whole broker, False for that of one virtual host."""
         return any(self.sections.get(name) for name in ("vhosts", "users", "permissions"))
 
     def elements(self) -> Iterator[tuple[str, int, object]]:
@@ -74,18 +74,18 @@ class Document:
                 yield section, index, value
 
 
-def read_document(octets: bytes) -> Document:
-    """Read a file.
+def read_document(data: bytes) -> Document:
+    """Parse a file of definitions.
 
     Raises:
-        DocumentError: the file is not JSON, too large, or does not hold definitions.
+        DocumentError: the file is not valid JSON, is too large, or has no definitions.
     """
-    if len(octets) > DOCUMENT_OCTETS_MAX:
-        raise DocumentError("$", f"the file has more than {DOCUMENT_OCTETS_MAX} bytes")
+    if len(data) > DOCUMENT_BYTES_MAX:
+        raise DocumentError("$", f"the file has more than {DOCUMENT_BYTES_MAX} bytes")
     try:
         document = json.loads(
-            octets.decode("utf-8-sig"),
-            object_pairs_hook=_object,
+            data.decode("utf-8-sig"),
+            object_pairs_hook=_build_object,
             parse_constant=refuse_constant,
             parse_float=parse_float,
         )
@@ -94,19 +94,24 @@ def read_document(octets: bytes) -> Document:
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise DocumentError("$", f"this is not valid JSON: {error.msg} at {where}") from None
-    except ValueError as error:  # A number that is not one, or has thousands of digits.
+    except ValueError as error:  # Infinity or NaN, or a number of thousands of digits.
         raise DocumentError("$", f"this is not valid JSON: {error}") from None
     except RecursionError:
         raise DocumentError("$", "lists and objects are nested too deeply") from None
     if not isinstance(document, dict):
         raise DocumentError("$", f"definitions must be an object, not {json_type(document)}")
-    _not_repeated(document, "$")
-    return _document(document)
+    _check_names(document, "$")
+    return _read_sections(document)
 
 
-def _document(document: dict[str, object]) -> Document:
+def _read_sections(document: dict[str, object]) -> Document:
+    """Return the sections of a parsed file.
+
+    Raises:
+        DocumentError: a section is not a list, or the file has too many elements, or no section.
+    """
     sections: dict[str, list[object]] = {}
-    strange: dict[str, int] = {}
+    unknown_sections: dict[str, int] = {}
     count = 0
     for name, value in document.items():
         if name in SECTIONS:
@@ -117,17 +122,17 @@ def _document(document: dict[str, object]) -> Document:
                 raise DocumentError("$", f"the file has more than {ELEMENTS_MAX} elements")
             sections[name] = value
         elif name not in ABOUT:
-            strange[name] = len(value) if isinstance(value, list | dict) else 1
+            unknown_sections[name] = len(value) if isinstance(value, list | dict) else 1
     if not sections and not ABOUT & document.keys():
         raise DocumentError("$", "it has no field of definitions")
-    return Document(sections, strange)
+    return Document(sections, unknown_sections)
 
 
 def check_nested(value: object, path: str, depth: int = DEPTH_MAX) -> None:
-    """Refuse a JSON value with deep nesting, repeated names or broken text.
+    """Check that a JSON value has no deep nesting, repeated name or invalid text.
 
     Raises:
-        DocumentError: the first of these.
+        DocumentError: it has; the error names the first place.
     """
     if isinstance(value, str):
         try:
@@ -140,7 +145,7 @@ def check_nested(value: object, path: str, depth: int = DEPTH_MAX) -> None:
     if not depth:
         raise DocumentError(path, f"lists and objects are nested more than {DEPTH_MAX} deep")
     if isinstance(value, dict):
-        _not_repeated(value, path)
+        _check_names(value, path)
         for name, item in value.items():
             check_nested(name, path, depth - 1)
             check_nested(item, member(path, name), depth - 1)
@@ -150,14 +155,14 @@ def check_nested(value: object, path: str, depth: int = DEPTH_MAX) -> None:
 
 
 def member(path: str, name: str) -> str:
-    """Return the path of a field of an object."""
+    """Return the path of the field ``name`` of the object at ``path``."""
     name = name if len(name) <= PATH_NAME_MAX else name[:PATH_NAME_MAX] + "…"
     plain = name.replace("-", "a").replace("_", "a").isalnum() and name.isascii()
     return f"{path}.{name}" if plain else f"{path}[{json.dumps(name)}]"
 
 
 def json_type(value: object) -> str:
-    """Return the type of a value in words."""
+    """Return the JSON type of a value in words, for errors."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -169,15 +174,17 @@ def json_type(value: object) -> str:
     return "a list" if isinstance(value, list) else "an object"
 
 
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _build_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return a JSON object; mark one with a repeated name, for an error with its place."""
     values = dict(pairs)
     if len(values) == len(pairs):
         return values
-    repeated = Repeated(values)
+    repeated = RepeatedNames(values)
     repeated.name = repeated_name(pairs)
     return repeated
 
 
-def _not_repeated(value: dict[str, object], path: str) -> None:
-    if isinstance(value, Repeated):
+def _check_names(value: dict[str, object], path: str) -> None:
+    """Raise DocumentError if the object at ``path`` has a repeated name."""
+    if isinstance(value, RepeatedNames):
         raise DocumentError(path, f"the name {json.dumps(value.name[:PATH_NAME_MAX])} occurs twice")

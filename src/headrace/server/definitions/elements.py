@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The elements of definitions, each checked by itself.
+"""The elements of definitions, each checked without regard to the others.
 
-A wrong field is refused with its place in the file.
+The error for a wrong field has its place in the file.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from headrace.model.policy.accounts import Account, AccountError, ScramKeys, che
 from headrace.server.definitions.document import DocumentError, check_nested, json_type, member
 from headrace.server.definitions.typed_arguments import ARGUMENTS, TYPED, typed_arguments
 
-NAME_OCTETS_MAX = 255
+NAME_BYTES_MAX = 255
 INTEGER_MIN, INTEGER_MAX = -(1 << 63), (1 << 63) - 1  # Integers of field tables.
-TYPED_OCTETS_MAX = 256 << 10  # The maximum bytes of the base64 text.
+TYPED_BYTES_MAX = 256 << 10  # Bytes of the base64 of typed arguments.
 TAGS_MAX = 64
 QUEUE_TYPE, CLASSIC = "x-queue-type", "classic"
-ARGON2ID = "headrace_argon2id"  # The name of our hashes, which no other broker reads.
+ARGON2ID = "headrace_argon2id"  # The algorithm of Headrace's hashes, which only Headrace reads.
 ARGON2ID_PREFIX = "$argon2id$"
-# Our names of RabbitMQ's hashes, and their lengths: four bytes of salt, and a digest.
+# The names of RabbitMQ's hashes here, and their bytes: four of salt, and a digest.
 SHA256 = "rabbit_password_hashing_sha256"
 FOREIGN_HASHES = {
     SHA256: ("rabbit_sha256", 4 + 32),
@@ -32,9 +32,9 @@ FOREIGN_HASHES = {
 }
 # Old files of RabbitMQ do not name the algorithm: it is MD5, or SHA-256 since 3.6.
 MD5, MD5_SIZE = "rabbit_password_hashing_md5", 4 + 16
-PASSWORD_OCTETS_MAX = 65536  # Before it is hashed; the hash has a smaller limit.
-SCRAM_FIELD = "headrace_scram_sha_256"  # SCRAM keys, beside our hashes.
-SCRAM_OCTETS_MAX = 64  # The maximum bytes of a salt or a key.
+PASSWORD_BYTES_MAX = 65536  # Bytes of a password in a file; the hash function has a lower limit.
+SCRAM_FIELD = "headrace_scram_sha_256"  # The SCRAM keys of a user with a Headrace hash.
+SCRAM_BYTES_MAX = 64  # Bytes of a salt or a key.
 SCRAM_ITERATIONS = range(4096, 1_000_001)
 
 
@@ -60,10 +60,13 @@ class Queue(NamedTuple):
     durable: bool
     auto_delete: bool
     arguments: dict[str, object]
-    classic: bool = False  # Given beside the arguments, not in them.
+    classic: bool = False  # True if the type is classic, given beside the arguments.
 
-    def declared(self, default_type: str) -> dict[str, object]:
-        """Return the arguments to declare it with where others get ``default_type``."""
+    def declare_arguments(self, default_type: str) -> dict[str, object]:
+        """Return the arguments to declare the queue with, so that it gets its type.
+
+        ``default_type`` is the type of queues whose arguments name none.
+        """
         if self.classic and default_type != CLASSIC:
             return {**self.arguments, QUEUE_TYPE: CLASSIC}
         return self.arguments
@@ -82,7 +85,7 @@ class Binding(NamedTuple):
 
 
 def as_object(value: object) -> object:
-    """Return an object that was written as a list of names and values, as Erlang keeps it."""
+    """Return an object that Erlang has written as a list of names and values; others unchanged."""
     if not isinstance(value, list):
         return value
     names = [pair[0] for pair in value if isinstance(pair, list) and len(pair) == 2]
@@ -107,7 +110,7 @@ class Element:
         return DocumentError(member(self.path, field), text)
 
     def text(
-        self, field: str, default: str | None = None, *, bytes_max: int = NAME_OCTETS_MAX
+        self, field: str, default: str | None = None, *, bytes_max: int = NAME_BYTES_MAX
     ) -> str:
         """Return a text field; without a default it is required."""
         value = self.value.get(field, default)
@@ -140,7 +143,7 @@ class Element:
         arguments = self.mapping(ARGUMENTS)
         for name, item in arguments.items():
             _check_argument(name, item, member(member(self.path, ARGUMENTS), name))
-        text = self.text(TYPED, "", bytes_max=TYPED_OCTETS_MAX)
+        text = self.text(TYPED, "", bytes_max=TYPED_BYTES_MAX)
         if not text:
             return arguments
         try:
@@ -149,7 +152,7 @@ class Element:
             raise self.fail(TYPED, str(error)) from None
 
     def vhost(self) -> str:
-        """Return the name of its virtual host."""
+        """Return the name of the element's virtual host."""
         if self._vhost is not None and "vhost" not in self.value:
             return self._vhost
         return self.name("vhost", "virtual host")
@@ -165,7 +168,7 @@ class Element:
 
 
 def read_exchange(element: Element) -> Exchange:
-    """Return an exchange."""
+    """Return the exchange that an element describes."""
     return Exchange(
         element.path,
         element.vhost(),
@@ -179,7 +182,7 @@ def read_exchange(element: Element) -> Exchange:
 
 
 def read_queue(element: Element) -> Queue:
-    """Return a queue; its type may be beside its arguments."""
+    """Return the queue that an element describes; its type may stand beside its arguments."""
     arguments, classic = element.arguments(), False
     if "type" in element.value and QUEUE_TYPE not in arguments:
         kind = element.text("type").removeprefix("rabbit_").removesuffix("_queue")
@@ -201,7 +204,7 @@ def read_queue(element: Element) -> Queue:
 
 
 def read_binding(element: Element) -> Binding:
-    """Return a binding."""
+    """Return the binding that an element describes."""
     kind = element.text("destination_type", QUEUE)
     if kind not in (QUEUE, EXCHANGE):
         raise element.fail("destination_type", f"expected queue or exchange, not '{kind}'")
@@ -217,7 +220,7 @@ def read_binding(element: Element) -> Binding:
 
 
 def read_account(element: Element) -> Account:
-    """Return a user.
+    """Return the user that an element describes.
 
     Raises:
         DocumentError: the algorithm of the password hash is unknown.
@@ -229,86 +232,89 @@ def read_account(element: Element) -> Account:
 
 
 def read_account_in_part(element: Element) -> tuple[Account, str]:
-    """Return a user, and the problem with its hash, or "": with a problem it has no password."""
+    """Return the user that an element describes, and the problem with its hash, or "".
+
+    With a problem, the user has no password.
+    """
     name = element.name("name", "user")
-    password_hash, hash_problem = _hash(element)
-    return Account(name, password_hash, read_tags(element), _scram(element)), hash_problem
+    password_hash, hash_problem = _read_hash(element)
+    return Account(name, password_hash, read_tags(element), _read_scram(element)), hash_problem
 
 
 def read_tags(element: Element) -> tuple[str, ...]:
-    """Return the tags of a user: a list, or words with commas between them."""
-    given = element.value.get("tags", [])
-    if isinstance(given, str):
-        given = [tag for tag in given.replace(",", " ").split(" ") if tag]
-    if not isinstance(given, list):
-        raise element.fail("tags", f"a list is needed, not {json_type(given)}")
-    if len(given) > TAGS_MAX:
+    """Return the tags of a user, given as a list, or as words separated by commas."""
+    tags = element.value.get("tags", [])
+    if isinstance(tags, str):
+        tags = [tag for tag in tags.replace(",", " ").split(" ") if tag]
+    if not isinstance(tags, list):
+        raise element.fail("tags", f"a list is needed, not {json_type(tags)}")
+    if len(tags) > TAGS_MAX:
         raise element.fail("tags", f"a user has {TAGS_MAX} tags at most")
-    for index, tag in enumerate(given):
+    for index, tag in enumerate(tags):
         path = f"tags[{index}]"
-        if not isinstance(tag, str) or not tag or len(tag) > NAME_OCTETS_MAX:
+        if not isinstance(tag, str) or not tag or len(tag) > NAME_BYTES_MAX:
             raise DocumentError(
                 f"{element.path}.{path}",
-                f"a tag must be a word of at most {NAME_OCTETS_MAX} characters",
+                f"a tag must be a word of at most {NAME_BYTES_MAX} characters",
             )
         if any(character.isspace() or not character.isprintable() for character in tag):
             raise DocumentError(f"{element.path}.{path}", "a tag must be one word")
-    return tuple(given)
+    return tuple(tags)
 
 
-def _hash(element: Element) -> tuple[str, str]:
-    """Return the hash of a user, and the problem with it, or "".
+def _read_hash(element: Element) -> tuple[str, str]:
+    """Return the password hash of a user, and the problem with it, or "".
 
-    Passwords were replaced by hashes before.
+    An element with a password is an error: :class:`.UserPasswords` has replaced those without hash.
     """
-    given = element.text("password_hash", "", bytes_max=1024)
-    if element.text("password", "", bytes_max=PASSWORD_OCTETS_MAX):
+    encoded_hash = element.text("password_hash", "", bytes_max=1024)
+    if element.text("password", "", bytes_max=PASSWORD_BYTES_MAX):
         raise element.fail("password", "'password' and 'password_hash' exclude each other")
     algorithm = element.text("hashing_algorithm", "")
-    if not given:
+    if not encoded_hash:
         return NO_PASSWORD, ""
     if algorithm == ARGON2ID:
-        if not given.startswith(ARGON2ID_PREFIX) or not given.isprintable():
+        if not encoded_hash.startswith(ARGON2ID_PREFIX) or not encoded_hash.isprintable():
             raise element.fail("password_hash", f"not a hash of {ARGON2ID}")
-        return given, ""
+        return encoded_hash, ""
     if algorithm and algorithm not in FOREIGN_HASHES:
         return NO_PASSWORD, f"unknown password hash '{algorithm}'"
     try:
-        octets = base64.b64decode(given, validate=True)
+        salted_digest = base64.b64decode(encoded_hash, validate=True)
     except (binascii.Error, ValueError):
         raise element.fail("password_hash", "not valid base64") from None
-    if not algorithm and len(octets) == MD5_SIZE:
+    if not algorithm and len(salted_digest) == MD5_SIZE:
         return NO_PASSWORD, f"unknown password hash '{MD5}'"
     algorithm = algorithm or SHA256
-    kept, size = FOREIGN_HASHES[algorithm]
-    if len(octets) != size:
-        text = f"a hash of {algorithm} has {size} bytes with its salt, not {len(octets)}"
+    prefix, size = FOREIGN_HASHES[algorithm]
+    if len(salted_digest) != size:
+        text = f"a hash of {algorithm} has {size} bytes with its salt, not {len(salted_digest)}"
         raise element.fail("password_hash", text)
-    return f"{kept}${given}", ""
+    return f"{prefix}${encoded_hash}", ""
 
 
-def _scram(element: Element) -> ScramKeys | None:
-    """Return the SCRAM keys beside a hash of ours."""
+def _read_scram(element: Element) -> ScramKeys | None:
+    """Return the SCRAM keys of a user with a Headrace hash; None if it has none."""
     fields = element.mapping(SCRAM_FIELD)
     if not fields or element.value.get("hashing_algorithm") != ARGON2ID:
         return None
     iterations = fields.get("iterations")
     if not isinstance(iterations, int) or iterations not in SCRAM_ITERATIONS:
         raise element.fail(SCRAM_FIELD, "iterations must be a number from 4096 to 1000000")
-    octets = []
+    values = []
     for name in ("salt", "stored_key", "server_key"):
         try:
-            octets.append(base64.b64decode(str(fields.get(name, "")), validate=True))
+            values.append(base64.b64decode(str(fields.get(name, "")), validate=True))
         except (binascii.Error, ValueError, TypeError):
             raise element.fail(SCRAM_FIELD, f"{name} is not valid base64") from None
-        if not 0 < len(octets[-1]) <= SCRAM_OCTETS_MAX:
-            raise element.fail(SCRAM_FIELD, f"{name} must have 1 to {SCRAM_OCTETS_MAX} bytes")
-    return ScramKeys(iterations, *octets)
+        if not 0 < len(values[-1]) <= SCRAM_BYTES_MAX:
+            raise element.fail(SCRAM_FIELD, f"{name} must have 1 to {SCRAM_BYTES_MAX} bytes")
+    return ScramKeys(iterations, *values)
 
 
 def _check_argument(name: str, value: object, path: str) -> None:
-    if len(name.encode()) > NAME_OCTETS_MAX:
-        raise DocumentError(path, f"the name of an argument has {NAME_OCTETS_MAX} bytes at most")
+    if len(name.encode()) > NAME_BYTES_MAX:
+        raise DocumentError(path, f"the name of an argument has {NAME_BYTES_MAX} bytes at most")
     if isinstance(value, int) and not INTEGER_MIN <= value <= INTEGER_MAX:
         raise DocumentError(path, "a whole number has 64 bits at most")
     if isinstance(value, dict):

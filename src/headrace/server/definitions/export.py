@@ -25,7 +25,7 @@ from headrace.server.definitions.elements import (
 from headrace.server.definitions.typed_arguments import argument_fields
 
 if TYPE_CHECKING:
-    from headrace.model.policy.accounts import Account, ScramKeys
+    from headrace.model.policy.accounts import Account, ScramKeys, Snapshot
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.definitions.target import Target
@@ -35,8 +35,8 @@ PRODUCT = "Headrace"
 Exported = tuple[str, dict[str, object]]
 
 
-def about() -> dict[str, object]:
-    """Return the fields about the origin of a file."""
+def origin_fields() -> dict[str, object]:
+    """Return the fields about the origin of a file: the product and its version."""
     return {
         "rabbit_version": COMPATIBLE,
         "rabbitmq_version": COMPATIBLE,
@@ -50,33 +50,19 @@ def export(
 ) -> Iterator[Exported | None]:
     """Yield section and value of each element; None is a step without one.
 
-    With ``vhost`` only its objects, without users and without its name, so that they can be
-    imported into another one. With ``for_rabbitmq``, users whose hashes RabbitMQ cannot read have
-    none.
+    With ``vhost``, only the objects of this virtual host are exported, without users and without
+    its name, so that they can be imported into another one. With ``for_rabbitmq``, hashes that
+    RabbitMQ cannot read are left out.
     """
-    now = target.snapshot()
+    snapshot = target.snapshot()
     if vhost is None:
-        for name in now.vhosts:
-            metadata = now.parameters.get(metadata_key(name), {})
-            yield "vhosts", _vhost(name, metadata, target.default_queue_type)
-        for account in now.accounts.values():
-            limits = now.parameters.get(Key(EVERYWHERE, USER_LIMITS, account.name), {})
-            yield "users", _user(account, limits, for_rabbitmq)
-        for (user, where), given in now.permissions.items():
-            value = {"configure": given.configure, "write": given.write, "read": given.read}
-            yield "permissions", {"user": user, "vhost": where, **value}
-        for (user, where, exchange), topics in now.topic_permissions.items():
-            value = {"exchange": exchange, "write": topics.write, "read": topics.read}
-            yield "topic_permissions", {"user": user, "vhost": where, **value}
-        for key, value in now.parameters.items():
-            if key.component == GLOBAL:
-                yield "global_parameters", {"name": key.name, "value": value}
-    for key, value in now.parameters.items():
+        yield from _accounts(snapshot, target.default_queue_type, for_rabbitmq)
+    for key, value in snapshot.parameters.items():
         if key.vhost == EVERYWHERE or key.component == METADATA or vhost not in (None, key.vhost):
             continue
         at = {} if vhost is not None else {"vhost": key.vhost}
         if key.component == POLICY:
-            yield "policies", {**at, "name": key.name, **_policy(value)}
+            yield "policies", {**at, "name": key.name, **_policy_fields(value)}
         else:
             yield "parameters", {**at, "component": key.component, "name": key.name, "value": value}
     for name, virtual_host in list(target.vhosts.items()):
@@ -84,8 +70,38 @@ def export(
             yield from topology(virtual_host, {} if vhost is not None else {"vhost": name})
 
 
-def _vhost(name: str, metadata: Mapping[str, object], default_type: str) -> dict[str, object]:
-    """``default_type`` applies to virtual hosts that have none; "" is not known."""
+def _accounts(
+    snapshot: Snapshot, default_queue_type: str, for_rabbitmq: bool
+) -> Iterator[Exported]:
+    """Yield the virtual hosts, users, permissions and global parameters."""
+    for name in snapshot.vhosts:
+        metadata = snapshot.parameters.get(metadata_key(name), {})
+        yield "vhosts", _vhost_fields(name, metadata, default_queue_type)
+    for account in snapshot.accounts.values():
+        limits = snapshot.parameters.get(Key(EVERYWHERE, USER_LIMITS, account.name), {})
+        yield "users", _user_fields(account, limits, for_rabbitmq)
+    for (user, vhost), permission in snapshot.permissions.items():
+        value = {
+            "configure": permission.configure,
+            "write": permission.write,
+            "read": permission.read,
+        }
+        yield "permissions", {"user": user, "vhost": vhost, **value}
+    for (user, vhost, exchange), topics in snapshot.topic_permissions.items():
+        value = {"exchange": exchange, "write": topics.write, "read": topics.read}
+        yield "topic_permissions", {"user": user, "vhost": vhost, **value}
+    for key, parameter in snapshot.parameters.items():
+        if key.component == GLOBAL:
+            yield "global_parameters", {"name": key.name, "value": parameter}
+
+
+def _vhost_fields(
+    name: str, metadata: Mapping[str, object], default_type: str
+) -> dict[str, object]:
+    """Return a virtual host as an element.
+
+    ``default_type`` is the queue type of virtual hosts whose metadata names none; "" if unknown.
+    """
     fields = {"default_queue_type": default_type, **metadata}
     fields = {field: value for field, value in fields.items() if value not in (None, "", [])}
     return {
@@ -97,15 +113,18 @@ def _vhost(name: str, metadata: Mapping[str, object], default_type: str) -> dict
     }
 
 
-def _user(account: Account, limits: object, for_rabbitmq: bool) -> dict[str, object]:
+def _user_fields(account: Account, limits: object, for_rabbitmq: bool) -> dict[str, object]:
     value: dict[str, object] = {"name": account.name, **hash_fields(account, for_rabbitmq)}
     return {**value, "tags": list(account.tags), "limits": limits}
 
 
 def hash_fields(account: Account, for_rabbitmq: bool) -> dict[str, object]:
-    """Return the fields of a password hash."""
-    for algorithm, (kept, _) in FOREIGN_HASHES.items():
-        if account.password_hash.startswith(f"{kept}$"):
+    """Return the fields of an account's password hash and SCRAM keys.
+
+    ``for_rabbitmq`` leaves out a hash that RabbitMQ cannot read.
+    """
+    for algorithm, (prefix, _) in FOREIGN_HASHES.items():
+        if account.password_hash.startswith(f"{prefix}$"):
             digest = account.password_hash.partition("$")[2]
             return {"password_hash": digest, "hashing_algorithm": algorithm}
     if for_rabbitmq or not account.password_hash.startswith(ARGON2ID_PREFIX):
@@ -115,11 +134,11 @@ def hash_fields(account: Account, for_rabbitmq: bool) -> dict[str, object]:
         "hashing_algorithm": ARGON2ID,
     }
     if account.scram is not None:
-        fields[SCRAM_FIELD] = _scram(account.scram)
+        fields[SCRAM_FIELD] = _scram_fields(account.scram)
     return fields
 
 
-def _scram(keys: ScramKeys) -> dict[str, object]:
+def _scram_fields(keys: ScramKeys) -> dict[str, object]:
     return {
         "iterations": keys.iterations,
         "salt": base64.b64encode(keys.salt).decode(),
@@ -128,7 +147,7 @@ def _scram(keys: ScramKeys) -> dict[str, object]:
     }
 
 
-def _policy(value: Mapping[str, object]) -> dict[str, object]:
+def _policy_fields(value: Mapping[str, object]) -> dict[str, object]:
     return {
         "pattern": value["pattern"],
         "apply-to": value.get("apply-to", "all"),
@@ -148,7 +167,10 @@ def is_exported(queue: Queue) -> bool:
 
 
 def topology(vhost: VirtualHost, at: dict[str, str]) -> Iterator[Exported | None]:
-    """Yield the queues, exchanges and bindings of a virtual host, with the fields of ``at``."""
+    """Yield the queues, exchanges and bindings of a virtual host; None is a step without one.
+
+    Each element gets the fields ``at``.
+    """
     for queue in vhost.queues_in_order:
         if not is_exported(queue) or queue.deleted:
             yield None
@@ -160,7 +182,8 @@ def topology(vhost: VirtualHost, at: dict[str, str]) -> Iterator[Exported | None
                 **at,
                 "durable": queue.durable,
                 "auto_delete": queue.auto_delete,
-                "type": queue_type(queue.arguments),  # Others may have another default.
+                # The importing virtual host may have another default type.
+                "type": queue_type(queue.arguments),
                 **argument_fields(queue.arguments),
             },
         )

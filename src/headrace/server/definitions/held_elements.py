@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elements of an import for virtual hosts that this broker of a cluster does not serve.
+"""Elements of an import for virtual hosts that other brokers of the cluster serve.
 
-They are kept as they are in the file, to be sent to the brokers that serve these virtual hosts.
+They are kept as they are in the file, and sent to those brokers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TOPOLOGY = ("exchanges", "queues", "bindings")
-RULES = ("vhosts", "parameters", "policies")  # The topology is judged by these.
+RULES = ("vhosts", "parameters", "policies")  # Sections with the rules that topology must obey.
 LINE_CHARACTERS = 256 << 10  # The characters of the elements in one line.
 
 
@@ -26,7 +26,7 @@ class HeldElements:
         # The elements of each section, in the order of the file.
         self._elements: dict[str, list[tuple[str, int, object]]] = {}
 
-    def vhost_of(self, section: str, value: object) -> str | None:
+    def element_vhost(self, section: str, value: object) -> str | None:
         """Return the virtual host of an element; None if it has none, or is malformed."""
         if not isinstance(value, dict) or section not in RULES + TOPOLOGY:
             return None
@@ -46,20 +46,23 @@ class HeldElements:
         ]
 
     def lines(self, vhost: str, sections: tuple[str, ...]) -> Iterator[dict[str, object]]:
-        """Yield the elements of these sections, as lines of the operation of an import."""
-        within, first, size = "", 0, 0
+        """Yield the elements of these sections, as lines of the operation ``import definitions``.
+
+        A line has successive elements of one section, up to ``LINE_CHARACTERS``.
+        """
+        line_section, first, size = "", 0, 0
         values: list[object] = []
         for section, index, value in self._elements.get(vhost, ()):
             if section not in sections:
                 continue
             length = len(json.dumps(value))
             size += length
-            follows = section == within and index == first + len(values)
+            follows = section == line_section and index == first + len(values)
             if values and not (follows and size <= LINE_CHARACTERS):
-                yield {"section": within, "first": first, "values": values}
+                yield {"section": line_section, "first": first, "values": values}
                 values = []
             if not values:
-                within, first, size = section, index, length
+                line_section, first, size = section, index, length
             values.append(value)
         if values:
-            yield {"section": within, "first": first, "values": values}
+            yield {"section": line_section, "first": first, "values": values}

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Outcomes of elements of an import.
 
-Each element has one:
+Each element has one outcome:
 
-- ``made``: it did not exist, and is created;
-- ``there``: it exists as in the file, or the file has the same element before;
-- ``changed``: a user, permission, parameter or policy takes the value of the file;
-- ``different``: an exchange or queue of that name has other properties, which it keeps;
-- ``in part``: it is created or changed but for a part that this broker does not have;
-- ``no equivalent``: this broker has no such object, or not the one that the element refers to.
+- ``made``: the element did not exist, and is created;
+- ``there``: the element exists as in the file, or the file has an equal one before it;
+- ``changed``: a user, permission, parameter or policy gets the value of the file;
+- ``different``: an exchange or queue of that name has other properties, and keeps them;
+- ``in part``: the element is created or changed except for a part without an equivalent;
+- ``no equivalent``: this broker has no equivalent of the element, or of one that it refers to.
 
-Programs read these values in a report as JSON, so they stay; people read :data:`WORDS`.
+Programs read these values in a report in JSON, so they never change. People read :data:`WORDS`.
 """
 
 from __future__ import annotations
@@ -29,21 +29,25 @@ WORDS = {  # The order is that of a report.
 }
 
 
-def refused(*, strict: bool, known: bool) -> tuple[str, ...]:
-    """Return the outcomes for which an import is refused as a whole."""
+def refused_outcomes(*, strict: bool, known_only: bool) -> tuple[str, ...]:
+    """Return the outcomes of an element for which the whole import is refused.
+
+    ``strict`` refuses elements that differ, and those without a complete equivalent; ``known_only``
+    refuses the latter alone.
+    """
     if strict:
         return DIFFERENT, IN_PART, NO_EQUIVALENT
-    return (IN_PART, NO_EQUIVALENT) if known else ()
+    return (IN_PART, NO_EQUIVALENT) if known_only else ()
 
 
 class Finding(NamedTuple):
-    """Outcome of one element, with an explanation in ``text`` where needed."""
+    """The outcome of one element."""
 
     section: str
     path: str
     name: str
     outcome: str
-    text: str = ""
+    text: str = ""  # The explanation of the outcome, if it needs one.
 
 
 class NoEquivalent(Exception):
@@ -51,7 +55,7 @@ class NoEquivalent(Exception):
 
 
 class Duplicate(Exception):
-    """The same element is in the file before, at ``path``."""
+    """The file has an equal element before this one, at ``path``."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)

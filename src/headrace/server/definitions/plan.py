@@ -2,7 +2,7 @@
 """The plan of an import, which is complete before the import changes anything.
 
 Each element has one outcome (:mod:`.outcomes`). An element that refers to an element without an
-equivalent has no equivalent, too. Any other fault is an error of the file, and nothing is imported.
+equivalent has no equivalent, too. Any other fault is an error, and nothing is imported.
 """
 
 from __future__ import annotations
@@ -59,9 +59,8 @@ if TYPE_CHECKING:
     from headrace.server.definitions.target import Target
 
 NO_LIMIT = 1 << 62
-BARE_VHOST = VirtualHost(
-    "", store=Store(), counters=Counters()
-)  # The exchanges that every one has.
+# A new virtual host, with the exchanges that every virtual host has.
+BARE_VHOST = VirtualHost("", store=Store(), counters=Counters())
 
 
 class Plan(AccountPlan):
@@ -79,22 +78,22 @@ class Plan(AccountPlan):
         self.exchanges: list[Exchange] = []
         self.queues: list[Queue] = []
         self.bindings: list[Binding] = []
-        self._rank = 0
-        self._no_equivalents: dict[
-            str, tuple[str, str]
-        ] = {}  # Names and reasons of these, by place.
-        self._left_out: set[tuple[str, str, str]] = set()  # Without an equivalent, by kind.
-        self._queues_left: dict[str, int] = {}  # Queues left below the limit, by virtual host,
-        self._memory_left: dict[str, int] = {}  # and bytes of definitions.
-        self._indexed: dict[
-            tuple[str, str], int
-        ] = {}  # The memory of indexes by virtual host and exchange.
-        # New exchanges, which check their bindings.
+        self._rank = 0  # The index in SECTIONS of the latest element's section.
+        # The names and reasons of elements without an equivalent, by path.
+        self._no_equivalents: dict[str, tuple[str, str]] = {}
+        # Exchanges and queues without an equivalent: virtual host, kind and name.
+        self._left_out: set[tuple[str, str, str]] = set()
+        # What each virtual host may add below its limits: queues, and bytes of definitions.
+        self._queues_left: dict[str, int] = {}
+        self._memory_left: dict[str, int] = {}
+        # The memory of the indexes of new bindings, by virtual host and exchange.
+        self._indexed: dict[tuple[str, str], int] = {}
+        # New exchanges, which check the bindings to them.
         self._new_exchanges: dict[tuple[str, str], ModelExchange] = {}
         self._new_queues: set[tuple[str, str]] = set()
 
     def add(self, section: str, index: int, value: object) -> Finding:
-        """Add one element; sections must be in the order of SECTIONS.
+        """Add one element to the plan; sections must be in the order of SECTIONS.
 
         Raises:
             DocumentError: the file cannot be imported.
@@ -125,7 +124,7 @@ class Plan(AccountPlan):
 
     # --- Exchanges, queues, bindings -----------------------------------------------------------
 
-    def _exchanges(self, element: Element) -> tuple[str, str, str]:
+    def _plan_exchange(self, element: Element) -> tuple[str, str, str]:
         exchange = read_exchange(element)
         vhost = self._served_vhost(element)
         self._record_once(element, "name", exchange[1:], EXCHANGE, vhost, exchange.name)
@@ -168,7 +167,11 @@ class Plan(AccountPlan):
         return exchange.name, CREATED, ""
 
     def _judge_exchange(self, exchange: Exchange, vhost: str) -> None:
-        """Leave out elements with arguments that the virtual host refuses."""
+        """Check the arguments of an exchange by the rule of its virtual host for unknown ones.
+
+        Raises:
+            NoEquivalent: the rule refuses an argument.
+        """
         recognized = known_arguments(exchange.type, exchange.arguments)
         named_exchange = f"exchange '{exchange.name}' in vhost '{vhost}'"
         try:
@@ -194,7 +197,7 @@ class Plan(AccountPlan):
             return DIFFERENT, error.text
         return UNCHANGED, ""
 
-    def _queues(self, element: Element) -> tuple[str, str, str]:
+    def _plan_queue(self, element: Element) -> tuple[str, str, str]:
         queue = read_queue(element)
         vhost = self._served_vhost(element)
         self._record_once(element, "name", queue[1:], QUEUE, vhost, queue.name)
@@ -204,9 +207,9 @@ class Plan(AccountPlan):
             self._check_printable(queue.name, "queue")
             self._check_type(queue)
             mode = self._unknown_arguments(vhost)
-            arguments, none = translate(queue.arguments, named_queue, mode, queue.name)
-            if none:
-                raise NoEquivalent(queue.name, none)
+            arguments, problem = translate(queue.arguments, named_queue, mode, queue.name)
+            if problem:
+                raise NoEquivalent(queue.name, problem)
             check_queue_arguments(arguments, named_queue)
             if existing is not None and queue.name in existing.queues:
                 return queue.name, *self._compare_queue(existing, queue)
@@ -238,32 +241,34 @@ class Plan(AccountPlan):
                 queue.name,
                 durable=queue.durable,
                 auto_delete=queue.auto_delete,
-                arguments=queue.declared(vhost.rules.default_queue_type),
+                arguments=queue.declare_arguments(vhost.rules.default_queue_type),
             )
         except ModelError as error:
             return DIFFERENT, error.text
         return UNCHANGED, ""
 
-    def _bindings(self, element: Element) -> tuple[str, str, str]:
+    def _plan_binding(self, element: Element) -> tuple[str, str, str]:
         binding = read_binding(element)
         vhost = self._served_vhost(element)
         name = f"{binding.source} -> {binding.destination} ({binding.routing_key})"
         key = arguments_digest(binding.arguments)
         self._record_once(element, "source", None, "binding", vhost, *binding[2:6], key)
-        source, is_new = self._source(element, vhost, binding.source, name)
-        destination = self._destination(element, vhost, binding.kind, binding.destination, name)
+        source, is_new = self._find_source(element, vhost, binding.source, name)
+        destination = self._find_destination(
+            element, vhost, binding.kind, binding.destination, name
+        )
         if not binding.source and (binding.kind, binding.destination) == (
             QUEUE,
             binding.routing_key,
         ):
-            return name, UNCHANGED, ""  # Every queue is bound to the default exchange so.
+            return name, UNCHANGED, ""  # Every queue has this binding to the default exchange.
         if not binding.source:
             raise element.fail("source", "nothing can be bound to the default exchange")
         try:
             source.check(binding.routing_key, binding.arguments)
         except ModelError as error:
             raise DocumentError(element.path, error.text) from None
-        # None stands for a destination that the import makes: the size does not depend on it.
+        # The destination may be None, if the import creates it: the size does not depend on it.
         target = cast("ModelQueue | ModelExchange", destination)
         bound = Bound(source, target, binding.routing_key, binding.arguments)
         if destination is not None and not is_new and bound in source.bindings:
@@ -275,10 +280,10 @@ class Plan(AccountPlan):
         self.bindings.append(binding)
         return name, CREATED, ""
 
-    def _source(
+    def _find_source(
         self, element: Element, vhost: str, name: str, binding_name: str
     ) -> tuple[ModelExchange, bool]:
-        """Return the exchange that is bound to, and True if the import creates it."""
+        """Return the source of a binding, and True if the import creates it."""
         exchange_model = self._new_exchanges.get((vhost, name))
         if exchange_model is not None:
             return exchange_model, True
@@ -293,7 +298,7 @@ class Plan(AccountPlan):
             raise NoEquivalent(binding_name, f"exchange '{name}' is left out")
         raise element.fail("source", f"there is no exchange '{name}', here or in the file")
 
-    def _destination(
+    def _find_destination(
         self, element: Element, vhost: str, kind: str, name: str, binding_name: str
     ) -> ModelQueue | ModelExchange | None:
         """Return the destination of a binding; None if the import creates it."""
@@ -317,7 +322,11 @@ class Plan(AccountPlan):
     # --- Checks of elements --------------------------------------------------------------------
 
     def _served_vhost(self, element: Element) -> str:
-        """Return the virtual host of an exchange, queue or binding: a new one, or one that runs."""
+        """Return the virtual host of an exchange, queue or binding.
+
+        Raises:
+            DocumentError: this broker does not run it, and the import does not create it.
+        """
         vhost = self._known_vhost(element)
         if vhost in self._current.vhosts and self._existing_vhost(vhost) is None:
             try:
@@ -333,7 +342,7 @@ class Plan(AccountPlan):
         return durable or self.target.keeps_transient
 
     def _unknown_arguments(self, vhost: str) -> str:
-        """Return the rule for unknown arguments."""
+        """Return the rule of a virtual host for unknown arguments, after the import."""
         existing = self._existing_vhost(vhost)
         if existing is not None:
             return existing.rules.unknown_arguments
@@ -341,10 +350,14 @@ class Plan(AccountPlan):
         return str(self.changes.parameters.get(key, {}).get("unknown_arguments") or DEFAULT)
 
     def _count_queue(self, element: Element, vhost: str) -> None:
-        """Count a new queue; refuse it above the limit of the virtual host."""
+        """Count a new queue.
+
+        Raises:
+            DocumentError: the virtual host would have more queues than its limit.
+        """
         if vhost not in self._queues_left:
             existing = self._existing_vhost(vhost)
-            limit = read_limits(self._limits(vhost)).queues
+            limit = read_limits(self._read_limits(vhost)).queues
             count = existing.queue_count() if existing is not None else 0
             self._queues_left[vhost] = limit - count if limit >= 0 else NO_LIMIT
         self._queues_left[vhost] -= 1
@@ -364,11 +377,15 @@ class Plan(AccountPlan):
         return source.binding_memory(bound) - index + self._indexed[index_key] - previous_memory
 
     def _reserve_memory(self, element: Element, vhost: str, size: int) -> None:
-        """Count the memory of a definition; refuse it above the limit of the virtual host."""
+        """Count the memory of a new definition, ``size`` bytes.
+
+        Raises:
+            DocumentError: the definitions of the virtual host would exceed their limit.
+        """
         if vhost not in self._memory_left:
             existing = self._existing_vhost(vhost)
             limit = self.target.definitions_size_max
-            limits = self._limits(vhost)
+            limits = self._read_limits(vhost)
             if DEFINITIONS in limits:
                 limit = read_limits(limits).definitions_size
             used_memory = existing.definition_memory if existing is not None else 0
@@ -381,7 +398,7 @@ class Plan(AccountPlan):
                 f"({DEFINITIONS})",
             )
 
-    def _limits(self, vhost: str) -> Mapping[str, object]:
+    def _read_limits(self, vhost: str) -> Mapping[str, object]:
         """Return the limits of a virtual host after the import."""
         key = Key(vhost, VHOST_LIMITS, LIMITS_NAME)
         value = self.changes.parameters.get(key, self._current.parameters.get(key, {}))
@@ -394,14 +411,14 @@ class Plan(AccountPlan):
 
 
 _PLANNERS: dict[str, Callable[[Plan, Element], tuple[str, str, str]]] = {
-    "vhosts": Plan._vhosts,
-    "users": Plan._users,
-    "permissions": Plan._permissions,
-    "topic_permissions": Plan._topic_permissions,
-    "parameters": Plan._parameters,
-    "global_parameters": Plan._global_parameters,
-    "policies": Plan._policies,
-    "exchanges": Plan._exchanges,
-    "queues": Plan._queues,
-    "bindings": Plan._bindings,
+    "vhosts": Plan._plan_vhost,
+    "users": Plan._plan_user,
+    "permissions": Plan._plan_permission,
+    "topic_permissions": Plan._plan_topic_permission,
+    "parameters": Plan._plan_parameter,
+    "global_parameters": Plan._plan_global_parameter,
+    "policies": Plan._plan_policy,
+    "exchanges": Plan._plan_exchange,
+    "queues": Plan._plan_queue,
+    "bindings": Plan._plan_binding,
 }

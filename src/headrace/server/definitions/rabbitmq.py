@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Definitions for RabbitMQ, without elements that have no equivalent there.
 
-RabbitMQ refuses a whole file for one unknown limit, policy key or exchange type. So elements that
-it refuses are left out, and named; arguments that it accepts and ignores stay, and are named too.
+RabbitMQ refuses a whole file because of one unknown limit, policy key or exchange type. So elements
+that it would refuse are left out. Arguments that it accepts and ignores are kept. A remark names
+both.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ NAMED_MAX = 5  # Elements that a remark names; more are counted.
 
 
 class Reader(NamedTuple):
-    """A RabbitMQ that is to read a file."""
+    """The RabbitMQ for which a file is made."""
 
     version: tuple[int, int]
-    plugins: bool  # Exchange types of plugins are there.
+    plugins: bool  # True if it has the exchange types of plugins.
 
 
 READERS = {"rabbitmq": Reader((4, 3), True), "rabbitmq-3.10": Reader((3, 10), False)}
@@ -38,7 +39,7 @@ LIMITS = {
     VHOST_LIMITS: frozenset({"max-connections", "max-queues"}),
     USER_LIMITS: frozenset({"max-connections", "max-channels"}),
 }
-# Since when RabbitMQ has them, if that is later than the first version that is read for.
+# The versions of RabbitMQ that introduced these values, if later than the oldest supported reader.
 APPLY_TO_SINCE = {
     "classic_queues": (3, 12),
     "quorum_queues": (3, 12),
@@ -68,7 +69,8 @@ _MESSAGES = (
     *(*_ANY, "x-expires", "x-message-ttl", "x-dead-letter-exchange", "x-dead-letter-routing-key"),
     *("x-max-length", "x-overflow", "x-single-active-consumer", "x-consumer-timeout"),
 )
-# Arguments of each type of queue; RabbitMQ refuses those of other types, and ignores unknown ones.
+# The arguments of each type of queue. RabbitMQ refuses those of other types; it ignores unknown
+# ones.
 ARGUMENTS = {
     "classic": frozenset({*_MESSAGES, "x-max-priority", "x-queue-mode", "x-queue-version"}),
     "quorum": frozenset(
@@ -88,7 +90,7 @@ OVERFLOWS = {
     "quorum": ("drop-head", "reject-publish"),
     "stream": (),
 }
-# Arguments of the exchanges that it has too.
+# The arguments of exchanges that RabbitMQ has, too.
 EXCHANGE_ARGUMENTS = frozenset(
     {
         *("alternate-exchange", "hash-header", "hash-property", "x-delayed-type"),
@@ -99,7 +101,7 @@ BINDING_ARGUMENTS = frozenset({*SELECTORS, EXCLUSIVE})  # RabbitMQ ignores them.
 
 
 def adapt(sections: Mapping[str, list[Value]], reader: Reader) -> tuple[Sections, list[str]]:
-    """Return the definitions for RabbitMQ, and a sentence about each kind of loss."""
+    """Return the definitions for a RabbitMQ, and a remark about each kind of loss."""
     notes: dict[str, list[str]] = {}
 
     def note(text: str, name: str) -> None:
@@ -109,7 +111,7 @@ def adapt(sections: Mapping[str, list[Value]], reader: Reader) -> tuple[Sections
     kept: Sections = {}
     for section, values in sections.items():
         if section == "exchanges":
-            kept[section] = list(_exchanges(values, reader, note, missing))
+            kept[section] = list(_adapt_exchanges(values, reader, note, missing))
         elif section == "bindings":
             continue
         elif section in ADAPTED:
@@ -119,79 +121,86 @@ def adapt(sections: Mapping[str, list[Value]], reader: Reader) -> tuple[Sections
             kept[section] = [value for value in rules if value is not None]
         else:
             kept[section] = values
-    kept["bindings"] = list(_bindings(sections.get("bindings", []), note, missing))
+    kept["bindings"] = list(_adapt_bindings(sections.get("bindings", []), note, missing))
     for section in ("exchanges", "queues", "bindings"):
         for value in kept.get(section, []):
             if TYPED in value:
                 note("types of arguments become texts", value.get("name") or value["destination"])
-        kept[section] = [_untyped(value) for value in kept.get(section, [])]
-    return kept, [_sentence(text, names) for text, names in notes.items()]
+        kept[section] = [_drop_typed(value) for value in kept.get(section, [])]
+    return kept, [_format_remark(text, names) for text, names in notes.items()]
 
 
-def _untyped(value: Value) -> Value:
+def _drop_typed(value: Value) -> Value:
+    """Return an element without its typed arguments, which RabbitMQ does not read."""
     return {field: item for field, item in value.items() if field != TYPED}
 
 
-def _sentence(text: str, names: list[str]) -> str:
+def _format_remark(text: str, names: list[str]) -> str:
+    """Return a remark with the names of the first elements that it is about."""
     shown = ", ".join(names[:NAMED_MAX])
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     return f"{text}: {shown}{more}"
 
 
-def _vhost(value: Value, note: Note) -> Value:
+def _adapt_vhost(value: Value, note: Note) -> Value:
     metadata = dict(value.get("metadata", {}))
     if metadata.pop("unknown_arguments", None) is not None:
         note("left out: unknown_arguments of virtual hosts", value["name"])
     return {**value, "metadata": metadata}
 
 
-def _user(value: Value, note: Note) -> Value:
-    return {**value, "limits": _limits(USER_LIMITS, value.get("limits", {}), value["name"], note)}
+def _adapt_user(value: Value, note: Note) -> Value:
+    limits = _adapt_limits(USER_LIMITS, value.get("limits", {}), value["name"], note)
+    return {**value, "limits": limits}
 
 
-def _limits(component: str, limits: Value, name: str, note: Note) -> Value:
+def _adapt_limits(component: str, limits: Value, name: str, note: Note) -> Value:
     names = LIMITS[component]
     for limit in limits.keys() - names:
         note(f"left out: {limit} of {component.partition('-')[0]}s", name)
     return {limit: value for limit, value in limits.items() if limit in names}
 
 
-def _parameter(value: Value, reader: Reader, note: Note) -> Value | None:
+def _adapt_parameter(value: Value, reader: Reader, note: Note) -> Value | None:
     component = value["component"]
     if component == VHOST_LIMITS:
-        limits = _limits(component, value["value"], value.get("vhost", ""), note)
+        limits = _adapt_limits(component, value["value"], value.get("vhost", ""), note)
         return {**value, "value": limits} if limits else None
     if component == OPERATOR_COMPONENT:
-        return _rule(value, value["value"], "value", reader, note)
+        return _adapt_rule(value, value["value"], "value", reader, note)
     return value
 
 
-def _policy(value: Value, reader: Reader, note: Note) -> Value | None:
-    return _rule(value, value, "", reader, note)
+def _adapt_policy(value: Value, reader: Reader, note: Note) -> Value | None:
+    return _adapt_rule(value, value, "", reader, note)
 
 
-def _rule(value: Value, rule: Value, field: str, reader: Reader, note: Note) -> Value | None:
-    """A policy, or with ``field`` an operator policy, which is the value of a parameter."""
+def _adapt_rule(value: Value, rule: Value, field: str, reader: Reader, note: Note) -> Value | None:
+    """Return an element with the keys of its policy that RabbitMQ has; None if none is left.
+
+    ``rule`` is the policy: the element itself, or with ``field`` the value of a parameter, which is
+    an operator policy.
+    """
     name, target = value["name"], rule.get("apply-to", "all")
     kind = "operator policies" if field else "policies"
     if APPLY_TO_SINCE.get(target, (0, 0)) > reader.version:
         note(f"left out: {kind} for {target}, which it does not know", name)
         return None
     definition = {}
-    for key, given in rule["definition"].items():
+    for key, setting in rule["definition"].items():
         if KEYS_SINCE.get(key, (0, 0)) > reader.version or (field and key not in OPERATOR_KEYS):
             note(f"left out: {key} of {kind}", name)
-        elif key == "overflow" and given not in OVERFLOWS["classic"]:
-            note(f"left out: overflow {given} of {kind}", name)
+        elif key == "overflow" and setting not in OVERFLOWS["classic"]:
+            note(f"left out: overflow {setting} of {kind}", name)
         else:
-            definition[key] = given
+            definition[key] = setting
     if not definition:
         return None
     policy = {**rule, "definition": definition}
     return {**value, field: policy} if field else policy
 
 
-def _exchanges(
+def _adapt_exchanges(
     values: list[Value], reader: Reader, note: Note, missing: set[tuple[str | None, str]]
 ) -> Iterator[Value]:
     for value in values:
@@ -210,7 +219,7 @@ def _exchanges(
         yield value
 
 
-def _queue(value: Value, note: Note) -> Value:
+def _adapt_queue(value: Value, note: Note) -> Value:
     name, arguments = value["name"], dict(value["arguments"])
     kind = str(arguments.get("x-queue-type") or value.get("type", "classic"))
     for argument in sorted(arguments):
@@ -219,7 +228,7 @@ def _queue(value: Value, note: Note) -> Value:
         if argument in CATALOGUE:
             del arguments[argument]
             note(f"left out: {argument} of {kind} queues", name)
-        elif argument not in QUEUE_ALIASES:  # An alias stands beside the argument that it means.
+        elif argument not in QUEUE_ALIASES:  # The file has the argument of an alias, too.
             note(f"without effect there: {argument} of queues", name)
     overflow = arguments.get("x-overflow")
     if overflow is not None and overflow not in OVERFLOWS[kind]:
@@ -228,7 +237,7 @@ def _queue(value: Value, note: Note) -> Value:
     return {**value, "arguments": arguments}
 
 
-def _bindings(
+def _adapt_bindings(
     values: list[Value], note: Note, missing: set[tuple[str | None, str]]
 ) -> Iterator[Value]:
     for value in values:
@@ -246,5 +255,5 @@ def _bindings(
         yield value
 
 
-ADAPTED = {"vhosts": _vhost, "users": _user, "queues": _queue}
-RULES = {"parameters": _parameter, "policies": _policy}
+ADAPTED = {"vhosts": _adapt_vhost, "users": _adapt_user, "queues": _adapt_queue}
+RULES = {"parameters": _adapt_parameter, "policies": _adapt_policy}

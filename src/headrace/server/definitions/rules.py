@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of parameters and arguments of a file, and which have no equivalent."""
+"""Checks of the parameters and arguments in a file, also for an equivalent in this broker."""
 
 from __future__ import annotations
 
@@ -25,30 +25,31 @@ if TYPE_CHECKING:
 
 POLICIES = (policy.COMPONENT, policy.OPERATOR_COMPONENT)
 COMPONENTS = frozenset({*POLICIES, VHOST_LIMITS, METADATA, USER_LIMITS})
-ONLY_NAMES = {VHOST_LIMITS: LIMITS_NAME, METADATA: METADATA_NAME}  # Others cannot be.
+# The components whose parameters have a fixed name.
+ONLY_NAMES = {VHOST_LIMITS: LIMITS_NAME, METADATA: METADATA_NAME}
 METADATA_FIELDS = frozenset(Metadata._fields)
 
 
 def check_rule(key: Key, value: object) -> str:
-    """Check the value of a parameter; return what has no equivalent, or "".
+    """Check the value of a parameter; return why it has no equivalent, or "".
 
     Raises:
-        InvalidArgument: the value is wrong.
+        InvalidArgument: the value is invalid.
     """
     if key.component in POLICIES and isinstance(value, Mapping):
         definition = value.get("definition")
         if isinstance(definition, Mapping):
-            strange = [name for name in definition if name not in KEYS and name not in HARMLESS]
-            if strange:
-                return unknown_key(min(strange))
+            unknown = [name for name in definition if name not in KEYS and name not in HARMLESS]
+            if unknown:
+                return unknown_key(min(unknown))
             if len(str(definition)) > DEFINITION_CHARACTERS_MAX:
                 raise InvalidArgument(f"a definition has {DEFINITION_CHARACTERS_MAX} characters")
     check_parameter(key.component, key.name, value)
     return ""
 
 
-def without_effect(value: object) -> list[str]:
-    """Return the keys of a policy that are kept without effect."""
+def idle_keys(value: object) -> list[str]:
+    """Return the keys of a policy that this broker keeps, but that have no effect."""
     definition = value.get("definition") if isinstance(value, Mapping) else None
     return sorted(HARMLESS & definition.keys()) if isinstance(definition, Mapping) else []
 
@@ -56,12 +57,16 @@ def without_effect(value: object) -> list[str]:
 def translate(
     arguments: Mapping[str, object], named_queue: str, mode: str, queue: str
 ) -> tuple[Mapping[str, object], str]:
-    """Return the translated arguments of a queue, and the reason for a missing equivalent, or "".
+    """Return the arguments of a queue in this broker's terms, and why one has no equivalent, or "".
 
-    ``named_queue`` names the queue in texts, ``queue`` is its own name.
+    Args:
+        arguments: the arguments in the file.
+        named_queue: the queue and its virtual host, for errors.
+        mode: the rule of the virtual host for unknown arguments.
+        queue: the name of the queue.
 
     Raises:
-        InvalidArgument: an argument is wrong.
+        InvalidArgument: an argument is invalid.
     """
     try:
         return understand(arguments, named_queue, mode, queue), ""

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 
 class Target(Protocol):
-    """Port of an import: the objects that exist, and how to commit new ones."""
+    """Port of an import: the existing objects, and the commit of new ones."""
 
-    keeps_transient: bool  # False: objects that are not durable are left out.
+    keeps_transient: bool  # False if objects that are not durable are left out.
     default_queue_type: str  # The type for virtual hosts without one; "" if unknown.
 
     @property
@@ -62,8 +62,8 @@ class Target(Protocol):
         """Make the declarations so far durable, and send the messages that they caused."""
 
 
-class Running:
-    """A broker that runs in this process."""
+class RunningTarget:
+    """The broker that runs in this process, as a target."""
 
     keeps_transient = True
 
@@ -76,7 +76,7 @@ class Running:
         down: Mapping[str, str],
         turn: Callable[[], None],
     ) -> None:
-        """``down`` has the reasons of virtual hosts that did not start; ``turn`` ends a turn."""
+        """``down`` has the reasons why virtual hosts did not start; ``turn`` ends a turn."""
         self._vhosts = vhosts
         self._access = access
         self.default_queue_type = storage.settings.default_queue_type
@@ -98,19 +98,18 @@ class Running:
         """Return the virtual host of that name.
 
         Raises:
-            ResourceError: it was deleted meanwhile, could not be started, or another broker of the
-                cluster serves it.
+            ResourceError: the virtual host was deleted or could not be started, or another broker
+                of the cluster serves it.
         """
         vhost = self._vhosts.get(name)
         if vhost is None:
-            # In a cluster, another broker may serve the virtual host.
             exists = name in self._access.snapshot.vhosts
             reason = "is not served by this broker" if exists else "no longer exists"
             raise ResourceError(self._down.get(name, f"virtual host '{name}' {reason}"))
         return vhost
 
     def snapshot(self) -> Snapshot:
-        """Users, permissions and parameters.
+        """Return users, permissions and parameters.
 
         They are as of the last :meth:`~headrace.server.login.account_changes.AccountChanges.poll`.
         """
@@ -121,15 +120,17 @@ class Running:
         self._turn()
 
 
-class Stopped:
-    """A data directory that no broker uses; it is locked until :meth:`close`."""
+class DirectoryTarget:
+    """A data directory that no broker uses, as a target; it is locked until :meth:`close`."""
 
     keeps_transient = False
-    default_queue_type = ""  # It is a setting of the broker.
+    default_queue_type = ""  # Unknown, as it is a setting of the broker.
     definitions_size_max = DEFAULT_BYTES_MAX
 
     def __init__(self, data: Path, command: str = "") -> None:
-        """Lock the directory, made if missing; ``command`` is noted beside each change.
+        """Lock the directory, and create it if it is missing.
+
+        ``command`` is the command line that makes the changes, for the audit log.
 
         Raises:
             StoreError, AccountError: the directory cannot be used, or a broker uses it.
@@ -193,10 +194,10 @@ class Stopped:
         self._load()
 
     def commit(self) -> None:
-        """Do nothing: :meth:`finish` writes everything at once."""
+        """Do nothing, since :meth:`finish` writes all declarations together."""
 
     def finish(self) -> None:
-        """Write everything that was declared.
+        """Write all declarations durably.
 
         Raises:
             OSError: the disk fails.
@@ -212,7 +213,7 @@ class Stopped:
                 self._earlier.delete(name)
 
     def close(self) -> None:
-        """Unlock the directory, discarding uncommitted declarations."""
+        """Unlock the directory; declarations that were not written are lost."""
         for journal in self._journals.values():
             journal.abandon()
         self._earlier.close()
@@ -221,7 +222,7 @@ class Stopped:
 
 
 def make_stream(name: str, **options: Unpack[QueueOptions]) -> Queue:
-    """Make a stream without its records, for its definition alone."""
+    """Make a stream without records, for its definition alone."""
     if ARGUMENT in options["arguments"]:
         return Lease(name, LeaseLog(), **options)
     return Stream(name, StreamLog(-1, -1), **options)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments whose types JSON does not have: times, decimals, bytes.
+"""Arguments of types that JSON lacks: times, decimals, bytes.
 
-Definitions have them as JSON, as RabbitMQ's files do, and beside these as the base64 of a field
-table, so that they come back as they were.
+An element has its arguments in JSON, as in RabbitMQ's files. If JSON does not preserve them, it
+also has them as the base64 of a field table, so that an import restores them exactly.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ ARGUMENTS, TYPED = "arguments", "headrace_arguments"
 
 
 def argument_fields(arguments: Mapping[str, object] | None) -> dict[str, Json]:
-    """Return the fields of an element that has arguments."""
+    """Return the fields of an element for its arguments: in JSON, and typed if necessary."""
     if not arguments:
         return {ARGUMENTS: {}}
     plain = table_as_json(arguments)
     if arguments_digest(plain) == arguments_digest(arguments):
         return {ARGUMENTS: plain}
     try:
-        octets = encode_table(arguments)
+        data = encode_table(arguments)
     except (ValueError, TypeError):  # A type that only 0-10 has.
         return {ARGUMENTS: plain}
-    return {ARGUMENTS: plain, TYPED: base64.b64encode(octets).decode()}
+    return {ARGUMENTS: plain, TYPED: base64.b64encode(data).decode()}
 
 
 def typed_arguments(plain: dict[str, object], text: str) -> dict[str, object]:
-    """Return the arguments that an element has in both ways.
+    """Return the arguments of an element that has them in JSON and as the base64 ``text``.
 
-    ``plain`` counts where the two differ: it was changed by hand.
+    If the two differ, the JSON was edited, so ``plain`` is returned.
 
     Raises:
         ValueError: the text is not the base64 of a field table.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passwords of users in definitions, which are hashed before a plan is made.
 
-Each costs some 25 ms of a processor, so a running broker calls this on a thread.
+A hash takes some 25 ms of processor time, so a running broker makes it on a thread.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class UserPasswords:
     """Replaces passwords of elements by hashes; one object serves one import."""
 
     def __init__(self, accounts: Mapping[str, Account]) -> None:
-        """``accounts`` exist already: an unchanged password keeps its hash."""
+        """``accounts`` are the existing ones, which keep the hash of an unchanged password."""
         self._accounts = accounts
-        self._hashed: dict[tuple[str, str], Account] = {}  # The accounts by name and password.
+        self._hashed: dict[tuple[str, str], Account] = {}  # New accounts by name and password.
 
     @staticmethod
-    def is_in(section: str, value: object) -> bool:
+    def needs_hash(section: str, value: object) -> bool:
         """Return True for an element with a password and no hash."""
         return (
             section == SECTION
@@ -38,19 +38,21 @@ class UserPasswords:
             and not value.get(PASSWORD_HASH)
         )
 
-    def replaced(self, section: str, index: int, value: object) -> object:
-        """Return an element with a hash in place of its password; malformed ones stay.
+    def replace_password(self, section: str, index: int, value: object) -> object:
+        """Return an element with a hash in place of its password; other elements unchanged.
+
+        A malformed element is unchanged, too, as the plan reports it.
 
         Raises:
             DocumentError: the password is too long.
         """
-        if not isinstance(value, dict) or not self.is_in(section, value):
+        if not isinstance(value, dict) or not self.needs_hash(section, value):
             return value
         name, password = value.get("name"), value[PASSWORD]
         if not isinstance(name, str) or not isinstance(password, str):
             return value
         try:
-            account = self._account(name, password)
+            account = self._hash_password(name, password)
         except UnicodeEncodeError:
             return value
         except AccountError as error:
@@ -58,10 +60,11 @@ class UserPasswords:
         kept = {field: item for field, item in value.items() if field != PASSWORD}
         return {**kept, **hash_fields(account, False)}
 
-    def _account(self, name: str, password: str) -> Account:
-        before = self._accounts.get(name)
-        if before is not None and verify_password(before.password_hash, password.encode()):
-            return before
+    def _hash_password(self, name: str, password: str) -> Account:
+        """Return an account with the hash of a password: an existing or a new one."""
+        existing = self._accounts.get(name)
+        if existing is not None and verify_password(existing.password_hash, password.encode()):
+            return existing
         account = self._hashed.get((name, password))
         if account is None:
             account = self._hashed[name, password] = make_account(name, password)

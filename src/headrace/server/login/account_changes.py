@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-USERS_S = 1.0  # The interval at which the file is checked for changes by another process.
+USERS_S = 1.0  # The interval of checks for changes that another process made in the file.
 RECHECK_NS = 5_000_000  # The maximum time of a recheck in one turn of the loop.
 
 
 class UsersRead(NamedTuple):
-    """The result of reading the file of users."""
+    """The result of reading the file of users, ``definitions.db``."""
 
     snapshot: Snapshot | None = None  # None if the file is unchanged.
     last_vhost_id: int = 0  # With a snapshot, the highest number that a virtual host ever had.
@@ -85,10 +85,10 @@ def write(
 
 
 class AccountChanges:
-    """Makes changes in the file of users, finds the changes of other processes, and applies both.
+    """Changes the file of users, reads the changes of other processes, and applies both.
 
-    The file is read and written on a thread of its own (``Storage.users_thread``), one call after
-    the other. Results are applied to the running broker on the loop, in the same order.
+    One thread reads and writes the file (``Storage.users_thread``), one call after the other.
+    Results are applied to the running broker on the loop, in the same order.
     """
 
     def __init__(
@@ -112,12 +112,12 @@ class AccountChanges:
         self._operators = Operators()
         #: False in a cluster, whose node starts the virtual hosts that this broker serves.
         self.starts_vhosts = True
-        self._unreadable = False  # True: the file was locked or damaged at the last read.
+        self._unreadable = False  # True if the file was locked or damaged at the last read.
         #: The virtual hosts that failed to start, with the reasons; each poll tries again.
         self.down: dict[str, str] = {}
 
     async def poll(self) -> None:
-        """Apply the changes since the last poll."""
+        """Apply the changes that other processes made since the last poll."""
         self._apply(await self._on_users_thread(read), None)
 
     async def change(self, changes: Changes, actor: Actor | None) -> None:
@@ -134,7 +134,7 @@ class AccountChanges:
                 raise AccountError(self.down[name])
 
     async def perform(self, work: Callable[[UserDirectory], Result], actor: Actor | None) -> Result:
-        """Run a change of the file on its thread and apply it; return what ``work`` returned.
+        """Run ``work``, which changes the file, on the users thread; apply and return its result.
 
         Raises:
             AccountError: the change is refused, or is made but cannot be applied yet.
@@ -152,7 +152,10 @@ class AccountChanges:
         return await loop.run_in_executor(storage.users_thread, work, storage.users)
 
     def _apply(self, users_read: UsersRead, actor: Actor | None) -> None:
-        """Apply a result of reading; the actor in a command's note takes precedence."""
+        """Apply the result of a read.
+
+        ``actor`` made the change, unless a command's note names another operator.
+        """
         if users_read.error and not self._unreadable:
             log.warning("users cannot be read again: %s", users_read.error)
         self._unreadable = bool(users_read.error)
@@ -179,28 +182,28 @@ class AccountChanges:
     def _apply_vhosts(self, previous_snapshot: Snapshot, snapshot: Snapshot, last_id: int) -> None:
         """Stop deleted virtual hosts, start new ones, and apply the rules of the others.
 
-        A virtual host with a higher number than ``last_id`` was not deleted: the file, or the
-        database of the cluster, is an older copy. The data of the virtual host is kept.
+        A missing virtual host with a higher number than ``last_id`` was not deleted: the file, or
+        the database of the cluster, is an older copy. Its data is kept.
         """
         hosts = self._hosts
         for name in list(hosts.vhosts):
             number = self._storage.vhost_ids[name]
             if number > last_id:
                 hosts.leave(name, f"vhost '{name}' is no longer recorded")
-            elif snapshot.vhosts.get(name) != number:  # A new one may have the deleted one's name.
+            elif snapshot.vhosts.get(name) != number:  # Also if it was deleted and created again.
                 hosts.drop(name)
         if any(number > last_id for number in previous_snapshot.vhosts.values()):
             self._storage.set_aside_behind(last_id)
         for name, vhost in hosts.vhosts.items():
-            vhost.set_rules(hosts.rules_of(name))
+            vhost.set_rules(hosts.vhost_rules(name))
         self._context.quotas.apply_changes()
         self._start_vhosts(snapshot)
 
     def _start_vhosts(self, snapshot: Snapshot) -> None:
-        """Start the virtual hosts that do not run; keep the failures in ``down``."""
+        """Start the virtual hosts that do not run; record failures in ``down``."""
         if not self.starts_vhosts:
             return
-        down, self.down = self.down, {}
+        previous_failures, self.down = self.down, {}
         for name, number in snapshot.vhosts.items():
             if name in self._hosts.vhosts:
                 continue
@@ -210,22 +213,22 @@ class AccountChanges:
                 self._storage.abandon(name)
                 reason = (isinstance(error, OSError) and error.strerror) or str(error)
                 self.down[name] = f"virtual host '{name}' cannot be brought up: {reason}"
-                if name not in down:
+                if name not in previous_failures:
                     log.error("%s; this is tried again", self.down[name])
 
     def _recheck(self, transports: Iterator[Transport]) -> None:
         """Recheck the rights of connections for ``RECHECK_NS``, then continue on a later turn."""
         reactor = self._reactor
-        until = reactor.stopwatch() + RECHECK_NS
+        deadline_ns = reactor.stopwatch() + RECHECK_NS
         for transport in transports:
             self._recheck_one(transport)
-            if reactor.stopwatch() >= until:
+            if reactor.stopwatch() >= deadline_ns:
                 reactor.loop.call_soon(self._recheck, transports)
                 break
         reactor.turn()
 
     def _recheck_one(self, transport: Transport) -> None:
-        """Close a connection, or end its consumers, if its user has lost the permissions."""
+        """Close a connection, or cancel its consumers, if its user has lost the permissions."""
         connection = cast("Connection0x | Connection010", transport.connection)
         user, vhost = connection.user, connection.vhost
         if user is None or vhost is None or transport.closing or transport.closed:

@@ -39,7 +39,7 @@ class LoginCounts:
 
 
 class LoginAttempts:
-    """The logins of a broker since it was started."""
+    """Counts of the finished logins since the start of the broker."""
 
     def __init__(self) -> None:
         self.protocols: dict[LoginSource, LoginCounts] = {}  # The sum of each protocol.
@@ -54,5 +54,5 @@ class LoginAttempts:
             counts = LoginCounts()
             if len(self.sources) >= SOURCES_MAX:
                 self.sources.popitem(last=False)
-        self.sources[source] = counts  # The end of the order is the source that was active last.
+        self.sources[source] = counts  # The source that was active last is the last in the order.
         counts.count(succeeded)

@@ -19,7 +19,7 @@ DISCOVERY = "/.well-known/openid-configuration"
 
 
 def make_loader(source: str, ca: Path | None = None) -> Callable[[], Awaitable[bytes]]:
-    """Return a function that reads the set of keys on a thread, as the host may be slow.
+    """Return a function that reads a set of keys from a file or an https address, on a thread.
 
     The certificate of the host is verified against the authorities of ``ca``, or the system's. A
     redirect, or any status other than 200, is a failure.
@@ -35,10 +35,10 @@ def make_loader(source: str, ca: Path | None = None) -> Callable[[], Awaitable[b
 
 
 def make_discovery_loader(issuer: str, ca: Path | None = None) -> Callable[[], Awaitable[bytes]]:
-    """Return a function that reads the set of keys of an issuer by OpenID Connect Discovery.
+    """Return a function that reads an issuer's set of keys by OpenID Connect Discovery.
 
-    Both requests are made as by :func:`make_loader`. The issuer's document must contain exactly the
-    configured issuer, and the https address of its keys.
+    It makes both requests as :func:`make_loader` does. The issuer's document must contain exactly
+    the configured issuer, and the https address of its keys.
 
     Raises:
         ValueError: the issuer is not an https address.
@@ -101,7 +101,8 @@ def _fetch(address: HttpsAddress, ca: Path | None) -> bytes:
     connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context)
     try:
         connection.request("GET", path, headers={"Accept": "application/json"})
-        with connection.getresponse() as answer:  # An answer of HTTP 1.0 owns the socket.
+        # A response of HTTP 1.0 owns the socket, so it must be closed, too.
+        with connection.getresponse() as answer:
             if answer.status != http.HTTPStatus.OK:
                 raise ValueError(f"{host} answers with status {answer.status}")
             return _check_size(answer.read(SIZE_MAX + 1))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logins of connections, renewed secrets, and the end of expired credentials.
+"""Logins of connections, renewed secrets, and expiring credentials.
 
-Logins by HTTP use ``LoginService.admit``, with the same mechanisms, delays and rules.
+Logins over HTTP use ``LoginService.admit``, with the same mechanisms, delays and rules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.gateway.security.throttle import Throttle
 from headrace.server.login.attempts import LoginAttempts
 from headrace.server.login.token_issuers import KeyRing, TrustedIssuers, TrustError
 from headrace.server.net.connection_gate import ConnectionGate
-from headrace.server.observe.account_events import connection_of
+from headrace.server.observe.account_events import connection_facts
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -100,7 +100,7 @@ class LoginService:
         self._tasks: set[asyncio.Task[None]] = set()
         self._http_logins = itertools.count(1)  # Numbers of logins without a connection.
         self.attempts = LoginAttempts()
-        self._renewing: set[int] = set()  # The numbers of connections with a renewal in progress.
+        self._renewing: set[int] = set()  # The numbers of connections whose new secret is checked.
         self.context: Context | None = None
         self._ring = KeyRing()
         self._active: LoginSettings | None = None  # The settings in effect.
@@ -129,7 +129,7 @@ class LoginService:
                 active
                 and active.services == services
                 and active.settings.sasl_mechanisms == settings.sasl_mechanisms
-            ):  # Unchanged mechanisms stay, as they may hold state.
+            ):  # Unchanged mechanisms are kept, as they may have state.
                 return LoginSettings(settings, trusted, services, active.mechanisms)
             return LoginSettings(
                 settings, trusted, services, load(settings.sasl_mechanisms, services)
@@ -186,7 +186,7 @@ class LoginService:
 
     def authenticate(self, connection: ClientConnection, mechanism: str, response: bytes) -> None:
         """Start a task for one step of a login, as hashing a password takes long."""
-        self._begin(self._check(connection, mechanism, response))
+        self._start_task(self._check(connection, mechanism, response))
 
     async def _check(self, connection: ClientConnection, mechanism: str, response: bytes) -> None:
         assert self.context is not None
@@ -206,7 +206,7 @@ class LoginService:
             if self._events.has_listeners:
                 self._events.emit(
                     "user.authentication.failure",
-                    **connection_of(connection, mechanism),
+                    **connection_facts(connection, mechanism),
                     error=str(error),
                 )
             connection.refuse_login()
@@ -223,9 +223,9 @@ class LoginService:
         self._turn()
 
     async def admit(self, peer: RemotePeer, mechanism: str, response: bytes, protocol: str) -> User:
-        """Check a login by another protocol than AMQP, which must take a single step.
+        """Check a login over a protocol other than AMQP, which must take a single step.
 
-        The mechanisms, threads, delays and rules are those of connections.
+        The mechanisms, threads, delays and rules are those of AMQP connections.
 
         Raises:
             LoginRefused: the credentials are refused.
@@ -253,7 +253,7 @@ class LoginService:
 
     def _accept(self, connection: ClientConnection, mechanism: str, user: User) -> None:
         if self._events.has_listeners:
-            facts = connection_of(connection, mechanism)
+            facts = connection_facts(connection, mechanism)
             self._events.emit("user.authentication.success", name=user.name, **facts)
         self.gate.leave(connection.number)
         self.watch(connection.number, user)
@@ -262,7 +262,7 @@ class LoginService:
     # --- Credentials that expire ----------------------------------------------------------------
 
     def renew(self, connection: ClientConnection, secret: bytes) -> None:
-        """Check renewed credentials of a connection.
+        """Start a task that checks renewed credentials of a connection.
 
         A request is refused while an earlier one is checked, as checks are expensive.
         """
@@ -271,7 +271,7 @@ class LoginService:
             connection.refuse_secret()
             return
         self._renewing.add(connection.number)
-        self._begin(self._renew(connection, secret))
+        self._start_task(self._renew(connection, secret))
 
     async def _renew(self, connection: ClientConnection, secret: bytes) -> None:
         try:
@@ -302,11 +302,11 @@ class LoginService:
 
     def expire(self) -> None:
         """Close the connections whose credentials have expired."""
-        now = self._clock()
-        while self._expiring and self._expiring[0][0] <= now:
+        now_s = self._clock()
+        while self._expiring and self._expiring[0][0] <= now_s:
             expires_s, number = heapq.heappop(self._expiring)
             if self._expires.get(number) != expires_s:
-                continue  # The connection is closed, or was renewed.
+                continue  # The connection was closed, or its credentials were renewed.
             del self._expires[number]
             connection = None if self.context is None else self.context.connections.get(number)
             if connection is None or connection.user is None:
@@ -319,7 +319,8 @@ class LoginService:
             self._audit.record(event, user=connection.user, allowed=False, reason=reason)
         connection.force_close(reason)
 
-    def _begin(self, work: Coroutine[None, None, None]) -> None:
+    def _start_task(self, work: Coroutine[None, None, None]) -> None:
+        """Run work as a task, and keep a reference to it until it ends."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trusted issuers of bearer tokens: of the settings ``oauth_…``, and of a file of further issuers.
+"""Trusted issuers of bearer tokens, from the settings ``oauth_…`` and from a file of issuers.
 
 The file is TOML. The name of a table is an issuer, as tokens contain it in ``iss``. The table has
-the settings that differ for this issuer, without the prefix ``oauth_``. Without ``jwks`` its keys
-are found by discovery; other settings have their common values::
+the settings that differ for this issuer, without the prefix ``oauth_``; other settings keep their
+common values. Without ``jwks``, its keys are found by discovery::
 
     ["https://login.example/realms/shop"]
     scope_claims = "realm_access.roles"
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from headrace.gateway.oauth.tokens import TokenRules, Trust
 
 NO_PREFIX = "none"  # The value of oauth_scope_prefix for scopes without a prefix.
-# Algorithms of shared keys, which tokens may use only if oauth_algorithms names them.
+# Algorithms with shared keys, which tokens may use only if oauth_algorithms names them.
 SHARED_KEY_ALGORITHMS = ("HS256", "HS384", "HS512")
-ISSUERS_MAX = 64  # The maximum number of issuers in the file.
-ISSUERS_SIZE_MAX = 256 << 10  # The maximum bytes of the file.
+ISSUERS_MAX = 64  # Issuers in the file.
+ISSUERS_SIZE_MAX = 256 << 10  # Bytes of the file.
 PREFIX = "oauth_"
 ISSUER_SETTINGS = {
     row.name.removeprefix(PREFIX): row
@@ -42,7 +42,8 @@ ISSUER_SETTINGS = {
     if row.name.startswith(PREFIX) and row.name not in ("oauth_issuer", "oauth_issuers")
 }
 
-#: The source of an issuer's keys: their file or address, or "" and the issuer; the authorities.
+#: The source of an issuer's keys: the file or address of the keys, or "" for discovery; the issuer
+#: for discovery, or ""; the file of authorities for its host.
 KeySource = tuple[str, str, Path | None]
 
 
@@ -51,21 +52,21 @@ class TrustError(Exception):
 
 
 class KeyRing:
-    """The keys of all issuers by source, which a reload of settings does not drop."""
+    """The keys of all issuers by source; a reload of the settings keeps them."""
 
     def __init__(self) -> None:
         self._keys: dict[KeySource, Keys] = {}
 
     def get(self, source: KeySource, load: Callable[[], Awaitable[bytes]]) -> Keys:
-        """Return the keys of a source, or new ones that ``load`` reads at their first use."""
+        """Return the keys of a source; for a new source, ``load`` reads them at their first use."""
         from headrace.gateway.oauth.keys import Keys
 
         return self._keys.get(source) or Keys(load)
 
     def keep(self, sources: dict[KeySource, tuple[Keys, float]]) -> None:
-        """Drop the keys of all other sources; read the keys of ``sources`` again at their next use.
+        """Keep the keys of these sources only, and read them again at their next use.
 
-        The value of a source has its keys, and the seconds for which a set of them is fresh.
+        ``sources`` has, for each source, its keys and the seconds for which a set of keys is fresh.
         """
         self._keys = {source: keys for source, (keys, _) in sources.items()}
         for keys, fresh_s in sources.values():
@@ -73,7 +74,7 @@ class KeyRing:
 
 
 class TrustedIssuers:
-    """The trusted issuers of settings, which :meth:`begin` puts into effect."""
+    """The trusted issuers that settings name, which :meth:`begin` puts into effect."""
 
     def __init__(self, settings: Settings, ring: KeyRing) -> None:
         """Read the settings and the files that they name.
@@ -81,7 +82,7 @@ class TrustedIssuers:
         Raises:
             TrustError: a setting or a file cannot be used, or the library for tokens is missing.
         """
-        self.trusts: list[Trust] = []  # If this is empty, all tokens are refused.
+        self.trusts: list[Trust] = []  # Without any, all tokens are refused.
         self._ring = ring
         self._keys_in_use: dict[KeySource, tuple[Keys, float]] = {}
         for issuer_settings in settings_by_issuer(settings):
@@ -94,8 +95,8 @@ class TrustedIssuers:
             raise TrustError(
                 f"setting {issuer_setting(settings)}: {extras.describe_missing(error) or error}"
             ) from None
-        rules = rules_of(settings)
-        source, load = source_of(settings)
+        rules = read_token_rules(settings)
+        source, load = find_key_source(settings)
         keys = self._ring.get(source, load)
         self._keys_in_use[source] = (keys, settings.oauth_keys_s)
         return Trust(keys, rules)
@@ -106,7 +107,7 @@ class TrustedIssuers:
 
 
 def settings_by_issuer(settings: Settings) -> list[Settings]:
-    """Return the settings of each trusted issuer, the one of oauth_issuer first.
+    """Return the settings of each trusted issuer; that of oauth_issuer is the first.
 
     Raises:
         TrustError: the file of issuers cannot be used.
@@ -153,7 +154,7 @@ def issuer_suffix(settings: Settings) -> str:
     return f" (issuer {settings.oauth_issuer!r})" if settings.oauth_issuer else ""
 
 
-def source_of(settings: Settings) -> tuple[KeySource, Callable[[], Awaitable[bytes]]]:
+def find_key_source(settings: Settings) -> tuple[KeySource, Callable[[], Awaitable[bytes]]]:
     """Return the source of an issuer's keys, and the function that reads them.
 
     Raises:
@@ -166,7 +167,7 @@ def source_of(settings: Settings) -> tuple[KeySource, Callable[[], Awaitable[byt
         if not jwks:
             return ("", issuer, ca), make_discovery_loader(issuer, ca)
         if "://" not in jwks:
-            read_set(read_file(Path(jwks)))  # A malformed file is thus reported at once.
+            read_set(read_file(Path(jwks)))  # Raises for a malformed file now, not at a login.
         return (jwks, "", ca), make_loader(jwks, ca)
     except OSError as error:
         text = f"{error.filename}: {error.strerror}"
@@ -175,8 +176,8 @@ def source_of(settings: Settings) -> tuple[KeySource, Callable[[], Awaitable[byt
     raise TrustError(f"setting {issuer_setting(settings)}{issuer_suffix(settings)}: {text}")
 
 
-def rules_of(settings: Settings) -> TokenRules:
-    """Return the rules for the tokens of an issuer.
+def read_token_rules(settings: Settings) -> TokenRules:
+    """Return the rules for an issuer's tokens, from its settings.
 
     Raises:
         TrustError: a setting cannot be used.

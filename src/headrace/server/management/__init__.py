@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The broker's management: operations of operators, on a Unix socket.
 
-``resources`` has a module for each subject of operators, with all operations on it. Beside it is
-what serves them: ``client`` serves the requests of an operator, which arrive at the ``socket`` or
-are forwarded by another broker. ``operation_table`` has the rights of an operation, which is a
-function of one ``call``. ``tickets`` stand for users, ``sampling`` has the counts for the console,
-``operator_session`` is the operator's counterpart of a connection.
+- `resources`: a module for each resource, with all operations on it
+- `operations`, `operation_table`: the table of all operations, and the rights that each needs
+- `call`: one request, with access to its fields
+- `socket`, `client`: the management socket, and the requests of one operator
+- `forwarding`, `forwarded_requests`: requests that another broker of the cluster serves
+- `operator_session`: the operator's counterpart of a client's connection and channel
+- `tickets`, `ticket_file`: proofs of a login, which stand for a user
+- `sampling`: the counts for the console
 """

@@ -4,9 +4,9 @@
 An operation is a function of a :class:`Call`, of one of three shapes:
 
 - a plain function returns the answer, a dictionary;
-- a generator makes a list: each dictionary it yields is a line of the answer, each ``None`` a step
-  of work without a line, and its return value is the last line. A step should take a few tens of
-  microseconds: the loop serves others after every :data:`SLICE_S`;
+- a generator makes a list: each dictionary that it yields is a line of the answer, each ``None`` a
+  step of work without a line, and its return value is the last line. A step should take a few tens
+  of microseconds, as the loop serves others after every :data:`SLICE_S`;
 - a coroutine function may wait, report progress with :meth:`Call.send`, and :meth:`Call.receive`
   lines that follow the request. It returns the answer, or a generator as above.
 
@@ -35,11 +35,11 @@ log = logging.getLogger(__name__)
 
 NUMBER_MAX = (1 << 63) - 1
 TEXT_SIZE_MAX = 4096
-# Seconds of steps before the loop serves others. A message that arrives meanwhile waits for so
-# long; a shorter slice would cost more in turns of the loop than in work.
+# Seconds of steps before the loop serves others, which is the wait of a message that arrives
+# meanwhile. With a shorter slice the turns of the loop would cost more than the steps.
 SLICE_S = 0.0002
 
-JsonLine = dict[str, object]  # A line of the socket: of a request, or of its answer.
+JsonLine = dict[str, object]  # A line of a request, or of its answer.
 Steps = Generator[Mapping[str, object] | None, None, JsonLine]
 Operation = Callable[["Call"], "JsonLine | Steps | Awaitable[JsonLine | Steps]"]
 Row = Mapping[str, object]
@@ -71,21 +71,21 @@ def sees_all(user: User | None) -> bool:
     return user is None or not MONITOR.isdisjoint(user.tags)
 
 
-def is_ours(queue: Queue) -> bool:
+def is_internal(queue: Queue) -> bool:
     """Return True if a queue is the broker's own, which no operator sees."""
     return bool(queue.is_hidden) or isinstance(queue.exclusive_owner, RequestService)
 
 
 def live_queues(vhost: VirtualHost) -> Iterator[Queue]:
-    """Return the queues of a virtual host, which may change between two of them.
+    """Return the queues of a virtual host, which may change during the iteration.
 
-    A queue that is deleted meanwhile is left out: it counts with all deleted queues.
+    A queue that is deleted meanwhile is left out: it counts among the deleted queues.
     """
     return (queue for queue in vhost.queues_in_order if not queue.deleted)
 
 
 class Call:
-    """One request."""
+    """One request of an operator, with access to its fields, its user and the broker."""
 
     def __init__(
         self,
@@ -99,17 +99,25 @@ class Call:
         busy: Callable[[], Awaitable[None]] | None = None,
         receive: Callable[[], Awaitable[JsonLine | None]] | None = None,
     ) -> None:
-        """``operator`` names the operator in the log, ``actor`` in events.
+        """Make a call of an operation.
 
-        ``user`` is the user as whom the operator acts; None: the system user, with all rights.
+        Args:
+            broker: the broker that serves the request.
+            request: the fields of the request.
+            operator: names the operator in the log.
+            actor: names the operator in events.
+            user: the user as whom the operator acts; None: the system user, with all rights.
+            send: sends a line of the answer.
+            busy: sends a keep-alive line.
+            receive: returns the next line that follows the request; None at the end.
         """
         self.broker = broker
         self.actor = actor
         self.user = user
         self.request = request
         self.operator = operator
-        self.forwarded = False  # True for a request of another broker, which goes no further.
-        self.passed_on = False  # True if another broker has answered.
+        self.forwarded = False  # True for a request of another broker, never forwarded again.
+        self.passed_on = False  # True if another broker has answered the request.
         self._send = send
         self._busy = busy
         self._receive = receive
@@ -134,7 +142,7 @@ class Call:
             await self._send(item)
 
     async def durable(self, vhost: str) -> bool:
-        """Wait until all that a virtual host has written is durable; False while it cannot be."""
+        """Wait until all records of a virtual host are durable; return False if the disk fails."""
         self.broker.reactor.turn()
         return await self.broker.unsynced.wait_for(vhost)
 
@@ -205,14 +213,14 @@ class Call:
         return self.sees_all or (self.user is not None and self.user.may_open(name))
 
     def sees_account(self, name: str) -> bool:
-        """Return True if the user sees the permissions and limits of an account: its own, or all.
+        """Return True if the user sees the permissions and limits of an account.
 
-        Administrators see those of all accounts.
+        Users see their own, administrators those of all accounts.
         """
         return self.administers or (self.user is not None and self.user.name == name)
 
     def sees_user(self, user: User | None) -> bool:
-        """Return True if the user sees the connections of another, or of itself."""
+        """Return True if the user sees the connections of ``user``, which may be itself."""
         return self.sees_all or (user is not None and user.same_as(cast("User", self.user)))
 
     def vhost(self) -> VirtualHost:
@@ -235,9 +243,9 @@ class Call:
         return None if self.request.get("vhost") is None else self.vhost()
 
     def is_elsewhere(self, vhost: str) -> bool:
-        """Return True if a virtual host is one of the cluster that this broker does not serve.
+        """Return True if another broker of the cluster serves a virtual host that the user sees.
 
-        False for a request that another broker forwards, which goes no further.
+        Return False for a request that another broker has forwarded.
         """
         broker = self.broker
         return (
@@ -249,11 +257,12 @@ class Call:
         )
 
     def missing(self, vhost: str) -> str:
-        """Return the reason in words why this broker does not have a virtual host."""
+        """Return in words why this broker does not serve a virtual host."""
         node = self.broker.node
-        if node is None or vhost not in node.wanted() or not self.sees_vhost(vhost):
+        if node is None or vhost not in node.vhost_numbers() or not self.sees_vhost(vhost):
             return f"there is no virtual host '{vhost}'"
-        return f"virtual host '{vhost}' is served by {self.broker.server(vhost)} of the cluster"
+        server = self.broker.describe_server(vhost)
+        return f"virtual host '{vhost}' is served by {server} of the cluster"
 
     def vhosts(self) -> list[VirtualHost]:
         """Return the virtual host named in ``vhost``, or all that the user sees."""
@@ -269,7 +278,10 @@ def list_objects(
 ) -> Steps:
     """Yield the rows of the objects in the virtual hosts of a request.
 
-    The result of ``objects`` can be iterated while the virtual host changes.
+    Args:
+        call: the request.
+        objects: returns the objects of a virtual host, which may change during the iteration.
+        describe: returns the row of an object; None leaves it out.
     """
     count = 0
     for vhost in call.vhosts():

@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STEPS_PER_SLICE = 64  # Steps of a list, within SLICE_S, before the loop serves others.
+STEPS_PER_SLICE = 64  # Steps of a list before the loop serves others, if SLICE_S is not over.
 BUSY_S = 10.0  # Seconds without output before a busy line is sent.
-# Fields that the audit log has under other names, or must not have.
+# Fields that the audit log records under other names, or must not record.
 UNAUDITED = frozenset(("do", "as", "peer", "agent", "payload", "username", "password", "token"))
 
 
-class Client(ABC):
-    """An operator whose requests are served one after the other."""
+class OperatorClient(ABC):
+    """The requests of one operator, which are served one after the other."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class Client(ABC):
         self.operations = operations
         self.operator = operator
         self.actor = actor
-        self.current: JsonLine = {}  # The request that is served.
-        self.has_unread_lines = False  # Lines follow the request that are not read yet.
+        self.current: JsonLine = {}  # The request in progress.
+        self.has_unread_lines = False  # Lines that follow the request are not read yet.
         self.acting: Operator | None = None  # The user of the request; None: the system user.
 
     @abstractmethod
@@ -145,7 +145,7 @@ class Client(ABC):
         except OperationRefused as error:
             await self.fail(error.code, error.text)
         except ModelError as error:
-            broker.access.last_audited = ""  # Only connections use it.
+            broker.access.last_audited = ""  # Only connections use this attribute.
             await self.fail(refusal_code(error), error.text)
         except DocumentError as error:
             await self.fail("bad-request", error.text)
@@ -161,7 +161,7 @@ class Client(ABC):
         else:
             self.audit(request)
             self.turn()
-            # Operators need the reading operations most while the disk fails.
+            # An operation that only reads does not wait: operators need it while the disk fails.
             # An answer that was passed on is durable at the broker that serves the virtual host.
             must_wait = not is_read_only(operation.name) and not call.passed_on
             if must_wait and not await broker.unsynced.wait():
@@ -181,7 +181,7 @@ class Client(ABC):
             if operation.name not in FORWARDED:
                 raise
             passed_on = await pass_on(call, error.vhost, OWNER_S)
-            if passed_on is None:  # This broker serves it by now.
+            if passed_on is None:  # This broker serves the virtual host by now.
                 return await self.run_here(call, operation)
             call.passed_on = True
             return passed_on
@@ -264,7 +264,7 @@ class Client(ABC):
                     lines.append(json.dumps({"busy": True}))
                 self.turn()
                 await self.send(*lines)
-                await asyncio.sleep(0)  # Serve others first, even when all can be sent at once.
+                await asyncio.sleep(0)  # Serve others, even if send() did not have to wait.
 
     async def send_item(self, item: JsonLine) -> None:
         """Send one line of an answer."""

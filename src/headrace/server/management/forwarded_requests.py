@@ -12,19 +12,19 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from headrace.server.management.call import Call, OperationRefused
-from headrace.server.management.client import Client
+from headrace.server.management.client import OperatorClient
 from headrace.server.management.operations import FORWARDED, SAMPLES
 from headrace.server.observe.account_events import Operator
 
 if TYPE_CHECKING:
-    from headrace.server.cluster_relay.links import Asker, Link
+    from headrace.server.cluster_relay.links import Asker, OperatorLink
     from headrace.server.management.managed_broker import ManagedBroker
 
 SERVED_S = 12.0  # The time that a request waits while this broker takes over its virtual host.
-POLL_S = 0.05
+POLL_S = 0.05  # The interval of checks during that wait.
 
 
-async def serve(broker: ManagedBroker, link: Link, asker: Asker) -> None:
+async def serve(broker: ManagedBroker, link: OperatorLink, asker: Asker) -> None:
     """Serve the request of a link.
 
     Raises:
@@ -33,11 +33,11 @@ async def serve(broker: ManagedBroker, link: Link, asker: Asker) -> None:
     await ForwardedClient(broker, link, asker).serve()
 
 
-class ForwardedClient(Client):
-    """An operator of another broker."""
+class ForwardedClient(OperatorClient):
+    """An operator of another broker, whose request arrives over a link."""
 
-    def __init__(self, broker: ManagedBroker, link: Link, asker: Asker) -> None:
-        """``link`` is that of the broker that forwards, ``asker`` the operator."""
+    def __init__(self, broker: ManagedBroker, link: OperatorLink, asker: Asker) -> None:
+        """``link`` is the link to the other broker, ``asker`` the operator there."""
         operator = f"{asker.words}, at broker '{asker.broker}'"
         super().__init__(broker, FORWARDED, operator, Operator(asker.name, asker.address))
         self.link = link
@@ -64,7 +64,7 @@ class ForwardedClient(Client):
             pass
 
     async def _await_vhost(self, name: object) -> None:
-        """Wait until this broker serves a virtual host, if it is taking it over."""
+        """Wait until this broker serves a virtual host that it may be taking over."""
         if name is None:
             return
         loop = asyncio.get_running_loop()
@@ -72,12 +72,12 @@ class ForwardedClient(Client):
         await self.broker.accounts.poll()
         while name not in self.broker.vhosts and loop.time() < until_s:
             is_known = name in self.broker.access.snapshot.vhosts
-            if not is_known or self.broker.server(str(name)) != "no broker":
-                return  # The request is refused with this as the reason.
+            if not is_known or self.broker.describe_server(str(name)) != "no broker":
+                return  # The request is refused for this reason.
             await asyncio.sleep(POLL_S)
 
     async def read_line(self) -> str:
-        """Return the next line; see :class:`Client`."""
+        """Return the next line; see :class:`OperatorClient`."""
         return await self.link.receive()
 
     def act_as(self, call: Call) -> None:
@@ -88,5 +88,5 @@ class ForwardedClient(Client):
         call.forwarded = True
 
     async def send(self, *lines: str) -> None:
-        """Send lines; see :class:`Client`."""
+        """Send lines; see :class:`OperatorClient`."""
         await self.link.send(*lines)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests about a virtual host that another broker of the cluster serves.
 
-The broker that an operator asks opens a link (:mod:`headrace.server.cluster_relay.links`) to the
-serving one, sends the request and its lines, and gets the answer, as on the management socket. The
-serving broker (:mod:`.forwarded_requests`) forwards nothing, so no request goes round.
+The broker that receives a request opens a link (:mod:`headrace.server.cluster_relay.links`) to the
+serving broker, sends the request and its lines, and receives the answer, in the format of the
+management socket. The serving broker (:mod:`.forwarded_requests`) forwards nothing, so no request
+circulates.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
     from headrace.gateway.connection.cluster_port import ServingBroker
-    from headrace.server.cluster_relay.links import Link
+    from headrace.server.cluster_relay.links import OperatorLink
     from headrace.server.management.managed_broker import ManagedBroker
 
 POLL_S = 0.1  # The interval between checks whether a virtual host has an owner.
 OWNER_S = 12.0  # The time to wait for a virtual host's owner: longer than a takeover.
-# Fields that are not passed on: the link has the user, and the owner asks no other broker.
+# Fields that are not forwarded: the link carries the user, and the owner asks no other broker.
 OMITTED_FIELDS = ("as", "peer", "everywhere", "broker")
 BUSY_S = 10.0  # The interval between busy lines during the wait for an owner.
 
@@ -39,8 +40,8 @@ class NotReached(Exception):
 class ForwardedAnswer(NamedTuple):
     """The answer of another broker."""
 
-    items: list[str]  # Each an object of JSON.
-    done: JsonLine
+    items: list[str]  # The lines before the last one, as JSON text.
+    done: JsonLine  # The result in the last line.
 
 
 def named_vhost(call: Call) -> str | None:
@@ -56,9 +57,9 @@ def named_vhost(call: Call) -> str | None:
 
 
 async def add_elsewhere(call: Call, answer: JsonLine) -> JsonLine:
-    """Send the items of a list that other brokers have, too; return its last line.
+    """Send the items of a list that other brokers have; return the last line of the whole list.
 
-    ``missing`` in it has the virtual hosts whose items were not sent, each with the reason.
+    Its field ``missing`` has the virtual hosts whose items could not be sent, with the reasons.
     """
     missing: dict[str, str] = {}
     count = answer.get("items", 0)
@@ -87,7 +88,7 @@ def other_brokers(broker: ManagedBroker) -> list[str]:
 
 
 async def pass_to_broker(call: Call, name: str) -> JsonLine:
-    """Let another broker of the cluster answer a request; send its items as they come.
+    """Have another broker of the cluster answer a request; send its items as they arrive.
 
     Raises:
         OperationRefused: there is no such broker, it refused the request, or did not answer.
@@ -99,7 +100,7 @@ async def pass_to_broker(call: Call, name: str) -> JsonLine:
         raise OperationRefused("not-found", f"the cluster has no other broker '{name}'")
     request = {name: value for name, value in call.request.items() if name not in OMITTED_FIELDS}
     try:
-        async with kept_busy(call):
+        async with report_busy(call):
             link = await _open_link(call, broker)
         try:
             return await _exchange(call, link, request)
@@ -111,18 +112,18 @@ async def pass_to_broker(call: Call, name: str) -> JsonLine:
 
 
 async def pass_on(call: Call, vhost: str, wait_s: float) -> JsonLine | None:
-    """Let the broker that serves a virtual host answer a request; send its items as they come.
+    """Have the broker that serves a virtual host answer a request; send its items as they arrive.
 
-    Waits ``wait_s`` for an owner of the virtual host that can be reached. Returns None, and sends
-    nothing, if this broker serves the virtual host by then.
+    Wait ``wait_s`` for a reachable owner of the virtual host. Return None, and send nothing, if
+    this broker serves the virtual host by then.
 
     Raises:
         OperationRefused: the broker refused the request, or none answered.
     """
     request = {name: value for name, value in call.request.items() if name not in OMITTED_FIELDS}
-    request["vhost"] = vhost  # It may be the default one.
+    request["vhost"] = vhost  # The request may name none, for the default one.
     try:
-        async with kept_busy(call):
+        async with report_busy(call):
             reached = await _link_to(call, vhost, wait_s)
         if reached is None:
             return None
@@ -140,8 +141,10 @@ async def pass_on(call: Call, vhost: str, wait_s: float) -> JsonLine | None:
         raise OperationRefused("precondition", str(error)) from None
 
 
-async def _exchange(call: Call, link: Link, request: Mapping[str, object]) -> JsonLine:
-    """Send a request and the lines that follow it; pass on the answer.
+async def _exchange(call: Call, link: OperatorLink, request: Mapping[str, object]) -> JsonLine:
+    """Send a request and the lines that follow it; send the answer's items to the operator.
+
+    Return the result of the answer.
 
     Raises:
         OSError, TimeoutError: the other broker is gone.
@@ -161,8 +164,8 @@ async def _exchange(call: Call, link: Link, request: Mapping[str, object]) -> Js
         elif "error" in answer:
             raise OperationRefused(str(answer["code"]), str(answer["error"]))
         elif "done" in answer:
-            done: JsonLine = answer["done"]
-            return done
+            result: JsonLine = answer["done"]
+            return result
     raise ConnectionError("it closed the link without an answer")
 
 
@@ -176,14 +179,14 @@ async def forward(
 ) -> ForwardedAnswer | None:
     """Send a request to the broker that serves a virtual host; return its answer.
 
-    ``lines`` follow the request. Waits ``wait_s`` for an owner of the virtual host that can be
-    reached. Returns None, and sends nothing, if that is this broker by then.
+    ``lines`` follow the request. Wait ``wait_s`` for a reachable owner of the virtual host. Return
+    None, and send nothing, if this broker serves the virtual host by then.
 
     Raises:
         NotReached: no such broker answered in time.
         OperationRefused: the broker refused the request; the text names the virtual host.
     """
-    async with kept_busy(call):
+    async with report_busy(call):
         reached = await _link_to(call, vhost, wait_s)
         if reached is None:
             return None
@@ -202,7 +205,7 @@ async def forward(
             link.close()
 
 
-async def _read_answer(link: Link, server_text: str) -> ForwardedAnswer:
+async def _read_answer(link: OperatorLink, server_text: str) -> ForwardedAnswer:
     """Read an answer to its end.
 
     Raises:
@@ -224,7 +227,9 @@ async def _read_answer(link: Link, server_text: str) -> ForwardedAnswer:
     raise ConnectionError("it closed the link without an answer")
 
 
-async def _link_to(call: Call, vhost: str, wait_s: float) -> tuple[Link, ServingBroker] | None:
+async def _link_to(
+    call: Call, vhost: str, wait_s: float
+) -> tuple[OperatorLink, ServingBroker] | None:
     """Open a link to the broker that serves a virtual host; return None if that is this broker.
 
     Raises:
@@ -232,7 +237,7 @@ async def _link_to(call: Call, vhost: str, wait_s: float) -> tuple[Link, Serving
     """
     broker = call.broker
     assert broker.node is not None
-    until_s = broker.node.loop.time() + wait_s
+    deadline_s = broker.node.loop.time() + wait_s
     last_error = "no broker serves it"
     while True:
         if vhost in broker.vhosts:
@@ -245,13 +250,13 @@ async def _link_to(call: Call, vhost: str, wait_s: float) -> tuple[Link, Serving
                 last_error = f"broker '{owner.name}' at {owner}: {str(error) or 'no answer'}"
             else:
                 return link, owner
-        if broker.node.loop.time() >= until_s:
+        if broker.node.loop.time() >= deadline_s:
             raise NotReached(f"virtual host '{vhost}': {last_error}")
         await asyncio.sleep(POLL_S)
 
 
-async def _open_link(call: Call, broker: ServingBroker) -> Link:
-    """Open a link to another broker on behalf of the operator. Raises as ``Links.open``."""
+async def _open_link(call: Call, broker: ServingBroker) -> OperatorLink:
+    """Open a link to another broker on behalf of the operator. Raises as ``OperatorLinks.open``."""
     assert call.broker.links is not None
     actor = call.actor
     name = "" if actor is None else actor.name
@@ -260,7 +265,7 @@ async def _open_link(call: Call, broker: ServingBroker) -> Link:
 
 
 @contextlib.asynccontextmanager
-async def kept_busy(call: Call) -> AsyncIterator[None]:
+async def report_busy(call: Call) -> AsyncIterator[None]:
     """Send busy lines while the block runs, which sends nothing else."""
 
     async def send_busy_lines() -> None:

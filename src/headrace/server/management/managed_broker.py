@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.model.events import Events
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.cluster.node import ClusterNode
-    from headrace.server.cluster_relay.links import Links
+    from headrace.server.cluster_relay.links import OperatorLinks
     from headrace.server.config.logs import Logs
     from headrace.server.config.settings import Settings
     from headrace.server.data.storage import Storage
@@ -40,7 +40,7 @@ class ManagedBroker:
     context: V0xContext
     shared_0_10: Context010
     access: Access
-    vhosts: Mapping[str, VirtualHost]  # Virtual hosts by name; the mapping changes.
+    vhosts: Mapping[str, VirtualHost]  # The live mapping of the running virtual hosts, by name.
     storage: Storage
     reactor: Reactor
     transports: set[Transport]
@@ -52,20 +52,20 @@ class ManagedBroker:
     drain: Drain
     audit: AuditLog
     unsynced: UnsyncedChanges
-    logs: Logs | None  # None: the broker has no process of its own.
-    trace: Callable[[VirtualHost], None]  # Start tracing a virtual host.
-    reload: Callable[[], ReloadResult | None]  # None: the settings have no source to read again.
+    logs: Logs | None  # None if the broker shares its process.
+    trace: Callable[[VirtualHost], None]  # Starts tracing a virtual host.
+    reload: Callable[[], ReloadResult | None]  # Returns None if the settings have no source.
     loop_delay: LoopDelay
-    node: ClusterNode | None = None  # Only in a cluster.
-    links: Links | None = None  # To the other brokers of a cluster.
-    started_ms: int = 0  # Unix time when the broker was ready; 0 before.
+    node: ClusterNode | None = None  # None outside of a cluster.
+    links: OperatorLinks | None = None  # Opens links to the other brokers of the cluster.
+    started_ms: int = 0  # The Unix time at which the broker was ready; 0 until then.
     backing_up: bool = False
-    sampler: object = None  # The operation "sample" makes it when the first client asks.
-    event_streams: int = 0  # Clients of the operation "events".
+    sampler: object = None  # The first call of the operation "sample" creates it.
+    event_streams: int = 0  # The number of clients of the operation "events".
 
     @property
     def settings(self) -> Settings:
-        """The settings that apply now."""
+        """The settings in effect."""
         return self.storage.settings
 
     @property
@@ -78,8 +78,8 @@ class ManagedBroker:
         """The broker's counters."""
         return self.context.counters
 
-    def server(self, vhost: str) -> str:
-        """Return which other broker serves a virtual host, in words."""
+    def describe_server(self, vhost: str) -> str:
+        """Return in words which other broker serves a virtual host."""
         owner = None if self.node is None else self.node.serving(vhost)
         return "no broker" if owner is None else f"broker {owner.name!r}"
 

@@ -44,18 +44,18 @@ class OperationRow(NamedTuple):
 
     name: OperationName
     run: Operation
-    tags: Tags  # The user must have one of them.
+    tags: Tags  # The user must have one of these tags.
     permissions: tuple[RequiredPermission, ...]
-    own_vhost: bool  # Only administrators may use a virtual host that they may not open.
-    fields: str  # The fields of the request, as the reference page has them.
-    note: str  # On permissions that the function itself checks or grants.
-    takes_lines: bool  # Lines follow each request; otherwise only a request with ``lines``.
-    former_name: str  # The name in earlier versions; clients may still use it.
+    own_vhost: bool  # True if only administrators may use a virtual host that they may not open.
+    fields: str  # The fields of the request, for the reference page.
+    note: str  # A note about permissions that the function itself checks, for the reference page.
+    takes_lines: bool  # Lines follow each request, not only one with the field ``lines``.
+    former_name: str  # The name in earlier versions, which clients may still use.
 
     def check(self, call: Call) -> None:
-        """Refuse a call whose user may not run the operation.
+        """Check that the user of a call may run the operation.
 
-        Permissions are checked as for AMQP, by the same code.
+        The code that checks permissions is that of AMQP clients.
 
         Raises:
             OperationRefused: the user lacks a tag, or does not see the virtual host.
@@ -82,7 +82,7 @@ class OperationRow(NamedTuple):
 
 
 class OperationTable:
-    """The operations of one resource; a decorator that adds each."""
+    """The operations of one resource, and the decorator that adds them."""
 
     def __init__(self) -> None:
         self.rows: list[OperationRow] = []

@@ -40,8 +40,8 @@ from headrace.server.management.resources import (
 )
 from headrace.server.management.sampling import operation as sampling
 
-# Resources within virtual hosts: another broker of a cluster may serve theirs. Connections,
-# channels and consumers are left out: their numbers are those of their broker.
+# Resources within virtual hosts, which another broker of a cluster may serve. Connections, channels
+# and consumers are not among them, because their numbers are unique within their broker only.
 VHOST_RESOURCES = (
     vhosts,
     queues,
@@ -89,5 +89,5 @@ SAMPLES: dict[str, OperationRow] = {row.name: row for row in sampling.operation.
 FORWARDED: dict[str, OperationRow] = SAMPLES | {
     row.name: row for resource in VHOST_RESOURCES for row in resource.operation.rows
 }
-# Lists that have the objects of other brokers, too, if the request says so.
+# Lists that include the objects of other brokers if the request has the flag ``everywhere``.
 SHARED_LISTS = frozenset(name for name in FORWARDED if name.startswith("list "))

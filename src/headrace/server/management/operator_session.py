@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An operator's session in a virtual host, the counterpart of a client's connection and channel.
 
-An operator changes objects, runs requests and publishes through the code that serves clients (of
-0-9-1, for publishing). So the rules for clients apply to operators, too.
+An operator changes objects, runs requests and publishes through the code that serves clients, for
+publishing that of 0-9-1. So the rules for clients apply to operators, too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ IMPERSONATOR = "impersonator"  # The tag of users that may publish as another us
 
 
 class EveryGrant:
-    """Every right: those of the system user, who has no account."""
+    """The rights of the system user, who has no account and may do everything."""
 
     def may_open(self, vhost: str) -> bool:
         return True
@@ -53,7 +53,7 @@ class EveryGrant:
 
 
 def acting_user(call: Call) -> User:
-    """Return the user of a request; the system user has no account."""
+    """Return the user of a request; for the system user, one with all rights."""
     if call.user is not None:
         return call.user
     name = call.operator if call.actor is None else call.actor.name
@@ -69,14 +69,14 @@ def authorized_host(call: Call) -> AuthorizedHost:
 
 
 class OperatorRequest(RequestCall):
-    """A request of an operator, whose refusal the socket audits."""
+    """A request of an operator; the management socket audits its refusal."""
 
     def refuse(self, code: str, text: str) -> NoReturn:
         raise RequestRefused(code, text)
 
 
 class OperatorSession:
-    """One operator in one virtual host, for the length of a call."""
+    """One operator in one virtual host, for the duration of a call."""
 
     number = OPERATOR
 
@@ -92,7 +92,9 @@ class OperatorSession:
     def publish(
         self, exchange: str, routing_key: str, properties: BasicProperties, body: bytes
     ) -> tuple[bool, int]:
-        """Publish a message; return True if a queue gets it, and the number of refusals.
+        """Publish a message.
+
+        Return True if it was routed to a queue, and the number of queues that refused it.
 
         Raises:
             AmqpError: the exchange does not exist, or a property or header is refused.
@@ -118,7 +120,7 @@ class OperatorSession:
         refused = connection.publish_receiver.publish_content(
             channel, data, len(address), len(body), None
         )
-        connection.drop()  # Drops the message if it was returned.
+        connection.drop()  # Discards the output: a returned message.
         tally = channel.update_tally()
         self.context.add_ended_channel(self.vhost, V0_9_1.label, tally)
         return not tally.return_unroutable, refused
@@ -127,7 +129,7 @@ class OperatorSession:
 def attempt(
     step: Callable[[], RequestAnswer | Generator[None, None, RequestAnswer] | None],
 ) -> RequestAnswer:
-    """Run a step of a request; return its answer, empty if it has none yet.
+    """Run a step of a request; return its answer, or {} if it is not complete.
 
     Raises:
         OperationRefused: the request is refused.
@@ -140,7 +142,7 @@ def attempt(
 
 
 async def run_request(call: Call, handler: Handler, **fields: object) -> JsonLine:
-    """Run a request, in slices where it is long; answer when its changes are durable."""
+    """Run a request, a long one in slices; return its answer once its changes are durable."""
     request = OperatorSession(call).request(fields)
     call.broker.events.require()
     try:

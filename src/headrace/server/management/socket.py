@@ -13,8 +13,8 @@ A Unix socket with mode 0600. A client sends a line with a JSON object that name
 
 A long operation without output sends ``{"busy": true}`` now and then.
 
-An operation with more input reads the lines that follow, up to ``{"end": true}``. Then the next
-request may follow. The broker closes the connection if it refuses such an operation before the end.
+An operation with more input reads the lines that follow the request, up to ``{"end": true}``. If
+the broker refuses such an operation before the end, it closes the connection.
 
 With ``as``, a ticket of the operation ``login``, an operation runs as that user, with its rights
 only (:mod:`headrace.server.management.operation_table`); ``peer`` and ``agent`` are the user's
@@ -22,8 +22,8 @@ address and program, for the audit log. Without it the system user has all right
 the peer's user (SO_PEERCRED): only the broker's own system user and root are served.
 
 The number of clients, the length of a line, and the time to send a request or to read an answer
-are bounded. A new client beyond the bound replaces the one that is idle longest. A long list is
-made in slices, no faster than the client reads it, and the loop serves others between two slices.
+are bounded. A new client beyond the bound replaces the one that has been idle longest. A long list
+is made in slices, no faster than the client reads it; the loop serves others between two slices.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING
 
 from headrace.management_socket import FILE_NAME, short_address
 from headrace.server.management.call import JsonLine, OperationRefused
-from headrace.server.management.client import Client
+from headrace.server.management.client import OperatorClient
 from headrace.server.observe.account_events import Operator
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class ManagementSocket:
             with short_address(self.path) as address:
                 remove_stale(self.path, address)
                 listening.bind(address)
-            # No client can connect before listen(), so the mode is never another.
+            # No client can connect with the initial mode, since the socket does not listen yet.
             self.path.chmod(0o600)
             self._inode = self.path.stat().st_ino
             listening.setblocking(False)
@@ -107,12 +107,13 @@ class ManagementSocket:
             raise
 
     async def close(self) -> None:
-        """Close all clients, and remove the socket if it is still ours."""
+        """Close all clients, and remove the socket, unless another broker has replaced it."""
         if self._server is None:
             return
         for listening in self._server.sockets:
             asyncio.get_running_loop().remove_reader(listening.fileno())
-        for _ in range(ACCEPT_TURNS):  # Otherwise asyncio loses accepted connections.
+        # asyncio would lose connections that it has accepted and not reported yet.
+        for _ in range(ACCEPT_TURNS):
             await asyncio.sleep(0)
         self._server.close()
         self._server = None
@@ -131,7 +132,7 @@ class ManagementSocket:
         def clean_up(task: asyncio.Task[None]) -> None:
             self.clients.discard(task)
             self.idle.pop(task, None)
-            if task.cancelled():  # It was idle, or the broker stops: unsent output is dropped.
+            if task.cancelled():  # An idle client was replaced, or the broker stops.
                 writer.transport.abort()
             else:
                 writer.close()
@@ -156,10 +157,10 @@ class ManagementSocket:
                 await client.fail("refused", "only the broker's own user and root are served")
             await client.end()
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            pass  # Closed, or idle for too long.
+            pass  # The client has disconnected, or was idle for too long.
 
 
-class SocketClient(Client):
+class SocketClient(OperatorClient):
     """The connection of one operator of this machine, whose user the kernel names."""
 
     def __init__(
@@ -177,7 +178,7 @@ class SocketClient(Client):
         self.writer = writer
 
     def is_trusted(self) -> bool:
-        """Return True if the peer's user is ours, or root."""
+        """Return True if the peer's system user is the broker's own, or root."""
         return self.uid in (0, os.geteuid())
 
     async def serve(self) -> None:
@@ -190,14 +191,14 @@ class SocketClient(Client):
                 request = await self.receive()
             except OperationRefused as error:
                 await self.fail(error.code, error.text)
-                return  # The start of the next line is unknown.
+                return  # The rest of the line is unread, so the next line cannot be found.
             finally:
                 self.owner.idle.pop(task, None)
             if request is None:
                 return
             await self.run(request)
             if self.has_unread_lines:
-                return  # The lines are data, and may look like requests.
+                return  # The unread lines are data, which must not be run as requests.
 
     async def run(self, request: JsonLine) -> None:
         """Run a request, which may have a former name of its operation."""
@@ -207,16 +208,17 @@ class SocketClient(Client):
         await super().run(request)
 
     async def read_line(self) -> bytes:
-        """Return the next line; see :class:`Client`."""
+        """Return the next line; see :class:`OperatorClient`."""
         try:
             return await asyncio.wait_for(self.reader.readline(), IDLE_S)
         except ValueError:
             raise OperationRefused("limit", f"a line has {LINE_SIZE_MAX} bytes at most") from None
 
     async def end(self) -> None:
-        """End the answers, and read further input of the client, up to a limit.
+        """End the answers, then read and drop further input, up to a limit.
 
-        A socket closed with unread input would reset the client before it reads its answer.
+        Closing a socket with unread input resets the connection, so that the client might lose the
+        answer.
         """
         self.writer.write_eof()
         unread = LINE_SIZE_MAX
@@ -225,7 +227,7 @@ class SocketClient(Client):
                 unread -= len(read)
 
     async def send(self, *lines: str) -> None:
-        """Send lines; see :class:`Client`."""
+        """Send lines; see :class:`OperatorClient`."""
         if lines:
             self.writer.write(("\n".join(lines) + "\n").encode())
             await asyncio.wait_for(self.writer.drain(), READ_S)
@@ -235,7 +237,7 @@ def remove_stale(path: Path, address: str) -> None:
     """Remove the socket of a broker that has ended.
 
     Raises:
-        SocketError: another process listens there, or it is not a socket.
+        SocketError: another process listens on it, or the path is not a socket.
     """
     try:
         status = path.lstat()
@@ -256,7 +258,10 @@ def remove_stale(path: Path, address: str) -> None:
 
 
 def socket_path(setting: str, data: Path | None) -> Path | None:
-    """Return the path of the socket: the setting, or in the data directory; None for no socket."""
+    """Return the path of the socket: that of the setting, or one in the data directory.
+
+    Return None without a socket.
+    """
     if setting == "none":
         return None
     if setting:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tickets on disk, so that logins last over a restart of the broker.
+"""Tickets on disk, so that logins survive a restart of the broker.
 
 The file ``tickets`` of the data directory has a line of JSON for each ticket: the hash of the
 ticket, the user, the address of the login, times in Unix milliseconds, and a hash of the user's
-password hash and tags. From none of these a ticket or a password can be computed. Logins by a token
-are not kept.
+password hash and tags. Neither a ticket nor a password can be computed from these. Tickets of
+logins by a token are not kept.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TicketFile:
         self.path = directory / NAME
 
     def read(self) -> list[StoredTicket]:
-        """Return the tickets; none if the file cannot be read, which costs logins only."""
+        """Return the tickets; if the file cannot be read, none, so that all users log in again."""
         try:
             if self.path.stat().st_size > SIZE_MAX:
                 raise ValueError(f"it has more than {SIZE_MAX} bytes")

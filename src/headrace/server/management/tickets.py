@@ -65,8 +65,11 @@ class Tickets:
         """Restore the tickets of a file, if one is given.
 
         Args:
-            is_withdrawn: returns True if a user's token is of an issuer no longer trusted.
-            file: where tickets are kept; ``writer`` writes it.
+            access: the accounts, which tell whether a user has changed since its login.
+            is_withdrawn: returns True if the issuer of a user's token is no longer trusted.
+            clock: returns seconds of a monotonic clock.
+            file: the file that keeps the tickets over a restart, if any.
+            writer: the executor of the thread that writes the file.
         """
         self._access = access
         self._is_withdrawn = is_withdrawn
@@ -74,8 +77,7 @@ class Tickets:
         self._tickets: LoginCache[Ticket] = LoginCache()
         self._file = file
         self._writer = writer
-        # The next write, which has all changes so far.
-        self._pending_write: Future[None] | None = None
+        self._pending_write: Future[None] | None = None  # The write that will include all changes.
         if file is not None:
             self._restore(file.read())
 
@@ -92,9 +94,9 @@ class Tickets:
         return text
 
     def find_user(self, text: str, peer: RemotePeer | None = None) -> User | None:
-        """Return the user of a ticket, with its present rights; the ticket counts as used.
+        """Return the user of a ticket, with its present rights, and count the ticket as used.
 
-        ``peer`` is the address of the request, by default that of the login. Returns None if the
+        ``peer`` is the address of the request, by default that of the login. Return None if the
         ticket is unknown or has ended, or if ``peer`` has another host than the login.
         """
         key = hash_ticket(text)
@@ -112,28 +114,31 @@ class Tickets:
         try:
             return self._access.admit(ticket.user.name, peer or ticket.user.peer)
         except LoginRefused:
-            return None  # A ticket of guest is valid on this machine only.
+            return None  # The user may not log in from this address, as guest from another machine.
 
     def is_valid(self, text: str) -> bool:
-        """Return True if a ticket has not ended; it does not count as used."""
+        """Return True if a ticket has not ended, without counting it as used."""
         ticket = self._tickets.get(hash_ticket(text))
         return ticket is not None and self._is_valid(ticket, self._clock())
 
     def end(self, text: str) -> Future[None] | None:
-        """End a ticket, if it exists. Return a future that ends when the file is written."""
+        """End a ticket; return a future that ends when the file is written.
+
+        Return None if the ticket does not exist, or if no file keeps tickets.
+        """
         if self._tickets.pop(hash_ticket(text), None) is None:
             return None
         return self._schedule_write()
 
     def close(self) -> None:
-        """Write when each ticket was used last, as the broker stops."""
+        """Write the tickets with the times of their last use, as the broker stops; blocks."""
         if self._writer is not None:
             self._writer.submit(self._write).result()
 
     # --- The file -----------------------------------------------------------------------------
 
     def _schedule_write(self) -> Future[None] | None:
-        """Schedule a write of the tickets; it includes all changes until it starts."""
+        """Schedule a write of the tickets, which includes all changes until it starts."""
         if self._writer is None:
             return None
         if self._pending_write is None:
@@ -141,8 +146,8 @@ class Tickets:
         return self._pending_write
 
     def _write(self) -> None:
-        """Write the tickets of accounts, on the thread of the writer."""
-        self._pending_write = None  # A change from here on needs another write.
+        """Write the tickets of accounts; runs on the thread of ``writer``."""
+        self._pending_write = None  # Changes from now on need another write.
         tickets = list(self._tickets.items())
         offset_s = time.time() - self._clock()
         stored = [
@@ -166,7 +171,7 @@ class Tickets:
             log.warning("%s cannot be written: %s", self._file.path, error)
 
     def _restore(self, stored: list[StoredTicket]) -> None:
-        """Restore the tickets whose accounts have not changed."""
+        """Restore the valid tickets whose accounts have not changed."""
         now_s = self._clock()
         offset_s = time.time() - now_s
         for row in sorted(stored, key=lambda ticket: ticket.used_ms)[-TICKETS_MAX:]:

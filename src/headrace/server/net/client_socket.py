@@ -12,18 +12,18 @@ Address = tuple[str, int]
 
 
 class ClientAddress:
-    """The addresses of a connection whose socket another process has."""
+    """A stand-in for a socket that another process owns; it has only the addresses."""
 
     def __init__(self, peer: Address, own: Address) -> None:
         self._peer = peer
         self._own = own
 
     def fileno(self) -> int:
-        """Return -1: the descriptor is of another process."""
+        """Return -1, since this process has no descriptor of the socket."""
         return -1
 
     def close(self) -> None:
-        """Do nothing: another process has the socket."""
+        """Do nothing, since another process owns the socket."""
 
     def getpeername(self) -> Address:
         """Return the address of the client."""
@@ -53,4 +53,4 @@ def with_peer(sock: socket.socket | ClientAddress, peer: Address) -> ClientAddre
     """Return a socket with the address of the client in place of its peer's."""
     if isinstance(sock, ClientAddress) and not isinstance(sock, ClientSocket):
         return ClientAddress(peer, sock.getsockname())
-    return ClientSocket(sock, peer)  # type: ignore[arg-type]  # Or one that is like it.
+    return ClientSocket(sock, peer)  # type: ignore[arg-type]  # A ClientSocket acts as a socket.

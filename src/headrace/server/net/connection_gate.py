@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-ADDRESSES_MAX = 65536  # Addresses with a rate; the oldest is forgotten.
+ADDRESSES_MAX = 65536  # Addresses whose rate is measured; beyond it the oldest is forgotten.
 
 
 class ConnectionGate:
@@ -28,6 +28,7 @@ class ConnectionGate:
         self._clock = clock
         self._waiting: dict[int, str] = {}  # Addresses by the numbers of their connections.
         self._by_address: dict[str, int] = {}
+        # The connections that each address may still open, and when that was computed.
         self._allowances: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def limit(
@@ -39,7 +40,10 @@ class ConnectionGate:
         self._rate = rate_per_address
 
     def refusal(self, host: str) -> str:
-        """Return why a connection from an address is refused, or "". It counts for the rate."""
+        """Return why a connection from an address is refused; empty if it is accepted.
+
+        Each call counts for the rate of the address.
+        """
         if len(self._waiting) >= self._waiting_max:
             return "handshakes_max is reached"
         if self._by_address.get(host, 0) >= self._per_address_max:
@@ -68,13 +72,16 @@ class ConnectionGate:
         return len(self._waiting)
 
     def _within_rate(self, host: str) -> bool:
-        """Spend one of an allowance that grows by the rate, up to ten seconds of it."""
-        now = self._clock()
+        """Take a token from the bucket of an address; return False if the bucket is empty.
+
+        A bucket fills at the rate, up to the connections of ten seconds.
+        """
+        now_s = self._clock()
         maximum = max(1.0, 10.0 * self._rate)
-        allowance, since = self._allowances.get(host, (maximum, now))
-        allowance = min(maximum, allowance + (now - since) * self._rate)
+        allowance, since_s = self._allowances.get(host, (maximum, now_s))
+        allowance = min(maximum, allowance + (now_s - since_s) * self._rate)
         allowed = allowance >= 1.0
-        self._allowances[host] = (allowance - 1.0 if allowed else allowance, now)
+        self._allowances[host] = (allowance - 1.0 if allowed else allowance, now_s)
         self._allowances.move_to_end(host)
         if len(self._allowances) > ADDRESSES_MAX:
             self._allowances.popitem(last=False)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DER parsing for revocation lists, the authorities of a chain, and when certificates expire.
+"""DER parsing: certificates, their chains and expiry, and revocation lists.
 
 OpenSSL verifies certificates and lists at the handshake, and cannot check an open connection again.
-So this module reads issuer and serial number of verified certificates and of a loaded list (RFC
-5280: a serial number is unique within its issuer), and subject and key of the chain's authorities,
-which a renewed certificate keeps.
+To do that, this module reads the issuer and serial number of verified certificates and of a loaded
+list (RFC 5280: a serial number is unique within its issuer), and the subject and key of the chain's
+authorities, which stay the same when an authority's certificate is renewed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 AUTHORITIES_SIZE_MAX = 16 << 20  # Bytes of a file of authorities.
 LIST_SIZE_MAX = 256 << 20  # Bytes of a file of revocation lists.
-NAME_PARTS_MAX = 64  # The maximum parts of an issuer's name.
+NAME_PARTS_MAX = 64  # Parts of an issuer's name.
 
 SEQUENCE, INTEGER = 0x30, 0x02
 UTC_TIME, GENERALIZED_TIME = 0x17, 0x18
-CENTURY = 50  # The years of a UTCTime below this are after 2000.
-VERSION = 0xA0
+CENTURY = 50  # Two-digit years of a UTCTime below this are in the 2000s, others in the 1900s.
+VERSION = 0xA0  # The tag of a certificate's optional version field.
 ENCODINGS = {0x0C: "utf-8", 0x13: "ascii", 0x16: "ascii", 0x14: "latin-1", 0x1E: "utf-16-be"}
 _PEM = re.compile(rb"-----BEGIN (?:X509 )?CRL-----(.*?)-----END (?:X509 )?CRL-----", re.DOTALL)
 _CERTIFICATE = re.compile(
@@ -57,11 +57,11 @@ class Authority(NamedTuple):
 
 
 class Element(NamedTuple):
-    """One element: its tag, where its content begins, and where it ends."""
+    """The head of a DER element; offsets count from the start of the data."""
 
     tag: int
-    begin: int
-    end: int
+    begin: int  # The offset of the content.
+    end: int  # The offset after the content.
 
 
 def read_element(data: bytes, offset: int, limit: int) -> Element:
@@ -85,11 +85,11 @@ def read_element(data: bytes, offset: int, limit: int) -> Element:
     return Element(data[offset], begin, begin + length)
 
 
-def elements_of(data: bytes, container: Element) -> Iterator[Element]:
-    """Yield the elements in an element.
+def iterate_elements(data: bytes, container: Element) -> Iterator[Element]:
+    """Yield the elements that a container holds, without those inside them.
 
     Raises:
-        DerError: its content is malformed.
+        DerError: the content is malformed.
     """
     offset = container.begin
     while offset < container.end:
@@ -99,10 +99,10 @@ def elements_of(data: bytes, container: Element) -> Iterator[Element]:
 
 
 def expect(data: bytes, offset: int, limit: int, tag: int) -> Element:
-    """Read the head of an element with a tag.
+    """Read the head of an element, which must have the tag ``tag``.
 
     Raises:
-        DerError: its tag is another.
+        DerError: the element has another tag, or its head is malformed.
     """
     element = read_element(data, offset, limit)
     if element.tag != tag:
@@ -110,27 +110,27 @@ def expect(data: bytes, offset: int, limit: int, tag: int) -> Element:
     return element
 
 
-def name_of(data: bytes, element: Element) -> Name:
-    """Read a distinguished name; names that RFC 5280 takes for the same are equal.
+def read_distinguished_name(data: bytes, element: Element) -> Name:
+    """Read a distinguished name in normal form: names that RFC 5280 matches compare equal.
 
     Raises:
         DerError: the DER is malformed.
     """
     parts: list[tuple[bytes, str | bytes]] = []
-    for group in elements_of(data, element):
+    for group in iterate_elements(data, element):
         pairs = []
-        for pair in elements_of(data, group):
+        for pair in iterate_elements(data, group):
             kind = read_element(data, pair.begin, pair.end)
             value = read_element(data, kind.end, pair.end)
-            pairs.append((data[kind.begin : kind.end], text_of(data, value)))
+            pairs.append((data[kind.begin : kind.end], normalize_value(data, value)))
         parts += sorted(pairs, key=lambda pair: pair[0])
         if len(parts) > NAME_PARTS_MAX:
             raise DerError(f"a name has more than {NAME_PARTS_MAX} parts")
     return tuple(parts)
 
 
-def text_of(data: bytes, value: Element) -> str | bytes:
-    """Return a normalised text, without case and repeated spaces; other values unchanged."""
+def normalize_value(data: bytes, value: Element) -> str | bytes:
+    """Return a string without case and repeated spaces; any other value as its bytes."""
     content = data[value.begin : value.end]
     encoding = ENCODINGS.get(value.tag)
     if encoding is None:
@@ -147,18 +147,18 @@ def parse_id(certificate: bytes) -> CertificateId:
     Raises:
         DerError: the DER is malformed.
     """
-    serial, issuer, _, _ = _parts(certificate)
+    serial, issuer, _, _ = _read_fields(certificate)
     number = int.from_bytes(certificate[serial.begin : serial.end], "big", signed=True)
-    return CertificateId(name_of(certificate, issuer), number)
+    return CertificateId(read_distinguished_name(certificate, issuer), number)
 
 
-def expiry_of(certificate: bytes) -> datetime:
-    """Return the end of the validity of a certificate in DER.
+def parse_expiry(certificate: bytes) -> datetime:
+    """Return the time at which a certificate in DER expires.
 
     Raises:
         DerError: the DER is malformed.
     """
-    _, _, validity, _ = _parts(certificate)
+    _, _, validity, _ = _read_fields(certificate)
     begin = read_element(certificate, validity.begin, validity.end)
     end = read_element(certificate, begin.end, validity.end)
     text = certificate[end.begin : end.end].decode("ascii", "replace")
@@ -176,152 +176,162 @@ def parse_authority(certificate: bytes) -> Authority:
     Raises:
         DerError: the DER is malformed.
     """
-    _, _, validity, end = _parts(certificate)
+    _, _, validity, end = _read_fields(certificate)
     subject = expect(certificate, validity.end, end, SEQUENCE)
     key = expect(certificate, subject.end, end, SEQUENCE)
-    return Authority(name_of(certificate, subject), certificate[key.begin : key.end])
+    return Authority(
+        read_distinguished_name(certificate, subject), certificate[key.begin : key.end]
+    )
 
 
-def _parts(certificate: bytes) -> tuple[Element, Element, Element, int]:
+def _read_fields(certificate: bytes) -> tuple[Element, Element, Element, int]:
     """Return serial number, issuer and validity of a certificate, and the end of its signed part.
 
     Raises:
         DerError: the DER is malformed.
     """
     outer = expect(certificate, 0, len(certificate), SEQUENCE)
-    inner = expect(certificate, outer.begin, outer.end, SEQUENCE)
-    offset = inner.begin
-    first = read_element(certificate, offset, inner.end)
+    signed = expect(certificate, outer.begin, outer.end, SEQUENCE)
+    offset = signed.begin
+    first = read_element(certificate, offset, signed.end)
     if first.tag == VERSION:
         offset = first.end
-    serial = expect(certificate, offset, inner.end, INTEGER)
-    algorithm = expect(certificate, serial.end, inner.end, SEQUENCE)
-    issuer = expect(certificate, algorithm.end, inner.end, SEQUENCE)
-    validity = expect(certificate, issuer.end, inner.end, SEQUENCE)
-    return serial, issuer, validity, inner.end
+    serial = expect(certificate, offset, signed.end, INTEGER)
+    algorithm = expect(certificate, serial.end, signed.end, SEQUENCE)
+    issuer = expect(certificate, algorithm.end, signed.end, SEQUENCE)
+    validity = expect(certificate, issuer.end, signed.end, SEQUENCE)
+    return serial, issuer, validity, signed.end
 
 
 def parse_authorities(file: bytes) -> set[Authority]:
-    """Return the authorities of a file (PEM).
+    """Return the authorities of a file in PEM.
 
     Raises:
-        DerError: the file has none, or something malformed.
+        DerError: the file has no certificate, or one is malformed.
     """
-    names = set()
+    authorities = set()
     for _, block in _CERTIFICATE.findall(file):
         try:
             data = base64.b64decode(b"".join(block.split()), validate=True)
         except binascii.Error as error:
             raise DerError(f"a certificate is not valid base64: {error}") from None
         first = read_element(data, 0, len(data))
-        names.add(parse_authority(data[: first.end]))  # OpenSSL's own format adds fields.
-    if not names:
+        # A TRUSTED CERTIFICATE, OpenSSL's own format, has fields after the certificate.
+        authorities.add(parse_authority(data[: first.end]))
+    if not authorities:
         raise DerError("the file has no certificate")
-    return names
+    return authorities
 
 
 class Chain(NamedTuple):
     """The certificate chain of a client."""
 
-    verified: list[bytes]  # Its own certificate first, in DER.
-    sent: list[bytes]  # The chain in the order of the client.
+    verified: list[bytes]  # Certificates in DER: the client's, then those of its authorities.
+    sent: list[bytes]  # The certificates that the client sent, in its order.
 
     def ids(self) -> list[CertificateId]:
-        """Return the identities of its certificates.
+        """Return the identities of the verified certificates, the client's first.
 
         Raises:
             DerError: a certificate is malformed.
         """
-        return [parse_id(each) for each in self.verified]
+        return [parse_id(certificate) for certificate in self.verified]
 
     def is_vouched(self, trusted: Collection[Authority]) -> bool:
-        """Return True if all its authorities are trusted, or were sent by the client.
+        """Return True if every authority is in ``trusted`` or was sent by the client.
 
-        The last one must be trusted, because a client can send any certificate.
+        The last one must be in ``trusted``, because a client can send any certificate.
 
         Raises:
             DerError: a certificate is malformed.
         """
         last = parse_authority(self.verified[-1])
         issuer = parse_id(self.verified[-1]).issuer
-        if issuer != last.subject:  # An older Python: compare names.
-            return any(each.subject == issuer for each in trusted)
-        between = [parse_authority(each) for each in self.verified[1:-1]]
-        sent = {parse_authority(each) for each in self.sent}
-        return last in trusted and all(each in trusted or each in sent for each in between)
+        if issuer != last.subject:  # An older Python has no chain, so only names are compared.
+            return any(authority.subject == issuer for authority in trusted)
+        between = [parse_authority(certificate) for certificate in self.verified[1:-1]]
+        sent = {parse_authority(certificate) for certificate in self.sent}
+        return last in trusted and all(
+            authority in trusted or authority in sent for authority in between
+        )
 
 
 def find_revoked(lists: bytes, certificates: Collection[CertificateId]) -> set[CertificateId]:
-    """Return the certificates that one of the lists (PEM) revokes.
+    """Return the certificates that one of the lists in a file in PEM revokes.
 
     Raises:
-        DerError: the file has no list, or something malformed.
+        DerError: the file has no list, or one is malformed.
     """
     revoked: set[CertificateId] = set()
     blocks = _PEM.findall(lists)
     if not blocks:
         raise DerError("the file has no revocation list")
     by_issuer: dict[Name, set[int]] = {}
-    for each in certificates:
-        by_issuer.setdefault(each.issuer, set()).add(each.serial)
+    for certificate in certificates:
+        by_issuer.setdefault(certificate.issuer, set()).add(certificate.serial)
     for block in blocks:
         try:
             data = base64.b64decode(b"".join(block.split()), validate=True)
         except binascii.Error as error:
             raise DerError(f"a revocation list is not valid base64: {error}") from None
-        revoked |= _revoked_by(data, by_issuer)
+        revoked |= _find_revoked(data, by_issuer)
     return revoked
 
 
-def _revoked_by(crl: bytes, by_issuer: dict[Name, set[int]]) -> set[CertificateId]:
-    """Return the certificates of its issuer that a list revokes."""
+def _find_revoked(crl: bytes, by_issuer: dict[Name, set[int]]) -> set[CertificateId]:
+    """Return the certificates, given as serial numbers by issuer, that one list revokes."""
     outer = expect(crl, 0, len(crl), SEQUENCE)
-    inner = expect(crl, outer.begin, outer.end, SEQUENCE)
-    offset = inner.begin
-    first = read_element(crl, offset, inner.end)
+    signed = expect(crl, outer.begin, outer.end, SEQUENCE)
+    offset = signed.begin
+    first = read_element(crl, offset, signed.end)
     if first.tag == INTEGER:  # The version.
         offset = first.end
-    algorithm = expect(crl, offset, inner.end, SEQUENCE)
-    issuer = expect(crl, algorithm.end, inner.end, SEQUENCE)
-    name = name_of(crl, issuer)
+    algorithm = expect(crl, offset, signed.end, SEQUENCE)
+    issuer = expect(crl, algorithm.end, signed.end, SEQUENCE)
+    name = read_distinguished_name(crl, issuer)
     serials = by_issuer.get(name)
     if not serials:
         return set()
     offset = issuer.end
-    while offset < inner.end:
-        element = read_element(crl, offset, inner.end)
+    while offset < signed.end:
+        element = read_element(crl, offset, signed.end)
         if element.tag == SEQUENCE:
-            return {CertificateId(name, each) for each in serials & _serials(crl, element)}
+            revoked = serials & _read_serials(crl, element)
+            return {CertificateId(name, serial) for serial in revoked}
         if element.tag not in (UTC_TIME, GENERALIZED_TIME):
-            break  # Extensions: nothing is revoked.
+            break  # Extensions follow at once, so the list has no entries.
         offset = element.end
     return set()
 
 
-def _serials(data: bytes, entries: Element) -> set[int]:
+def _read_serials(data: bytes, entries: Element) -> set[int]:
     """Return the serial numbers in the entries of a list."""
     serials = set()
-    for entry in elements_of(data, entries):
+    for entry in iterate_elements(data, entries):
         serial = expect(data, entry.begin, entry.end, INTEGER)
         serials.add(int.from_bytes(data[serial.begin : serial.end], "big", signed=True))
     return serials
 
 
-def chain_of(ssl_object: SSLObject | SSLSocket) -> Chain:
-    """Return the verified chain of a client; with some Pythons its own certificate alone."""
-    own = ssl_object.getpeercert(True)
-    if not own:
+def read_chain(ssl_object: SSLObject | SSLSocket) -> Chain:
+    """Return the chain of a client; empty if it sent no certificate.
+
+    Pythons whose ``ssl`` does not expose chains return the client's certificate alone.
+    """
+    if not ssl_object.getpeercert(True):
         return Chain([], [])
     return Chain(
-        _chain(ssl_object, "get_verified_chain"), _chain(ssl_object, "get_unverified_chain")
+        _call_getter(ssl_object, "get_verified_chain"),
+        _call_getter(ssl_object, "get_unverified_chain"),
     )
 
 
-def _chain(ssl_object: SSLObject | SSLSocket, getter: str) -> list[bytes]:
+def _call_getter(ssl_object: SSLObject | SSLSocket, getter: str) -> list[bytes]:
+    """Return the certificates, in DER, of one of the two chains."""
     own = ssl_object.getpeercert(True)
     if hasattr(ssl_object, getter):  # Python 3.13.
         return list(getattr(ssl_object, getter)())
     inner: object = getattr(ssl_object, "_sslobj", None)
     if not hasattr(inner, getter):
         return [own] if own else []
-    return [each.public_bytes(_DER) for each in getattr(inner, getter)()]
+    return [certificate.public_bytes(_DER) for certificate in getattr(inner, getter)()]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draining for maintenance: close the ports, and have the connected clients leave.
+"""Draining for maintenance: the ports are closed, and the connected clients disconnected.
 
-A load balancer that probes the closed ports sends clients elsewhere. Clients get a grace period to
-leave by themselves. Then the broker stops reading from the other connections, confirms their
-publishes, and closes them with code 320; no accepted message stays unconfirmed.
+A load balancer that probes the closed ports sends clients to other brokers. Connected clients get a
+grace period to disconnect. Then the broker stops reading from the remaining connections, confirms
+their publishes, and closes them with code 320. No accepted message stays unconfirmed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 POLL_S = 0.02  # The interval between polls of connections and stores.
 CONFIRM_S = 10.0  # The time that the disk has until the last confirms must be sent.
 CLOSE_S = 5.0  # The time that clients have to answer a close.
-CLOSES_PER_STEP = 100  # Connections closed before the loop serves others.
+CLOSES_PER_STEP = 100  # Connections that are closed before the loop gets a turn.
 
 
 class Drain:
@@ -42,7 +42,15 @@ class Drain:
         events: Events,
         turn: Callable[[], None],
     ) -> None:
-        """``turn`` sends pending output. All collections change while the broker runs."""
+        """Be ready to drain; :meth:`begin` starts it.
+
+        Args:
+            ports: the listeners of the broker.
+            transports: the live set of the transports of all connections.
+            stores: the live stores of the virtual hosts, by name.
+            events: the broker's events.
+            turn: sends pending output.
+        """
         self._ports = ports
         self._transports = transports
         self._stores = stores
@@ -82,9 +90,9 @@ class Drain:
     async def wait_for_none(self, timeout_s: float) -> bool:
         """Wait until all connections are closed; return False after ``timeout_s`` seconds."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + timeout_s
+        deadline_s = loop.time() + timeout_s
         while self.open_transports():
-            if not self.active or loop.time() >= until:
+            if not self.active or loop.time() >= deadline_s:
                 return False
             await asyncio.sleep(min(POLL_S, TICK_S))
         return True
@@ -113,12 +121,15 @@ class Drain:
         return closed
 
     async def wait_for_disk(self) -> bool:
-        """Wait until all records appended so far are durable; return False when the disk fails."""
+        """Wait until all records appended so far are durable.
+
+        Return False if they are not within ``CONFIRM_S``, as when the disk fails.
+        """
         marks = [(store, store.appended) for store in self._stores.values()]
         loop = asyncio.get_running_loop()
-        until = loop.time() + CONFIRM_S
+        deadline_s = loop.time() + CONFIRM_S
         while any(store.durable and store.synced < mark for store, mark in marks):
-            if loop.time() >= until:
+            if loop.time() >= deadline_s:
                 return False
             self._turn()
             await asyncio.sleep(POLL_S / 4)

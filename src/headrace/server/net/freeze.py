@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frozen virtual hosts: their connections stay open, and nothing is read and nothing sent.
+"""Frozen virtual hosts: their connections stay open, without reads and writes.
 
-A broker whose lease in a cluster has ended freezes the virtual hosts that it serves: another broker
-may serve them by now. If none does, the broker thaws them, and they continue. The output of that
-time waits in the buffers, which stay small, since nothing is read.
-Heartbeats continue (:meth:`headrace.server.net.transport.Transport.freeze`).
+A broker whose lease in a cluster has ended freezes the virtual hosts that it serves, because
+another broker may serve them already. If none does, the broker thaws them later. Meanwhile output
+waits in the buffers, which stay small, since nothing is read. Heartbeats continue
+(:meth:`headrace.server.net.transport.Transport.freeze`).
 
-Virtual hosts share one scheduler. So while one is frozen the timers of all wait, and for a moment
-longer: what clients sent meanwhile, such as an ack or a renewed lease, comes before its timeout.
+Virtual hosts share one scheduler, so the timers of all wait while one is frozen. They wait for
+``CATCH_UP_S`` longer, so that an ack or a renewed lease that a client sent meanwhile is handled
+before its timeout.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ CATCH_UP_S = 1.0  # The time that timers wait after a thaw.
 
 
 class Freezer:
-    """Freezes and thaws virtual hosts with their connections. Used on the loop."""
+    """Freezes and thaws virtual hosts with their connections. Methods are called on the loop."""
 
     def __init__(self, reactor: Reactor, transports: Collection[Transport]) -> None:
         """``transports`` is the live set of the transports of all connections."""
@@ -37,13 +38,13 @@ class Freezer:
         """Freeze a virtual host; clients that open it from now on wait."""
         self.vhosts.add(vhost)
         vhost.frozen = True
-        for transport in self._transports_of(vhost):
+        for transport in self._find_transports(vhost):
             transport.freeze()
 
     def thaw(self, vhost: VirtualHost) -> None:
         """Resume the connections of a virtual host."""
         self._forget(vhost)
-        for transport in self._transports_of(vhost):
+        for transport in self._find_transports(vhost):
             transport.thaw()
         self._reactor.turn()
 
@@ -55,11 +56,11 @@ class Freezer:
         if vhost not in self.vhosts:
             return
         self._forget(vhost)
-        for transport in self._transports_of(vhost):
+        for transport in self._find_transports(vhost):
             transport.abort()
 
     def defers_timers(self) -> bool:
-        """Return True if no timer of a virtual host may run now."""
+        """Return True while the timers of virtual hosts must wait."""
         return bool(self.vhosts) or self._reactor.loop.time() < self._timers_s
 
     def _forget(self, vhost: VirtualHost) -> None:
@@ -67,5 +68,5 @@ class Freezer:
         vhost.frozen = False
         self._timers_s = self._reactor.loop.time() + CATCH_UP_S
 
-    def _transports_of(self, vhost: VirtualHost) -> list[Transport]:
+    def _find_transports(self, vhost: VirtualHost) -> list[Transport]:
         return [transport for transport in self._transports if transport.connection.vhost is vhost]

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The event loop of a broker: asyncio's, with a shorter path for the sockets of clients.
 
-asyncio has a selector's key, a handle and a context for each event of a socket. Where each read
-brings one message these cost a fifth of the broker's time (docs/adr/025-hot-sockets.md). So
-:class:`HotSelector` calls the transports of such sockets itself, inside ``select``, and returns
-all others to asyncio. Timers, tasks, signals, subprocesses and TLS are asyncio's.
+asyncio needs a selector key, a handle and a context for each event of a socket. If each read
+returns one message, these cost a fifth of the broker's time (docs/adr/025-hot-sockets.md). So
+:class:`HotSelector` calls the transports of clients' sockets itself, inside ``select``, and returns
+the events of all other sockets to asyncio. Timers, tasks, signals, subprocesses and TLS are
+asyncio's.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EVENTS_MAX = 512  # Sockets that are served before timers and tasks have a turn.
+EVENTS_MAX = 512  # Sockets that are served before timers and tasks get a turn.
 IN = select.EPOLLIN
 OUT = select.EPOLLOUT
 READ = selectors.EVENT_READ
@@ -39,16 +40,16 @@ class HotSockets:
     def __init__(self) -> None:
         self.epoll = select.epoll()
         self.transports: dict[int, WatchedSocket] = {}
-        #: The sockets and files in the epoll that are asyncio's.
+        #: The keys of asyncio's sockets and files in the epoll, by descriptor.
         self.keys: dict[int, selectors.SelectorKey] = {}
 
     def change(self, transport: WatchedSocket) -> None:
-        """Watch a socket for input and room by its ``reading`` and ``writing``."""
+        """Watch a socket for the events that its ``reading`` and ``writing`` request."""
         fd = transport.fd
         events = (IN if transport.reading else 0) | (OUT if transport.writing else 0)
         if not events:
             if self.transports.pop(fd, None) is not None:
-                with contextlib.suppress(OSError):  # A closed one has left by itself.
+                with contextlib.suppress(OSError):  # The kernel removes a closed socket itself.
                     self.epoll.unregister(fd)
         elif fd in self.transports:
             self.epoll.modify(fd, events)
@@ -57,7 +58,7 @@ class HotSockets:
             self.transports[fd] = transport
 
     def dispatch(self, polled: list[tuple[int, int]]) -> list[tuple[selectors.SelectorKey, int]]:
-        """Serve the transports among these sockets; return the keys and events of the others."""
+        """Serve the transports of clients; return the keys and events of asyncio's sockets."""
         ready = []
         for fd, events in polled:
             transport: WatchedSocket | None = self.transports.get(fd)
@@ -65,7 +66,7 @@ class HotSockets:
                 self.serve(transport, events)
                 continue
             key = self.keys.get(fd)
-            if key is not None:  # Else one that was served before has closed it.
+            if key is not None:  # A transport that was served before may have closed the socket.
                 flags = (READ if events & ~OUT else 0) | (WRITE if events & ~IN else 0)
                 ready.append((key, flags & key.events))
         return ready
@@ -77,7 +78,7 @@ class HotSockets:
                 transport.read()
             if events & ~IN and transport.writing:
                 transport.write_more()
-        except Exception:  # A bug: the others continue.
+        except Exception:  # A bug must not end the connections of other clients.
             log.exception("%s failed", transport.name())
 
 
@@ -134,7 +135,7 @@ class HotSelector(selectors.BaseSelector):
             timeout = -1
         elif timeout <= 0:
             timeout = 0
-        else:  # In whole milliseconds; rounded down, a timer would be too early.
+        else:  # Rounded up to milliseconds, so that no timer runs too early.
             timeout = math.ceil(timeout * 1e3) * 1e-3
         try:
             polled = self.sockets.epoll.poll(timeout, EVENTS_MAX)

@@ -29,8 +29,8 @@ ACCEPTS_PER_TURN = 64
 ACCEPT_PAUSE_S = 0.1  # The pause of accepting when the process has no free file descriptor.
 RELAY_PAUSE_S = 0.02  # The interval of checks for a ready relay.
 TICK_S = 0.5  # The interval of the transports' ticks, the unit of their timeouts.
-# Without heartbeats the kernel detects a lost peer: the seconds until the first probe, the seconds
-# between two probes, and the number of unanswered probes that end the connection.
+# The kernel detects a lost peer of a connection without heartbeats. The values are the seconds
+# until the first probe, the seconds between two probes, and the number of unanswered probes.
 KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
@@ -40,7 +40,7 @@ KEEPALIVE = (
 
 
 class SocketRelays(Protocol):
-    """The relay processes, which own the clients' sockets."""
+    """The relay processes as a listener uses them; they own the clients' sockets."""
 
     def is_waited_for(self) -> bool:
         """Return True if accepting must wait for a relay."""
@@ -96,7 +96,7 @@ class Listener:
         self.handshakes: set[asyncio.Task[None]] = set()
 
     def open(self, host: str, port: int, dual_stack: bool = False) -> tuple[str, int]:
-        """Listen; return the address, in which the chosen port replaces port 0.
+        """Listen on an address; return it, with the chosen port in place of port 0.
 
         With ``dual_stack``, an IPv6 address accepts IPv4 connections, too.
 
@@ -130,7 +130,7 @@ class Listener:
             self.open(*self.address, self.dual_stack)
 
     def close(self) -> None:
-        """Close the port, and drop the connections whose handshake is not complete."""
+        """Close the port, and drop connections that wait for a PROXY header or a TLS handshake."""
         if self.socket is not None:
             self.reactor.loop.remove_reader(self.socket.fileno())
             self.socket.close()
@@ -290,7 +290,7 @@ class Listener:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if an address is a loopback address, IPv4-mapped ones included."""
+    """Return True for a loopback address, also for one of IPv4 mapped into IPv6."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ports of one broker: opened when it starts, others when settings are read again."""
+"""The ports of a broker: a start opens them, and a reload of settings opens and closes some."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
 CLEAR, ENCRYPTED = "amqp", "amqps"
 
 PortKey = tuple[str, str]  # Protocol and host.
-ANY_IPV4, ANY_IPV6 = "0.0.0.0", "::"  # noqa: S104 - every interface, if the operator asks for it
+ANY_IPV4, ANY_IPV6 = "0.0.0.0", "::"  # noqa: S104 - all interfaces, only if the setting names them
 
 
 class PortError(Exception):
     """A port cannot be opened; the text names it and the reason."""
 
 
-def ports_of(settings: Settings) -> dict[PortKey, int]:
+def configured_ports(settings: Settings) -> dict[PortKey, int]:
     """Return the ports of the settings, by protocol and host."""
-    hosts = hosts_of(settings.host)
+    hosts = parse_listen_hosts(settings.host)
     ports = {(CLEAR, host): settings.port for host in hosts}
     if settings.tls_port is not None:
         ports |= {(ENCRYPTED, host): settings.tls_port for host in hosts}
     return ports
 
 
-def hosts_of(text: str) -> list[str]:
+def parse_listen_hosts(text: str) -> list[str]:
     """Return the addresses of the setting ``host``, each once."""
     return list(dict.fromkeys(filter(None, (host.strip() for host in text.split(",")))))
 
 
 def is_dual_stack(key: PortKey, ports: dict[PortKey, int]) -> bool:
-    """Return True if ``::`` accepts IPv4 as well: unless 0.0.0.0 is another of the hosts."""
+    """Return True if a port on ``::`` accepts IPv4, too: it does unless 0.0.0.0 is a host."""
     protocol, host = key
     return host == ANY_IPV6 and (protocol, ANY_IPV4) not in ports
 
@@ -57,7 +57,7 @@ class Ports:
         Raises:
             PortError: a port cannot be opened.
         """
-        ports = ports_of(settings)
+        ports = configured_ports(settings)
         for key in ports:
             self.open_one(key, ports, settings, tls, self.listeners)
         self.update_addresses()
@@ -70,7 +70,9 @@ class Ports:
         tls: ssl.SSLContext | None,
         listeners: dict[PortKey, Listener],
     ) -> Listener:
-        """Open one of the ports, and add it to ``listeners``. Port 0 is one for all addresses.
+        """Open one of the ports, and add it to ``listeners``.
+
+        With port 0, all addresses of a protocol get the port that the first of them was given.
 
         Raises:
             PortError: the port cannot be opened.
@@ -87,7 +89,7 @@ class Ports:
         return listener
 
     def update_addresses(self) -> None:
-        """Update ``addresses`` after listeners were opened or closed."""
+        """Update ``addresses`` after a change of the listeners."""
         self.addresses.clear()
         for protocol in (CLEAR, ENCRYPTED):
             texts = [
@@ -102,7 +104,7 @@ class Ports:
 
 
 class PortChange:
-    """A change of ports; connections stay open."""
+    """A prepared change of ports, which :meth:`finish` completes; connections stay open."""
 
     def __init__(
         self,
@@ -113,14 +115,14 @@ class PortChange:
         *,
         closed: bool,
     ) -> None:
-        """Open the new ports, or with ``closed`` only check that they can be opened.
+        """Open the new ports; with ``closed``, open and close them, to check that it is possible.
 
         Raises:
             PortError: a port cannot be opened; the open ports are unchanged.
         """
         self._ports = ports
         self._closed = closed
-        self._before, self._after = ports_of(before), ports_of(after)
+        self._before, self._after = configured_ports(before), configured_ports(after)
         unchanged = {key for key in self._after if self._is_unchanged(key)}
         listeners = ports.listeners.items()
         self._old = {key: listener for key, listener in listeners if key not in unchanged}
@@ -143,15 +145,16 @@ class PortChange:
     def _open(self, key: PortKey, settings: Settings, tls: ssl.SSLContext | None) -> None:
         port = self._after[key]
         for old in self._old.values():
+            # A listener of another address or protocol may have the port that is now needed.
             if port and old.address[1] == port:
-                old.leave()  # The same port on another address, or of another protocol.
+                old.leave()
         listener = self._ports.open_one(key, self._after, settings, tls, self._listeners)
         self._new[key] = listener
         if self._closed:
             listener.close()
 
     def undo(self) -> None:
-        """Go back to the old ports."""
+        """Close the new ports, and open the old ones again."""
         for new in self._new.values():
             new.close()
         if not self._closed:
@@ -159,7 +162,7 @@ class PortChange:
                 old.reopen()
 
     def finish(self) -> None:
-        """Close the old ports."""
+        """Close the old ports, and make the new ones the broker's."""
         for key, old in self._old.items():
             old.leave()
             del self._ports.listeners[key]
@@ -168,7 +171,7 @@ class PortChange:
 
 
 def open_at(listener: Listener, host: str, port: int, dual_stack: bool) -> None:
-    """Open a port.
+    """Open a listener, with the reason of a failure as text.
 
     Raises:
         PortError: the port cannot be opened.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The PROXY protocol, versions 1 and 2: the client's address, as a load balancer sends it.
 
-Source: "The PROXY protocol", HAProxy Technologies, 2020/03/05. A header comes before all else, also
-before TLS. Addresses of other families than TCP over IPv4 and IPv6 are ignored, and so are the
-fields after the addresses in version 2.
+Source: "The PROXY protocol", HAProxy Technologies, 2020/03/05. The header is the first thing that a
+proxy sends, before a TLS handshake. Addresses of other families than TCP over IPv4 and IPv6 are
+ignored, as are the fields after the addresses in version 2.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Address = tuple[str, int]
 
 SIZE_MAX = 4096  # Bytes of a header of version 2, with the fields after the addresses.
 LINE_MAX = 107  # Bytes of a header of version 1, with CR and LF, by the standard.
-WAITING_MAX = 1024  # Connections of a port whose header has not come yet.
+WAITING_MAX = 1024  # Connections of a port that wait for their header.
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 FIXED = struct.Struct(">12sBBH")
 LINE = re.compile(r"PROXY TCP([46]) (\S+) (\S+) (\d{1,5}) (\d{1,5})")
@@ -37,9 +37,10 @@ class ProxyError(Exception):
 
 
 def read_header(data: bytes) -> tuple[int, Address | None] | None:
-    """Return a header's size and the client's address; None while the header is incomplete.
+    """Return the size of a header in bytes, and the client's address.
 
-    Without an address, the client is the peer of the socket.
+    Return None while the header is incomplete. If the address is None, the client is the peer of
+    the socket.
 
     Raises:
         ProxyError: the data is not a header.
@@ -97,7 +98,7 @@ def _read_binary(data: bytes) -> tuple[int, Address | None] | None:
 
 
 class AwaitedHeaders:
-    """Sockets of one port whose header is not received yet."""
+    """The accepted sockets of one port that wait for their header."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -113,9 +114,10 @@ class AwaitedHeaders:
         accept_client: Callable[[Address | None], None],
         refuse_client: Callable[[str], None],
     ) -> None:
-        """Read a header off a socket; call ``accept_client``, or ``refuse_client`` with a reason.
+        """Read the header from a socket, for ``limit_s`` seconds at most.
 
-        After a failure the socket is closed. The bytes after the header stay in the socket.
+        Then call ``accept_client`` with the client's address, or ``refuse_client`` with a reason
+        and close the socket. The bytes after the header stay in the socket.
         """
         if len(self._waiting) >= WAITING_MAX:
             refuse_client(f"{WAITING_MAX} connections wait for their PROXY header")

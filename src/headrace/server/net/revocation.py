@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Closes connections whose client certificate is no longer valid.
 
-A certificate is verified at the handshake. When a later revocation list names it, or one of its
-intermediate authorities, the connection is closed with code 320, by whatever mechanism the client
-logged in. The same happens when one of these authorities is no longer trusted. Expiry closes a
-connection only with a setting: unlike a token, a certificate cannot be renewed on an open
-connection.
+A certificate is verified at the handshake. If a later revocation list names it, or one of its
+intermediate authorities, the broker closes the connection with code 320, whatever the mechanism of
+the login. The same happens if one of these authorities is no longer trusted. An expired certificate
+closes a connection only with the setting ``certificate_expiry_closes``: unlike a token, a
+certificate cannot be renewed on an open connection.
 
-The list is read again with all other files of TLS, and by itself when the file changes.
+The list is read again with all other TLS files, and when its file changes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from headrace.server.net.der_certificates import (
     CertificateId,
     Chain,
     DerError,
-    chain_of,
     find_revoked,
     parse_authorities,
+    read_chain,
 )
 from headrace.server.net.tls import TlsError
 from headrace.server.net.transport import clock_ms
@@ -56,8 +56,14 @@ class Revocation:
         read_again: Callable[[], object],
         turn: Callable[[], None],
     ) -> None:
-        """``read_again`` reads the files of TLS for new connections, and raises TlsError when it
-        cannot; ``transports`` changes while the broker runs.
+        """Begin with the present state of the list's file.
+
+        Args:
+            settings: returns the settings in effect.
+            transports: the live set of the transports of all connections.
+            audit: the audit log, which records closed connections.
+            read_again: reads the TLS files for new connections; raises TlsError if it cannot.
+            turn: sends pending output.
         """
         self._settings = settings
         self._transports = transports
@@ -87,18 +93,18 @@ class Revocation:
             self.expire()
 
     def _state(self) -> tuple[object, ...] | None:
-        """Return the identity and time of the list's file."""
+        """Return values that change with the list's file; None without a readable file."""
         path = self._settings().tls_crl
         try:
-            facts = None if path is None else path.stat()
+            status = None if path is None else path.stat()
         except OSError:
             return None
-        return facts and (str(path), facts.st_ino, facts.st_size, facts.st_mtime_ns)
+        return status and (str(path), status.st_ino, status.st_size, status.st_mtime_ns)
 
     # --- Connections ----------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Check all certificates, on a thread because the list may be long."""
+        """Check all certificates in a task; a thread reads the list, which may be long."""
         self._seen = self._state()
         if self._task is not None and not self._task.done():
             self._check_again = True
@@ -118,7 +124,9 @@ class Revocation:
                 try:
                     trusted = await asyncio.to_thread(read_authorities, settings.tls_ca)
                     self._end_withdrawn(chains, trusted)
-                    certificates = {each for chain in chains.values() for each in chain.ids()}
+                    certificates = {
+                        certificate for chain in chains.values() for certificate in chain.ids()
+                    }
                     revoked = await asyncio.to_thread(read_revoked, settings.tls_crl, certificates)
                     self._end_revoked(chains, revoked)
                 except (OSError, DerError) as error:
@@ -137,7 +145,7 @@ class Revocation:
     def _end_revoked(self, chains: dict[Transport, Chain], revoked: set[CertificateId]) -> None:
         for transport, chain in chains.items():
             ids = chain.ids()
-            match = next((each for each in ids if each in revoked), None)
+            match = next((certificate for certificate in ids if certificate in revoked), None)
             if match is None:
                 continue
             prefix = "" if match == ids[0] else "an authority of "
@@ -184,14 +192,14 @@ class Revocation:
             )
         if transport.handshake_ticks:
             log.warning("connection %d: %s", connection.number, reason)
-            transport.abort()  # Not open yet: a close cannot be sent.
+            transport.abort()  # The connection is not open, so no close method can be sent.
         else:
             connection.force_close(reason)
 
 
 def verified_chain(transport: Transport) -> Chain | None:
-    """Return the chain of a client's certificate, if it can be read."""
-    chain = chain_of(transport.stream.get_extra_info("ssl_object"))
+    """Return the chain of a client's certificate; None without one that can be parsed."""
+    chain = read_chain(transport.stream.get_extra_info("ssl_object"))
     try:
         chain.ids()
     except DerError as error:

@@ -26,7 +26,7 @@ class NamedCertificate(NamedTuple):
 
 
 def read_server_names(text: str) -> list[NamedCertificate]:
-    """Read ``name=chain.pem,key.pem name=…``.
+    """Parse the setting ``tls_server_names``: ``name=chain.pem,key.pem name=…``.
 
     Raises:
         TlsError: the text is malformed.
@@ -44,37 +44,43 @@ def read_server_names(text: str) -> list[NamedCertificate]:
 
 
 def make_context(settings: Settings) -> ssl.SSLContext:
-    """Read all files of TLS, and return the context of new connections.
+    """Read all TLS files, and return the context of new connections.
 
-    Every call makes a new context: a session begun with an earlier one, before a
-    certificate was revoked, is not resumed.
+    Every call makes a new context, so that a client cannot resume a session that it began before
+    its certificate was revoked.
 
     Raises:
-        TlsError: a file cannot be read, or does not fit.
+        TlsError: a file cannot be read, or a key does not belong to its certificate.
     """
     assert settings.tls_cert is not None
     assert settings.tls_key is not None
     names = read_server_names(settings.tls_server_names)
-    default = _context(settings, settings.tls_cert, settings.tls_key)
-    contexts = {each.name: _context(settings, each.chain, each.key) for each in names}
+    default = _load_context(settings, settings.tls_cert, settings.tls_key)
+    contexts = {
+        certificate.name: _load_context(settings, certificate.chain, certificate.key)
+        for certificate in names
+    }
     if contexts:
 
-        def choose(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
-            connection.context = for_name(contexts, name) or default
+        def choose_context(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+            connection.context = find_context(contexts, name) or default
 
-        default.sni_callback = choose
+        default.sni_callback = choose_context
     return default
 
 
-def for_name(contexts: dict[str, ssl.SSLContext], name: str | None) -> ssl.SSLContext | None:
-    """Return the context for a server name: its own, or that of ``*`` for its first label."""
+def find_context(contexts: dict[str, ssl.SSLContext], name: str | None) -> ssl.SSLContext | None:
+    """Return the context for a server name: its own, or that of ``*`` for its first label.
+
+    Return None if neither exists.
+    """
     if name is None:
         return None
     name = name.lower().rstrip(".")
     return contexts.get(name) or contexts.get("*." + name.partition(".")[2])
 
 
-def _context(settings: Settings, chain: Path, key: Path) -> ssl.SSLContext:
+def _load_context(settings: Settings, chain: Path, key: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
@@ -95,5 +101,5 @@ def _context(settings: Settings, chain: Path, key: Path) -> ssl.SSLContext:
 
 
 def _no_passphrase() -> str:
-    """Return no passphrase: a broker has no terminal."""
+    """Refuse an encrypted key: OpenSSL would ask for the passphrase on the terminal."""
     raise ValueError("the key is encrypted")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets with TLS: an asyncio transport behind the interface of the plain one."""
+"""The transport of a connection with TLS: asyncio's, behind the interface of the plain one."""
 
 from typing import Any
 
@@ -20,12 +20,12 @@ class TlsTransport(Transport):
     def __init__(self, reactor: Reactor, sock: Any, connection: Endpoint, peer: Any = None) -> None:
         """``peer`` gets the client's certificate once it is verified."""
         self.full = False  # asyncio's buffer is above its high-water mark.
-        self.gone = False  # Lost while it was frozen.
+        self.gone = False  # The socket was lost while the connection was frozen.
         Transport.__init__(self, reactor, sock, connection)
         self.peer = peer
 
     def connection_made(self, stream: Any) -> None:
-        """asyncio: TLS is up."""
+        """Begin to read and write, as the TLS handshake has succeeded; called by asyncio."""
         self.stream = stream
         if self.peer is not None:
             self.peer.certificate = stream.get_extra_info("peercert")
@@ -34,21 +34,21 @@ class TlsTransport(Transport):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        """asyncio: data arrived."""
+        """Feed decrypted input to the connection; called by asyncio."""
         if self.closed:
             return
         self.idle_ticks = 0
         if self.unhandled is not None:
             data = self.unhandled + data
             self.keep_unhandled(None)
-        if self.due or self.frozen:  # asyncio had read it before the pause.
+        if self.due or self.frozen:  # asyncio had read this input before reading was paused.
             self.keep_unhandled(data)
             return
         self.feed(bytearray(data), len(data))
         self.reactor.turn()
 
     def eof_received(self) -> bool:
-        """asyncio: the peer has ended its output."""
+        """Close the connection, as the peer has ended its output; called by asyncio."""
         if self.frozen:
             self.gone = True
             return False
@@ -56,7 +56,7 @@ class TlsTransport(Transport):
         return False
 
     def connection_lost(self, error: BaseException | None) -> None:
-        """Handle the loss of the socket, for asyncio."""
+        """End the connection, as the socket is lost; called by asyncio."""
         if self.frozen and not self.closed:
             self.gone = True
             return
@@ -64,11 +64,11 @@ class TlsTransport(Transport):
         self.reactor.turn()
 
     def pause_writing(self) -> None:
-        """asyncio: the write buffer is full."""
+        """Stop sending, as asyncio's buffer is full; called by asyncio."""
         self.full = True
 
     def resume_writing(self) -> None:
-        """asyncio: the write buffer has room again."""
+        """Send further output, as asyncio's buffer has room again; called by asyncio."""
         self.full = False
         self.write_more()
 
@@ -147,6 +147,6 @@ class TlsTransport(Transport):
         Transport.abort(self)
 
     def close_socket(self) -> None:
-        """Let asyncio close it: before that another connection must not get its descriptor."""
+        """Leave the socket to asyncio, which still uses its descriptor, once TLS is established."""
         if self.stream is None:
             Transport.close_socket(self)

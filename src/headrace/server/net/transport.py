@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PACE_S = 0.02  # The maximum wait of a publisher for a queue of slow consumers.
+PACE_S = 0.02  # The maximum wait of a publisher for the consumers of a long queue.
 UNPACED_READS = 64  # Reads without pacing after a wait that timed out.
 # A connection with a rate limit handles its input in chunks of ``CHUNK_FACTOR`` bytes for each
 # message per second of the limit, which is about the messages of a tenth of a second.
@@ -41,7 +41,7 @@ class Sockets(Protocol):
     """The loop's table of watched sockets."""
 
     def change(self, watched: WatchedSocket) -> None:
-        """Apply changes of ``reading`` and ``writing``: which events of the socket are watched."""
+        """Watch a socket for the events that its ``reading`` and ``writing`` request."""
 
 
 class Reactor:
@@ -68,7 +68,7 @@ class Reactor:
         self.stores: list[Any] = []
         self.confirm_queues: list[PendingConfirms] = []  # The pending confirms of ``stores``.
         self.links: list[WatchedSocket] = []  # Links to relays, each with many connections.
-        self.alarms: Any = None  # ``reason(vhost)`` returns why publishers are blocked, or "".
+        self.alarms: Any = None  # The broker's :class:`headrace.server.observe.alarms.Alarms`.
         self.alarmed = False  # True while publishers of some virtual host are blocked.
         self.blocked: dict[Any, None] = {}  # Transports of blocked publishers.
         self.counted_bytes = 0  # The bytes of outputs and inputs in ``counters.memory_used``.
@@ -139,13 +139,13 @@ class Transport(WatchedSocket):
         self.connection = connection
         self.peer: Any = None  # With TLS, the RemotePeer that gets the verified certificate.
         self.stream: Any = None  # With TLS, the transport of asyncio after the handshake.
-        self.unhandled: bytes | None = None  # Input of an incomplete frame, or of a later turn.
+        self.unhandled: bytes | None = None  # Input of an incomplete frame, or for a later turn.
         # Reading pauses while ``paced``, ``stalled``, ``waits``, ``holds``, ``due`` or ``frozen``.
-        self.paced = False  # A queue that it publishes to is full.
+        self.paced = False  # The connection waits for the consumers of a queue.
         self.stalled = False  # Too much output waits for the peer.
         self.waits = False  # An alarm blocks publishers, and the connection publishes.
-        self.holds = 0  # The number of calls of hold() without their unhold().
-        self.due = False  # Input waits until the other connections had their turns.
+        self.holds = 0  # Calls of hold() that no unhold() has undone.
+        self.due = False  # Input waits for the turns of the other connections.
         self.frozen = False  # The connection is between freeze() and thaw().
         self.held = False  # Output waits for a store's sync.
         #: write_more() is called when the socket has room, even if all is sent.
@@ -154,14 +154,14 @@ class Transport(WatchedSocket):
         self.blocked_reads = 0  # Reads with publishes that are left before ``waits`` is set.
         self.turn_scheduled = False  # The loop is going to call on_turn().
         self.mid_frame = False  # The sent output may end inside a frame.
-        self.unfinished = 0  # Bytes of output that are still sent while it is frozen.
+        self.unfinished = 0  # Bytes of output that a frozen connection still sends.
         self.closing = False
         self.closed = False
-        self.pace_queue: Queue | None = None  # The queue that this publisher waits for.
+        self.pace_queue: Queue | None = None  # The queue whose consumers the publisher waits for.
         self.pace_timer: Any = None
-        self.meters: Any = None  # The meters of its rate limits; None without a limit.
+        self.meters: Any = None  # The meters of the publish rate; None without a limit.
         self.meter_timer: Any = None  # The timer of a wait for a meter; None without a wait.
-        self.chunk_size = 0  # The bytes of input that are handled at a time with meters.
+        self.chunk_size = 0  # With meters, the bytes of input that are handled at a time.
         self.close_timer: Any = None
         self.idle_ticks = 0  # Ticks since the last input.
         self.quiet_ticks = 0  # Ticks since the last output.
@@ -194,7 +194,7 @@ class Transport(WatchedSocket):
             self.reading = False
             self.reactor.sockets.change(self)
 
-    # The callbacks of the loop are Python methods: a bound C method does not keep its object.
+    # Callbacks of the loop must be Python methods: a bound C method does not keep its object alive.
 
     def on_writable(self) -> None:
         """Handle room in the buffer of asyncio's transport."""
@@ -213,12 +213,12 @@ class Transport(WatchedSocket):
         self.reactor.turn()
 
     def on_pace_over(self) -> None:
-        """End the publisher's wait for a full queue, which has timed out."""
+        """End the publisher's wait for a queue, which has timed out."""
         self.unpaced_reads = UNPACED_READS
         self.resume_publishing()
 
     def on_meter(self) -> None:
-        """End the wait that keeps the publish rate."""
+        """End the wait that limits the publish rate."""
         self.meter_timer = None
         self.unhold()
         if not self.stalled and not self.frozen:
@@ -226,7 +226,7 @@ class Transport(WatchedSocket):
         self.reactor.turn()
 
     def on_linger_over(self) -> None:
-        """End the time for the peer to read the close."""
+        """Close the socket, as the peer has not read the last output in time."""
         if self.frozen:
             self.close_timer = self.reactor.loop.call_later(LINGER_S, self.on_linger_over)
             return
@@ -358,20 +358,20 @@ class Transport(WatchedSocket):
         """Handle the unhandled input."""
         unhandled = self.unhandled if self.unhandled is not None else b""
         self.keep_unhandled(None)
-        if len(unhandled) > len(self.reactor.buffer):  # TLS reads may be larger.
+        if len(unhandled) > len(self.reactor.buffer):  # asyncio reads more than the buffer holds.
             self.feed(bytearray(unhandled), len(unhandled))
             return
         copy(self.reactor.buffer, 0, unhandled, 0, len(unhandled))
         self.feed(self.reactor.buffer, len(unhandled))
 
     def await_turn(self) -> None:
-        """Continue with the input after the other connections' turns."""
+        """Handle the remaining input after the turns of the other connections."""
         self.due = True
         self.pause_reading()
         self.call_turn()
 
     def call_turn(self) -> None:
-        """Schedule a call after the callbacks that are ready now."""
+        """Schedule :meth:`on_turn` after the callbacks that are ready now."""
         if not self.turn_scheduled:
             self.turn_scheduled = True
             self.reactor.loop.call_soon(self.on_turn)
@@ -393,7 +393,7 @@ class Transport(WatchedSocket):
         return self.connection.number in publishers
 
     def stop_pacing(self) -> None:
-        """Stop waiting for the queue, which would otherwise refer to a closed connection."""
+        """End the wait for a queue, so that the queue no longer refers to this transport."""
         self.paced = False
         if self.pace_timer is not None:
             self.pace_timer.cancel()
@@ -404,13 +404,13 @@ class Transport(WatchedSocket):
             queue.drop_waiter(self)
 
     def resume_publishing(self) -> None:
-        """Resume reading, as the queue is shorter or the wait timed out."""
+        """Resume reading, because the queue is shorter or the wait has timed out."""
         if self.paced:
             self.stop_pacing()
             self.resume_reading()
 
     def hold(self) -> None:
-        """Pause reading until :meth:`unhold` has been called as often as this."""
+        """Pause reading until :meth:`unhold` undoes this call; calls are counted."""
         self.holds += 1
         self.pause_reading()
 
@@ -423,11 +423,11 @@ class Transport(WatchedSocket):
     def block(self) -> None:
         """Block a publisher while an alarm is in effect, and send connection.blocked.
 
-        For a short stall of the cluster's database connection.blocked is not sent.
+        A short stall of the cluster's database blocks without sending connection.blocked.
 
-        Reading from a connection with unsettled deliveries goes on, as settlements free memory. It
-        pauses after ``BLOCKED_READS_MAX`` reads with publishes, since the first of these may have
-        been sent before the block.
+        A connection with unsettled deliveries is still read, because settlements free memory. After
+        ``BLOCKED_READS_MAX`` reads with publishes it is not: the client may have sent the first of
+        them before it received connection.blocked.
         """
         reactor = self.reactor
         connection = self.connection
@@ -465,7 +465,7 @@ class Transport(WatchedSocket):
     # --- Writing ------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send the pending output, up to the room of the socket."""
+        """Send pending output, unless the transport already waits for room in the socket."""
         if self.closed or self.writing:
             return
         self.send()
@@ -473,7 +473,8 @@ class Transport(WatchedSocket):
     def send(self) -> bool:
         """Send the pending output.
 
-        Return False if some of it is left: for :meth:`write_more`, a store's sync or the thaw.
+        Return False if some of it is left until the socket has room, a store has synced, or the
+        connection is thawed.
         """
         connection = self.connection
         if self.frozen:
@@ -497,7 +498,7 @@ class Transport(WatchedSocket):
                 try:
                     sent = self.sock.send(chunk)
                 finally:
-                    chunk.release()  # A buffer with a view of it cannot grow.
+                    chunk.release()  # A bytearray cannot grow while a view of it exists.
             except (BlockingIOError, InterruptedError):
                 self.mid_frame = True
                 self.start_writing()
@@ -561,7 +562,7 @@ class Transport(WatchedSocket):
             self.start_writing()
 
     def write_more(self) -> None:
-        """Send further output, and resume what waited for the peer to read: the socket has room."""
+        """Send further output, as the socket has room, and resume input that waited for that."""
         connection = self.connection
         if self.frozen:
             self.send_unfinished()
@@ -591,8 +592,8 @@ class Transport(WatchedSocket):
     def freeze(self) -> None:
         """Stop reading and sending until :meth:`thaw`, except for heartbeats; stay open.
 
-        If the sent output ends inside a frame, all pending output is still sent, as it has no index
-        of frames. Output that waits for a store is not sent.
+        If the sent output ends inside a frame, all pending output is still sent, because the ends
+        of frames in it are unknown. Output that waits for a store's sync is not sent.
         """
         if self.frozen or self.closed:
             return
@@ -618,9 +619,10 @@ class Transport(WatchedSocket):
         self.resume_reading()
 
     def send_unfinished(self) -> None:
-        """Send the output that leaves a frozen connection.
+        """Send the output that a frozen connection still sends.
 
-        An error takes effect after the thaw, as the end of a connection changes its virtual host.
+        An error takes effect after the thaw: the end of a connection changes its virtual host,
+        which must not change while it is frozen.
         """
         connection = self.connection
         while self.unfinished:
@@ -637,7 +639,7 @@ class Transport(WatchedSocket):
             self.stop_writing()
 
     def send_chunk(self, chunk: memoryview) -> int:
-        """Send to a frozen connection; return the number of sent bytes."""
+        """Send to the client of a frozen connection; return the number of sent bytes."""
         try:
             sent: int = self.sock.send(chunk)
         except (BlockingIOError, InterruptedError):
@@ -681,7 +683,7 @@ class Transport(WatchedSocket):
             self.reactor.flush_links()
 
     def finish_close(self) -> None:
-        """Shut down the sending side, as all output is sent, unless a close-ok is awaited.
+        """Shut down the sending side once all output is sent, unless a close-ok is awaited.
 
         The socket stays open until the peer ends the stream: closing it with unread input would
         discard output that the peer has not received.

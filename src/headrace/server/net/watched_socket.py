@@ -7,18 +7,18 @@ class WatchedSocket:
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self.reading = False  # Call :meth:`read` when there is input.
-        self.writing = False  # Call :meth:`write_more` when there is room.
+        self.reading = False  # The loop calls :meth:`read` when the socket has input.
+        self.writing = False  # The loop calls :meth:`write_more` when the socket has room.
 
     def read(self) -> None:
         """Read input, or the end of the stream."""
 
     def write_more(self) -> None:
-        """Send more output."""
+        """Send further output: the socket has room."""
 
     def flush(self) -> None:
         """Send the pending output, as far as the socket takes it."""
 
     def name(self) -> str:
-        """Return its name in log lines."""
+        """Return the name of the socket in log lines."""
         return f"file {self.fd}"

@@ -32,16 +32,19 @@ class Operator(NamedTuple):
 
 
 class Operators:
-    """The operators whose commands make changes. A command writes a note before its first change,
-    so one poll may read the note, and the next one the change.
+    """The operators whose commands make changes.
+
+    A command writes a note before its first change, so one poll may read the note, and the next one
+    the change.
     """
 
     def __init__(self) -> None:
         self._noted: set[Operator] = set()  # Operators with a note at the last poll.
-        self._at_work: dict[Operator, int] = {}  # The times of their notes, by the wall clock.
+        # The times of notes whose change was not read yet, in Unix milliseconds.
+        self._at_work: dict[Operator, int] = {}
 
     def record(self, notes: Sequence[ChangeNote], audit: Audit, now_ms: int) -> None:
-        """Audit the notes of commands, and remember their operators."""
+        """Audit the notes that a poll has read, and remember their operators."""
         self._at_work = {
             actor: at_ms
             for actor, at_ms in self._at_work.items()
@@ -53,7 +56,7 @@ class Operators:
             self._noted.add(actor)
             self._at_work[actor] = note.at_ms
             if note.reason:
-                del self._at_work[actor]  # It makes no further change.
+                del self._at_work[actor]  # The command was refused, so no change follows.
             if audit.active:
                 audit.record(
                     "command",
@@ -66,10 +69,10 @@ class Operators:
                 )
 
     def take_actor(self, otherwise: Actor | None) -> Actor | None:
-        """Return the operator of a change, if there is only one.
+        """Return the actor of a change that a poll has read; None if it is ambiguous.
 
-        That is the one with a note since the last poll, else ``otherwise``, else one with an
-        earlier note and no change yet.
+        It is the operator of a note of the same poll, else ``otherwise``, else the operator of an
+        earlier note without a change.
         """
         actors = self._noted
         if not actors and otherwise is None:
@@ -79,7 +82,7 @@ class Operators:
         return next(iter(actors)) if len(actors) == 1 else otherwise
 
 
-def connection_of(connection: ClientConnection, mechanism: str) -> dict[str, object]:
+def connection_facts(connection: ClientConnection, mechanism: str) -> dict[str, object]:
     """Return the facts of a connection for login events."""
     peer, own = addresses(connection.transport)
     return {
@@ -112,22 +115,22 @@ def emit_parameters(events: Events, before: Snapshot, after: Snapshot) -> None:
     parameters = before.parameters
     for key in parameters.keys() - after.parameters.keys():
         if key.component in SUBJECTS:
-            events.emit(SUBJECTS[key.component][1], **subject_of(key))
+            events.emit(SUBJECTS[key.component][1], **subject_facts(key))
         if key.component not in NOT_PARAMETERS:
-            events.emit("parameter.cleared", **parameter_of(key))
+            events.emit("parameter.cleared", **parameter_facts(key))
     for key, value in after.parameters.items():
         if parameters.get(key) == value:
             continue
         if key.component in SUBJECTS:
             parts = value if isinstance(value, dict) else {}
-            headers = {name: as_header(each) for name, each in parts.items()}
-            events.emit(SUBJECTS[key.component][0], **{**headers, **subject_of(key)})
+            headers = {name: as_header(part) for name, part in parts.items()}
+            events.emit(SUBJECTS[key.component][0], **{**headers, **subject_facts(key)})
         if key.component not in NOT_PARAMETERS:
-            events.emit("parameter.set", **parameter_of(key), value=as_header(value))
+            events.emit("parameter.set", **parameter_facts(key), value=as_header(value))
 
 
-def subject_of(key: Key) -> dict[str, object]:
-    """Return the facts that name a policy or limits."""
+def subject_facts(key: Key) -> dict[str, object]:
+    """Return the facts that identify a policy, or the limits of a user or virtual host."""
     if key.component == USER_LIMITS:
         return {"name": LIMITS_NAME, "username": key.name}
     operators = key.component == policy.OPERATOR_COMPONENT
@@ -138,8 +141,8 @@ def subject_of(key: Key) -> dict[str, object]:
     }
 
 
-def parameter_of(key: Key) -> dict[str, object]:
-    """Return the facts that name a parameter; a global one has no virtual host."""
+def parameter_facts(key: Key) -> dict[str, object]:
+    """Return the facts that identify a parameter; a global one has no virtual host."""
     return {"vhost": key.vhost or None, "component": key.component, "name": key.name}
 
 
@@ -151,16 +154,16 @@ def as_header(value: object) -> object:
 def is_header(value: object) -> bool:
     """Return True if a field table can hold a JSON value."""
     if isinstance(value, dict):
-        return all(len(name.encode()) < 256 and is_header(each) for name, each in value.items())
+        return all(len(name.encode()) < 256 and is_header(item) for name, item in value.items())
     if isinstance(value, list):
-        return all(is_header(each) for each in value)
+        return all(is_header(item) for item in value)
     if isinstance(value, int):
         return -(1 << 63) <= value < 1 << 63
     return value is None or isinstance(value, str | float)
 
 
 def emit_changes(events: Events, before: Snapshot, after: Snapshot) -> None:
-    """Report the differences of two snapshots."""
+    """Report the differences of two snapshots of accounts as events."""
     emit_parameters(events, before, after)
     for name in before.accounts.keys() - after.accounts.keys():
         events.emit("user.deleted", name=name)

@@ -2,8 +2,8 @@
 """Alarms, and the publishers that they block.
 
 Only publishing is blocked. Consumers are served, and connections with unacked messages are read,
-because acks make room (:meth:`headrace.server.net.transport.Transport.block`). An alarm blocks as
-little as it can:
+because acks free memory (:meth:`headrace.server.net.transport.Transport.block`). The scope of an
+alarm is as small as its cause allows:
 
 ========  =========================  ==========================================================
 source    blocks publishers          because
@@ -12,15 +12,15 @@ memory    of every virtual host      queued messages take too much memory, or to
                                      be written to disk
 disk      of one virtual host        its journal has too little room, or cannot be written
 operator  of one or of every one     an operator set it, until it is cleared or the broker ends
-cluster   of one virtual host        it is frozen, or its database has taken nothing for a while,
-                                     or too much waits to be replicated;
-                                     or the database lacks what was confirmed
+cluster   of one virtual host        it is frozen, its database has accepted no write for a while,
+                                     too much waits to be replicated, or the database lacks
+                                     confirmed entries
 cluster   of every virtual host      the database is larger than its limit
 ========  =========================  ==========================================================
 
-Clients with the capability get ``connection.blocked``, with the reasons joined by `` & ``. A
-stall of the database shorter than ``STALL_SHORT_S``, as in a short failover, sends none: clients
-get late confirms, and their input is not read.
+Clients with the capability get ``connection.blocked``, with the reasons joined by `` & ``. A stall
+of the database shorter than ``STALL_SHORT_S``, such as a short failover, sends none: confirms are
+late, and the publishers' input is not read meanwhile.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Alarm(NamedTuple):
     """One reason to block publishers."""
 
     source: str  # MEMORY, DISK, OPERATOR or CLUSTER.
-    vhost: str  # Or EVERYWHERE.
-    reason: str  # The reason that clients get.
+    vhost: str  # The name of the virtual host, or EVERYWHERE.
+    reason: str  # The reason in connection.blocked.
 
 
 class Alarms:
@@ -71,38 +71,47 @@ class Alarms:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``transports`` and ``stores``, by virtual host, change while the broker runs."""
+        """Begin without alarms; :meth:`check` finds them.
+
+        Args:
+            reactor: the loop and its transports, which ask this object why they are blocked.
+            transports: the live set of the transports of all connections.
+            stores: the live stores of the virtual hosts, by name.
+            events: the broker's events.
+            clock: returns seconds of a monotonic clock.
+        """
         self.reactor = reactor
         self.transports = transports
         self.stores = stores
         self.events = events
         self.counters: Counters = reactor.counters
-        self.by_operator: dict[str, str] = {}  # The reasons that clients get, by virtual host.
-        self.active: dict[Alarm, int] = {}  # The begin of each alarm, in Unix milliseconds.
-        self.frozen: Collection[VirtualHost] = ()  # Their clients are not served.
-        self.lost: Collection[str] = ()  # Virtual hosts that an operator has to decide about.
+        self.by_operator: dict[str, str] = {}  # The reasons of operators' alarms, by virtual host.
+        self.active: dict[Alarm, int] = {}  # The start of each alarm, in Unix milliseconds.
+        # The broker sets the following attributes in a cluster.
+        self.frozen: Collection[VirtualHost] = ()  # The frozen virtual hosts.
+        self.lost: Collection[str] = ()  # Virtual hosts of which the database lost entries.
         self.lag_max = 0  # Bytes of a virtual host that may wait to be replicated; 0: no limit.
-        self.database_is_full: Callable[[], bool] = lambda: False  # The cluster's database.
+        self.database_is_full: Callable[[], bool] = lambda: False
         self._clock = clock
         self._lagging: dict[str, float] = {}  # The start of each lag, by virtual host.
-        # In a cluster, by virtual host: the store's synced position, and when it reached that.
+        # The synced positions of stores with unsynced records, and when they reached them.
         self._waiting: dict[str, tuple[int, float]] = {}
-        self._stalled: set[str] = set()
-        self._memory = False
-        self._database = False  # It is full.
+        self._stalled: set[str] = set()  # Virtual hosts whose database accepts no writes.
+        self._is_memory_low = False
+        self._is_database_full = False
         reactor.alarms = self
 
     def reason(self, vhost: VirtualHost | None) -> str:
         """Return why publishers of a virtual host are blocked; empty if they are not."""
         name = EVERYWHERE if vhost is None else vhost.name
-        if not self._memory and self.counters.crowded():
-            self._memory = True
-            self.reactor.loop.call_soon(self.check)  # It blocks all publishers.
-        reasons = ["low on memory"] if self._memory else []
+        if not self._is_memory_low and self.counters.crowded():
+            self._is_memory_low = True
+            self.reactor.loop.call_soon(self.check)  # The check blocks all other publishers.
+        reasons = ["low on memory"] if self._is_memory_low else []
         store = self.stores.get(name)
         if store is not None and store.full:
             reasons.append("low on disk")
-        if self._database:
+        if self._is_database_full:
             reasons.append(FULL)
         if name in self._stalled:
             reasons.append(STALLED)
@@ -112,38 +121,20 @@ class Alarms:
         return " & ".join(reasons)
 
     def is_short_stall(self, vhost: VirtualHost | None) -> bool:
-        """Return True if a stall blocks publishers that is too short for connection.blocked."""
+        """Return True if only a stall blocks publishers that is too short to tell clients."""
         name = EVERYWHERE if vhost is None else vhost.name
         since_s = self._lagging.get(name)
-        short = since_s is not None and self._clock() - since_s < STALL_SHORT_S
-        return short and self.reason(vhost) == LAGGING
+        is_short = since_s is not None and self._clock() - since_s < STALL_SHORT_S
+        return is_short and self.reason(vhost) == LAGGING
 
     def check(self) -> None:
-        """Check memory and disk; block or unblock publishers."""
-        counters = self.counters
-        memory = counters.crowded() or (self._memory and counters.memory_used > counters.memory_max)
-        backlog_max = BACKLOG_MAX // 2 if self._memory else BACKLOG_MAX
-        for store in self.stores.values():  # Records that wait for the disk are in memory.
-            memory |= store.appended > store.synced + backlog_max
-        self._memory = memory
-        now = {Alarm(MEMORY, EVERYWHERE, "low on memory")} if memory else set()
-        now |= {Alarm(DISK, name, "low on disk") for name, s in self.stores.items() if s.full}
-        for name in [name for name in self.by_operator if name and name not in self.stores]:
-            del self.by_operator[name]  # Its virtual host was deleted.
-        now |= {Alarm(OPERATOR, name, reason) for name, reason in self.by_operator.items()}
-        now |= {Alarm(CLUSTER, vhost.name, FROZEN) for vhost in self.frozen}
-        now |= {Alarm(CLUSTER, name, LOST) for name in self.lost}
-        self._database = self.database_is_full()
-        if self._database:
-            now.add(Alarm(CLUSTER, EVERYWHERE, FULL))
-        if self.lag_max:
-            self._check_ledgers()
-        now |= {Alarm(CLUSTER, name, STALLED) for name in self._stalled}
-        now |= {Alarm(CLUSTER, name, LAGGING) for name in self._lagging.keys() - self._stalled}
+        """Find the present alarms, and block or unblock publishers accordingly."""
+        self._check_memory()
+        alarms = self._find_alarms()
         reactor = self.reactor
-        reactor.alarmed = bool(now)
-        if now != self.active.keys():
-            self._announce(now)
+        reactor.alarmed = bool(alarms)
+        if alarms != self.active.keys():
+            self._announce(alarms)
             for transport in list(self.transports):
                 if transport.connection.publishes and not transport.connection.blocked:
                     transport.block()
@@ -156,10 +147,37 @@ class Alarms:
                     transport.block()
             reactor.turn()
 
+    def _check_memory(self) -> None:
+        """Compare the used memory with its limits; an alarm ends at lower ones than it began."""
+        counters, is_low = self.counters, self._is_memory_low
+        backlog_max = BACKLOG_MAX // 2 if is_low else BACKLOG_MAX
+        is_low = counters.crowded() or (is_low and counters.memory_used > counters.memory_max)
+        for store in self.stores.values():  # Records that wait for the disk take memory, too.
+            is_low |= store.appended > store.synced + backlog_max
+        self._is_memory_low = is_low
+
+    def _find_alarms(self) -> set[Alarm]:
+        """Return the present alarms."""
+        alarms = {Alarm(MEMORY, EVERYWHERE, "low on memory")} if self._is_memory_low else set()
+        alarms |= {Alarm(DISK, name, "low on disk") for name, s in self.stores.items() if s.full}
+        for name in [name for name in self.by_operator if name and name not in self.stores]:
+            del self.by_operator[name]  # The virtual host was deleted.
+        alarms |= {Alarm(OPERATOR, name, reason) for name, reason in self.by_operator.items()}
+        alarms |= {Alarm(CLUSTER, vhost.name, FROZEN) for vhost in self.frozen}
+        alarms |= {Alarm(CLUSTER, name, LOST) for name in self.lost}
+        self._is_database_full = self.database_is_full()
+        if self._is_database_full:
+            alarms.add(Alarm(CLUSTER, EVERYWHERE, FULL))
+        if self.lag_max:
+            self._check_ledgers()
+        alarms |= {Alarm(CLUSTER, name, STALLED) for name in self._stalled}
+        alarms |= {Alarm(CLUSTER, name, LAGGING) for name in self._lagging.keys() - self._stalled}
+        return alarms
+
     def _check_ledgers(self) -> None:
-        """Note which stores wait for the database of the cluster, and for how long."""
+        """Find the virtual hosts whose stores wait for the database of the cluster."""
         now_s = self._clock()
-        frozen = {vhost.name for vhost in self.frozen}  # Their clients are not read.
+        frozen = {vhost.name for vhost in self.frozen}  # These have an alarm of their own.
         waiting: dict[str, tuple[int, float]] = {}
         for name, store in self.stores.items():
             if store.appended > store.synced:
@@ -178,12 +196,15 @@ class Alarms:
         }
 
     def _lags(self, name: str, store: Store) -> bool:
-        """Return True above ``lag_max``, and then until half of it is replicated."""
+        """Return True if more than ``lag_max`` waits to be replicated.
+
+        An earlier lag lasts until no more than half of that waits.
+        """
         limit = self.lag_max // 2 if name in self._lagging else self.lag_max
         return self.lag_max > 0 and store.appended > store.synced + limit
 
     def read_once(self) -> None:
-        """Read once from a blocked connection with unacked messages, in round-robin order."""
+        """Read once from the next blocked connection with unacked messages, in turn."""
         blocked = self.reactor.blocked
         for transport in list(blocked):
             if transport.waits and transport.connection.has_unacked():
@@ -192,30 +213,30 @@ class Alarms:
                 return
 
     def set_alarm(self, vhost: str, reason: str) -> None:
-        """Block the publishers of a virtual host, or EVERYWHERE, for an operator."""
+        """Set an operator's alarm: block the publishers of a virtual host, or EVERYWHERE."""
         self.by_operator[vhost] = reason
         self.check()
 
     def clear_alarm(self, vhost: str) -> bool:
         """Clear an operator's alarm; return True if there was one."""
-        was = self.by_operator.pop(vhost, None) is not None
+        was_set = self.by_operator.pop(vhost, None) is not None
         self.check()
-        return was
+        return was_set
 
-    def _announce(self, now: set[Alarm]) -> None:
-        """Log the changes, and report them as events."""
-        before = set(self.active)
-        self.active = {alarm: self.active.get(alarm, self.counters.now_ms) for alarm in sorted(now)}
-        for alarm in sorted(now - before):
+    def _announce(self, alarms: set[Alarm]) -> None:
+        """Make these alarms the active ones; log the changes, and report them as events."""
+        previous, now_ms = set(self.active), self.counters.now_ms
+        self.active = {alarm: self.active.get(alarm, now_ms) for alarm in sorted(alarms)}
+        for alarm in sorted(alarms - previous):
             where = f" of vhost {alarm.vhost!r}" if alarm.vhost else ""
             log.warning("publishers%s are blocked: %s", where, alarm.reason)
-        for alarm in sorted(before - now):
+        for alarm in sorted(previous - alarms):
             where = f" of vhost {alarm.vhost!r}" if alarm.vhost else ""
             log.warning("publishers%s are no longer blocked: %s", where, alarm.reason)
         if not self.events.has_listeners:
             return
         for source in (MEMORY, DISK, OPERATOR, CLUSTER):
-            was = any(alarm.source == source for alarm in before)
-            is_now = any(alarm.source == source for alarm in now)
-            if was != is_now:
-                self.events.emit("alarm.set" if is_now else "alarm.cleared", source=source)
+            was_set = any(alarm.source == source for alarm in previous)
+            is_set = any(alarm.source == source for alarm in alarms)
+            if was_set != is_set:
+                self.events.emit("alarm.set" if is_set else "alarm.cleared", source=source)

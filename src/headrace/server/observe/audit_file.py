@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file of the audit log: written by a thread, rotated by size, bounded in memory.
 
-A bounded number of lines waits for the thread; further ones are lost. So are those
-that the disk refuses. The policy is *lose and report*: a slow or full disk must not stop the
-broker. Where that is worse than being stopped, the setting ``audit_log_strict`` has the policy
-*keep and refuse*: lines wait for the disk, and logins and changes are refused meanwhile. When
-lines can be written again, the first has the number of those missing before it::
+At most ``LINES_MAX`` lines wait for the thread. Further lines are lost, as are those that the disk
+refuses: this policy, *lose and report*, keeps a slow or full disk from stopping the broker. The
+setting ``audit_log_strict`` chooses the policy *keep and refuse* instead: lines wait for the disk,
+and logins and changes are refused meanwhile. When lines can be written again, the first one has the
+number of lost lines before it::
 
     {"time": "2026-11-21T14:00:00.123Z", "what": "lines.lost", "allowed": true, "lines": 17}
 
-The file is renamed to ``….1`` when it is large enough, older ones one number up; the oldest is
-removed.
+A file that has reached its maximum size is renamed to ``….1``, older ones one number up. The oldest
+is removed.
 """
 
 from __future__ import annotations
@@ -54,11 +54,14 @@ class AuditFile:
         strict: bool = False,
         sync: bool = False,
     ) -> None:
-        """Open the file. It is renamed when it has ``size_max`` bytes; 0: never.
+        """Open the file, and start the thread.
 
-        With ``strict`` lines that the disk refuses are kept until it accepts them, and audited
-        actions are refused meanwhile. With ``sync`` lines are synced soon after
-        they were written.
+        Args:
+            path: the path of the file.
+            size_max: the bytes at which the file is renamed; 0: never.
+            keep: the number of renamed files that are kept.
+            strict: keep lines until the disk accepts them, and refuse audited actions meanwhile.
+            sync: sync the file after each write.
 
         Raises:
             OSError: the file cannot be written.
@@ -68,9 +71,9 @@ class AuditFile:
         self.keep = keep
         self.strict = strict
         self.sync = sync
-        self.failing = ""  # Why the last lines could not be written; empty: they could.
-        self._rotates = 0  # Renamed files to keep, of a requested rotation.
-        self._reopens = False
+        self.failing = ""  # Why the last lines could not be written; empty if they were.
+        self._rotates = 0  # For a requested rotation, the number of renamed files to keep.
+        self._reopens = False  # The thread is to open the file again.
         self._lines: queue.Queue[bytes | None] = queue.Queue(LINES_MAX)
         self._kept: list[bytes] = []  # Lines of a strict log that the disk refused.
         # Each counter is incremented by one thread alone.
@@ -78,7 +81,7 @@ class AuditFile:
         self._unwritten = 0  # Lines that the disk refused, counted by the thread.
         self._reported = 0  # The lost lines that the file reports.
         self._torn = False  # The last line of the file is incomplete.
-        self._stuck = False  # It could not be renamed.
+        self._stuck = False  # The file could not be renamed.
         self._file = self._open()
         self._size = os.fstat(self._file).st_size
         self._thread = threading.Thread(target=self._write, name="headrace-audit", daemon=True)
@@ -93,7 +96,7 @@ class AuditFile:
 
     @property
     def lost(self) -> int:
-        """Lines that were lost since the first opening of the file."""
+        """The number of lines that were lost since this object was made."""
         return self._dropped + self._unwritten
 
     @property
@@ -104,7 +107,7 @@ class AuditFile:
     def put(self, kind: str, allowed: bool, facts: dict[str, object]) -> None:
         """Queue a line for the thread, or drop it."""
         try:
-            self._lines.put_nowait(line_of(kind, allowed, facts))
+            self._lines.put_nowait(format_line(kind, allowed, facts))
         except queue.Full:
             self._dropped += 1
 
@@ -119,7 +122,8 @@ class AuditFile:
         self._wake()
 
     def _wake(self) -> None:
-        with contextlib.suppress(queue.Full):  # The thread is busy, and checks soon.
+        # A full queue needs no wake-up: the thread is busy, and checks for requests soon.
+        with contextlib.suppress(queue.Full):
             self._lines.put_nowait(b"")
 
     def close(self) -> None:
@@ -151,7 +155,7 @@ class AuditFile:
             log.error("%d lines of the audit log were not written", len(self._kept))
 
     def _next(self) -> list[bytes | None]:
-        """Return the pending lines; none when it is time to retry."""
+        """Wait for lines, and return all pending ones; none if it is time to retry."""
         items: list[bytes | None] = []
         with contextlib.suppress(queue.Empty):
             items.append(self._lines.get(timeout=RETRY_S if self.failing else None))
@@ -184,12 +188,12 @@ class AuditFile:
     def _append(self, lines: list[bytes]) -> None:
         lines, self._kept = self._kept + lines, []
         missing = self.lost - self._reported
-        head = [b"\n"] if self._torn else []  # A partial last line gets a line of its own.
+        head = [b"\n"] if self._torn else []  # Ends an incomplete last line.
         if missing:
-            head.append(line_of(LOST, True, {"lines": missing}))
+            head.append(format_line(LOST, True, {"lines": missing}))
         output = [*head, *lines]
         reason, written = self._write_bytes(b"".join(output))
-        complete = 0  # Lines that are in the file.
+        complete = 0  # The number of lines that are completely written.
         for line in output:
             if len(line) > written:
                 break
@@ -211,7 +215,7 @@ class AuditFile:
         self.failing = reason
 
     def _write_bytes(self, data: bytes) -> tuple[str, int]:
-        """Write bytes; return the error, empty for none, and how many bytes were written."""
+        """Write bytes; return the error, or "", and the number of written bytes."""
         written = 0
         try:
             while written < len(data):
@@ -228,19 +232,20 @@ class AuditFile:
         try:
             os.fdatasync(self._file)
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EROFS, errno.ENOTSUP):  # A pipe, or so.
+            # These errors mean that the file cannot be synced at all, as a pipe cannot.
+            if error.errno not in (errno.EINVAL, errno.EROFS, errno.ENOTSUP):
                 raise
 
 
-def line_of(kind: str, allowed: bool, facts: dict[str, object]) -> bytes:
-    """Return a line of the log; the facts are JSON values."""
+def format_line(kind: str, allowed: bool, facts: dict[str, object]) -> bytes:
+    """Return a line of the log, with its end; the facts are JSON values."""
     now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     line = {"time": now, "what": kind, "allowed": allowed, **facts}
     return json.dumps(line).encode() + b"\n"
 
 
-def audit_file(settings: Settings) -> AuditFile | None:
-    """Return the file of the audit log, or None.
+def open_audit_file(settings: Settings) -> AuditFile | None:
+    """Open the file of the setting ``audit_log``; return None if it is not set.
 
     Raises:
         StartError: the file cannot be written.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A limit on the audit log's lines about refused logins and connections.
 
-Each refused login is a line. A client that tries logins without end would fill the file, so that
-older lines, of changes, are rotated away. So each address has ``LINES_OF_ONE`` lines per minute,
-and all addresses together ``LINES_OF_ALL``. Refusals beyond these are counted by address, and
+Each refused login is a line, so a client that tries logins without end would fill the file, and
+lines about changes would be rotated away. Therefore each address gets ``LINES_OF_ONE`` lines per
+minute, and all addresses together ``LINES_OF_ALL``. Further refusals are counted by address, and
 written as one line for each address at the end of the minute.
 """
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PERIOD_S = 60.0
-LINES_OF_ONE = 30  # The maximum lines of an address in a period.
-LINES_OF_ALL = 300  # The maximum lines of all addresses in a period.
-COUNTED_MAX = 100  # Addresses that are counted one by one; further ones are one line together.
+LINES_OF_ONE = 30  # Lines of one address in a period.
+LINES_OF_ALL = 300  # Lines of all addresses in a period.
+COUNTED_MAX = 100  # Addresses with a count of their own; further ones share a line.
 OTHERS = "other addresses"
-KINDS = frozenset(("login", "connection.refused"))  # Refused before anyone has logged in.
+KINDS = frozenset(("login", "connection.refused"))  # Actions that need no login.
 
 
 class RefusalSummary(NamedTuple):
@@ -37,15 +37,15 @@ class AuditLimit:
         """``clock`` returns seconds of a monotonic clock."""
         self._clock = clock
         self._until_s = clock() + PERIOD_S
-        self._lines: dict[str, int] = {}  # Written in this period, by address.
-        self._count = 0  # The lines of all addresses.
-        self._refusals: dict[tuple[str, str], int] = {}  # Without a line, by kind and address.
+        self._lines: dict[str, int] = {}  # The lines of this period, by address.
+        self._count = 0  # The lines of this period, of all addresses.
+        self._refusals: dict[tuple[str, str], int] = {}  # Counted refusals, by kind and address.
 
     def admits(self, kind: str, allowed: bool, facts: Mapping[str, object]) -> bool:
-        """Return True if a line is to be written; False if it was counted."""
+        """Return True if a line must be written; otherwise count its refusal."""
         if allowed or kind not in KINDS or facts.get("who") is not None:
             return True
-        host = host_of(str(facts.get("from", "")))
+        host = strip_port(str(facts.get("from", "")))
         lines = self._lines.get(host, 0)
         if lines < LINES_OF_ONE and self._count < LINES_OF_ALL:
             self._lines[host] = lines + 1
@@ -74,7 +74,7 @@ class AuditLimit:
         ]
 
 
-def host_of(peer: str) -> str:
+def strip_port(peer: str) -> str:
     """Return the address of a peer, without its port."""
     host, colon, port = peer.rpartition(":")
     return host if colon and port.isdecimal() else peer

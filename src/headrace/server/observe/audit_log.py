@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit log: one JSON object per line, with action, user, address, and whether it was allowed.
+"""The audit log: each line is a JSON object with an action, its user and address, and its outcome.
 
 ::
 
@@ -8,8 +8,8 @@
     {"time": …, "what": "queue.created", "allowed": true, "who": "ada", "from": …, "vhost": "/",
      "name": "orders", …}
 
-`headrace.server.observe.audit_file` writes it. No line has a secret, or a value from which a
-password can be guessed: see `plain`.
+:mod:`headrace.server.observe.audit_file` writes the lines. No line has a secret, or a value from
+which a password can be guessed: :func:`as_fact` hides them.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from headrace.model.events import Event, Events
     from headrace.server.observe.audit_file import AuditFile
 
-TEXT_CHARACTERS_MAX = 1024  # The maximum characters of one fact.
-FACTS_MAX = 32  # The maximum facts of one line.
+TEXT_CHARACTERS_MAX = 1024  # Characters of a text in a line; longer ones are cut.
+FACTS_MAX = 32  # Facts of a line, and items of a fact.
 REFUSAL = "refused: the audit log cannot be written"
 HIDDEN = "…"  # Replaces a secret.
-# Names of facts that hold secrets, wherever they are, and passwords and tokens within texts.
+# The names of secret facts at any depth, and passwords and tokens within texts.
 _SECRET = re.compile(r"pass(word|phrase)?($|_)|secret|token$|credential|private", re.IGNORECASE)
 _LOGIN = re.compile(r"(?<=://)[^/\s@]*:[^\s@]*@")
 _TOKEN = re.compile(r"\beyJ[\w-]+\.[\w-]*\.[\w-]*")
 
 
 class AuditLog(Audit):
-    """The audit log of a broker; its file may change while it runs."""
+    """The audit log of a broker, which may change its file while the broker runs."""
 
     def __init__(self, events: Events | None = None, file: AuditFile | None = None) -> None:
         self._events = events
@@ -48,12 +48,12 @@ class AuditLog(Audit):
         self.use(file)
 
     def use(self, file: AuditFile | None) -> None:
-        """Write to another file, or none; the caller closes the one before."""
-        before, self.file = self.file, file
+        """Write to ``file`` from now on, or nowhere; the caller closes the former file."""
+        former, self.file = self.file, file
         self.active = file is not None
         if self._events is not None:
             self._events.refusal = None if file is None else self.refusal
-        if self._events is not None and (before is None) != (file is None):
+        if self._events is not None and (former is None) != (file is None):
             if file is not None:
                 self._events.listen(self.record_event)
             else:
@@ -96,7 +96,7 @@ class AuditLog(Audit):
         if event.kind in LEFT_OUT:
             return
         if str(event.facts.get("name", "")).startswith(SERVICES):
-            return  # The broker's own, whenever it starts.
+            return  # The broker declares its own objects at each start.
         actor: object = None if self._events is None else self._events.actor
         facts = dict(event.facts)
         who = facts.pop("user_who_performed_action", None)
@@ -109,10 +109,10 @@ class AuditLog(Audit):
     def _put(self, what: str, allowed: bool, facts: dict[str, object]) -> None:
         if self.file is not None and self._limit.admits(what, allowed, facts):
             present = [(name, value) for name, value in facts.items() if value is not None]
-            self.file.put(what, allowed, plain_facts(dict(present[:FACTS_MAX])))
+            self.file.put(what, allowed, as_facts(dict(present[:FACTS_MAX])))
 
     def write_summaries(self, *, now: bool = False) -> None:
-        """Write the counts of refusals beyond the limit of a minute."""
+        """Write the counts of refusals that had no line of their own."""
         for summary in self._limit.take_summaries(now=now):
             if self.file is not None:
                 self.file.put(summary.kind, False, summary.facts)
@@ -126,23 +126,23 @@ class AuditLog(Audit):
             file.close()
 
 
-def plain(value: object) -> object:
-    """Return a fact as a JSON value, shortened and without secrets."""
+def as_fact(value: object) -> object:
+    """Return a value as a JSON value, shortened and without secrets."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
         text = _TOKEN.sub(HIDDEN, _LOGIN.sub(f"{HIDDEN}@", value))
         return text if len(text) <= TEXT_CHARACTERS_MAX else text[:TEXT_CHARACTERS_MAX] + "…"
     if isinstance(value, dict):
-        return plain_facts(value)
+        return as_facts(value)
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value[:FACTS_MAX]]
-    return plain(repr(value))
+        return [as_fact(item) for item in value[:FACTS_MAX]]
+    return as_fact(repr(value))
 
 
-def plain_facts(facts: Mapping[str, object]) -> dict[str, object]:
-    """Return facts as a JSON object; secrets by the names of their facts are hidden."""
+def as_facts(facts: Mapping[str, object]) -> dict[str, object]:
+    """Return facts as a JSON object; a fact whose name says that it is a secret is hidden."""
     return {
-        str(name)[:255]: HIDDEN if _SECRET.search(str(name)) else plain(facts[name])
+        str(name)[:255]: HIDDEN if _SECRET.search(str(name)) else as_fact(facts[name])
         for name in list(facts)[:FACTS_MAX]
     }

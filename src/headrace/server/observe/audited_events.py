@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of the events that the audit log has and leaves out, each with its reason.
+"""Tables of the events that the audit log records and leaves out, each with its meaning or reason.
 
 An event in neither table is audited, so that no new event is missed; a test compares the tables
 with the code.
@@ -82,8 +82,8 @@ LEFT_OUT = {
     "user.authentication.failure": "recorded as login",
 }
 
-# Commands that are audited only when they are refused: they change nothing, and programs give them
-# every few seconds.
+# Commands that are audited only when they are refused: they change nothing, and programs repeat
+# them every few seconds.
 QUIET_COMMANDS = frozenset(("health", "status", "sample"))
 
 READS = frozenset(
@@ -96,19 +96,19 @@ def is_read_only(command: str) -> bool:
     return command.partition(" ")[0] in READS
 
 
-# Reads of users by a ticket are not recorded: open pages repeat them every few seconds. Payloads,
-# hashes of passwords and logins are.
+# Of the reads by a ticket, only these are audited: they show payloads or password hashes, or are
+# logins. The console's open pages repeat other reads every few seconds.
 AUDITED_READS = frozenset(
     ("peek", "export definitions", "list users", "show user", "login", "logout", "show log")
 )
 
 
 def is_audited(command: object, *, by_ticket: bool) -> bool:
-    """Return True for a command that is audited though it is not refused."""
+    """Return True for a command that is audited even if it is allowed."""
     if not isinstance(command, str) or command in QUIET_COMMANDS:
         return False
     return not by_ticket or command in AUDITED_READS or not is_read_only(command)
 
 
-# Commands that are served while a strict audit log cannot be written: they repair it.
+# Commands that are served while a strict audit log cannot be written, because they can repair it.
 REPAIRS = frozenset(("reload", "rotate logs", "reopen logs"))

@@ -41,12 +41,12 @@ _BASIC = 60
 
 
 class EventExchange(TopicExchange):
-    """A topic exchange that reports when it gets its first binding, and loses its last."""
+    """A topic exchange that reports whether it has bindings, after each change of them."""
 
     lingers = False
 
     def __init__(self, on_change: Callable[[bool], None]) -> None:
-        """``on_change`` is called with True while the exchange has bindings."""
+        """``on_change`` is called with True if the exchange has bindings."""
         super().__init__(NAME, durable=True, internal=True)
         self._on_change = on_change
 
@@ -67,11 +67,11 @@ class EventPublisher:
     def __init__(self, vhost: VirtualHost, events: Events) -> None:
         self.vhost = vhost
         self.events = events
-        self.dropped = 0  # Unroutable events.
+        self.dropped = 0  # Events that were not published: too many waited, or one was malformed.
         self._waiting: deque[Event] = deque()
 
     def set_listening(self, listening: bool) -> None:
-        """Listen to the broker's events, or stop."""
+        """Start or stop listening to the broker's events."""
         if listening:
             self.events.listen(self.queue_event)
         else:

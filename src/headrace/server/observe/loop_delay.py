@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The delay of the event loop: the time from the readiness of a callback to its step.
+"""The delay of the event loop: the time from when a callback is due until it runs.
 
-A timer is due every ``INTERVAL_S``; how late it runs is one sample. A step that holds the loop for
-longer than the interval is seen for certain, a shorter one by a share of its length. So samples
-show the wait of a client's frame, and cost the same under any load.
+A timer is due every ``INTERVAL_S``; its delay is one sample. A callback that runs for longer than
+the interval always delays the timer, a shorter one with a probability that grows with its length.
+So the samples are distributed like the waits of clients' frames, and their cost does not depend on
+the load.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import asyncio
 from bisect import bisect_left
 
 INTERVAL_S = 0.05
-BOUNDS_S = (0.002, 0.005, 0.01, 0.03, 0.1, 0.3, 1.0)  # A sleep ends up to a millisecond late.
+BOUNDS_S = (0.002, 0.005, 0.01, 0.03, 0.1, 0.3, 1.0)  # An idle loop is up to a millisecond late.
 
 
 class LoopDelay:
     """The samples of one loop."""
 
     def __init__(self) -> None:
-        # Numbers of samples by the first bound that they do not exceed.
+        # The numbers of samples up to each bound, and above the bound before it.
         self.counts = [0] * (len(BOUNDS_S) + 1)
         self.sum_s = 0.0
         self.longest_s = 0.0
@@ -32,11 +33,11 @@ class LoopDelay:
         self.longest_s = max(self.longest_s, late_s)
 
     def by_bound(self) -> dict[str, int]:
-        """Return the samples between each bound, in seconds, and the one before."""
+        """Return the numbers of samples by bound, in seconds as text; "+Inf" is the last one."""
         return dict(zip((*map(str, BOUNDS_S), "+Inf"), self.counts, strict=True))
 
     async def watch(self) -> None:
-        """Take samples until it is cancelled."""
+        """Take samples until the task is cancelled."""
         clock = asyncio.get_running_loop().time
         while True:
             due = clock() + INTERVAL_S

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent of one virtual host: it answers requests of QMF version 2.
 
-A request is a message to the exchange ``qmf.default.direct`` with the key ``broker``. Its header
-``qmf.opcode`` names its kind, its body is a map of AMQP 0-10::
+A request is a message to the exchange ``qmf.default.direct`` with the key ``broker``. The header
+``qmf.opcode`` has its kind, and the body is a map of AMQP 0-10::
 
     _query_request    {"_what": "OBJECT", "_schema_id": {"_class_name": "queue"}}
                       {"_what": "OBJECT", "_object_id": {"_object_name": "<package>:queue:<name>"}}
     _method_request   {"_object_id": {...}, "_method_name": "create", "_arguments": {...}}
 
-The answer is published to its reply-to, if its user may publish there: ``_query_response``, a list
-of objects, in several messages when they are many; ``_method_response``, a map of results;
-``_exception``, a map with ``error_code`` and ``error_text``. Both exchanges exist while the agent
-does, and clients cannot delete them. Clients may use them among themselves, but only the agent gets
-its requests, and no queue may be bound to answers by a pattern.
+The answer is published to the reply-to, if the user may publish there: ``_query_response``, a list
+of objects, in several messages if they are many; ``_method_response``, a map of results;
+``_exception``, a map with ``error_code`` and ``error_text``.
+
+The exchanges ``qmf.default.direct`` and ``qmf.default.topic`` exist as long as the agent, and
+clients cannot delete them. Clients may use them for other messages, but only the agent receives its
+requests, and answers reach no queue that is bound by a pattern.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ from headrace.model.exchange.direct import DirectExchange
 from headrace.server.qmf.events import EventTopic
 from headrace.server.qmf.methods import CHANGING, METHODS, UNKNOWN_METHOD, UNKNOWN_OBJECT
 from headrace.server.qmf.objects import CLASSES, PACKAGE, View, chunks, class_and_key, find
-from headrace.server.qmf.reply import DIRECT, TOPIC, Reply
-from headrace.server.qmf.request import BAD_REQUEST, QmfRequest, with_texts
+from headrace.server.qmf.reply import DIRECT, TOPIC, QmfReply
+from headrace.server.qmf.request import BAD_REQUEST, QmfRequest, decode_texts
 from headrace.wire.errors import MalformedError
 from headrace.wire.types_0_10 import decode_map
 
@@ -46,16 +48,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SERVICE = "amq.headrace.qmf"  # The queue that requests come to.
-KEY = "broker"  # Under which it is bound.
-REQUEST_SIZE_MAX = 1 << 16  # Bytes.
-AT_ONCE_MAX = 16  # Requests that are taken in one turn, or half done.
+SERVICE = "amq.headrace.qmf"  # The queue of requests.
+KEY = "broker"  # The routing key with which that queue is bound.
+REQUEST_SIZE_MAX = 1 << 16  # Bytes of a request.
+AT_ONCE_MAX = 16  # Requests that begin in one turn, or run in steps.
 NAME_SIZE_MAX = 1024  # Bytes of the name of an object.
-OPCODES_SHOWN_MAX = 40
+OPCODES_SHOWN_MAX = 40  # Characters of an unknown opcode in an error.
 
 
 class AgentDirect(DirectExchange):
-    """The exchange for requests; those to the agent reach only the agent."""
+    """The exchange for requests; only the agent's queue can be bound with its key."""
 
     fixed = True
 
@@ -65,17 +67,17 @@ class AgentDirect(DirectExchange):
 
     def bind(self, binding: Binding) -> bool:
         agent = self.agent
-        ours = agent is None or binding.destination is agent.queue
-        if binding.routing_key == KEY and not ours:
+        is_agents = agent is None or binding.destination is agent.queue
+        if binding.routing_key == KEY and not is_agents:
             raise AccessRefused(f"the key '{KEY}' of exchange '{DIRECT}' is the broker's own")
         return super().bind(binding)
 
 
 class Agent(RequestService):
-    """Serves the requests of one virtual host."""
+    """The agent of one virtual host, which serves requests of QMF."""
 
     def __init__(self, broker: ManagedBroker, vhost: VirtualHost) -> None:
-        """Declare the exchanges; call it once the virtual host is recovered."""
+        """Declare the exchanges in a virtual host that is recovered."""
         RequestService.__init__(
             self, broker.context, vhost, SERVICE, {}, bytes_max=REQUEST_SIZE_MAX
         )
@@ -95,16 +97,16 @@ class Agent(RequestService):
         return len(self.turn_requests) + self.sliced_count < AT_ONCE_MAX
 
     def close(self) -> None:
-        """Stop, because the virtual host was deleted."""
+        """Stop publishing events, as the virtual host stops."""
         self.topic.close()
 
     # --- Requests -------------------------------------------------------------------------------
 
     def make_answer(
         self, connection: ClientConnection, properties: BasicProperties
-    ) -> Reply | None:
+    ) -> QmfReply | None:
         exchange, key = reply_to_of_text((properties.reply_to or "").encode())
-        reply = Reply(self, self.name, connection, exchange.decode(), key.decode(), properties)
+        reply = QmfReply(self, self.name, connection, exchange.decode(), key.decode(), properties)
         try:
             reply.check()
         except (ModelError, UnicodeDecodeError) as error:
@@ -113,7 +115,7 @@ class Agent(RequestService):
         return reply
 
     def handle(self, connection: ClientConnection, body: bytes, answer: PendingAnswer) -> None:
-        assert isinstance(answer, Reply)
+        assert isinstance(answer, QmfReply)
         opcode = (answer.request_properties.headers or {}).get("qmf.opcode")
         try:
             request, end = decode_map(body)
@@ -122,7 +124,7 @@ class Agent(RequestService):
         except MalformedError as error:
             answer.send(failure(BAD_REQUEST, f"the body is not a map of AMQP 0-10: {error}"))
             return
-        fields = cast("dict[str, object]", with_texts(request))
+        fields = cast("dict[str, object]", decode_texts(request))
         call = QmfRequest(self.broker, self.vhost, connection, fields, agent=self.name)
         handler = OPCODES.get(opcode) if isinstance(opcode, str) else None
         if handler is None:
@@ -133,11 +135,11 @@ class Agent(RequestService):
 
     def run_as_user(
         self,
-        handler: Callable[[QmfRequest, Reply], RequestAnswer | Steps],
+        handler: Callable[[QmfRequest, QmfReply], RequestAnswer | Steps],
         call: QmfRequest,
-        answer: Reply,
+        answer: QmfReply,
     ) -> RequestAnswer | Steps:
-        """Run a request; its events name the user."""
+        """Run a request; the broker's events name its user as the actor."""
         events = self.context.events
         events.actor = call.user
         try:
@@ -155,40 +157,40 @@ class Agent(RequestService):
 
 
 def serve(broker: ManagedBroker, vhost: VirtualHost) -> Agent | None:
-    """Serve QMF in a virtual host, if the setting ``qmf`` is on."""
+    """Serve QMF in a virtual host; return None if the setting ``qmf`` is off."""
     return Agent(broker, vhost) if broker.settings.qmf else None
 
 
 # --- Opcodes ------------------------------------------------------------------------------------
 
 
-def query(call: QmfRequest, reply: Reply) -> Steps:
-    """Answer with all objects of a class, or with one by its name."""
+def query(call: QmfRequest, reply: QmfReply) -> Steps:
+    """Answer with all objects of a class, or with the object of a name."""
     if call.request.get("_what", "OBJECT") != "OBJECT":
         call.refuse(BAD_REQUEST, "'_what' is to be OBJECT")
     view = View(call.broker, call.vhost, call.user, call.agent)
-    named = call.read_map("_object_id").get("_object_name")
-    if named is not None:
-        kind, key = class_and_key(call.check_text("_object_name", named, NAME_SIZE_MAX))
+    object_name = call.read_map("_object_id").get("_object_name")
+    if object_name is not None:
+        kind, key = class_and_key(call.check_text("_object_name", object_name, NAME_SIZE_MAX))
         described = yield from find(view, kind, key)
         return {"objects": [] if described is None else [described]}
     schema = call.read_map("_schema_id")
     kind = call.check_text("_class_name", schema.get("_class_name"), NAME_SIZE_MAX)
     if schema.get("_package_name", PACKAGE) != PACKAGE or kind not in CLASSES:
         return {"objects": []}
-    before: list[QmfObject] | None = None
+    last_chunk: list[QmfObject] | None = None
     for chunk in chunks(view, kind):
         if is_crowded(call.vhost):
             call.refuse("limit", "memory or disk is short: lists are not sent")
         if chunk is not None:
-            if before is not None:
-                reply.send_part(before)
-            before = chunk
+            if last_chunk is not None:
+                reply.send_part(last_chunk)
+            last_chunk = chunk
         yield
-    return {"objects": before or []}
+    return {"objects": last_chunk or []}
 
 
-def method(call: QmfRequest, _: Reply) -> RequestAnswer | Steps:
+def method(call: QmfRequest, _: QmfReply) -> RequestAnswer | Steps:
     """Call a method of an object."""
     name = call.check_text("_method_name", call.request.get("_method_name"), NAME_SIZE_MAX)
     target = call.read_map("_object_id").get("_object_name")
@@ -206,20 +208,20 @@ def method(call: QmfRequest, _: Reply) -> RequestAnswer | Steps:
     outcome = handler(call)
     if isinstance(outcome, dict):
         return {"arguments": outcome}
-    return in_steps(outcome)
+    return run_in_steps(outcome)
 
 
-def in_steps(steps: Steps) -> Steps:
-    """Run a long method in steps."""
+def run_in_steps(steps: Steps) -> Steps:
+    """Run a long method in steps; return the answer with its result."""
     return {"arguments": (yield from steps)}
 
 
 def is_crowded(vhost: VirtualHost) -> bool:
-    """Return True if memory or disk is short, so that large answers must not be made."""
+    """Return True if memory or disk is low, so that no large answer must be made."""
     return bool(vhost.counters.crowded() or vhost.store.full)
 
 
-OPCODES: dict[str, Callable[[QmfRequest, Reply], RequestAnswer | Steps]] = {
+OPCODES: dict[str, Callable[[QmfRequest, QmfReply], RequestAnswer | Steps]] = {
     "_query_request": query,
     "_method_request": method,
 }

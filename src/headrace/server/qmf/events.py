@@ -2,8 +2,8 @@
 """The exchange ``qmf.default.topic``, with the broker's events in QMF's format.
 
 An event of the virtual host is a message with a list of one map. Its routing key is
-``agent.ind.event.<package>.<event>.<severity>.<agent>``, with ``_`` for the dots of a part. The
-broker's events are observed only while a binding may match one.
+``agent.ind.event.<package>.<event>.<severity>.<agent>``, with ``_`` in place of the dots of a part.
+The exchange listens to the broker's events only while a binding may match one.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 
 FIRST_WORDS = ("agent", "*", "#")  # The first words of binding keys that may match an event.
 INFORM = 6  # The severity of all events.
-SEVERITY = "info"  # Its name in routing keys.
+SEVERITY = "info"  # The name of that severity in routing keys.
 
-# Each kind of event: its name in QMF, and its facts there by their names here.
+# For each kind of the broker's events: its name in QMF, and the facts by their names in QMF.
 KINDS: dict[str, tuple[str, Mapping[str, str]]] = {
     "queue.created": (
         "queueDeclare",
@@ -100,7 +100,7 @@ class EventTopic(TopicExchange):
     def bind(self, binding: Binding) -> bool:
         matches, new = may_match(binding), False
         if matches:
-            self._publisher.set_listening(True)  # First: it may be refused.
+            self._publisher.set_listening(True)  # Before the binding is added: it may be refused.
         try:
             new = super().bind(binding)
         finally:
@@ -116,7 +116,7 @@ class EventTopic(TopicExchange):
         return gone
 
     def close(self) -> None:
-        """Stop: the virtual host is deleted."""
+        """Stop publishing events, as the virtual host stops."""
         self._publisher.close()
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The methods of objects that Qpid's tools and scripts call, with the effects of AMQP's methods.
 
-The tables list methods by the class of their object. Methods outside of the tables are answered
-with an exception: redirecting queues, links and bridges to other brokers, the log's level and
-stopping the broker (which operators do on the machine).
+The tables list methods by the class of their object. Other methods are answered with an exception:
+redirecting queues, links and bridges to other brokers, setting the log's level, and stopping the
+broker, which operators do on its machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.server.qmf.objects import (
     OBJECTS_MAX,
     OPERATORS,
     View,
-    address_of,
+    connection_address,
     find,
     visible_connections,
 )
@@ -50,7 +50,7 @@ Method = Callable[["QmfRequest"], "RequestAnswer | Steps"]
 
 
 def create(call: QmfRequest) -> RequestAnswer:
-    """Make a queue, an exchange or a binding."""
+    """Create a queue, an exchange or a binding."""
     return dispatch(call, CREATIONS, "made")
 
 
@@ -62,7 +62,7 @@ def delete(call: QmfRequest) -> RequestAnswer:
 def dispatch(
     call: QmfRequest, kinds: Mapping[str, Callable[[QmfRequest], None]], verb: str
 ) -> RequestAnswer:
-    """Call the function for the type of object that a request names."""
+    """Call the function of ``kinds`` for the type of object that a request names."""
     kind = call.check_text("type", call.request.get("type"))
     handler = kinds.get(kind)
     if handler is None:
@@ -71,7 +71,7 @@ def dispatch(
     return {}
 
 
-def name_of(call: QmfRequest) -> str:
+def read_name(call: QmfRequest) -> str:
     """Return the name of the object to create or delete."""
     name = call.check_text("name", call.request.get("name"), NAME_SIZE_MAX)
     if not name:
@@ -79,15 +79,15 @@ def name_of(call: QmfRequest) -> str:
     return name
 
 
-def text_in(call: QmfRequest, values: dict[str, object], field: str) -> str | None:
-    """Remove a name field and return it; None when it is absent."""
+def pop_name(call: QmfRequest, values: dict[str, object], field: str) -> str | None:
+    """Remove a field that holds a name, and return it; None if it is absent."""
     value = values.pop(field, None)
     return call.check_text(field, value, NAME_SIZE_MAX) if value is not None else None
 
 
 def create_queue(call: QmfRequest) -> None:
-    """Declare a queue; fields that are not flags are arguments."""
-    name, properties = name_of(call), dict(call.read_map("properties"))
+    """Declare a queue; properties that are not flags become its arguments."""
+    name, properties = read_name(call), dict(call.read_map("properties"))
     if name in call.vhost.queues:
         call.refuse("conflict", f"queue '{name}' in vhost '{call.vhost.name}' exists already")
     if call.read_flag(properties, "exclusive"):
@@ -96,7 +96,7 @@ def create_queue(call: QmfRequest) -> None:
     auto_delete = call.read_flag(properties, "auto-delete") or call.read_flag(
         properties, "autodelete"
     )
-    alternate = text_in(call, properties, "alternate-exchange") or ""
+    alternate = pop_name(call, properties, "alternate-exchange") or ""
     plan = LifetimePlan(properties, False, auto_delete, f"queue '{name}'")
     if plan.owner_bound or plan.life.scope:
         call.refuse(BAD_REQUEST, "a request cannot bind a lifetime to its session or connection")
@@ -111,16 +111,16 @@ def create_queue(call: QmfRequest) -> None:
 
 
 def create_exchange(call: QmfRequest) -> None:
-    """Make an exchange."""
-    name, properties = name_of(call), dict(call.read_map("properties"))
+    """Declare an exchange; properties that are not flags become its arguments."""
+    name, properties = read_name(call), dict(call.read_map("properties"))
     if name in call.vhost.exchanges:
         call.refuse("conflict", f"exchange '{name}' in vhost '{call.vhost.name}' exists already")
-    kind = text_in(call, properties, "exchange-type") or "topic"
+    kind = pop_name(call, properties, "exchange-type") or "topic"
     durable = call.read_flag(properties, "durable")
     auto_delete = call.read_flag(properties, "auto-delete") or call.read_flag(
         properties, "autodelete"
     )
-    alternate = text_in(call, properties, "alternate-exchange") or ""
+    alternate = pop_name(call, properties, "alternate-exchange") or ""
     with call.host() as host:
         host.declare_exchange(
             name,
@@ -134,14 +134,14 @@ def create_exchange(call: QmfRequest) -> None:
 
 def create_binding(call: QmfRequest) -> None:
     """Bind a queue."""
-    exchange, queue, key = binding_of(call)
+    exchange, queue, key = read_binding(call)
     with call.host() as host:
         host.bind(exchange, (QUEUE, queue), key, plain(call.read_map("properties")))
 
 
 def delete_queue(call: QmfRequest) -> None:
     """Delete a queue."""
-    options, name = dict(call.read_map("options")), name_of(call)
+    options, name = dict(call.read_map("options")), read_name(call)
     if_unused, if_empty = call.read_flag(options, "if_unused"), call.read_flag(options, "if_empty")
     with call.host() as host:
         host.delete_queue(name, if_unused=if_unused, if_empty=if_empty)
@@ -149,23 +149,24 @@ def delete_queue(call: QmfRequest) -> None:
 
 def delete_exchange(call: QmfRequest) -> None:
     """Delete an exchange."""
-    options, name = dict(call.read_map("options")), name_of(call)
+    options, name = dict(call.read_map("options")), read_name(call)
     if_unused = call.read_flag(options, "if_unused")
     with call.host() as host:
         host.delete_exchange(name, if_unused=if_unused)
 
 
 def delete_binding(call: QmfRequest) -> None:
-    """Undo a binding."""
-    exchange, queue, key = binding_of(call)
+    """Unbind a queue."""
+    exchange, queue, key = read_binding(call)
     with call.host() as host:
         host.unbind(exchange, (QUEUE, queue), key, {})
 
 
-def binding_of(call: QmfRequest) -> tuple[str, str, str]:
-    """Return exchange, queue and key of a binding, whose name has slashes between them.
+def read_binding(call: QmfRequest) -> tuple[str, str, str]:
+    """Return exchange, queue and key of a binding, from its name ``exchange/queue/key``.
 
-    A queue alone is with the default exchange; more slashes are part of the key.
+    A name without a slash is a queue, and its binding that to the default exchange. Further slashes
+    are part of the key.
     """
     name = call.check_text("name", call.request.get("name"))
     if "/" not in name:
@@ -188,15 +189,15 @@ def move(call: QmfRequest) -> Steps:
     call.request = {
         "from": call.request.get("srcQueue"),
         "to": call.request.get("destQueue"),
-        **selection_of(call, "qty"),
+        **read_selection(call, "qty"),
     }
     answer = yield from in_slices(messages.move(call))
     return {"qty": answer["done"]}
 
 
 def purge(call: QmfRequest) -> RequestAnswer | Steps:
-    """Purge a number of messages of a queue, or all."""
-    call.request = {"from": call.key, **selection_of(call, "request")}
+    """Delete a number of messages of a queue, or all."""
+    call.request = {"from": call.key, **read_selection(call, "request")}
     if call.request["count"] is None and not call.request["selector"]:
         with call.host() as host:
             host.purge_queue(call.key)
@@ -205,15 +206,15 @@ def purge(call: QmfRequest) -> RequestAnswer | Steps:
 
 
 def wait_for_job(outcome: RequestAnswer | Steps) -> Steps:
-    """Run a job to its end; return an empty answer."""
+    """Run a job in steps to its end; return an empty answer."""
     yield from in_slices(outcome)
     return {}
 
 
 def reroute(call: QmfRequest) -> Steps:
-    """Move messages of a queue through an exchange, to the one queue that each is routed to."""
+    """Move messages of a queue through an exchange, each to the one queue that it is routed to."""
     arguments = dict(call.request)
-    call.request = {"from": call.key, **selection_of(call, "request")}
+    call.request = {"from": call.key, **read_selection(call, "request")}
     call.allow("read", call.key)
     source = call.queue("from")
     exchange = source.alternate_exchange or ""
@@ -227,7 +228,7 @@ def reroute(call: QmfRequest) -> Steps:
     job = Job(
         call.vhost,
         source,
-        target=through(call, exchange, source),
+        target=route_through(call, exchange, source),
         selector=messages.read_selector(call),
         count=count,
         maximum=call.vhost.jobs.messages_max,
@@ -244,10 +245,15 @@ def reroute(call: QmfRequest) -> Steps:
     return {}
 
 
-def through(call: QmfRequest, exchange: str, source: Queue) -> Callable[[Content], Queue | str]:
-    """Return a function from a message to its queue behind an exchange, or to a refusal."""
+def route_through(
+    call: QmfRequest, exchange: str, source: Queue
+) -> Callable[[Content], Queue | str]:
+    """Return a function that returns the queue that an exchange routes a message to.
 
-    def target(content: Content) -> Queue | str:
+    For a message that must stay, the function returns the reason as text.
+    """
+
+    def find_target(content: Content) -> Queue | str:
         access, key = call.context.access, content.routing_key
         queues = call.vhost.route(exchange, key, lambda: content.headers).queues
         if len(queues) != 1 or queues[0] is source:
@@ -257,11 +263,11 @@ def through(call: QmfRequest, exchange: str, source: Queue) -> Callable[[Content
             return queue
         return "have topics that are refused"
 
-    return target
+    return find_target
 
 
-def selection_of(call: QmfRequest, field: str) -> dict[str, object]:
-    """Return the count, None for all, and the selector of the messages of a request."""
+def read_selection(call: QmfRequest, field: str) -> dict[str, object]:
+    """Return the fields that choose messages: ``count``, None for all, and ``selector``."""
     count = call.number(field, 0)
     filter_fields = call.read_map("filter")
     selector = ""
@@ -278,7 +284,7 @@ def selection_of(call: QmfRequest, field: str) -> dict[str, object]:
 
 
 def in_slices(outcome: RequestAnswer | Steps) -> Steps:
-    """Return the result of a job, run in steps if it is long."""
+    """Return the result of a job; one that is long runs in steps."""
     return outcome if isinstance(outcome, dict) else (yield from outcome)
 
 
@@ -286,17 +292,17 @@ def in_slices(outcome: RequestAnswer | Steps) -> Steps:
 
 
 def echo(call: QmfRequest) -> RequestAnswer:
-    """Return the arguments."""
+    """Return the arguments of the request."""
     return {name: call.request[name] for name in ("sequence", "body") if name in call.request}
 
 
 def query_object(call: QmfRequest) -> Steps:
-    """Return one object of a type."""
+    """Return the object of a type and name."""
     view = View(call.broker, call.vhost, call.user, call.agent)
     kind = call.check_text("type", call.request.get("type"))
     name = call.check_text("name", call.request.get("name"))
     if kind == "binding":
-        name = ",".join(binding_of(call))
+        name = ",".join(read_binding(call))
     described = yield from find(view, kind, name)
     if described is None:
         call.refuse("not-found", f"there is no {kind} '{name}'")
@@ -305,21 +311,21 @@ def query_object(call: QmfRequest) -> Steps:
 
 def log_level(call: QmfRequest) -> RequestAnswer:
     """Return the log level."""
-    operators_only(call)
+    require_operator(call)
     level = logging.getLogger().getEffectiveLevel()
     return {"level": LEVELS.get(level, "error+")}
 
 
 def timestamps(call: QmfRequest) -> RequestAnswer:
-    """Return True if messages are stamped with their time of arrival."""
+    """Return whether messages are stamped with their time of arrival."""
     return {"receive": call.broker.settings.stamp_timestamp != "off"}
 
 
 def close(call: QmfRequest) -> Steps:
-    """Close a connection; those of other users only as administrator."""
+    """Close a connection; only administrators may close those of other users."""
     view = View(call.broker, call.vhost, call.user, call.agent)
     for number, connection in enumerate(visible_connections(view), 1):
-        if connection is not None and address_of(view, connection) == call.key:
+        if connection is not None and connection_address(view, connection) == call.key:
             break
         if number % OBJECTS_MAX == 0:
             yield
@@ -331,14 +337,14 @@ def close(call: QmfRequest) -> Steps:
     return {}
 
 
-def operators_only(call: QmfRequest) -> None:
-    """Refuse users that are not operators."""
+def require_operator(call: QmfRequest) -> None:
+    """Refuse the request of a user who is not an operator."""
     if not OPERATORS & set(call.user.tags):
         call.refuse("refused", f"user '{call.user.name}' has none of the tags of operators")
 
 
 def refuse(call: QmfRequest) -> RequestAnswer:
-    """Refuse a known method without an effect here."""
+    """Refuse a method that this broker knows and does not support."""
     call.refuse(NOT_IMPLEMENTED, f"{'.'.join(call.what)} is not served")
 
 
@@ -362,7 +368,7 @@ METHODS: dict[tuple[str, str], Method] = {
     ("connection", "close"): close,
 }
 
-#: The methods that the audit log has.
+#: The methods that the audit log records.
 CHANGING = frozenset(
     (
         *(("broker", name) for name in ("create", "delete", "queueMoveMessages")),

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contents of a virtual host, as objects of the classes of Qpid's C++ broker.
 
-The values come from the operators' functions (:mod:`headrace.server.management`); this module maps
-them to the names of Qpid's schema ``org.apache.qpid.broker``. Values without a counter here are
-omitted: Qpid's tools then show an empty field.
+The values are those of operators' lists (:mod:`headrace.server.management`), under the names of
+Qpid's schema ``org.apache.qpid.broker``. A value that this broker does not have is omitted; Qpid's
+tools then show an empty field.
 
-An operator (tag ``administrator`` or ``monitoring``) sees everything of the virtual host. Other
-users see objects that they have any permission on, and their own connections.
+An operator, who has the tag ``administrator`` or ``monitoring``, sees everything in the virtual
+host. Other users see the objects on which they have any permission, and their own connections.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.model.arguments.memory_estimate import table_memory
 from headrace.model.exchange.binding import QUEUE
 from headrace.server.config.json_values import table_as_json
-from headrace.server.management.call import Call, is_ours, live_queues
+from headrace.server.management.call import Call, is_internal, live_queues
 from headrace.server.management.resources.channels import describe_channel, describe_session
 from headrace.server.management.resources.connections import client_connections, describe_connection
 from headrace.server.management.resources.consumers import consumers_and_browsers, describe_consumer
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.management_rows import ChannelRow
-    from headrace.model.exchange.binding import Binding
     from headrace.model.exchange.exchange import Exchange
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
@@ -45,7 +44,7 @@ PACKAGE = "org.apache.qpid.broker"
 BROKER = "amqp-broker"  # The name of the only object of its class.
 OPERATORS = frozenset((ADMINISTRATOR, MONITORING))
 OBJECTS_MAX = 50  # Objects of one message, and of a step before the loop serves others.
-OCTETS_MAX = 1 << 16  # Bytes of arguments that end a step earlier.
+ARGUMENT_BYTES_MAX = 1 << 16  # Bytes of arguments after which a message and a step end earlier.
 NS_PER_MS = 1_000_000
 CREDIT, WINDOW = "CREDIT", "WINDOW"
 
@@ -66,7 +65,7 @@ class ObjectValues(NamedTuple):
 
     key: str  # The object's name within its class.
     values: dict[str, object]
-    created_ms: int = 0  # 0: unknown; the start of the broker stands for it.
+    created_ms: int = 0  # 0 if unknown; answers then have the start of the broker.
 
 
 ObjectSteps = Iterator[ObjectValues | None]  # None is a step of work without an object.
@@ -91,11 +90,11 @@ class View:
         )
 
     def is_own(self, user: User | None) -> bool:
-        """Return True if the user may see an object of another user, or its own."""
+        """Return True if the user may see an object that belongs to ``user``."""
         return self.operates or (user is not None and bool(self.user.same_as(user)))
 
     def qmf_object(self, kind: str, item: ObjectValues) -> QmfObject:
-        """Return the form of an object in answers."""
+        """Return an object as answers have it."""
         created_ms = item.created_ms or self.broker.started_ms
         return {
             "_schema_id": {"_package_name": PACKAGE, "_class_name": kind, "_type": "_data"},
@@ -108,45 +107,45 @@ class View:
 
 
 def reference(kind: str, key: str) -> dict[str, str]:
-    """Return the reference to an object."""
+    """Return the reference to an object of a class, by its key."""
     return {"_object_name": f"{PACKAGE}:{kind}:{key}"}
 
 
 def class_and_key(name: str) -> tuple[str, str]:
-    """Return class and key from the name of an object; an unknown class for a foreign name."""
+    """Return class and key from the name of an object; for a foreign name, an unknown class."""
     package, _, class_key = name.partition(":")
     kind, _, key = class_key.partition(":")
     return (kind, key) if package == PACKAGE else (name, "")
 
 
 def chunks(view: View, kind: str) -> Generator[list[QmfObject] | None]:
-    """Yield all objects of a class in portions; None after as much work without any."""
+    """Yield all objects of a class in chunks; None for a step without an object."""
     chunk: list[QmfObject] = []
-    steps = octets = 0
+    steps = argument_bytes = 0
     for item in CLASSES[kind](view):
         steps += 1
         if item is not None:
             chunk.append(view.qmf_object(kind, item))
-            octets += table_memory(
+            argument_bytes += table_memory(
                 cast("Mapping[str, object] | None", item.values.get("arguments"))
             )
-        if steps == OBJECTS_MAX or octets > OCTETS_MAX:
+        if steps == OBJECTS_MAX or argument_bytes > ARGUMENT_BYTES_MAX:
             yield chunk or None
             chunk = []
-            steps = octets = 0
+            steps = argument_bytes = 0
     if chunk:
         yield chunk
 
 
 def find(view: View, kind: str, key: str) -> Generator[None, None, QmfObject | None]:
-    """Return the object of a name; None if the user sees no such object."""
+    """Return the object of a class with a key; None if the user sees no such object."""
     match: ObjectValues | None = None
     if kind == "queue":
         queue = view.vhost.queues.get(key)
-        match = None if queue is None else queue_of(view, queue)
+        match = None if queue is None else queue_values(view, queue)
     elif kind == "exchange":
         exchange = view.vhost.exchanges.get(key)
-        match = None if exchange is None else exchange_of(view, exchange)
+        match = None if exchange is None else exchange_values(view, exchange)
     elif kind in CLASSES:
         for number, item in enumerate(CLASSES[kind](view), 1):
             if item is not None and item.key == key:
@@ -161,7 +160,7 @@ def find(view: View, kind: str, key: str) -> Generator[None, None, QmfObject | N
 
 
 def brokers(view: View) -> ObjectSteps:
-    """The broker itself; its counts are for operators."""
+    """Yield the broker itself; only operators see its counts."""
     broker, counters = view.broker, view.vhost.counters
     values: dict[str, object] = {
         "name": BROKER,
@@ -171,25 +170,25 @@ def brokers(view: View) -> ObjectSteps:
         "uptime": (counters.now_ms - broker.started_ms) * NS_PER_MS,
     }
     if view.operates:
-        depth = octets = number = 0
+        depth = size = number = 0
         for number, queue in enumerate(live_queues(view.vhost), 1):
             depth += queue.message_count() + queue.unacked_count
-            octets += queue.ready_bytes
+            size += queue.ready_bytes
             if number % OBJECTS_MAX == 0:
                 yield None
-        values |= {"queueCount": number, "msgDepth": depth, "byteDepth": octets}
+        values |= {"queueCount": number, "msgDepth": depth, "byteDepth": size}
         values["msgTotalEnqueues"] = counters.published
     yield ObjectValues(BROKER, values)
 
 
 def vhosts(view: View) -> ObjectSteps:
-    """The agent's virtual host."""
+    """Yield the agent's virtual host."""
     name = view.vhost.name
     yield ObjectValues(vhost_key(view), {"name": name, "brokerRef": reference("broker", BROKER)})
 
 
 def memories(view: View) -> ObjectSteps:
-    """The memory that queued messages take, and its limit."""
+    """Yield the memory that queued messages use, and its limit."""
     counters = view.vhost.counters
     if view.operates:
         used, limit = counters.memory_used, counters.memory_max
@@ -197,13 +196,13 @@ def memories(view: View) -> ObjectSteps:
 
 
 def queues(view: View) -> ObjectSteps:
-    """Each queue but the broker's own."""
+    """Yield each queue that the user sees, except the broker's own."""
     for queue in live_queues(view.vhost):
-        yield queue_of(view, queue)
+        yield queue_values(view, queue)
 
 
-def queue_of(view: View, queue: Queue) -> ObjectValues | None:
-    """A queue, if the user sees it."""
+def queue_values(view: View, queue: Queue) -> ObjectValues | None:
+    """Return the values of a queue; None if the user does not see it."""
     row = describe_queue(view.vhost, queue) if view.sees(queue.access_name) else None
     if row is None:
         return None
@@ -232,13 +231,13 @@ def queue_of(view: View, queue: Queue) -> ObjectValues | None:
 
 
 def exchanges(view: View) -> ObjectSteps:
-    """Each exchange."""
+    """Yield each exchange that the user sees."""
     for exchange in list(view.vhost.exchanges.values()):
-        yield exchange_of(view, exchange)
+        yield exchange_values(view, exchange)
 
 
-def exchange_of(view: View, exchange: Exchange) -> ObjectValues | None:
-    """An exchange, if the user sees it."""
+def exchange_values(view: View, exchange: Exchange) -> ObjectValues | None:
+    """Return the values of an exchange; None if the user does not see it."""
     if not view.sees(exchange.name):
         return None
     row = describe_exchange(view.vhost, exchange)
@@ -257,26 +256,26 @@ def exchange_of(view: View, exchange: Exchange) -> ObjectValues | None:
 
 
 def bindings(view: View) -> ObjectSteps:
-    """Each binding of a queue, also that with the default exchange, which every queue has."""
+    """Yield each binding of a queue that the user sees, also that to the default exchange."""
     for queue in live_queues(view.vhost):
-        if is_ours(queue) or not view.sees(queue.access_name):
+        if is_internal(queue) or not view.sees(queue.access_name):
             yield None
             continue
         if view.sees(""):
-            yield binding_of("", queue, queue.name, {})
+            yield binding_values("", queue, queue.name, {})
         for binding in view.vhost.bindings_to(queue):
             exchange = binding.source.name
-            yield binding_between(binding, queue) if view.sees(exchange) else None
+            if not view.sees(exchange):
+                yield None
+                continue
+            arguments = table_as_json(binding.arguments or {})
+            yield binding_values(exchange, queue, binding.routing_key, arguments)
 
 
-def binding_between(binding: Binding, queue: Queue) -> ObjectValues:
-    """A binding that a client made."""
-    arguments = table_as_json(binding.arguments or {})
-    return binding_of(binding.source.name, queue, binding.routing_key, arguments)
-
-
-def binding_of(exchange: str, queue: Queue, key: str, arguments: dict[str, Json]) -> ObjectValues:
-    """A binding."""
+def binding_values(
+    exchange: str, queue: Queue, key: str, arguments: dict[str, Json]
+) -> ObjectValues:
+    """Return the values of a binding of a queue."""
     values: dict[str, object] = {
         "exchangeRef": reference("exchange", exchange),
         "queueRef": reference(QUEUE, queue.name),
@@ -287,7 +286,7 @@ def binding_of(exchange: str, queue: Queue, key: str, arguments: dict[str, Json]
 
 
 def connections(view: View) -> ObjectSteps:
-    """Each connection to the virtual host that the user may see."""
+    """Yield each connection to the virtual host that the user sees."""
     for connection in visible_connections(view):
         if connection is None:
             yield None
@@ -296,7 +295,7 @@ def connections(view: View) -> ObjectSteps:
         properties = getattr(connection, "client_properties", None) or {}
         values = {
             "vhostRef": reference("vhost", vhost_key(view)),
-            "address": (address := address_of(view, connection)),
+            "address": (address := connection_address(view, connection)),
             "incoming": True,
             "SystemConnection": False,
             "authIdentity": row["user"],
@@ -312,7 +311,7 @@ def connections(view: View) -> ObjectSteps:
         yield ObjectValues(address, values, connection.transport.since_ms)
 
 
-#: Client properties of Qpid's clients.
+#: The client properties of Qpid's clients about their process, by their names in QMF.
 PROCESS = {
     "remoteProcessName": "qpid.client_process",
     "remotePid": "qpid.client_pid",
@@ -321,30 +320,32 @@ PROCESS = {
 
 
 def sessions(view: View) -> ObjectSteps:
-    """Each session of 0-10, attached or waiting, and each channel of the other versions."""
+    """Yield each session of 0-10, attached or waiting, and each channel of the other versions."""
     for connection in visible_connections(view):
         if connection is None:
             yield None
             continue
-        connection_ref = reference("connection", address_of(view, connection))
+        connection_ref = reference("connection", connection_address(view, connection))
         if isinstance(connection, Connection010):
             for number, attached in list(connection.attached.items()):
-                yield session_of(
+                yield session_values(
                     view,
                     describe_session(connection, number, cast("Session010", attached)),
                     connection_ref,
                 )
         else:
             for channel in cast("list[Channel]", list(connection.channels.values())):
-                yield session_of(view, describe_channel(connection, channel), connection_ref)
+                yield session_values(view, describe_channel(connection, channel), connection_ref)
     shared = view.broker.shared_0_10
     for session in cast("list[Session010]", shared.sessions.waiting):
         visible = session.vhost is view.vhost and view.is_own(session.user)
-        yield session_of(view, describe_session(None, 0, session), None) if visible else None
+        yield session_values(view, describe_session(None, 0, session), None) if visible else None
 
 
-def session_of(view: View, row: ChannelRow, connection_ref: dict[str, str] | None) -> ObjectValues:
-    """A session."""
+def session_values(
+    view: View, row: ChannelRow, connection_ref: dict[str, str] | None
+) -> ObjectValues:
+    """Return the values of a session or channel; ``connection_ref`` is None for a waiting one."""
     name = row["name"] or channel_name(row["connection"], row["number"])
     values: dict[str, object] = {
         "vhostRef": reference("vhost", vhost_key(view)),
@@ -359,7 +360,7 @@ def session_of(view: View, row: ChannelRow, connection_ref: dict[str, str] | Non
 
 
 def subscriptions(view: View) -> ObjectSteps:
-    """Each consumer of a connection that the user may see."""
+    """Yield each consumer of a connection that the user sees."""
     connections = view.broker.context.connections
     for queue in live_queues(view.vhost):
         for consumer in consumers_and_browsers(queue):
@@ -388,27 +389,27 @@ def subscriptions(view: View) -> ObjectSteps:
 
 
 def visible_connections(view: View) -> Iterator[ClientConnection | None]:
-    """The connections to the virtual host that the user may see; None for each other."""
+    """Yield the connections to the virtual host that the user sees; None for each other one."""
     for connection in list(client_connections(view.broker.context).values()):
         is_open = connection.transport is not None and not connection.transport.closed
         visible = is_open and connection.vhost is view.vhost and view.is_own(connection.user)
         yield connection if visible else None
 
 
-def address_of(view: View, connection: ClientConnection) -> str:
-    """Return the name of a connection: the addresses of the broker and of the client."""
+def connection_address(view: View, connection: ClientConnection) -> str:
+    """Return the key of a connection: the addresses of the broker and of the client."""
     name = view.broker.context.connection_events.names.get(connection.number, "")
     peer, _, own = name.partition(" -> ")
     return f"{own}-{peer}"
 
 
 def channel_name(connection: int, number: int) -> str:
-    """Return a name for a channel, which has none of its own."""
+    """Return a name for a channel, made of the numbers of its connection and of itself."""
     return f"{connection}/{number}"
 
 
 def vhost_key(view: View) -> str:
-    """Return the name of the virtual host among objects."""
+    """Return the key of the virtual host's object."""
     return f"{PACKAGE}:broker:{BROKER},{view.vhost.name}"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answer to a request by QMF: one message or several, to its reply-to."""
+"""The answer to a request of QMF: one or several messages, published to its reply-to."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ ERRORS = {
 }
 
 
-class Reply(PendingAnswer):
-    """A pending answer."""
+class QmfReply(PendingAnswer):
+    """The pending answer to a request of QMF."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Reply(PendingAnswer):
         key: str,
         request_properties: BasicProperties,
     ) -> None:
-        """``agent`` is the agent's name."""
+        """``agent`` is the name of the agent, ``exchange`` and ``key`` are the reply-to."""
         PendingAnswer.__init__(self, service, key, request_properties.correlation_id)
         self.agent = agent
         assert connection.user is not None
@@ -63,7 +63,7 @@ class Reply(PendingAnswer):
         self._waiting: deque[Message] = deque()  # Messages that wait for the disk.
 
     def check(self) -> None:
-        """Refuse a reply-to to which the user may not publish.
+        """Check that the user may publish to the reply-to.
 
         Raises:
             AccessRefused: the user may not.
@@ -75,7 +75,7 @@ class Reply(PendingAnswer):
         access.check_topic(self.user, vhost, "write", self.exchange, self.reply_to)
 
     def send(self, answer: RequestAnswer) -> None:
-        """Send the answer, or its last part."""
+        """Send the answer, or the last part of it."""
         if "error" in answer:
             code = ERRORS.get(str(answer["code"]), EXCEPTION)
             values = {"error_code": code, "error_text": answer["error"]}
@@ -90,11 +90,11 @@ class Reply(PendingAnswer):
             self._send_message("_method_response", MAP, body, "_arguments")
 
     def send_part(self, objects: list[QmfObject]) -> None:
-        """Send a part of the answer; more follow."""
+        """Send a part of the answer that further parts follow."""
         self._send_objects(objects, True)
 
     def released(self, token: int) -> None:
-        """Send the message that has waited longest, once the disk has synced."""
+        """Publish the oldest waiting message, as the disk has synced the changes before it."""
         vhost, message = self.service.vhost, self._waiting.popleft()
         try:
             self.check()
@@ -108,7 +108,7 @@ class Reply(PendingAnswer):
             vhost.deliver(message, queues, False)
 
     def _is_bound_to_key(self, queue: Queue) -> bool:
-        """Return True if a queue is bound with the answer's key itself, not with a pattern."""
+        """Return True if a binding of a queue has the answer's key itself, not a pattern."""
         vhost = self.service.vhost
         topic = vhost.exchanges.get(TOPIC)
         return any(
@@ -117,7 +117,7 @@ class Reply(PendingAnswer):
         )
 
     def _send_objects(self, objects: list[QmfObject], partial: bool) -> None:
-        """Send objects in as many messages as they need."""
+        """Send objects, in several messages if they do not fit in one."""
         try:
             body = encode_list(objects)
         except (MalformedError, ValueError):
@@ -126,7 +126,7 @@ class Reply(PendingAnswer):
                 self._send_objects(objects[:half], True)
                 self._send_objects(objects[half:], partial)
                 return
-            objects[0]["_values"].pop("arguments", None)  # They are too long for one message.
+            objects[0]["_values"].pop("arguments", None)  # The arguments do not fit in a message.
             body = encode_list(objects)
         self._send_message("_query_response", LIST, body, "_data", partial)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request of QMF, and its user.
+"""A request of QMF, with access to its fields.
 
-The user changes the virtual host through :mod:`headrace.gateway.security.authorized_host`, as the
-clients of 0-10 do: the same permissions, quotas and rules for names and arguments hold.
+Its user changes the virtual host through :mod:`headrace.gateway.security.authorized_host`, as
+clients of 0-10 do, under the same permissions, quotas, and rules for names and arguments.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from headrace.server.management.managed_broker import ManagedBroker
 
 BAD_REQUEST = "bad-request"
-TEXT_OCTETS_MAX = 1024
+TEXT_BYTES_MAX = 1024
 
-CODES: dict[type[Exception], str] = {  # Other errors: a failed precondition.
+# The codes of refusals; other errors are a failed precondition.
+CODES: dict[type[Exception], str] = {
     AccessRefused: "refused",
     ResourceLocked: "refused",
     NotFound: "not-found",
@@ -47,15 +48,15 @@ CODES: dict[type[Exception], str] = {  # Other errors: a failed precondition.
 YES, NO = frozenset((True, 1, "1", "true", "yes")), frozenset((False, 0, "0", "false", "no"))
 
 
-def with_texts(value: object) -> object:
-    """Decode bytes that are UTF-8 in a value and its items: clients in C++ send texts as bytes.
+def decode_texts(value: object) -> object:
+    """Return a value in which bytes that are UTF-8 are text, as clients in C++ send text as bytes.
 
-    Bytes that are not UTF-8 stay bytes. Keys become texts.
+    Other bytes are unchanged. The keys of maps become text.
     """
     if isinstance(value, dict):
-        return {str(key): with_texts(item) for key, item in value.items()}
+        return {str(key): decode_texts(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [with_texts(item) for item in value]
+        return [decode_texts(item) for item in value]
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -76,15 +77,15 @@ class QmfRequest(RequestCall):
         *,
         agent: str,
     ) -> None:
-        """``agent`` is the name of the agent that serves it."""
+        """``agent`` is the name of the agent that serves the request."""
         super().__init__(broker.context, vhost, connection, request)
         self.broker = broker
         self.agent = agent
-        self.what: tuple[str, str] = ("", "")  # Class and method.
+        self.what: tuple[str, str] = ("", "")  # The class and the name of the method.
         self.key = ""  # The key of the object.
 
     def read_map(self, field: str) -> dict[str, object]:
-        """Return a field that is a map; empty when it is missing."""
+        """Return a field that is a map; an empty one if the field is missing."""
         value = self.request.get(field)
         if value is None:
             return {}
@@ -92,28 +93,28 @@ class QmfRequest(RequestCall):
             self.refuse(BAD_REQUEST, f"'{field}' is not a map")
         return value
 
-    def check_text(self, field: str, value: object, octets_max: int = TEXT_OCTETS_MAX) -> str:
-        """Return a value if it is a text that may be repeated in others."""
+    def check_text(self, field: str, value: object, bytes_max: int = TEXT_BYTES_MAX) -> str:
+        """Return the value of a field if it is a short, printable string; otherwise refuse it."""
         if not isinstance(value, str) or not value.isprintable():
             self.refuse(BAD_REQUEST, f"'{field}' is missing or not a string")
-        if len(value.encode("utf-8", "surrogatepass")) > octets_max:
-            self.refuse(BAD_REQUEST, f"'{field}' has more than {octets_max} bytes")
+        if len(value.encode("utf-8", "surrogatepass")) > bytes_max:
+            self.refuse(BAD_REQUEST, f"'{field}' has more than {bytes_max} bytes")
         return str(value)
 
     def read_flag(self, values: dict[str, object], field: str, default: bool = False) -> bool:
-        """Remove a boolean field and return it; Qpid's tools send it in several forms."""
+        """Remove a boolean field and return it; Qpid's tools send several forms of booleans."""
         value = values.pop(field, default)
-        answer = value.lower() if isinstance(value, str) else value
-        if not isinstance(answer, str | int | bool) or answer not in YES | NO:
+        flag = value.lower() if isinstance(value, str) else value
+        if not isinstance(flag, str | int | bool) or flag not in YES | NO:
             self.refuse(BAD_REQUEST, f"'{field}' must be true or false")
-        return answer in YES
+        return flag in YES
 
     @contextmanager
     def host(self) -> Iterator[AuthorizedHost]:
-        """Return the virtual host as the user may change it, by the rules of 0-10.
+        """Return the virtual host with the user's rights, by the rules of 0-10, for one change.
 
         Raises:
-            RequestRefused: the change cannot be done.
+            RequestRefused: the change in the block was refused.
         """
         shared = self.broker.shared_0_10
         host = AuthorizedHost(
@@ -127,10 +128,10 @@ class QmfRequest(RequestCall):
         try:
             yield host
         except ModelError as error:
-            raise RequestRefused(code_of(error), error.text) from None
+            raise RequestRefused(error_code(error), error.text) from None
 
 
-def code_of(error: ModelError) -> str:
-    """Return the code that an answer has for a refusal of the model."""
+def error_code(error: ModelError) -> str:
+    """Return the code of an answer for a refusal of the model."""
     codes = (CODES[kind] for kind in type(error).__mro__ if kind in CODES)
     return next(codes, "precondition")

@@ -9,40 +9,41 @@ from headrace.wire.memory cimport copy, cut, get32, put32
 cdef int CLOSE, CREDIT, DATA, END
 cdef Py_ssize_t BACKLOG_MAX, CREDIT_AT, HEADER_SIZE, OUT_SIZE, PIECE_MAX, READ_SIZE, SIZE_MASK, WINDOW
 
-cdef class Link(WatchedSocket):
+cdef class RelayLink(WatchedSocket):
     cdef public Reactor reactor
     cdef public object sock
     cdef public object on_message
-    cdef public object ended
+    cdef public object on_end
     cdef public dict streams
     cdef public bytearray buffer
     cdef public object view
-    cdef public Py_ssize_t have
+    cdef public Py_ssize_t partial_size
     cdef public bytearray out
     cdef public Py_ssize_t head
     cdef public Py_ssize_t tail
     cdef public list waiting
     cdef public bint closed
 
-    @cython.locals(n=Py_ssize_t, end=Py_ssize_t, position=Py_ssize_t, stop=Py_ssize_t, word=cython.uint)
+    @cython.locals(n=Py_ssize_t, end=Py_ssize_t, position=Py_ssize_t, stop=Py_ssize_t, word=cython.uint,
+                   number=cython.uint)
     cpdef read(self)
     @cython.locals(transport=RelayedTransport)
-    cdef handle(self, unsigned int number, int kind, Py_ssize_t start, Py_ssize_t end)
+    cdef handle_frame(self, unsigned int number, int kind, Py_ssize_t start, Py_ssize_t end)
     cdef bint is_full(self) noexcept
     @cython.locals(offset=Py_ssize_t, data=bytes, buffer=bytearray)
-    cdef put(self, unsigned int number, object source, Py_ssize_t start, Py_ssize_t end)
+    cdef put_data(self, unsigned int number, object source, Py_ssize_t start, Py_ssize_t end)
     cpdef put_number(self, unsigned int number, int kind, unsigned int value)
     @cython.locals(position=Py_ssize_t)
-    cpdef Py_ssize_t begin(self, unsigned int number, int kind, Py_ssize_t size) except -1
+    cpdef Py_ssize_t begin_frame(self, unsigned int number, int kind, Py_ssize_t size) except -1
     @cython.locals(used=Py_ssize_t, capacity=Py_ssize_t, out=bytearray)
-    cdef grow(self, Py_ssize_t size)
+    cdef grow_output(self, Py_ssize_t size)
     @cython.locals(sent=Py_ssize_t)
     cpdef flush(self)
     cpdef write_more(self)
     cpdef abort(self)
 
 cdef class RelayedTransport(Transport):
-    cdef public Link link
+    cdef public RelayLink link
     cdef public unsigned int number
     cdef public Py_ssize_t credit
     cdef public Py_ssize_t uncredited
@@ -58,7 +59,7 @@ cdef class RelayedTransport(Transport):
     @cython.locals(n=Py_ssize_t, have=Py_ssize_t, unhandled=bytes, more=bytes, reactor=Reactor)
     cdef receive(self, bytearray buffer, Py_ssize_t start, Py_ssize_t end)
     cdef give_credit(self)
-    cdef leave(self)
+    cdef on_client_end(self)
     cdef bint has_room(self) noexcept
     @cython.locals(n=Py_ssize_t)
     cdef write_data(self, object source, Py_ssize_t start, Py_ssize_t end)

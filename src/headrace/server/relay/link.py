@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The broker's end of a local stream, and the transports of the connections in it.
 
-A :class:`Link` reads the frames of many clients at once, and sends the output of a turn for them at
-once (:mod:`headrace.server.relay.frames`). A :class:`RelayedTransport` has no socket: it receives
-its client's input from the link, and writes its output to the link.
+A :class:`RelayLink` reads the frames of many clients in one call, and sends the output of a turn to
+them in one call (:mod:`headrace.server.relay.frames`). A :class:`RelayedTransport` has no socket:
+it receives its client's input from the link, and writes its output to the link.
 """
 
 import logging
@@ -39,26 +39,34 @@ log = logging.getLogger(__name__)
 OUT_SIZE = 1 << 20  # Bytes of an output buffer when new; one that grew is replaced when empty.
 
 
-class Link(WatchedSocket):
-    """One local stream."""
+class RelayLink(WatchedSocket):
+    """The local stream to one relay process."""
 
     def __init__(
         self,
         reactor: Reactor,
         sock: Any,
         on_message: "Callable[[int, RelayedTransport | None, bytes], None]",
-        ended: "Callable[[], None]",
+        on_end: "Callable[[], None]",
     ) -> None:
-        """``on_message`` gets frames of other kinds, ``ended`` the end of the stream."""
+        """Watch the stream for input.
+
+        Args:
+            reactor: the loop and its transports.
+            sock: the broker's socket of the stream.
+            on_message: called with each frame that is not DATA, CREDIT or CLOSE: its kind, the
+                transport of its connection, and its payload.
+            on_end: called when the stream ends.
+        """
         WatchedSocket.__init__(self, sock.fileno())
         self.reactor = reactor
         self.sock = sock
         self.on_message = on_message
-        self.ended = ended
+        self.on_end = on_end
         self.streams: dict[int, RelayedTransport] = {}
         self.buffer = bytearray(READ_SIZE)
         self.view = memoryview(self.buffer)
-        self.have = 0  # Bytes of an incomplete frame, at the start of the buffer.
+        self.partial_size = 0  # Bytes of an incomplete frame, at the start of the buffer.
         self.out = bytearray(OUT_SIZE)
         self.head = 0  # Offset in ``out`` of the first unsent byte.
         self.tail = 0  # Offset in ``out`` of the end of the unsent bytes.
@@ -76,7 +84,7 @@ class Link(WatchedSocket):
     def read(self) -> None:
         """Read frames of many clients."""
         try:
-            n = self.sock.recv_into(self.view[self.have :])
+            n = self.sock.recv_into(self.view[self.partial_size :])
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -84,31 +92,35 @@ class Link(WatchedSocket):
         if n == 0:
             self.abort()
             return
-        end = self.have + n
+        end = self.partial_size + n
         position = 0
         while end - position >= HEADER_SIZE:
             word = get32(self.buffer, position + 4)
             stop = position + HEADER_SIZE + (word & SIZE_MASK)
             if stop > end:
                 break
+            number = get32(self.buffer, position)
             try:
-                self.handle(get32(self.buffer, position), word >> 24, position + HEADER_SIZE, stop)
-            except Exception:  # A bug: the others continue.
-                log.exception("connection %d failed", get32(self.buffer, position))
+                self.handle_frame(number, word >> 24, position + HEADER_SIZE, stop)
+            except Exception:  # A bug must not end the connections of other clients.
+                log.exception("connection %d failed", number)
             if self.closed:
                 return
             position = stop
-        self.have = end - position
-        if self.have and position:
-            self.buffer[: self.have] = self.buffer[position:end]
-        if self.have == READ_SIZE:
+        self.partial_size = end - position
+        if self.partial_size and position:
+            self.buffer[: self.partial_size] = self.buffer[position:end]
+        if self.partial_size == READ_SIZE:
             log.error("a relay sent a frame that is too large")
             self.abort()
             return
         self.reactor.turn()
 
-    def handle(self, number: int, kind: int, start: int, end: int) -> None:
-        """Handle the frame whose payload is ``buffer[start:end]``, unless its connection ended."""
+    def handle_frame(self, number: int, kind: int, start: int, end: int) -> None:
+        """Handle the frame with the payload ``buffer[start:end]``.
+
+        A frame of a connection that has ended is ignored.
+        """
         transport = self.streams.get(number)
         if kind == DATA:
             if transport is not None:
@@ -118,7 +130,7 @@ class Link(WatchedSocket):
                 transport.add_credit(get32(self.buffer, start))
         elif kind == CLOSE:
             if transport is not None:
-                transport.leave()
+                transport.on_client_end()
         else:
             self.on_message(kind, transport, cut(self.buffer, start, end))
 
@@ -128,9 +140,9 @@ class Link(WatchedSocket):
         """Return True if too many bytes wait for the relay to read them."""
         return self.tail - self.head > BACKLOG_MAX
 
-    def put(self, number: int, source: bytes | bytearray, start: int, end: int) -> None:
+    def put_data(self, number: int, source: bytes | bytearray, start: int, end: int) -> None:
         """Append a DATA frame with ``source[start:end]``, at most ``PIECE_MAX`` bytes."""
-        offset = self.begin(number, DATA, end - start)
+        offset = self.begin_frame(number, DATA, end - start)
         if isinstance(source, bytes):
             data: bytes = source
             copy(self.out, offset, data, start, end)
@@ -140,19 +152,19 @@ class Link(WatchedSocket):
 
     def put_number(self, number: int, kind: int, value: int) -> None:
         """Append a frame with a number as its payload."""
-        put32(self.out, self.begin(number, kind, 4), value)
+        put32(self.out, self.begin_frame(number, kind, 4), value)
 
-    def begin(self, number: int, kind: int, size: int) -> int:
+    def begin_frame(self, number: int, kind: int, size: int) -> int:
         """Append the header of a frame; return the offset of its payload."""
         if self.tail + HEADER_SIZE + size > len(self.out):
-            self.grow(HEADER_SIZE + size)
+            self.grow_output(HEADER_SIZE + size)
         position = self.tail
         put32(self.out, position, number)
         put32(self.out, position + 4, kind << 24 | size)
         self.tail = position + HEADER_SIZE + size
         return position + HEADER_SIZE
 
-    def grow(self, size: int) -> None:
+    def grow_output(self, size: int) -> None:
         """Make room for ``size`` more bytes."""
         used = self.tail - self.head
         capacity = len(self.out)
@@ -176,7 +188,7 @@ class Link(WatchedSocket):
                 self.writing = True
                 self.reactor.sockets.change(self)
                 break
-            except OSError:  # Its input is read to the end first: the relay may have sent more.
+            except OSError:  # The relay has ended. Input that it sent before is still read.
                 self.head = self.tail
                 break
             finally:
@@ -190,14 +202,14 @@ class Link(WatchedSocket):
             self.reactor.loop.call_soon(self.on_room)
 
     def write_more(self) -> None:
-        """Send more."""
+        """Send further output: the socket has room."""
         self.writing = False
         self.flush()
         if not self.writing:
             self.reactor.sockets.change(self)
 
     def on_room(self) -> None:
-        """Loop callback: the link has room for the output of connections."""
+        """Resume the transports that waited for room in the link; called by the loop."""
         waiting = self.waiting
         self.waiting = []
         for transport in waiting:
@@ -216,7 +228,7 @@ class Link(WatchedSocket):
         self.reactor.links.remove(self)
         self.reactor.sockets.change(self)
         self.sock.close()
-        self.ended()
+        self.on_end()
         for transport in list(self.streams.values()):
             transport.gone = True
             transport.abort()
@@ -227,7 +239,7 @@ class Link(WatchedSocket):
 class RelayedTransport(Transport):
     """One client of a relay."""
 
-    def __init__(self, link: Link, sock: Any, connection: Endpoint, peer: Any = None) -> None:
+    def __init__(self, link: RelayLink, sock: Any, connection: Endpoint, peer: Any = None) -> None:
         """``sock`` has the addresses of the client and of the broker's port."""
         self.link = link
         self.number = connection.number
@@ -238,7 +250,7 @@ class RelayedTransport(Transport):
         self.has_new_input = False  # ``unhandled`` has input that arrived while reading was paused.
         self.gone = False  # The client has ended the connection, or the relay is gone.
         self.wake_scheduled = False  # The loop will call :meth:`on_writable`.
-        self.queued = False  # True while the transport is in the link's list.
+        self.queued = False  # The transport is in the link's list ``waiting``.
         self.files = 0  # The number of the TLS files for its handshake.
         self.on_failure: Any = None  # Called with the reason when the TLS handshake fails.
         Transport.__init__(self, link.reactor, sock, connection)
@@ -304,8 +316,8 @@ class RelayedTransport(Transport):
         self.has_new_input = False
         Transport.handle_unhandled(self)
 
-    def leave(self) -> None:
-        """Handle the client's end of the connection, after its unhandled input."""
+    def on_client_end(self) -> None:
+        """Handle the client's end of the connection, once its input is handled."""
         self.gone = True
         self.credit = 0
         self.link.streams.pop(self.number, None)
@@ -313,7 +325,7 @@ class RelayedTransport(Transport):
             self.abort()
 
     def on_gone(self) -> None:
-        """Loop callback: all input of an ended client is handled."""
+        """End the connection of a client that has ended, as its input is handled."""
         self.abort()
         self.reactor.turn()
 
@@ -358,7 +370,7 @@ class RelayedTransport(Transport):
         """Write ``source[start:end]`` to the link."""
         n = end - start
         if n:
-            self.link.put(self.number, source, start, end)
+            self.link.put_data(self.number, source, start, end)
             self.credit -= n
             self.bytes_out += n
         self.quiet_ticks = 0
@@ -373,7 +385,8 @@ class RelayedTransport(Transport):
             if not self.queued:
                 self.queued = True
                 self.link.waiting.append(self)
-        elif self.credit >= CREDIT_AT and not self.wake_scheduled:  # Else credit will come.
+        elif self.credit >= CREDIT_AT and not self.wake_scheduled:
+            # With less credit, add_credit() continues.
             self.wake_scheduled = True
             self.reactor.loop.call_soon(self.on_writable)
 
@@ -381,7 +394,7 @@ class RelayedTransport(Transport):
         self.writing = False
 
     def on_writable(self) -> None:
-        """Loop callback: the client may have read."""
+        """Write further output, if the transport still waits; called by the loop."""
         self.wake_scheduled = False
         if self.writing and not self.closed:
             self.write_more()
@@ -413,14 +426,14 @@ class RelayedTransport(Transport):
         if self.gone:
             self.abort()
         else:
-            self.link.begin(self.number, END, 0)
+            self.link.begin_frame(self.number, END, 0)
 
     def close_socket(self) -> None:
         """Have the relay send the pending output and close the socket."""
         if not self.gone:
             self.gone = True
             self.link.streams.pop(self.number, None)
-            self.link.begin(self.number, CLOSE, 0)
+            self.link.begin_frame(self.number, CLOSE, 0)
 
     # --- TLS ----------------------------------------------------------------------------------
 

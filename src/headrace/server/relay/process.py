@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process of a relay: ``python -m headrace.server.relay.process LINK CONTROL``.
 
-Both are descriptors of Unix sockets, inherited from the broker. The process ends when the broker
-has: the sockets end then, however it ended. Signals that stop a group of processes, as a terminal
-and systemd send, are for the broker, which first closes its clients.
+Both arguments are descriptors of Unix sockets, inherited from the broker. The process ends when
+these sockets end, which happens at every end of the broker. It ignores the signals that terminals
+and systemd send to all processes of a group: the broker handles them, and closes its clients first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FILES = ("tls_cert", "tls_key", "tls_ca", "tls_crl")
 
 
 def pack_files(settings: Settings) -> bytes:
-    """Return the paths of a broker's TLS files, for its relays."""
+    """Return the message that tells relays the paths of a broker's TLS files."""
     paths = {name: getattr(settings, name) for name in FILES}
     named_paths = {
         name: str(Path(path).absolute()) for name, path in paths.items() if path is not None
@@ -36,7 +36,7 @@ def pack_files(settings: Settings) -> bytes:
 
 
 def read_files(data: bytes) -> ssl.SSLContext:
-    """Return the context of the files in a result of :func:`pack_files`.
+    """Read the files in a result of :func:`pack_files`; return their TLS context.
 
     Raises:
         ValueError: a file cannot be used.
@@ -61,7 +61,7 @@ def main() -> None:
     pump = Pump(link, control, read_files)
     gc.freeze()
     pump.run()
-    os._exit(0)  # Only memory and sockets are left, which the exit frees.
+    os._exit(0)  # Nothing needs a cleanup: the exit frees memory and sockets.
 
 
 if __name__ == "__main__":

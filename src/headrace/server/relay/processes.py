@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relay processes of a broker: started, given clients, and started again when they die.
+"""The relay processes of a broker: it starts them, gives them clients, and restarts them.
 
-The broker accepts each client and sends its socket to the relay with the fewest. So limits of
-connections apply before anything else, no relay listens, and a relay that dies loses no client that
-waits for its turn.
+The broker accepts each client, and sends its socket to the relay with the fewest clients. So the
+limits of connections apply first, no relay listens, and the death of a relay does not affect
+connections that are not accepted yet.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from headrace.server.relay.frames import (
     SECURED,
     TLS_FILES,
 )
-from headrace.server.relay.link import Link, RelayedTransport
+from headrace.server.relay.link import RelayedTransport, RelayLink
 from headrace.server.relay.process import pack_files
 from headrace.server.relay.tls_facts import RelayedTls
 
@@ -45,11 +45,11 @@ log = logging.getLogger(__name__)
 
 START_S = 30.0  # The time that relays have to be ready.
 STOP_S = 2.0  # The time that relays have to end.
-PAUSE_S = 0.1  # Before the first new start; doubled with each that follows soon,
-PAUSE_S_MAX = 10.0  # up to this.
+PAUSE_S = 0.1  # The pause before the first restart of a relay, doubled with each further one.
+PAUSE_S_MAX = 10.0  # The longest pause before a restart.
+STEADY_S = 30.0  # The lifetime of a relay after which its next pause is ``PAUSE_S`` again.
 ALONE_S = 10.0  # Seconds without a relay before the broker serves clients itself.
-STEADY_S = 30.0  # A relay that has lived as long is started again after ``PAUSE_S``.
-SOCKET_SIZE = 1 << 20  # Bytes that the kernel is asked to hold of a local stream.
+SOCKET_SIZE = 1 << 20  # Bytes of the kernel's buffer for a local stream.
 
 
 class RelayError(Exception):
@@ -57,7 +57,7 @@ class RelayError(Exception):
 
 
 class Relay:
-    """One relay process, while it lives."""
+    """A running relay process."""
 
     def __init__(self, owner: RelayProcesses) -> None:
         """Start the process.
@@ -98,7 +98,7 @@ class Relay:
         self.ready = False
         self.ended = asyncio.Event()
         self.clients = 0  # The number of clients when the process ended.
-        self.link = Link(owner.reactor, link, self._on_message, self._on_end)
+        self.link = RelayLink(owner.reactor, link, self._on_message, self._on_end)
 
     def _on_message(self, kind: int, transport: RelayedTransport | None, data: bytes) -> None:
         if kind == READY:
@@ -109,7 +109,7 @@ class Relay:
         elif transport is not None and kind == SECURED:
             tls = RelayedTls(data)
             if tls.files != self._owner.files:
-                transport.abort()  # Its certificate may have been revoked since.
+                transport.abort()  # The new files may revoke its certificate.
             else:
                 transport.set_tls(tls, tls.getpeercert())
 
@@ -139,13 +139,13 @@ class Relay:
 
 
 class RelayProcesses:
-    """The processes that terminate TLS for a broker; one that ends is started again."""
+    """The relay processes of a broker; one that ends is started again."""
 
     def __init__(self, reactor: Reactor, count: int) -> None:
         self.reactor = reactor
         self.count = count
         self.relays: list[Relay | None] = [None] * count
-        self.files = 0  # The number of the TLS files.
+        self.files = 0  # The number of the TLS files, which grows with each change.
         self._files = b""  # The message with the TLS files; empty without TLS.
         self._tasks: list[asyncio.Task[None]] = []
         self._all_ready = asyncio.Event()
@@ -154,7 +154,7 @@ class RelayProcesses:
 
     @property
     def pids(self) -> list[int]:
-        """The process ids of the relays that run."""
+        """The process ids of the running relays."""
         return [relay.process.pid for relay in self.relays if relay is not None]
 
     async def start(self) -> None:
@@ -183,7 +183,7 @@ class RelayProcesses:
             await relay.reap()
 
     async def _run_relay(self, index: int) -> None:
-        """Run a relay; start it again when it ends."""
+        """Run the relay with an index, and start it again whenever it ends."""
         pause_s = PAUSE_S
         while True:
             try:
@@ -207,7 +207,7 @@ class RelayProcesses:
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
     def update_ready(self) -> None:
-        """Update the state after a relay got ready or ended."""
+        """Update the state after a relay has become ready or has ended."""
         ready = self._ready()
         if len(ready) == self.count:
             self._all_ready.set()
@@ -222,10 +222,10 @@ class RelayProcesses:
     # --- TLS ----------------------------------------------------------------------------------
 
     def use_files(self, settings: Settings) -> None:
-        """Use these files for the TLS of further connections.
+        """Use the TLS files of ``settings`` for further connections.
 
         Raises:
-            TlsError: the files are too many.
+            TlsError: the paths do not fit in one message.
         """
         self._files = pack_files(settings)
         self.files += 1
@@ -233,7 +233,7 @@ class RelayProcesses:
             raise TlsError("tls_server_names: too long for relays")
         for relay in self.relays:
             if relay is not None and not relay.send(self._message()):
-                relay.process.kill()  # Else it would use the former files.
+                relay.process.kill()  # A relay without the message would use the former files.
 
     def _message(self) -> bytes:
         return TLS_FILES + self._files
@@ -241,7 +241,7 @@ class RelayProcesses:
     # --- Clients ------------------------------------------------------------------------------
 
     def is_waited_for(self) -> bool:
-        """Return True while no relay is ready, for ``ALONE_S`` at most."""
+        """Return True if accepting must wait, since no relay is ready; for ``ALONE_S`` at most."""
         alone_s = self._alone_s
         return alone_s is not None and self.reactor.loop.time() < alone_s + ALONE_S
 
@@ -253,9 +253,9 @@ class RelayProcesses:
         peer: RemotePeer,
         on_failure: Callable[[Transport, str], None],
     ) -> RelayedTransport | None:
-        """Give a client's socket to a relay; return its transport, or None if no relay takes it.
+        """Give a client's socket to a relay; return its transport, or None without a ready relay.
 
-        ``address`` is the client's. ``on_failure`` is called with the reason when its TLS handshake
+        ``address`` is the client's. ``on_failure`` is called with the reason if the TLS handshake
         fails.
         """
         ready = sorted(self._ready(), key=lambda relay: len(relay.link.streams))

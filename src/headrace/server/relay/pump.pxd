@@ -8,7 +8,7 @@ cdef Py_ssize_t BACKLOG_MAX, CREDIT_AT, HEADER_SIZE, PIECE_MAX, READ_SIZE, SIZE_
 cdef long IN, OUT
 
 @cython.final
-cdef class Client:
+cdef class RelayedClient:
     cdef public object sock
     cdef public int fd
     cdef public unsigned int number
@@ -43,48 +43,48 @@ cdef class Pump:
     cdef public bint writing
     cdef public bytearray buffer
     cdef public object input
-    cdef public Py_ssize_t have
+    cdef public Py_ssize_t partial_size
     cdef public list eager
     cdef public object lingering
     cdef public bint finished
 
-    @cython.locals(fd=cython.int, events=cython.long, client=Client)
+    @cython.locals(fd=cython.int, events=cython.long, client=RelayedClient)
     cpdef step(self, double timeout_s)
-    cdef serve(self, Client client, long events)
+    cdef serve_client(self, RelayedClient client, long events)
     @cython.locals(n=Py_ssize_t, position=Py_ssize_t, _=cython.int)
-    cdef read(self, Client client)
-    cdef deliver(self, Client client, Py_ssize_t start, Py_ssize_t end)
+    cdef read_client(self, RelayedClient client)
+    cdef deliver(self, RelayedClient client, Py_ssize_t start, Py_ssize_t end)
     @cython.locals(n=Py_ssize_t)
-    cdef write(self, Client client)
+    cdef write_client(self, RelayedClient client)
     @cython.locals(total=Py_ssize_t, sent=Py_ssize_t)
-    cdef Py_ssize_t send(self, Client client, object chunk) except -1
+    cdef Py_ssize_t send_to_client(self, RelayedClient client, object chunk) except -1
     @cython.locals(events=cython.long)
-    cdef watch(self, Client client)
-    cdef leave(self, Client client)
-    cdef end(self, Client client)
-    cdef close(self, Client client)
-    @cython.locals(client=Client)
+    cdef watch_client(self, RelayedClient client)
+    cdef disconnect(self, RelayedClient client)
+    cdef end_stream(self, RelayedClient client)
+    cdef close_client(self, RelayedClient client)
+    @cython.locals(client=RelayedClient)
     cdef end_lingering(self)
-    cdef handshake(self, Client client)
-    cdef fail(self, Client client, str reason)
+    cdef continue_handshake(self, RelayedClient client)
+    cdef fail_handshake(self, RelayedClient client, str reason)
     @cython.locals(offset=Py_ssize_t)
-    cdef put_facts(self, Client client, int kind, bytes data)
+    cdef put_facts(self, RelayedClient client, int kind, bytes data)
     @cython.locals(position=Py_ssize_t)
-    cdef Py_ssize_t begin(self, unsigned int number, int kind, Py_ssize_t size) except -1
+    cdef Py_ssize_t begin_frame(self, unsigned int number, int kind, Py_ssize_t size) except -1
     @cython.locals(used=Py_ssize_t, capacity=Py_ssize_t, out=bytearray)
-    cdef grow(self, Py_ssize_t size)
+    cdef grow_output(self, Py_ssize_t size)
     cdef bint make_room(self) except -1
     @cython.locals(sent=Py_ssize_t)
     cpdef flush(self)
     cdef serve_link(self, long events)
-    @cython.locals(n=Py_ssize_t, end=Py_ssize_t, position=Py_ssize_t, stop=Py_ssize_t, word=cython.uint, client=Client)
+    @cython.locals(n=Py_ssize_t, end=Py_ssize_t, position=Py_ssize_t, stop=Py_ssize_t, word=cython.uint, client=RelayedClient)
     cdef read_link(self)
-    @cython.locals(client=Client)
-    cdef Client find(self, unsigned int number)
-    cdef handle(self, Client client, int kind, Py_ssize_t start, Py_ssize_t end)
+    @cython.locals(client=RelayedClient)
+    cdef RelayedClient find_client(self, unsigned int number)
+    cdef handle_frame(self, RelayedClient client, int kind, Py_ssize_t start, Py_ssize_t end)
     cpdef read_control(self)
     cdef use_files(self, bytes message)
-    @cython.locals(client=Client)
-    cdef open(self, object sock, unsigned int number, bint secure, unsigned int files)
-    @cython.locals(client=Client, polled=Client)
+    @cython.locals(client=RelayedClient)
+    cdef open_client(self, object sock, unsigned int number, bint secure, unsigned int files)
+    @cython.locals(client=RelayedClient, polled=RelayedClient)
     cpdef finish(self)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The relay process's part: carries bytes between clients' sockets and one local stream.
+"""The work of a relay process: it carries bytes between clients' sockets and one local stream.
 
-It does not parse AMQP. TLS ends here. The input of a client is read into the output of the local
-stream and sent with that of other clients; the broker's output for a client is written to its
-socket, or waits for it (:mod:`headrace.server.relay.frames`).
+It terminates TLS, and does not parse AMQP. The input of a client is read into the output of the
+local stream, and sent with that of other clients. The broker's output for a client is written to
+the client's socket, or waits until that has room (:mod:`headrace.server.relay.frames`).
 """
 
 import logging
@@ -55,7 +55,7 @@ OUT = select.EPOLLOUT
 WAITING = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-class Client:
+class RelayedClient:
     """A client's socket."""
 
     def __init__(self, sock: Any, number: int, secure: bool, files: int) -> None:
@@ -64,11 +64,11 @@ class Client:
         self.number = number
         self.secure = secure
         self.files = files  # The number of the TLS files of its handshake.
-        self.handshaking = secure  # The TLS handshake is not over.
-        self.events = 0  # Events that the epoll watches.
-        self.credit = WINDOW  # Bytes that the broker accepts.
-        self.out = bytearray()  # Bytes that the client's socket has not accepted, at most WINDOW.
-        self.uncredited = 0  # Sent bytes for which no credit was given yet.
+        self.handshaking = secure  # The TLS handshake is not complete.
+        self.events = 0  # The events that the epoll watches.
+        self.credit = WINDOW  # Bytes of input that the broker still accepts.
+        self.out = bytearray()  # Output that the client's socket has not accepted, at most WINDOW.
+        self.uncredited = 0  # Sent bytes for which the broker has not received credit.
         self.ending = False  # End the stream to the client when ``out`` is empty.
         self.closing = False  # Close the socket when ``out`` is empty.
         self.ended = False  # The stream to the client has ended.
@@ -81,7 +81,10 @@ class Pump:
     def __init__(
         self, link: Any, control: Any, make_context: "Callable[[bytes], ssl.SSLContext]"
     ) -> None:
-        """``make_context`` reads the files that a message names; it raises ValueError, OSError."""
+        """``make_context`` reads the TLS files that a message names.
+
+        It raises ValueError or OSError if a file cannot be used.
+        """
         self.link = link
         self.control = control
         self.make_context = make_context
@@ -92,8 +95,8 @@ class Pump:
         self.control_fd = control.fileno()
         self.epoll.register(self.link_fd, IN)
         self.epoll.register(self.control_fd, IN)
-        self.by_fd: dict[int, Client] = {}
-        self.by_number: dict[int, Client] = {}
+        self.by_fd: dict[int, RelayedClient] = {}
+        self.by_number: dict[int, RelayedClient] = {}
         self.out = bytearray(BACKLOG_MAX + READ_SIZE)
         self.view = memoryview(self.out)
         self.head = 0  # Offset in ``out`` of the first unsent byte.
@@ -101,21 +104,22 @@ class Pump:
         self.writing = False  # The local stream is full.
         self.buffer = bytearray(READ_SIZE)
         self.input = memoryview(self.buffer)
-        self.have = 0  # Bytes of an incomplete frame, at the start of the buffer.
-        self.eager: list[Client] = []  # Clients to read without a poll.
-        self.lingering: deque[tuple[float, Client]] = deque()  # Closed by the broker; deadlines.
-        self.finished = False
+        self.partial_size = 0  # Bytes of an incomplete frame, at the start of the buffer.
+        self.eager: list[RelayedClient] = []  # Clients to read without a poll.
+        # Clients that the broker has closed and that still read output, each after its deadline.
+        self.lingering: deque[tuple[float, RelayedClient]] = deque()
+        self.finished = False  # The broker has ended.
 
     def run(self) -> None:
         """Run until the broker has ended."""
-        put32(self.out, self.begin(0, READY, 4), 0)
+        put32(self.out, self.begin_frame(0, READY, 4), 0)
         self.flush()
         while not self.finished:
             self.step(0.25 if self.lingering else -1.0)
         self.finish()
 
     def step(self, timeout_s: float) -> None:
-        """Wait, and serve the ready sockets."""
+        """Wait up to ``timeout_s`` seconds, and serve the ready sockets; -1 waits without limit."""
         try:
             polled = self.epoll.poll(timeout_s, EVENTS_MAX)
         except InterruptedError:
@@ -126,43 +130,43 @@ class Pump:
             elif fd == self.control_fd:
                 self.read_control()
             else:
-                client: Client | None = self.by_fd.get(fd)
+                client: RelayedClient | None = self.by_fd.get(fd)
                 if client is not None:
-                    self.serve(client, events)
+                    self.serve_client(client, events)
             if self.finished:
                 return
         while self.eager:
             client = self.eager.pop()
             if not client.closed:
-                self.serve(client, IN)
+                self.serve_client(client, IN)
         self.flush()
         if self.lingering:
             self.end_lingering()
 
     # --- Clients ------------------------------------------------------------------------------
 
-    def serve(self, client: Client, events: int) -> None:
+    def serve_client(self, client: RelayedClient, events: int) -> None:
         """Read from and write to a client that is ready."""
         try:
             if client.handshaking:
-                self.handshake(client)
+                self.continue_handshake(client)
                 return
             if events & ~IN and client.out:
-                self.write(client)
+                self.write_client(client)
             if events & ~OUT and not client.closed:
-                self.read(client)
-        except Exception:  # A bug: the others continue.
+                self.read_client(client)
+        except Exception:  # A bug must not end the connections of other clients.
             log.exception("connection %d failed", client.number)
-            self.leave(client)
+            self.disconnect(client)
 
-    def read(self, client: Client) -> None:
+    def read_client(self, client: RelayedClient) -> None:
         """Read a client's input, as far as the broker accepts it."""
         for _ in range(READS_MAX if client.secure else 1):
             if client.ended and client.secure:
-                self.end(client)
+                self.end_stream(client)
                 return
             if client.credit == 0 or client.closing:
-                self.watch(client)
+                self.watch_client(client)
                 return
             n = min(client.credit, PIECE_MAX)
             while self.tail + HEADER_SIZE + n > BACKLOG_MAX:
@@ -176,35 +180,35 @@ class Pump:
             except OSError:
                 n = 0
             if n == 0:
-                self.leave(client)
+                self.disconnect(client)
                 return
-            self.begin(client.number, DATA, n)
+            self.begin_frame(client.number, DATA, n)
             client.credit -= n
 
-    def deliver(self, client: Client, start: int, end: int) -> None:
+    def deliver(self, client: RelayedClient, start: int, end: int) -> None:
         """Write ``buffer[start:end]`` to a client; keep the bytes that its socket refuses."""
         if not client.out and not client.handshaking and not client.ended:
-            start += self.send(client, self.input[start:end])
+            start += self.send_to_client(client, self.input[start:end])
             if client.closed:
                 return
         if start < end:
             client.out += self.input[start:end]
-            self.watch(client)
+            self.watch_client(client)
 
-    def write(self, client: Client) -> None:
+    def write_client(self, client: RelayedClient) -> None:
         """Write the pending output of a client."""
-        n = self.send(client, memoryview(client.out))
+        n = self.send_to_client(client, memoryview(client.out))
         if client.closed:
             return
         del client.out[:n]
         if not client.out:
-            self.watch(client)
+            self.watch_client(client)
             if client.closing:
-                self.close(client)
+                self.close_client(client)
             elif client.ending:
-                self.end(client)
+                self.end_stream(client)
 
-    def send(self, client: Client, chunk: memoryview) -> int:
+    def send_to_client(self, client: RelayedClient, chunk: memoryview) -> int:
         """Send to a client; return how many bytes were sent. An error closes the client."""
         total = len(chunk)
         sent = 0
@@ -214,17 +218,17 @@ class Pump:
         except WAITING:
             pass
         except OSError:
-            self.leave(client)
+            self.disconnect(client)
             return sent
         finally:
             chunk.release()
         client.uncredited += sent
         if client.uncredited >= CREDIT_AT and not client.closing:
-            put32(self.out, self.begin(client.number, CREDIT, 4), client.uncredited)
+            put32(self.out, self.begin_frame(client.number, CREDIT, 4), client.uncredited)
             client.uncredited = 0
         return sent
 
-    def watch(self, client: Client) -> None:
+    def watch_client(self, client: RelayedClient) -> None:
         """Watch a client's socket for input and room, by its state."""
         if client.closed:
             return
@@ -243,27 +247,27 @@ class Pump:
             self.epoll.modify(client.fd, events)
         client.events = events
 
-    def leave(self, client: Client) -> None:
-        """Handle the client's end of the connection."""
+    def disconnect(self, client: RelayedClient) -> None:
+        """Close a client's socket, and report that to the broker."""
         if not client.closed:
-            self.close(client)
-            self.begin(client.number, CLOSE, 0)
+            self.close_client(client)
+            self.begin_frame(client.number, CLOSE, 0)
 
-    def end(self, client: Client) -> None:
-        """End the stream to a client; it may still send."""
+    def end_stream(self, client: RelayedClient) -> None:
+        """End the stream to a client, which may still send."""
         client.ended = True
         try:
             if client.secure:
-                client.sock.unwrap()  # Called again until the client has answered.
-                self.leave(client)
+                client.sock.unwrap()  # Repeated by read_client() until the client has answered.
+                self.disconnect(client)
             else:
                 client.sock.shutdown(socket.SHUT_WR)
         except WAITING:
             return
         except (OSError, ValueError):
-            self.leave(client)
+            self.disconnect(client)
 
-    def close(self, client: Client) -> None:
+    def close_client(self, client: RelayedClient) -> None:
         """Close a client's socket."""
         client.closed = True
         if client.events:
@@ -274,7 +278,7 @@ class Pump:
         if client.secure and not client.handshaking:
             try:
                 client.sock.unwrap()  # Sends the close_notify alert.
-            except (OSError, ValueError):  # The answer has not come; it is not waited for.
+            except (OSError, ValueError):  # The close does not wait for the client's answer.
                 pass
         client.sock.close()
 
@@ -282,13 +286,13 @@ class Pump:
         """Close clients that did not read the last output in time."""
         now = time.monotonic()
         while self.lingering and (self.lingering[0][1].closed or self.lingering[0][0] <= now):
-            client: Client = self.lingering.popleft()[1]
+            client: RelayedClient = self.lingering.popleft()[1]
             if not client.closed:
-                self.close(client)
+                self.close_client(client)
 
     # --- TLS ----------------------------------------------------------------------------------
 
-    def handshake(self, client: Client) -> None:
+    def continue_handshake(self, client: RelayedClient) -> None:
         """Continue the TLS handshake."""
         try:
             client.sock.do_handshake()
@@ -299,46 +303,49 @@ class Pump:
             client.events = IN | OUT
             return
         except (OSError, ValueError) as error:
-            self.fail(client, str(error))
+            self.fail_handshake(client, str(error))
             return
         try:
             facts = pack_facts(client.sock, client.files)
         except ValueError as error:
-            self.fail(client, str(error))
+            self.fail_handshake(client, str(error))
             return
         client.handshaking = False
         self.put_facts(client, SECURED, facts)
-        self.watch(client)
-        self.eager.append(client)  # Its first bytes may have been read with the handshake.
+        self.watch_client(client)
+        self.eager.append(client)  # OpenSSL may have read its first bytes with the handshake.
 
-    def fail(self, client: Client, reason: str) -> None:
-        """Report that the TLS handshake of a client failed."""
-        try:  # Unread input would turn the end of the stream, and OpenSSL's alert, into a reset.
+    def fail_handshake(self, client: RelayedClient, reason: str) -> None:
+        """Report that the TLS handshake of a client failed, and close its socket."""
+        try:  # Closing a socket with unread input resets it, so the client would get no TLS alert.
             socket.socket.recv(client.sock, PIECE_MAX)
         except OSError:
             pass
         self.put_facts(client, FAILED, reason.encode()[:1024])
-        self.leave(client)
+        self.disconnect(client)
 
-    def put_facts(self, client: Client, kind: int, data: bytes) -> None:
-        """Append a frame of facts."""
-        offset = self.begin(client.number, kind, len(data))
+    def put_facts(self, client: RelayedClient, kind: int, data: bytes) -> None:
+        """Append a frame with ``data`` as its payload."""
+        offset = self.begin_frame(client.number, kind, len(data))
         self.view[offset : offset + len(data)] = data
 
     # --- The local stream ---------------------------------------------------------------------
 
-    def begin(self, number: int, kind: int, size: int) -> int:
+    def begin_frame(self, number: int, kind: int, size: int) -> int:
         """Append the header of a frame; return the offset of its payload."""
         if self.tail + HEADER_SIZE + size > len(self.out):
-            self.grow(HEADER_SIZE + size)
+            self.grow_output(HEADER_SIZE + size)
         position = self.tail
         put32(self.out, position, number)
         put32(self.out, position + 4, kind << 24 | size)
         self.tail = position + HEADER_SIZE + size
         return position + HEADER_SIZE
 
-    def grow(self, size: int) -> None:
-        """Make room for ``size`` more bytes; input of clients does not need it, it is not read."""
+    def grow_output(self, size: int) -> None:
+        """Make room for ``size`` more bytes of a frame that is not input of a client.
+
+        For input :meth:`make_room` sends output instead.
+        """
         used = self.tail - self.head
         capacity = len(self.out)
         while used + size > capacity:
@@ -351,7 +358,7 @@ class Pump:
         self.tail = used
 
     def make_room(self) -> bool:
-        """Send until the output has room for input of clients; False when the broker has ended."""
+        """Send until the output has room for input; return False if the broker has ended."""
         self.flush()
         if self.writing and self.tail - self.head > BACKLOG_MAX // 2:
             poll = select.poll()
@@ -394,7 +401,7 @@ class Pump:
     def read_link(self) -> None:
         """Read frames for many clients."""
         try:
-            n = self.link.recv_into(self.input[self.have :])
+            n = self.link.recv_into(self.input[self.partial_size :])
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -402,52 +409,56 @@ class Pump:
         if n == 0:
             self.finished = True
             return
-        end = self.have + n
+        end = self.partial_size + n
         position = 0
         while end - position >= HEADER_SIZE:
             word = get32(self.buffer, position + 4)
             stop = position + HEADER_SIZE + (word & SIZE_MASK)
             if stop > end:
                 break
-            client = self.find(get32(self.buffer, position))
+            client = self.find_client(get32(self.buffer, position))
             if client is not None:
                 try:
-                    self.handle(client, word >> 24, position + HEADER_SIZE, stop)
-                except Exception:  # A bug: the others continue.
+                    self.handle_frame(client, word >> 24, position + HEADER_SIZE, stop)
+                except Exception:  # A bug must not end the connections of other clients.
                     log.exception("connection %d failed", client.number)
-                    self.leave(client)
+                    self.disconnect(client)
             position = stop
-        self.have = end - position
-        if self.have and position:
-            self.input[: self.have] = bytes(self.input[position:end])
+        self.partial_size = end - position
+        if self.partial_size and position:
+            self.input[: self.partial_size] = bytes(self.input[position:end])
 
-    def find(self, number: int) -> Client | None:
-        """Return a client; None when it has ended."""
-        client: Client | None = self.by_number.get(number)
+    def find_client(self, number: int) -> RelayedClient | None:
+        """Return the client with a number; None if its connection has ended.
+
+        The message that opens a connection may arrive after its first frame, so the control socket
+        is read for an unknown number.
+        """
+        client: RelayedClient | None = self.by_number.get(number)
         if client is None:
             self.read_control()
             client = self.by_number.get(number)
         return client
 
-    def handle(self, client: Client, kind: int, start: int, end: int) -> None:
-        """Handle a frame of a client."""
+    def handle_frame(self, client: RelayedClient, kind: int, start: int, end: int) -> None:
+        """Handle the frame for a client whose payload is ``buffer[start:end]``."""
         if kind == DATA:
             self.deliver(client, start, end)
         elif kind == CREDIT:
             if client.credit == 0:
                 self.eager.append(client)  # OpenSSL may have buffered input.
             client.credit += get32(self.buffer, start)
-            self.watch(client)
+            self.watch_client(client)
         elif kind == END:
             client.ending = True
             if not client.out:
-                self.end(client)
+                self.end_stream(client)
         elif kind == CLOSE:
             if not client.out or client.handshaking:
-                self.close(client)
+                self.close_client(client)
             else:
                 client.closing = True
-                self.watch(client)
+                self.watch_client(client)
                 self.lingering.append((time.monotonic() + LINGER_S, client))
 
     # --- Control ------------------------------------------------------------------------------
@@ -471,10 +482,10 @@ class Pump:
                 number = int.from_bytes(data[1:5], "big")
                 files = int.from_bytes(data[5:9], "big")
                 for fd in fds:
-                    self.open(socket.socket(fileno=fd), number, kind == OPEN_SECURE, files)
+                    self.open_client(socket.socket(fileno=fd), number, kind == OPEN_SECURE, files)
 
     def use_files(self, message: bytes) -> None:
-        """Read files of TLS for further clients; end the handshakes with the former files."""
+        """Read the TLS files for further clients; end the handshakes with the former files."""
         try:
             self.context = self.make_context(message)
         except (OSError, ValueError) as error:
@@ -482,10 +493,10 @@ class Pump:
             self.context_error = str(error)
         for client in list(self.by_fd.values()):
             if client.handshaking:
-                self.fail(client, "the certificates were read again")
+                self.fail_handshake(client, "the certificates were read again")
 
-    def open(self, sock: Any, number: int, secure: bool, files: int) -> None:
-        """Serve a client."""
+    def open_client(self, sock: Any, number: int, secure: bool, files: int) -> None:
+        """Begin to serve a client."""
         error_text = self.context_error if secure and self.context is None else ""
         sock.setblocking(False)
         if secure and self.context is not None:
@@ -493,32 +504,32 @@ class Pump:
                 sock = self.context.wrap_socket(
                     sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
                 )
-            except (OSError, ValueError) as error:  # It has disconnected.
+            except (OSError, ValueError) as error:  # The client has disconnected.
                 error_text = str(error)
-        client = Client(sock, number, secure, files)
+        client = RelayedClient(sock, number, secure, files)
         self.by_fd[client.fd] = client
         self.by_number[number] = client
         if error_text or client.fd < 0:
-            self.fail(client, error_text or "it disconnected")
+            self.fail_handshake(client, error_text or "it disconnected")
         else:
-            self.watch(client)
+            self.watch_client(client)
 
     # --- The end ------------------------------------------------------------------------------
 
     def finish(self) -> None:
         """Let clients read the pending output after the broker has ended, and close them."""
-        until = time.monotonic() + FINISH_S
+        deadline_s = time.monotonic() + FINISH_S
         pending = [
             client for client in self.by_fd.values() if client.out and not client.handshaking
         ]
         for client in list(self.by_fd.values()):
             if client not in pending:
-                self.close(client)
+                self.close_client(client)
         for client in pending:
             client.closing = True
-            self.watch(client)
-        while self.by_fd and time.monotonic() < until:
+            self.watch_client(client)
+        while self.by_fd and time.monotonic() < deadline_s:
             for fd, events in self.epoll.poll(0.1, EVENTS_MAX):
-                polled: Client | None = self.by_fd.get(fd)
+                polled: RelayedClient | None = self.by_fd.get(fd)
                 if polled is not None:
-                    self.serve(polled, events & ~IN)
+                    self.serve_client(polled, events & ~IN)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts of a client's TLS that a relay process sends to its broker."""
+"""The facts about a client's TLS connection that a relay process sends to its broker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import base64
 import json
 from typing import TYPE_CHECKING, cast
 
-from headrace.server.net.der_certificates import chain_of
+from headrace.server.net.der_certificates import read_chain
 from headrace.server.relay.frames import FACTS_MAX
 
 if TYPE_CHECKING:
@@ -17,19 +17,21 @@ if TYPE_CHECKING:
 
 
 def pack_facts(sock: ssl.SSLSocket, files: int) -> bytes:
-    """Return the facts of a connection whose handshake is over.
+    """Return the facts of a connection after its handshake, as JSON.
+
+    ``files`` is the number of the TLS files of the handshake.
 
     Raises:
         ValueError: the client's certificates are too long.
     """
-    chain = chain_of(sock)
+    chain = read_chain(sock)
     fields = {
         "files": files,
         "version": sock.version(),
         "cipher": sock.cipher(),
         "certificate": sock.getpeercert(),
-        "verified": [base64.b64encode(each).decode() for each in chain.verified],
-        "sent": [base64.b64encode(each).decode() for each in chain.sent],
+        "verified": [base64.b64encode(certificate).decode() for certificate in chain.verified],
+        "sent": [base64.b64encode(certificate).decode() for certificate in chain.sent],
     }
     data = json.dumps(fields).encode()
     if len(data) > FACTS_MAX:
@@ -38,7 +40,7 @@ def pack_facts(sock: ssl.SSLSocket, files: int) -> bytes:
 
 
 class RelayedTls:
-    """The TLS state of a connection whose socket a relay process has, as :mod:`ssl` shows it."""
+    """The TLS state of a connection whose socket a relay process owns, as :mod:`ssl` shows it."""
 
     def __init__(self, data: bytes) -> None:
         """``data`` is a result of :func:`pack_facts`."""
@@ -48,15 +50,15 @@ class RelayedTls:
         self._cipher: list[object] | None = fields["cipher"]
         certificate = cast("Certificate | None", tuples(fields["certificate"]))
         self._certificate = certificate or None
-        self._verified = [base64.b64decode(each) for each in fields["verified"]]
-        self._sent = [base64.b64decode(each) for each in fields["sent"]]
+        self._verified = [base64.b64decode(encoded) for encoded in fields["verified"]]
+        self._sent = [base64.b64decode(encoded) for encoded in fields["sent"]]
 
     def get_extra_info(self, name: str) -> object:
-        """Return the value that asyncio's transports have under a name."""
+        """Return the value of this name, as asyncio's transports do; None for other names."""
         return {"ssl_object": self, "peercert": self._certificate}.get(name)
 
     def version(self) -> str | None:
-        """Return the version of TLS."""
+        """Return the version of TLS, such as ``TLSv1.3``."""
         return self._version
 
     def cipher(self) -> list[object] | None:

@@ -74,9 +74,11 @@ class Removal:
     lacks: any broker goes on with it. Calls block, and come from one thread at a time.
     """
 
-    def __init__(self, cluster: Cluster, ledgers_of: Callable[[bytes], Collection[str]]) -> None:
-        """``ledgers_of`` returns the names of the ledgers that a value of the catalog has."""
-        self.ledgers_of = ledgers_of
+    def __init__(
+        self, cluster: Cluster, read_ledger_names: Callable[[bytes], Collection[str]]
+    ) -> None:
+        """``read_ledger_names`` returns the names of the ledgers in a value of the catalog."""
+        self.read_ledger_names = read_ledger_names
         self.catalog = PostgresCatalog(cluster)
 
     def remove(self, ledgers: Iterable[str], stopped: threading.Event) -> list[str]:
@@ -94,7 +96,7 @@ class Removal:
         if self.catalog.version() == NONE:
             return []
         version, octets = self.catalog.load()
-        kept = self.ledgers_of(octets)
+        kept = self.read_ledger_names(octets)
         removed = []
         steps = 0
         for name in ledgers:

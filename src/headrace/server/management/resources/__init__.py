@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The subjects of operators: all operations on a resource, and its rows, in one module."""
+"""The resources that operators manage: a module has all operations on one, and its rows."""

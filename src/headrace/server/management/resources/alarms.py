@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 operation = OperationTable()
 
-REASON_BYTES_MAX = 100  # Several are joined in one short string.
+REASON_BYTES_MAX = 100  # Clients receive several reasons joined in one short string.
 REASON = "set by an operator"
 
 
 @operation("list alarms", MONITOR)
 def list_alarms(call: Call) -> Steps:
-    """List the alarms, and count the blocked publishers."""
+    """List the active alarms; the last line has the number of blocked publishers."""
     alarms = call.broker.alarms
     for alarm, since_ms in list(alarms.active.items()):
         row: AlarmRow = {
@@ -48,7 +48,7 @@ def set_alarm(call: Call) -> JsonLine:
 
 @operation("clear alarm", ADMINISTER, fields="`vhost`")
 def clear_alarm(call: Call) -> JsonLine:
-    """Unblock them; alarms of memory and disk clear themselves."""
+    """Clear an alarm that an operator has set; alarms of memory and disk clear themselves."""
     vhost = read_alarm_vhost(call)
     if not call.broker.alarms.clear_alarm(vhost):
         call.refuse("not-found", f"no operator set an alarm{log_suffix(vhost)}")
@@ -57,7 +57,7 @@ def clear_alarm(call: Call) -> JsonLine:
 
 
 def read_alarm_vhost(call: Call) -> str:
-    """Return the virtual host of an alarm, or ``EVERYWHERE``."""
+    """Return the virtual host that a request names, or ``EVERYWHERE``."""
     vhost = call.vhost_filter()
     return EVERYWHERE if vhost is None else vhost.name
 

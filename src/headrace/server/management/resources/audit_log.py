@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 COUNT, COUNT_MAX = 200, 1000  # Lines of an answer.
-BLOCK_BYTES = 64 << 10  # Bytes of one read, on a thread; the loop serves others between two reads.
-LINES_PER_SLICE = 64  # Lines of a block after which other requests are served.
-SEARCHED_BYTES_MAX = 8 << 20  # Bytes that one request reads; its answer has the next offset.
-LINE_BYTES_MAX = 1 << 20  # A longer line is skipped. Less than SEARCHED_BYTES_MAX.
+BLOCK_BYTES = 64 << 10  # Bytes of one read, which runs on a thread.
+LINES_PER_SLICE = 64  # Lines of a block after which the loop serves others.
+SEARCHED_BYTES_MAX = 8 << 20  # Bytes that one request reads; the next one continues from there.
+LINE_BYTES_MAX = 1 << 20  # A longer line is skipped; must be less than SEARCHED_BYTES_MAX.
 FIELDS = (("user", "who"), ("vhost", "vhost"), ("what", "what"))
 POSITION = re.compile(r"([0-9]{1,20})-([0-9]{1,18})")
 TIME = re.compile(rb'\{"time": "(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)"')
 
 
 class LineFilter:
-    """The conditions of a request on lines."""
+    """The conditions of a request, which lines must meet."""
 
     def __init__(self, call: Call) -> None:
         self._fields = {field: call.text(name, "") for name, field in FIELDS}
@@ -65,7 +65,7 @@ class LineFilter:
 
 
 def read_time(call: Call, name: str) -> bytes:
-    """Return a time of a request in the format of the lines, in UTC; empty if it has none."""
+    """Return a time field in the format of the lines, in UTC; empty without the field."""
     text = call.text(name, "")
     if not text:
         return b""
@@ -83,9 +83,9 @@ def read_time(call: Call, name: str) -> bytes:
     fields="`user`, `vhost`, `what`, `text`, `since`, `until`, `count` (200), `before`",
 )
 async def show_audit_log(call: Call) -> JsonLine:
-    """Send lines of the audit log, the newest first, each with its position.
+    """Send matching lines of the audit log, the newest first, each with its position.
 
-    The next request continues at the ``before`` of the answer.
+    A further request continues with the ``before`` of the answer.
     """
     count = call.number("count", COUNT, minimum=1, maximum=COUNT_MAX)
     line_filter = LineFilter(call)
@@ -106,7 +106,7 @@ async def show_audit_log(call: Call) -> JsonLine:
             end -= size
             line_tail, lines = (b"", block) if not end else split_block(block)
             start = end + len(line_tail)
-            for offset, line in lines_backwards(lines, start):
+            for offset, line in iterate_backwards(lines, start):
                 if line is None:
                     await asyncio.sleep(0)
                 elif line_filter.matches(line):
@@ -124,7 +124,7 @@ async def show_audit_log(call: Call) -> JsonLine:
 
 
 def read_end_offset(call: Call, status: os.stat_result) -> int:
-    """Return the offset to begin at: the end, or the position of an earlier answer."""
+    """Return the offset to search back from: the end of the file, or ``before`` of a request."""
     text = call.text("before", "")
     if not text:
         return status.st_size
@@ -137,13 +137,13 @@ def read_end_offset(call: Call, status: os.stat_result) -> int:
 
 
 def split_block(block: bytes) -> tuple[bytes, bytes]:
-    """Return the end of a line that begins before a block, and the complete lines after it."""
+    """Return the end of a line that begins before the block, and the complete lines after it."""
     first, line_end, lines = block.partition(b"\n")
     return (first + line_end, lines) if line_end else (block, b"")
 
 
-def lines_backwards(lines: bytes, start: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield lines from the last one on, with their offsets; None now and then, for a pause.
+def iterate_backwards(lines: bytes, start: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yield lines and their offsets, the last line first; None asks for a pause.
 
     ``start`` is the offset of the first line.
     """

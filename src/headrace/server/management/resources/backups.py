@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operations on backups (:mod:`headrace.server.data.backup`).
 
-The system user names any directory. Users name a backup in the directory of the setting
-``backup_directory``, and no path.
+The system user may name any directory. Other users only name backups in the directory of the
+setting ``backup_directory``.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ operation = OperationTable()
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 BUSY_S = 10.0  # The time without output after which a busy line is sent.
-LISTED_MAX = 1000  # The backups of a list: the last ones by name.
+LISTED_MAX = 1000  # Backups of a list, which has the last ones by name.
 NO_ROOT = "the setting backup_directory is empty: backups have no names here"
 
 
 @operation("back up", ADMINISTER, fields="`directory` or `name`, `base`, `verify` (true)")
 async def make_backup(call: Call) -> JsonLine:
-    """Make a backup in ``directory``, or by ``name``; files that ``base`` has are linked."""
+    """Make a backup in ``directory``, or of a ``name``; link the files that ``base`` has."""
     directory, base = read_directories(call)
     broker = call.broker
     if broker.backing_up:
@@ -43,7 +43,7 @@ async def make_backup(call: Call) -> JsonLine:
     call.log(f"makes a backup in {directory}")
     broker.backing_up = True
     try:
-        return await while_busy(
+        return await run_busy(
             call,
             back_up(
                 broker.storage,
@@ -58,8 +58,8 @@ async def make_backup(call: Call) -> JsonLine:
         broker.backing_up = False
 
 
-async def while_busy(call: Call, work: Coroutine[None, None, JsonLine]) -> JsonLine:
-    """Return the result of work; send a busy line after each ``BUSY_S`` without it."""
+async def run_busy(call: Call, work: Coroutine[None, None, JsonLine]) -> JsonLine:
+    """Run work, and return its result; send a busy line every ``BUSY_S`` until then."""
     task = asyncio.create_task(work)
     try:
         while not (await asyncio.wait((task,), timeout=BUSY_S))[0]:
@@ -73,15 +73,14 @@ async def while_busy(call: Call, work: Coroutine[None, None, JsonLine]) -> JsonL
 
 
 def read_directories(call: Call) -> tuple[Path, Path | None]:
-    """Return the directory of a new backup, and that of its base."""
+    """Return the directory of a new backup, and that of its base, if it has one."""
     name = call.text("name", "")
     if name:
         if call.request.get("directory") is not None:
             call.refuse("bad-request", "a backup has a 'name' or a 'directory', not both")
         base = call.text("base", "")
-        return named_directory(call, "name", name), named_directory(
-            call, "base", base
-        ) if base else None
+        directory = named_directory(call, "name", name)
+        return directory, named_directory(call, "base", base) if base else None
     if call.user is not None:
         call.refuse("bad-request", "'name' is missing: users name no directories")
     directory, base = Path(call.text("directory")), call.text("base", "")
@@ -91,7 +90,11 @@ def read_directories(call: Call) -> tuple[Path, Path | None]:
 
 
 def named_directory(call: Call, field: str, name: str) -> Path:
-    """Return the directory of the backup that a field names; refuse a bad name or a link."""
+    """Return the directory of the backup that a field names.
+
+    Raises:
+        OperationRefused: the name is invalid, or is that of a symbolic link.
+    """
     root = backups_root(call)
     if root is None:
         call.refuse("precondition", NO_ROOT)
@@ -114,20 +117,20 @@ def backups_root(call: Call) -> Path | None:
 
 @operation("list backups", ADMINISTER)
 async def list_backups(call: Call) -> Steps:
-    """List the backups that have names; none without ``backup_directory``."""
+    """List the backups in ``backup_directory``; none if it is not set."""
     root = backups_root(call)
-    rows = [] if root is None else await asyncio.to_thread(rows_in, root)
+    rows = [] if root is None else await asyncio.to_thread(read_backups, root)
     return yield_rows(rows)
 
 
 def yield_rows(rows: list[BackupRow]) -> Steps:
-    """Yield rows as an operation that lists does; return their count."""
+    """Yield the rows of a list; return its last line."""
     yield from rows
     return {"items": len(rows)}
 
 
-def rows_in(root: Path) -> list[BackupRow]:
-    """Return the backups in a directory, by name; an incomplete one has no ``finished``.
+def read_backups(root: Path) -> list[BackupRow]:
+    """Return rows of the backups in a directory, sorted by name.
 
     Raises:
         StoreError: the directory cannot be read.
@@ -135,7 +138,7 @@ def rows_in(root: Path) -> list[BackupRow]:
     try:
         paths = [path for path in root.iterdir() if NAME.fullmatch(path.name)]
     except FileNotFoundError:
-        return []  # The first backup creates it.
+        return []  # The first backup creates the directory.
     except OSError as error:
         raise StoreError(f"{root}: {error.strerror or error}") from error
     directories = sorted(path for path in paths if path.is_dir() and not path.is_symlink())
@@ -143,7 +146,7 @@ def rows_in(root: Path) -> list[BackupRow]:
 
 
 def describe_backup(directory: Path) -> BackupRow:
-    """Return a backup as a row of a list."""
+    """Return a backup as a row of a list; an incomplete one has no ``finished``."""
     row: BackupRow = {
         "name": directory.name,
         "begun": None,

@@ -27,7 +27,7 @@ BINDING = (
     RequiredPermission("read", "exchange", "source"),
 )
 BINDING_FIELDS = "`vhost`, `source`, `destination`, `kind` (queue), `routing_key`, `arguments`"
-BINDINGS_SHOWN_MAX = 1000  # Bindings of one exchange or queue.
+BINDINGS_SHOWN_MAX = 1000  # Bindings that are shown of one exchange or queue.
 
 
 def describe_binding(vhost: VirtualHost, binding: Binding) -> BindingRow:
@@ -45,7 +45,10 @@ def describe_binding(vhost: VirtualHost, binding: Binding) -> BindingRow:
 
 @operation("list bindings", LOOK, fields="`vhost`, `everywhere`, `source`, `destination`")
 def list_bindings(call: Call) -> Steps:
-    """List the bindings, without those of the default exchange; of one source or destination."""
+    """List the bindings, except those of the default exchange.
+
+    ``source`` and ``destination`` limit the list to those of an exchange, a queue, or both.
+    """
     source, destination = call.text("source", ""), call.text("destination", "")
     count = 0
     for vhost in call.vhosts():
@@ -120,7 +123,7 @@ def read_binding(call: Call) -> tuple[str, tuple[str, str], str, dict[str, objec
 def bound_arguments(
     vhost: VirtualHost, source: str, destination: tuple[str, str], key: str, digest: str
 ) -> dict[str, object]:
-    """Return the arguments of the binding with a digest, as the broker holds them.
+    """Return the arguments of the binding whose arguments have a digest, in their original types.
 
     Raises:
         OperationRefused: no such binding exists.
@@ -141,7 +144,7 @@ def is_bound(
     key: str,
     arguments: dict[str, object],
 ) -> bool:
-    """Return True if a binding exists."""
+    """Return True if such a binding exists."""
     exchange = vhost.exchanges.get(source)
     kind, name = destination
     target = vhost.queues.get(name) if kind == QUEUE else vhost.exchanges.get(name)

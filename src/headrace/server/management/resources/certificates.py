@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operation that lists the certificates of TLS, each with the time at which it expires."""
+"""The operation that lists the broker's TLS certificates, with their expiry."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 from headrace.server.management.operation_table import OperationTable
-from headrace.server.net.der_certificates import expiry_of
+from headrace.server.net.der_certificates import parse_expiry
 from headrace.server.net.tls import read_server_names
 from headrace.user_tags import MONITOR
 
@@ -27,13 +27,13 @@ PEM = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.
 
 @operation("list certificates", MONITOR)
 def list_certificates(call: Call) -> Steps:
-    """List the certificates in the files of TLS, with ``expires``."""
+    """List the certificates in the TLS files, each with its expiry."""
     count = 0
     for setting, path in certificate_files(call.broker.settings):
         try:
             certificates = PEM.findall(path.read_text("ascii", "replace"))
             expiries = [
-                expiry_of(ssl.PEM_cert_to_DER_cert(certificate)) for certificate in certificates
+                parse_expiry(ssl.PEM_cert_to_DER_cert(certificate)) for certificate in certificates
             ]
         except (OSError, ValueError) as error:
             call.refuse("precondition", f"{setting} {path} cannot be read: {error}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.resources.connections import (
-    chosen_connections,
+    selected_connections,
     user_name,
     vhost_name,
 )
@@ -30,7 +30,7 @@ def list_channels(call: Call) -> Steps:
     """List the channels of 0-8 to 0-9-1, and the sessions of 0-10, attached or detached."""
     vhost, user = call.vhost_filter(), call.text("user", "")
     count = 0
-    for connection in chosen_connections(call):
+    for connection in selected_connections(call):
         for row in () if connection is None else describe_channels(connection):
             count += 1
             yield row
@@ -94,7 +94,7 @@ def describe_session(
 
 
 def attached_channel_number(session: Session010, connection: ClientConnection | None) -> int:
-    """Return the channel that a session is attached to; 0 while it is detached."""
+    """Return the number of the channel that a session is attached to; 0 while it is detached."""
     if not isinstance(connection, Connection010):
         return 0
     return next(

@@ -42,12 +42,12 @@ async def status(call: Call) -> JsonLine:
         "broker": node.name,
         "state": node.heartbeat.state,
         "frozen": node.frozen,
-        "trouble": node.trouble,
+        "trouble": node.heartbeat_error,
         "warnings": list(node.warnings.active.values()),
         "size": node.size,
         "size_max": node.cluster.size_max,
         "brokers": [row.name for row in node.census.alive()],
-        "vhosts": {name: node.owner_of(name) for name in sorted(node.wanted())},
+        "vhosts": {name: node.find_owner(name) for name in sorted(node.vhost_numbers())},
         "standbys": [standby._asdict() for standby in await fetch_standbys(node)],
     }
 
@@ -72,15 +72,15 @@ def list_brokers(call: Call) -> Steps:
     """List the brokers of the cluster, those that left or are down, too."""
     node = get_node(call)
     served: dict[str, int] = {}
-    for name in node.wanted():
-        owner = node.owner_of(name)
+    for name in node.vhost_numbers():
+        owner = node.find_owner(name)
         served[owner] = served.get(owner, 0) + 1
     rows = [watched.row for _, watched in sorted(node.census.watched.items())]
     for row in rows:
         yield {
             "name": row.name,
             "address": f"{row.host}:{row.port}",
-            "state": node.state_of(row.name),
+            "state": node.describe_state(row.name),
             "vhosts": served.get(row.name, 0),
             "own": row.name == node.name,
         }
@@ -92,18 +92,18 @@ def list_owners(call: Call) -> Steps:
     """List the virtual hosts, who serves each, and how far the copy of this broker is behind."""
     node = get_node(call)
     lags = node.copies.lags()
-    vhosts = sorted(node.wanted().items())
+    vhosts = sorted(node.vhost_numbers().items())
     for name, number in vhosts:
         ledger = ledger_name(name, number)
         row = node.ledgers.get(ledger)
         yield {
             "vhost": name,
-            "broker": node.owner_of(name),
+            "broker": node.find_owner(name),
             "wanted": "" if row is None else row.wanted,
             "epoch": 0 if row is None else row.epoch,
             "entries": 0 if row is None else row.last - row.front + 1,
             "behind": 0 if ledger in node.served else lags.get(ledger, -1),
-            "trouble": node.down.get(ledger, "") or str(node.copies.broken.get(ledger, "")),
+            "trouble": node.down_reasons.get(ledger, "") or str(node.copies.broken.get(ledger, "")),
         }
     return {"items": len(vhosts)}
 
@@ -114,7 +114,7 @@ async def move(call: Call) -> JsonLine:
     node = get_node(call)
     vhost = call.text("vhost")
     broker = call.text("broker")
-    if vhost not in node.wanted():
+    if vhost not in node.vhost_numbers():
         call.refuse("not-found", f"there is no vhost '{vhost}'")
     call.log(f"moves vhost '{vhost}' to broker '{broker}'")
     begun_s = node.loop.time()
@@ -131,7 +131,7 @@ async def accept(call: Call) -> JsonLine:
     """Serve a virtual host without what the database lost; keep this broker's files aside."""
     node = get_node(call)
     vhost = call.text("vhost")
-    if vhost not in node.wanted():
+    if vhost not in node.vhost_numbers():
         call.refuse("not-found", f"there is no vhost '{vhost}'")
     call.log(f"accepts that the database lost entries of vhost '{vhost}'")
     try:

@@ -46,14 +46,14 @@ STATES = {
 TCP_BYTES = struct.Struct("=QQ")
 TCP_BYTES_OFFSET = 120
 REASON = "closed by an operator"
-REASON_BYTES_MAX = 200  # The reply text, a short string, has more than the reason.
+REASON_BYTES_MAX = 200  # The reply text, a short string, contains more than the reason.
 
 
 @operation("list connections", LOOK, fields="`vhost`, `user`")
 def list_connections(call: Call) -> Steps:
     """List the connections, open or opening."""
     count = 0
-    for connection in chosen_connections(call):
+    for connection in selected_connections(call):
         count += connection is not None
         yield None if connection is None else describe_connection(connection)
     return {"items": count}
@@ -61,7 +61,7 @@ def list_connections(call: Call) -> Steps:
 
 @operation("show connection", LOOK, fields="`id`")
 def show_connection(call: Call) -> JsonLine:
-    """Return everything known of one connection."""
+    """Return the row of one connection, with its client properties."""
     connection = get_connection(call)
     properties = as_json(connection.client_properties)
     return {**describe_connection(connection), "client_properties": properties}
@@ -71,7 +71,7 @@ def show_connection(call: Call) -> JsonLine:
 def close_connection(call: Call) -> JsonLine:
     """Close one connection; its client gets the reason with code 320.
 
-    Users close their own; those of others are an administrator's matter.
+    Users may close their own connections, administrators those of others.
     """
     connection = get_connection(call)
     user = connection.user
@@ -88,7 +88,7 @@ def close_connections(call: Call) -> Steps:
     if not call.text("user", "") and call.vhost_filter() is None and not call.flag("all"):
         call.refuse("bad-request", "'user', 'vhost' or 'all' is required")
     count = 0
-    for connection in chosen_connections(call):
+    for connection in selected_connections(call):
         if connection is not None and not connection.transport.closing:
             close_client(call, connection, reason)
             count += 1
@@ -101,25 +101,30 @@ def client_connections(context: Context) -> Mapping[int, ClientConnection]:
     return cast("Mapping[int, ClientConnection]", context.connections)
 
 
-def chosen_connections(call: Call) -> Iterator[ClientConnection | None]:
-    """Yield the connections that a request is about, oldest first; None in place of each other one.
+def selected_connections(call: Call) -> Iterator[ClientConnection | None]:
+    """Yield the connections that a request selects, oldest first; None in place of each other one.
 
-    They are not closed, the user sees them, and they are of ``vhost`` and ``user`` where given.
+    These are the open connections that the user sees; ``vhost`` and ``user`` of the request limit
+    them.
     """
     vhost, user = call.vhost_filter(), call.text("user", "")
     for connection in list(client_connections(call.broker.context).values()):
-        is_chosen = (
+        is_selected = (
             connection.transport is not None
             and not connection.transport.closed
             and call.sees_user(connection.user)
             and (vhost is None or connection.vhost is vhost)
             and user in ("", user_name(connection))
         )
-        yield connection if is_chosen else None
+        yield connection if is_selected else None
 
 
 def get_connection(call: Call) -> ClientConnection:
-    """Return the connection with the number ``id``; refuse the request if the user sees none."""
+    """Return the connection with the number ``id``.
+
+    Raises:
+        OperationRefused: it does not exist, or the user does not see it.
+    """
     number = call.number("id")
     connection = client_connections(call.broker.context).get(number)
     if connection is None or connection.transport is None or not call.sees_user(connection.user):
@@ -131,7 +136,7 @@ def close_client(call: Call, connection: ClientConnection, reason: str) -> None:
     """Close a connection with a reason, or abort it if it is not open yet."""
     call.log(f"closes connection {connection.number}: {reason}")
     if connection.transport.handshake_ticks:
-        connection.transport.abort()  # Not open yet: a close cannot be sent.
+        connection.transport.abort()  # The connection is not open, so no close method can be sent.
     else:
         connection.force_close(reason)
 
@@ -186,7 +191,7 @@ class ByteCounts(TypedDict):
 
 
 def read_byte_counts(transport: Transport) -> ByteCounts:
-    """Return the byte counts of a connection: the kernel's, or those of its relay."""
+    """Return the byte counts of a connection, from the kernel or from the link to its relay."""
     if isinstance(transport, RelayedTransport):
         return {"bytes_sent": transport.bytes_out, "bytes_received": transport.bytes_in}
     sent = received = 0

@@ -60,7 +60,7 @@ def consumers_and_browsers(queue: Queue) -> Iterator[Consumer]:
 
 
 def consuming_user(call: Call, consumer: Consumer) -> User | None:
-    """Return the user of a consumer's connection, or of its detached session; None for others."""
+    """Return the user of a consumer's connection or detached session; None if it has neither."""
     connection = client_connections(call.broker.context).get(consumer.publisher)
     if connection is not None:
         return cast("User", connection.user)
@@ -104,7 +104,7 @@ def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Consumer) 
 
 
 def count_unsettled(consumer: Subscription, session: Session010) -> int | None:
-    """Return the unsettled deliveries of a subscription; None where counting would take long."""
+    """Return the number of unsettled deliveries of a subscription; None if it is slow to count."""
     unsettled = session.deliveries.unsettled
     if len(session.subscriptions) == 1 or not unsettled.count:
         return int(unsettled.count)

@@ -25,14 +25,14 @@ operation = OperationTable()
 
 @operation("list deduplication", LOOK, fields="`vhost`, `everywhere`")
 def list_deduplication(call: Call) -> Steps:
-    """List the queues and exchanges that drop messages whose id they know."""
+    """List the queues and exchanges that drop messages with an id that they remember."""
     count = 0
     for vhost in call.vhosts():
         for queue in live_queues(vhost):
             row = None
             if isinstance(queue, DeduplicatingQueue):
                 count += 1
-                row = describe(vhost, "queue", queue.name, queue.arguments, queue.cache())
+                row = describe_cache(vhost, "queue", queue.name, queue.arguments, queue.cache())
                 row["held"] = queue.held_ids
                 row["duplicates"] = queue.duplicates
             yield row
@@ -41,15 +41,18 @@ def list_deduplication(call: Call) -> Steps:
             if exchange.observer is not None and exchange.deduplicates:
                 count += 1
                 ids = exchange.observer.ids
-                row = describe(vhost, "exchange", exchange.name, exchange.arguments, ids)
+                row = describe_cache(vhost, "exchange", exchange.name, exchange.arguments, ids)
             yield row
     return {"items": count}
 
 
-def describe(
+def describe_cache(
     vhost: VirtualHost, kind: str, name: str, arguments: Mapping[str, object], ids: IdCache | None
 ) -> DeduplicationRow:
-    """Return a row with the ids that an exchange remembers; queues add ids and duplicates."""
+    """Return the cache of ids of a queue or exchange as a row of a list.
+
+    The row of a queue also gets the ids of its messages, and its duplicates.
+    """
     return {
         "kind": kind,
         "name": name,

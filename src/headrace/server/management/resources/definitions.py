@@ -20,10 +20,10 @@ from headrace.server.definitions.outcomes import (
     DIFFERENT,
     NO_EQUIVALENT,
     Finding,
-    refused,
+    refused_outcomes,
 )
 from headrace.server.definitions.plan import Plan
-from headrace.server.definitions.target import Running
+from headrace.server.definitions.target import RunningTarget
 from headrace.server.definitions.user_passwords import UserPasswords
 from headrace.server.management.call import OperationRefused
 from headrace.server.management.forwarding import OWNER_S, NotReached, forward, named_vhost
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 operation = OperationTable()
 
-SLICE_S = 0.003  # The time after which the loop serves others.
-BUSY_S = 10.0  # The time between two busy lines.
+SLICE_S = 0.003  # The time of steps after which the loop serves others.
+BUSY_S = 10.0  # The interval between busy lines.
 NEW_OWNER_S = 30.0  # The time to wait for the owner of a virtual host that the import creates.
 NAMED_MAX = 10  # Virtual hosts that are named in an error.
 Step = TypeVar("Step")
@@ -49,22 +49,22 @@ Step = TypeVar("Step")
 async def export_definitions(call: Call) -> Steps:
     """List each element with its section.
 
-    In a cluster, exchanges, queues and bindings come from the brokers that serve their virtual
-    hosts. A broker that is asked for them by another one lists nothing else.
+    In a cluster, the brokers that serve the virtual hosts provide exchanges, queues and bindings.
+    A request that another broker has forwarded lists only these.
     """
     await call.broker.accounts.poll()
     if call.forwarded:
-        return exported_topology(call)
+        return export_topology(call)
     vhost = named_vhost(call)
-    others: list[str] = []
+    remote_lines: list[str] = []
     for name in list(call.broker.access.snapshot.vhosts):
         if vhost in (None, name) and call.is_elsewhere(name):
-            others += await topology_elsewhere(call, name)
-    return export_elements(call, vhost, others)
+            remote_lines += await fetch_topology(call, name)
+    return export_elements(call, vhost, remote_lines)
 
 
-async def topology_elsewhere(call: Call, vhost: str) -> list[str]:
-    """Return the lines of a virtual host that another broker serves; empty if this broker now does.
+async def fetch_topology(call: Call, vhost: str) -> list[str]:
+    """Return the lines of a virtual host from the broker that serves it; none if this one now does.
 
     Raises:
         OperationRefused: its owner did not answer.
@@ -77,8 +77,8 @@ async def topology_elsewhere(call: Call, vhost: str) -> list[str]:
     return [] if answer is None else answer.items
 
 
-def exported_topology(call: Call) -> Steps:
-    """Yield the exchanges, queues and bindings of a virtual host for another broker."""
+def export_topology(call: Call) -> Steps:
+    """Yield the exchanges, queues and bindings of a virtual host, for another broker."""
     vhost = call.vhost()
     count = 0
     for element in topology(vhost, {"vhost": vhost.name}):
@@ -87,10 +87,10 @@ def exported_topology(call: Call) -> Steps:
     return {"items": count}
 
 
-def import_target(call: Call) -> Running:
+def import_target(call: Call) -> RunningTarget:
     """Return the broker as the target of an import."""
     broker = call.broker
-    return Running(
+    return RunningTarget(
         broker.vhosts,
         broker.access,
         broker.storage,
@@ -99,8 +99,8 @@ def import_target(call: Call) -> Running:
     )
 
 
-def export_elements(call: Call, vhost: str | None, others: list[str]) -> Steps:
-    """Yield the elements, one in each step; ``others`` are lines of other brokers."""
+def export_elements(call: Call, vhost: str | None, remote_lines: list[str]) -> Steps:
+    """Yield the elements, one in each step; ``remote_lines`` are those of other brokers."""
     count = 0
     for element in export(import_target(call), vhost, for_rabbitmq=call.flag("for_rabbitmq")):
         if element is None:
@@ -108,7 +108,7 @@ def export_elements(call: Call, vhost: str | None, others: list[str]) -> Steps:
             continue
         count += 1
         yield {"section": element[0], "value": element[1]}
-    for text in others:
+    for text in remote_lines:
         item = json.loads(text)["item"]
         if vhost is not None:
             del item["value"]["vhost"]
@@ -124,15 +124,15 @@ def export_elements(call: Call, vhost: str | None, others: list[str]) -> Steps:
     takes_lines=True,
 )
 async def import_definitions(call: Call) -> JsonLine:
-    """Import the elements that follow the request; if one is wrong, none.
+    """Import the elements that follow the request, or none if one of them is invalid.
 
     Each line has a section, the index of its first element, and a list of elements. In a cluster,
-    exchanges, queues and bindings are imported by the brokers that serve their virtual hosts.
+    the brokers that serve the virtual hosts import exchanges, queues and bindings.
     """
     began = time.monotonic()
     vhost = named_vhost(call)
     dry_run = call.flag("dry_run")
-    outcomes = refused(strict=call.flag("strict"), known=call.flag("known"))
+    outcomes = refused_outcomes(strict=call.flag("strict"), known_only=call.flag("known"))
     await call.broker.accounts.poll()
     target = import_target(call)
     plan, report = Plan(target, vhost), Report()
@@ -143,8 +143,8 @@ async def import_definitions(call: Call) -> JsonLine:
         call.refuse("bad-request", f"{error}; nothing was changed")
     if refusal := report.refusal(outcomes):
         call.refuse("precondition", refusal)
-    known_elsewhere = [name for name in held.vhosts() if name not in plan.changes.vhosts]
-    for name in known_elsewhere:
+    existing = [name for name in held.vhosts() if name not in plan.changes.vhosts]
+    for name in existing:
         await judge_elsewhere(call, name, held, report if dry_run else None)
     if not dry_run:
         call.log(f"imports definitions: {report.total(CREATED)} elements to create")
@@ -167,8 +167,8 @@ async def plan_lines(
     """Plan the elements of all lines that follow a request; report a finding for each.
 
     Raises:
-        DocumentError: an element is wrong.
-        OperationRefused: a line has another form, or there are more than ``ELEMENTS_MAX`` elements.
+        DocumentError: an element is invalid.
+        OperationRefused: a line is malformed, or there are more than ``ELEMENTS_MAX`` elements.
     """
     count = 0
     while (line := await call.receive()) is not None:
@@ -183,10 +183,10 @@ async def plan_lines(
             call.refuse("limit", f"there are more than {ELEMENTS_MAX} elements")
         elements = [(section, first + index, value) for index, value in enumerate(values)]
         for index, element in enumerate(elements):
-            if passwords.is_in(section, element[2]):
-                value = await asyncio.to_thread(passwords.replaced, *element)
+            if passwords.needs_hash(section, element[2]):
+                value = await asyncio.to_thread(passwords.replace_password, *element)
                 elements[index] = (section, first + index, value)
-        elements = local_elements(call, plan, held, elements)
+        elements = hold_elsewhere(call, plan, held, elements)
         async for finding in run_in_slices(call, plan_elements(plan, elements)):
             report.add(finding)
 
@@ -196,7 +196,7 @@ async def apply_plan(call: Call, plan: Plan, held: HeldElements, report: Report)
 
     Raises:
         OperationRefused: an element could not be created, or another broker did not import its
-            part; everything else was done.
+            part; the rest was imported.
     """
     if plan.changes:
         await call.broker.accounts.change(plan.changes, call.actor)
@@ -220,13 +220,13 @@ async def apply_plan(call: Call, plan: Plan, held: HeldElements, report: Report)
         )
 
 
-def local_elements(
+def hold_elsewhere(
     call: Call, plan: Plan, held: HeldElements, elements: list[tuple[str, int, object]]
 ) -> list[tuple[str, int, object]]:
-    """Return the elements that this broker plans; hold those of virtual hosts served elsewhere.
+    """Hold the elements for other brokers, and return those that this broker plans.
 
-    The topology of a virtual host that the import creates is both planned here and held: it must be
-    judged before the virtual host has an owner.
+    The topology of a virtual host that the import creates is both held and planned, because it must
+    be judged before the virtual host has an owner.
     """
     broker = call.broker
     if broker.node is None or call.forwarded:
@@ -234,10 +234,10 @@ def local_elements(
     planned = []
     for element in elements:
         section, _, value = element
-        vhost = held.vhost_of(section, value)
-        is_ours = vhost is None or vhost in broker.vhosts
+        vhost = held.element_vhost(section, value)
+        is_local = vhost is None or vhost in broker.vhosts
         is_new = vhost in plan.changes.vhosts
-        if vhost is not None and not is_ours and (is_new or call.is_elsewhere(vhost)):
+        if vhost is not None and not is_local and (is_new or call.is_elsewhere(vhost)):
             held.add(vhost, *element)
             if section in TOPOLOGY and not is_new:
                 continue
@@ -248,7 +248,9 @@ def local_elements(
 async def judge_elsewhere(
     call: Call, vhost: str, held: HeldElements, report: Report | None
 ) -> None:
-    """Let the broker that serves a virtual host judge its elements; add them to a report.
+    """Have the broker that serves a virtual host check its elements in a dry run.
+
+    Its findings are added to ``report``, unless that is None.
 
     Raises:
         OperationRefused: the broker refuses the elements, or does not answer; nothing changed.
@@ -268,19 +270,19 @@ async def judge_elsewhere(
 async def import_elsewhere(
     call: Call, plan: Plan, held: HeldElements, report: Report, failures: list[str]
 ) -> list[str]:
-    """Import held topology at the brokers that serve its virtual hosts.
+    """Have the brokers that serve the virtual hosts import their held topology.
 
-    Returns the virtual hosts that this broker does not serve. Adds to ``failures`` the reason for
-    each virtual host whose topology was not imported.
+    Return the virtual hosts that this broker does not serve. ``failures`` gets the reason for each
+    virtual host whose topology was not imported.
     """
     elsewhere = []
-    until = time.monotonic() + NEW_OWNER_S
+    deadline_s = time.monotonic() + NEW_OWNER_S
     for vhost in held.vhosts():
         is_new = vhost in plan.changes.vhosts
         request = import_request(call, vhost, dry_run=False)
-        if is_new:  # This broker has judged the elements.
+        if is_new:  # The plan of this broker has checked the elements.
             request.update(strict=False, known=False)
-        wait_s = max(0.0, until - time.monotonic()) if is_new else OWNER_S
+        wait_s = max(0.0, deadline_s - time.monotonic()) if is_new else OWNER_S
         try:
             answer = await forward(call, vhost, request, held.lines(vhost, TOPOLOGY), wait_s=wait_s)
         except NotReached as error:
@@ -289,7 +291,7 @@ async def import_elsewhere(
             failures.append(error.text)
         else:
             if answer is None and is_new:
-                continue  # This broker serves it: the plan has its elements.
+                continue  # This broker serves the virtual host, whose elements are in the plan.
             if answer is None:
                 failures.append(f"virtual host '{vhost}' moves between brokers")
             elif is_new:
@@ -303,19 +305,19 @@ async def import_elsewhere(
 
 
 def import_request(call: Call, vhost: str, *, dry_run: bool) -> dict[str, object]:
-    """Return the request for the part of an import that is for one virtual host."""
+    """Return the request to another broker for the part of an import in one virtual host."""
     flags = {"strict": call.flag("strict"), "known": call.flag("known"), "dry_run": dry_run}
     return {"do": "import definitions", "vhost": vhost, **flags}
 
 
 def parse_topology_findings(answer: ForwardedAnswer) -> list[Finding]:
-    """Return the findings of another broker about topology."""
+    """Return the findings about topology in the answer of another broker."""
     findings = [Finding(**json.loads(text)["item"]) for text in answer.items]
     return [finding for finding in findings if finding.section in TOPOLOGY]
 
 
 def add_report(report: Report, answer: ForwardedAnswer) -> None:
-    """Add the counts and findings of another broker about topology."""
+    """Add the counts and findings about topology in the answer of another broker."""
     counts = answer.done.get("counts")
     omitted = answer.done.get("omitted")
     assert isinstance(counts, dict)
@@ -333,9 +335,9 @@ def plan_elements(plan: Plan, elements: list[tuple[str, int, object]]) -> Iterat
 
 
 async def run_in_slices(call: Call, steps: Iterator[Step]) -> AsyncIterator[Step]:
-    """Yield the steps; let the loop serve others every ``SLICE_S``."""
-    until = time.monotonic() + SLICE_S
-    busy_at = time.monotonic() + BUSY_S
+    """Run steps and yield their results; let the loop serve others every ``SLICE_S``."""
+    slice_end_s = time.monotonic() + SLICE_S
+    busy_at_s = time.monotonic() + BUSY_S
     while True:
         with call.acting():
             try:
@@ -343,23 +345,23 @@ async def run_in_slices(call: Call, steps: Iterator[Step]) -> AsyncIterator[Step
             except StopIteration:
                 break
         yield step
-        if time.monotonic() >= until:
+        if time.monotonic() >= slice_end_s:
             call.broker.reactor.turn()
             freeze_objects()
             await asyncio.sleep(0)
-            until = time.monotonic() + SLICE_S
-            if until > busy_at:
+            slice_end_s = time.monotonic() + SLICE_S
+            if slice_end_s > busy_at_s:
                 await call.busy()
-                busy_at = until + BUSY_S
+                busy_at_s = slice_end_s + BUSY_S
     call.broker.reactor.turn()
 
 
 async def put_element(call: Call, section: str, value: dict[str, object]) -> bool:
-    """Set one element of a section of definitions; return True if it is new.
+    """Set one element of a section, as an import does; return True if it is new.
 
     Raises:
-        DocumentError: the value is wrong.
-        OperationRefused: this broker has no equivalent.
+        DocumentError: the value is invalid.
+        OperationRefused: this broker has no equivalent of the element.
         AccountError: the element could not be written.
     """
     plan = Plan(import_target(call), exact=True)

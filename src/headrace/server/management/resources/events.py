@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operation that streams the broker's events, until its client disconnects or ends it.
 
-An item is ``{"kind", "at_ms", "facts"}``, named as by the exchange ``amq.rabbitmq.event``. More
-events than ``BACKLOG_MAX`` that a client has not read are dropped; an item ``{"lost": n}`` has
-their number. A user is shown the events that its tags permit.
+An item is ``{"kind", "at_ms", "facts"}``, with the names of the exchange ``amq.rabbitmq.event``. If
+a client does not read ``BACKLOG_MAX`` events, further ones are dropped; an item ``{"lost": n}`` has
+their number. A user gets only the events that its tags permit.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
 operation = OperationTable()
 
-BACKLOG_MAX = 10_000
-STREAMS_MAX = 8  # Streams at the same time; a broker accepts few listeners to its events.
+BACKLOG_MAX = 10_000  # Events that may wait for a client to read.
+STREAMS_MAX = 8  # Streams at the same time: each one is a listener to the broker's events.
 KINDS_MAX = 32  # Kinds that one request may name.
 KIND_CHARACTERS_MAX = 255
 BUSY_S = 10.0  # The time without an event after which a busy line is sent.
-ACCOUNTS = ("user.", "permission.", "topic.permission.", "parameter.")  # Administrators' events.
+# The kinds of events that only administrators see, and those that only their own user sees.
+ACCOUNTS = ("user.", "permission.", "topic.permission.", "parameter.")
 CLIENTS = ("connection.", "channel.", "consumer.")
 
 
@@ -40,7 +41,8 @@ class EventBacklog:
         self._call = call
         self._kinds = read_kinds(call)
         vhost = call.vhost_filter()
-        self._vhost = "" if vhost is None else vhost.name  # The client may outlive it.
+        # The name, as this object may outlive the virtual host.
+        self._vhost = "" if vhost is None else vhost.name
         self._waiting: deque[Event] = deque()
         self._lost = 0
         self._ready = asyncio.Event()
@@ -71,7 +73,7 @@ class EventBacklog:
         self._ready.clear()
 
     async def send(self) -> None:
-        """Send the queued events, or a busy line without any."""
+        """Send the queued events, or a busy line if there are none."""
         if not self._waiting:
             await self._call.busy()
         while self._waiting:
@@ -84,9 +86,9 @@ class EventBacklog:
 
 
 def read_kinds(call: Call) -> tuple[str, ...]:
-    """Return the beginnings of the kinds in ``kinds``; none for all.
+    """Return the prefixes of the kinds that ``kinds`` requests; empty for all kinds.
 
-    "queue" stands for "queue.created" and "queue.deleted".
+    "queue" requests "queue.created" and "queue.deleted".
     """
     kinds = call.request.get("kinds")
     if kinds is None:
@@ -100,7 +102,7 @@ def read_kinds(call: Call) -> tuple[str, ...]:
 
 @operation("events", LOOK, fields="`kinds`, `vhost`")
 async def stream_events(call: Call) -> JsonLine:
-    """Send each event as an item, from now on; ``kinds`` and ``vhost`` limit them."""
+    """Send each event from now on as an item; ``kinds`` and ``vhost`` limit the events."""
     broker = call.broker
     if broker.event_streams >= STREAMS_MAX:
         call.refuse("limit", f"{STREAMS_MAX} clients receive events already")
@@ -110,7 +112,7 @@ async def stream_events(call: Call) -> JsonLine:
     ending = asyncio.create_task(wait_for_end(call))
     ending.add_done_callback(lambda _: backlog.wake())
     try:
-        await call.busy()  # The client knows that it receives every event from now on.
+        await call.busy()  # Tells the client that it receives every event from now on.
         while not ending.done():
             await backlog.wait()
             if call.user is not None and not broker.tickets.is_valid(call.text("as")):
@@ -124,7 +126,7 @@ async def stream_events(call: Call) -> JsonLine:
 
 
 async def wait_for_end(call: Call) -> None:
-    """Return when the client disconnects, or sends ``{"end": true}``."""
+    """Wait until the client disconnects, or sends ``{"end": true}``."""
     line: JsonLine | None = {}
     while line is not None:
         try:

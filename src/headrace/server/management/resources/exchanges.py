@@ -48,7 +48,7 @@ def describe_exchange(vhost: VirtualHost, exchange: Exchange) -> Row:
 
 @operation("show exchange", LOOK, fields="`vhost`, `name`")
 def show_exchange(call: Call) -> JsonLine:
-    """Return everything known of one exchange."""
+    """Return the row of one exchange, with its bindings."""
     vhost = call.vhost()
     exchange = vhost.find_exchange(call.text("name", ""))
     shown = itertools.islice(exchange.bindings, BINDINGS_SHOWN_MAX)

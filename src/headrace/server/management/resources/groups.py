@@ -50,16 +50,19 @@ def describe_group(vhost: VirtualHost, group: ConsumerGroup) -> GroupRow:
     fields="`vhost`, `stream`, `group`, `position`: an offset, `first`, `last` or `next`",
 )
 async def set_group(call: Call) -> JsonLine:
-    """Set the position of a group, even an owned one: an offset, "first", "last" or "next"."""
+    """Set the position of a group, even of one with an owner.
+
+    ``position`` is an offset, "first", "last" or "next".
+    """
     fields = {name: call.text(name) for name in ("stream", "group")}
     state = await run_request(
         call, groups.commit, **fields, position=call.request.get("position"), force=True
     )
-    return {**state, "lag_bytes": state["lag_octets"]}  # Lists have the field under this name.
+    return {**state, "lag_bytes": state["lag_octets"]}  # The name of the field in lists.
 
 
 @operation("delete group", USE, READ_STREAM, fields="`vhost`, `stream`, `group`, `force`")
 async def delete_group(call: Call) -> JsonLine:
-    """Forget the position of a group."""
+    """Delete a group and its position."""
     fields = {name: call.text(name) for name in ("stream", "group")}
     return await run_request(call, groups.delete, **fields, force=call.flag("force"))

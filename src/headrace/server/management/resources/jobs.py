@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs over the messages of a queue: move, copy, requeue and delete by selector.
 
-They are the requests of :mod:`headrace.gateway.requests.messages`, with the same fields and the
-same rights. A job of an operator continues when its connection to the socket ends; ``cancel
-job`` ends it.
+They are the requests of :mod:`headrace.gateway.requests.messages`, with the same fields and rights.
+An operator's job continues after its connection to the socket ends; ``cancel job`` ends it.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 RUNNING = ("choosing", "moving")
-POLL_S = 0.05  # Between two reads of the progress of a job.
-REPORT_S = 0.5  # Between two reports of its progress.
+POLL_S = 0.05  # The interval between reads of a job's progress.
+REPORT_S = 0.5  # The interval between reports of a job's progress to the operator.
 FROM = RequiredPermission("read", "queue", "from")
 TO = RequiredPermission("write", "queue", "to")
 CHOICE = "`selector`, `count`, `first`, `last`, `dry_run`, `id`, `wait`"
@@ -53,11 +52,11 @@ def describe_job(vhost: VirtualHost, running: JobRun) -> JobRow:
         "to": request.get("to", ""),
         **{name: progress[name] for name in ("state", "looked", "done", "shown")},
     }
-    return cast("JobRow", row)  # A request and its progress are open dictionaries.
+    return cast("JobRow", row)  # Requests and progress are untyped dictionaries.
 
 
 def job_request(call: Call) -> RequestCall:
-    """Return a request on messages, as the user of a call."""
+    """Return the request on messages of a call, with the rights of its user."""
     fields = {"id": secrets.token_hex(8), **call.request, "wait": False}
     return OperatorSession(call).request(fields)
 
@@ -76,7 +75,7 @@ async def copy_messages(call: Call) -> JsonLine:
 
 @operation("requeue messages", USE, FROM, fields=f"`vhost`, `from`, {CHOICE}")
 async def requeue_messages(call: Call) -> JsonLine:
-    """Return dead letters to the queues that they come from."""
+    """Return dead letters to the queues in which they died."""
     return await run_job(call, "requeue")
 
 
@@ -87,9 +86,9 @@ async def delete_messages(call: Call) -> JsonLine:
 
 
 async def run_job(call: Call, do: str) -> JsonLine:
-    """Run a job; its items are the progress, its answer is the result.
+    """Run a job; send its progress as items, and return its result.
 
-    With ``wait`` false the answer comes at once, with the ``id`` to ask with.
+    Without ``wait``, return at once; the answer has the ``id`` of the job, for ``show job``.
     """
     wait = call.flag("wait", True)
     request = job_request(call)

@@ -30,7 +30,7 @@ operation = OperationTable()
 
 @operation("list limits", LOOK, fields="`vhost`, `of`: `vhosts` or `users`")
 def list_limits(call: Call) -> Steps:
-    """List the limits of virtual hosts, or with ``of`` = users those of users."""
+    """List the limits of virtual hosts; those of users if ``of`` is ``users``."""
     of_users = call.text("of", "vhosts") == "users"
     component = USER_LIMITS if of_users else VHOST_LIMITS
     count = 0
@@ -75,7 +75,7 @@ async def delete_limit(call: Call) -> JsonLine:
 
 
 def read_limits_key(call: Call) -> Key:
-    """Return the key of the limits of ``user``, or else of ``vhost``."""
+    """Return the key of the limits of ``user``, or without one of ``vhost``."""
     if call.request.get("user") is None:
         return Key(read_vhost_name(call), VHOST_LIMITS, LIMITS_NAME)
     return Key(EVERYWHERE, USER_LIMITS, read_user_name(call))
@@ -84,7 +84,7 @@ def read_limits_key(call: Call) -> Key:
 async def change_limits(
     call: Call, key: Key, change: Callable[[dict[str, object]], None]
 ) -> JsonLine:
-    """Change limits on the thread that writes users, one change after the other.
+    """Change the limits under ``key``, on the thread that reads and writes users.
 
     ``created`` of the answer is true if there were no limits under the key.
     """

@@ -20,12 +20,12 @@ operation = OperationTable()
 
 SECRET_BYTES_MAX = 65536  # The longest password or token.
 PROTOCOLS = ("http",)
-REFUSED = "the login was refused"  # One text, whatever is wrong.
+REFUSED = "the login was refused"  # The text does not reveal the reason.
 
 
 @operation("login", LOOK, fields="`peer`, `username` and `password`, or `token`; `encrypted`")
 async def login(call: Call) -> JsonLine:
-    """Check a user's password, or token, as a connection's is; return a ticket.
+    """Check a user's password or token, by the rules for connections; return a ticket.
 
     ``peer`` is the address of the client, ``encrypted`` is true if it uses TLS.
     """
@@ -55,7 +55,7 @@ async def login(call: Call) -> JsonLine:
 
 @operation("logout", LOOK)
 async def logout(call: Call) -> JsonLine:
-    """End the ticket of a request; answered when no restart brings it back."""
+    """End the ticket of a request; answer when it no longer survives a restart."""
     written = call.broker.tickets.end(call.text("as"))
     if written is not None:
         await asyncio.wrap_future(written)
@@ -89,7 +89,7 @@ def describe_user(call: Call, user: User) -> JsonLine:
 
 
 def parse_peer(text: str, *, encrypted: bool = False) -> RemotePeer | None:
-    """Return the peer of an address such as ``203.0.113.9:4711`` or ``[::1]:4711``, or None."""
+    """Parse an address such as ``203.0.113.9:4711`` or ``[::1]:4711``; return None for others."""
     host, _, port = text.rpartition(":")
     if not port.isascii() or not port.isdecimal() or int(port) > 65535:
         return None

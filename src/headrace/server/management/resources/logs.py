@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 operation = OperationTable()
 
-LINES, LINES_MAX = 200, 2000
-READ_BYTES = 1 << 20  # Read from the end of a file.
+LINES, LINES_MAX = 200, 2000  # Lines that are shown, by default and at most.
+READ_BYTES = 1 << 20  # Bytes that are read from the end of a file.
 LINE_CHARACTERS_MAX = 4096
 BROKER, AUDIT = "broker", "audit"
 NO_PROCESS = "this broker was not started by `headrace serve`"
@@ -32,7 +32,7 @@ NO_PROCESS = "this broker was not started by `headrace serve`"
 async def show_log(call: Call) -> JsonLine:
     """Return the last ``count`` lines, the oldest first, of the log that ``of`` names.
 
-    A file is read on a thread: its disk may be slow.
+    A thread reads the file, as its disk may be slow.
     """
     count = call.number("count", LINES, minimum=1, maximum=LINES_MAX)
     path = log_path(call, call.text("of", BROKER))
@@ -46,7 +46,11 @@ async def show_log(call: Call) -> JsonLine:
 
 
 def log_path(call: Call, log_name: str) -> Path:
-    """Return the file of the broker's log or the audit log; refuse the request without one."""
+    """Return the file of the broker's log or the audit log.
+
+    Raises:
+        OperationRefused: there is no such file.
+    """
     if log_name not in (BROKER, AUDIT):
         call.refuse("bad-request", f"'of' must be {BROKER} or {AUDIT}")
     if log_name == AUDIT:
@@ -71,7 +75,7 @@ def last_lines(path: Path, count: int) -> list[str]:
         start = max(0, os.fstat(handle).st_size - READ_BYTES)
         file.seek(start)
         lines = file.read(READ_BYTES).splitlines()
-    complete = lines[1:] if start else lines  # The first may be a part.
+    complete = lines[1:] if start else lines  # The first line read may be incomplete.
     return [line.decode(errors="replace") for line in complete[-count:]]
 
 
@@ -109,7 +113,11 @@ def reopen_logs(call: Call) -> JsonLine:
 
 
 def with_logs(call: Call, work: Callable[[Logs], JsonLine]) -> JsonLine:
-    """Call ``work`` with the broker's log."""
+    """Call ``work`` with the broker's log, and return its answer.
+
+    Raises:
+        OperationRefused: the broker has no log of its own, or the work failed.
+    """
     if call.broker.logs is None:
         call.refuse("precondition", NO_PROCESS)
     try:

@@ -23,7 +23,10 @@ GIVE_S = 30.0  # The time that other brokers have to take this one's virtual hos
 
 @operation("drain", ADMINISTER, fields="`grace_s`, `reason`")
 async def drain(call: Call) -> JsonLine:
-    """Close the ports, wait for clients to leave, then confirm and close the rest."""
+    """Close the ports, wait for clients to disconnect, then confirm and close the remaining ones.
+
+    In a cluster, other brokers take over the virtual hosts first.
+    """
     broker = call.broker
     grace_s = call.number("grace_s", 0, maximum=GRACE_S_MAX)
     reason = read_reason(call, REASON, REASON_BYTES_MAX)
@@ -53,7 +56,7 @@ async def drain(call: Call) -> JsonLine:
 
 @operation("resume", ADMINISTER)
 def resume(call: Call) -> JsonLine:
-    """Open the ports again."""
+    """End a drain: open the ports, and take virtual hosts of the cluster again."""
     if not call.broker.drain.active:
         call.refuse("precondition", "the broker is not drained")
     call.log("resumes the broker")

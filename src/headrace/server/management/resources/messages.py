@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages: peeking without a trace, publishing, and taking from a queue.
+"""Messages: peeking, publishing, and getting from a queue.
 
-A message is published as if a 0-9-1 client had sent it.
+A peek changes nothing. An operator's message is published as one of a client of 0-9-1.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 
 operation = OperationTable()
 
-COUNT = 10  # Messages shown by default.
-BODY_BYTES = 1024  # Bytes of each body, by default.
+COUNT = 10  # Messages that are shown by default.
+BODY_BYTES = 1024  # Bytes of each body that are shown by default.
 BODY_BYTES_MAX = 1 << 20
-MS = 1000
-BYTES_PER_STEP = 16384  # See management.socket.STEPS_PER_SLICE.
+MS_PER_S = 1000
+BYTES_PER_STEP = 16384  # Bytes of a body that count as one step of management.client.
 CLASSES = {KIND_FILE: "file", KIND_STREAM: "stream"}
 PROPERTIES = (
     *("content_type", "content_encoding", "priority", "correlation_id", "reply_to"),
@@ -72,8 +72,8 @@ TEXT_PROPERTIES = (
 )
 NUMBER_PROPERTIES = {"delivery_mode": 2, "priority": 255, "timestamp": (1 << 64) - 1}
 GOT_MAX = 1000  # Messages of one answer.
-TAKEN_BYTES_MAX = 64 << 20  # No further message is taken after so many bytes of bodies.
-TRUNCATE = 50_000  # Bytes shown of each body, by default.
+TAKEN_BYTES_MAX = 64 << 20  # Bytes of bodies after which no further message is taken.
+TRUNCATE = 50_000  # Bytes of each body that ``get`` shows by default.
 REQUEUE, ACCEPT, DISCARD = "requeue", "accept", "discard"
 ACK_MODES = {
     "ack_requeue_true": REQUEUE,
@@ -93,9 +93,9 @@ CODES = {
 
 @operation("peek", USE, READ_QUEUE, fields="`vhost`, `queue`, `selector`, `from`, `count`, `bytes`")
 def peek(call: Call) -> Steps:
-    """List the ready messages of a queue, or the records of a stream, that a selector chooses.
+    """List the ready messages of a queue, or the records of a stream, that match a selector.
 
-    They come in the order of delivery, or with ``from`` in the order of position.
+    They are in the order of delivery, or with ``from`` in that of their positions.
     """
     vhost = call.vhost()
     name = call.text("queue")
@@ -122,14 +122,14 @@ def peek(call: Call) -> Steps:
             count += 1
             yield describe_message(vhost, peeked, bytes_max)
             for _ in range(min(bytes_max, peeked.message.body_size) // BYTES_PER_STEP):
-                yield None  # A large body counts as many steps.
+                yield None  # A large body counts as several steps.
             if count >= count_max:
                 return {"items": count}
     return {"items": count}
 
 
 def read_selector(call: Call) -> Selector | None:
-    """Return the selector of a request, or None."""
+    """Return the selector of a request; None without one."""
     text = call.text("selector", "", size_max=4 * LENGTH_MAX)
     return compile_selector(text) if text.strip() else None
 
@@ -154,7 +154,7 @@ def read_first_position(call: Call, queue: Queue) -> int | None:
 
 
 def describe_message(vhost: VirtualHost, peeked: PeekedMessage, bytes_max: int) -> JsonLine:
-    """Return a message as a row."""
+    """Return a message as a row of a list, with up to ``bytes_max`` bytes of its body."""
     message = peeked.message
     assert isinstance(vhost.contents, Contents)
     values = vhost.contents.values(message)
@@ -181,14 +181,17 @@ def describe_message(vhost: VirtualHost, peeked: PeekedMessage, bytes_max: int) 
         ("arrived", peeked.arrived_ms),
     ):
         if when_ms > 0:
-            row[name] = to_iso_time(when_ms, MS)
+            row[name] = to_iso_time(when_ms, MS_PER_S)
     row["headers"] = as_json(values.headers)
     row["bytes"] = message.body_size
     return row | body_fields(body_preview(message, bytes_max), message.body_size)
 
 
 def body_fields(data: bytes, size: int) -> JsonLine:
-    """Return a body, or its beginning, as text if it is UTF-8, else in base64."""
+    """Return a body of ``size`` bytes, or its beginning ``data``: as text if it is UTF-8.
+
+    Other bodies are in base64.
+    """
     cut = len(data) < size
     fields: JsonLine = {"cut": True} if cut else {}
     try:
@@ -199,7 +202,11 @@ def body_fields(data: bytes, size: int) -> JsonLine:
 
 
 def to_iso_time(time: datetime | int, per_second: int) -> str | int:
-    """Return a time in ISO 8601; Unix time that no datetime holds stays a number."""
+    """Return a time in ISO 8601.
+
+    An integer is a Unix time with ``per_second`` units in a second; one out of the range of dates
+    stays a number.
+    """
     if isinstance(time, int):
         try:
             return datetime.fromtimestamp(time / per_second, UTC).isoformat()
@@ -219,10 +226,10 @@ def to_iso_time(time: datetime | int, per_second: int) -> str | int:
     "`payload_encoding`, `lines`",
 )
 async def publish(call: Call) -> JsonLine:
-    """Publish a message, mandatory and confirmed; answer when it is durable.
+    """Publish a message, mandatory and with a confirm; answer when it is durable.
 
-    ``exchange``, ``routing_key``, ``properties``, ``payload`` as text, or in base64 with
-    ``payload_encoding``. With ``lines`` the payload continues in the following lines.
+    ``payload`` is text, or in base64 by ``payload_encoding``. With ``lines`` the payload continues
+    in the following lines.
     """
     session = OperatorSession(call)
     vhost = session.vhost
@@ -248,7 +255,7 @@ async def publish(call: Call) -> JsonLine:
 
 
 def read_properties(call: Call) -> BasicProperties:
-    """Return the properties of a message, each of the type that 0-9-1 has for it."""
+    """Return the properties of a message, checked for their types in 0-9-1."""
     values = call.request.get("properties") or {}
     if not isinstance(values, dict):
         call.refuse("bad-request", "'properties' is not an object")
@@ -269,7 +276,7 @@ def read_properties(call: Call) -> BasicProperties:
 
 
 async def read_payload(call: Call) -> bytes:
-    """Return the body of a message, with that of the lines that follow."""
+    """Return the body of a message, joined from the request and the lines that follow."""
     encoding = call.text("payload_encoding", STRING)
     if encoding not in (STRING, BASE64):
         call.refuse("bad-request", f"'payload_encoding' must be {STRING} or {BASE64}")
@@ -302,15 +309,18 @@ def payload_part(call: Call, line: Mapping[str, object], encoding: str) -> bytes
 
 
 class OperatorsGetter(Consumer):
-    """Owns the messages that an operator gets, until they are settled; in no queue's round."""
+    """The owner of the messages that an operator gets, until they are settled.
+
+    It is never in the round of a queue's consumers.
+    """
 
     def hold(self, position: int) -> None:
-        """Do nothing: the answer is sent when all changes are durable."""
+        """Do nothing, since the answer is sent when all changes are durable."""
 
 
 @operation("get", USE, READ_QUEUE, fields="`vhost`, `queue`, `count`, `ackmode`, `truncate`")
 async def get(call: Call) -> JsonLine:
-    """Take up to ``count`` messages, and settle them by ``ackmode`` before the answer."""
+    """Get up to ``count`` messages, and settle them by ``ackmode`` before the answer."""
     host = authorized_host(call)
     mode = ACK_MODES.get(call.text("ackmode", "ack_requeue_true"))
     if mode is None:
@@ -342,7 +352,7 @@ async def get(call: Call) -> JsonLine:
 
 
 def count_gets(call: Call, vhost: VirtualHost, messages: list[Message], mode: str) -> None:
-    """Count an operator's messages as those of a channel."""
+    """Count the messages that an operator got as a channel would count them."""
     tally = ChannelTally()
     tally.get_no_ack = len(messages) if mode == ACCEPT else 0
     tally.get = len(messages) - tally.get_no_ack
@@ -352,14 +362,14 @@ def count_gets(call: Call, vhost: VirtualHost, messages: list[Message], mode: st
 
 
 def properties_as_sent(vhost: VirtualHost, message: Message) -> JsonLine:
-    """Return properties with the values that the publisher set, None without one."""
+    """Return the properties that rows change with the publisher's values, None where unset."""
     assert isinstance(vhost.contents, Contents)
     values = vhost.contents.values(message)
     return {name: values.property(name) for name in ("delivery_mode", "expiration")}
 
 
 def check_gettable(vhost: VirtualHost, queue: Queue) -> None:
-    """Refuse a queue of which no message can be got, as basic.get does."""
+    """Raise AccessRefused or NotImplementedHere for a queue that basic.get refuses, too."""
     named_queue = f"queue '{queue.name}' in vhost '{vhost.name}'"
     if queue.exclusive_consumer is not None:
         raise AccessRefused(f"{named_queue} in exclusive use")
@@ -372,7 +382,7 @@ def check_gettable(vhost: VirtualHost, queue: Queue) -> None:
 def get_messages(queue: Queue, count: int, mode: str) -> list[tuple[Message, int]]:
     """Take up to ``count`` messages; return each with the number of ready messages after it.
 
-    It ends early after ``TAKEN_BYTES_MAX`` bytes of bodies.
+    Stop early after ``TAKEN_BYTES_MAX`` bytes of bodies.
     """
     getter = OperatorsGetter(queue, "", mode == ACCEPT)
     queue.used_ms = queue.counters.now_ms

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 
-async def clear(call: Call, key: Key) -> JsonLine:
+async def clear_parameter(call: Call, key: Key) -> JsonLine:
     """Remove a parameter."""
     if key not in call.broker.access.snapshot.parameters:
         where = f" in virtual host '{key.vhost}'" if key.vhost else ""
@@ -42,7 +42,10 @@ async def clear(call: Call, key: Key) -> JsonLine:
     fields="`vhost`, `component`, `name`, `value`; always refused, with the reason",
 )
 def put_parameter(call: Call) -> JsonLine:
-    """Refuse a parameter of a virtual host: the components here have operations of their own."""
+    """Refuse to set a parameter of a virtual host.
+
+    All components that this broker knows have operations of their own.
+    """
     component = call.text("component")
     if component in COMPONENTS:
         call.refuse("bad-request", f"{component} is set by the operations of policies and limits")
@@ -51,7 +54,7 @@ def put_parameter(call: Call) -> JsonLine:
 
 @operation("delete parameter", POLICY, own_vhost=True, fields="`vhost`, `component`, `name`")
 def delete_parameter(call: Call) -> JsonLine:
-    """Refuse to remove a parameter of a virtual host, for the same reasons."""
+    """Refuse to remove a parameter of a virtual host; see :func:`put_parameter`."""
     component, name = call.text("component"), call.text("name")
     if component in COMPONENTS:
         call.refuse("bad-request", f"{component} is set by the operations of policies and limits")
@@ -60,7 +63,7 @@ def delete_parameter(call: Call) -> JsonLine:
 
 @operation("list global parameters", LOOK)
 def list_global_parameters(call: Call) -> Steps:
-    """List the parameters of the whole broker; the cluster's name is ``cluster_name``."""
+    """List the global parameters; ``cluster_name`` is the name of the cluster."""
     count = 0
     for key, value in list(call.broker.access.snapshot.parameters.items()):
         if key.component != GLOBAL:
@@ -74,7 +77,7 @@ def list_global_parameters(call: Call) -> Steps:
 
 @operation("put global parameter", ADMINISTER, fields="`name`, `value`")
 async def put_global_parameter(call: Call) -> JsonLine:
-    """Set a parameter of the whole broker: any value of JSON, kept for clients."""
+    """Set a global parameter to any JSON value; the broker only stores it."""
     name, value = call.text("name", size_max=255), call.request.get("value")
     check_nested(value, "value")
     return {"created": await set_global(call, name, value)}
@@ -88,7 +91,7 @@ async def put_name(call: Call) -> JsonLine:
 
 
 async def set_global(call: Call, name: str, value: object) -> bool:
-    """Set a parameter of the whole broker; return True if it is new."""
+    """Set a global parameter; return True if it is new."""
     try:
         check_global(name, value)
     except InvalidArgument as error:
@@ -108,5 +111,5 @@ async def set_global(call: Call, name: str, value: object) -> bool:
 
 @operation("delete global parameter", ADMINISTER, fields="`name`")
 async def delete_global_parameter(call: Call) -> JsonLine:
-    """Remove a parameter of the whole broker."""
-    return await clear(call, Key(EVERYWHERE, GLOBAL, call.text("name")))
+    """Remove a global parameter."""
+    return await clear_parameter(call, Key(EVERYWHERE, GLOBAL, call.text("name")))

@@ -64,7 +64,7 @@ async def delete_permission(call: Call) -> JsonLine:
 
 @operation("list topic permissions", LOOK, fields="`vhost`, `user`")
 def list_topic_permissions(call: Call) -> Steps:
-    """List the topic permissions; users see their own, administrators all."""
+    """List the topic permissions: all for administrators, their own for other users."""
     vhost_filter, user_filter = call.text("vhost", ""), call.text("user", "")
     count = 0
     permissions = call.broker.access.snapshot.topic_permissions

@@ -10,7 +10,7 @@ from headrace.model.policy.policy import COMPONENT, OPERATOR_COMPONENT
 from headrace.server.management.fields import read_fields
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.resources.definitions import put_element
-from headrace.server.management.resources.parameters import clear
+from headrace.server.management.resources.parameters import clear_parameter
 from headrace.server.management.resources.vhosts import read_vhost_name
 from headrace.user_tags import ADMINISTER, LOOK, POLICY
 
@@ -60,7 +60,7 @@ def list_policies(call: Call) -> Steps:
     fields="`vhost`, `name`, `pattern`, `definition`, `priority`, `apply-to`",
 )
 async def put_policy(call: Call) -> JsonLine:
-    """Set a policy; ``name``, ``pattern``, ``definition``, ``priority``, ``apply-to``."""
+    """Set a policy."""
     value = read_fields(call, "name", "pattern", "definition", "priority", "apply-to")
     return {
         "created": await put_element(call, "policies", {**value, "vhost": read_vhost_name(call)})
@@ -83,10 +83,12 @@ async def put_operator_policy(call: Call) -> JsonLine:
 @operation("delete policy", POLICY, own_vhost=True, fields="`vhost`, `name`")
 async def delete_policy(call: Call) -> JsonLine:
     """Remove a policy."""
-    return await clear(call, Key(read_vhost_name(call), COMPONENT, call.text("name")))
+    return await clear_parameter(call, Key(read_vhost_name(call), COMPONENT, call.text("name")))
 
 
 @operation("delete operator policy", ADMINISTER, fields="`vhost`, `name`")
 async def delete_operator_policy(call: Call) -> JsonLine:
     """Remove an operator policy."""
-    return await clear(call, Key(read_vhost_name(call), OPERATOR_COMPONENT, call.text("name")))
+    return await clear_parameter(
+        call, Key(read_vhost_name(call), OPERATOR_COMPONENT, call.text("name"))
+    )

@@ -11,7 +11,7 @@ from headrace.model.exchange.binding import QUEUE
 from headrace.model.stream.stream import Stream
 from headrace.node_name import node_name
 from headrace.server.config.json_values import as_json, iso_time
-from headrace.server.management.call import Row, is_ours, list_objects, live_queues
+from headrace.server.management.call import Row, is_internal, list_objects, live_queues
 from headrace.server.management.fields import read_arguments, read_name
 from headrace.server.management.operation_table import (
     CONFIGURE_QUEUE,
@@ -45,14 +45,14 @@ def list_queues(call: Call) -> Steps:
 
 def describe_queue(vhost: VirtualHost, queue: Queue) -> QueueRow | None:
     """Return a queue as a row of a list; None for the broker's own."""
-    if is_ours(queue):
+    if is_internal(queue):
         return None
     policy, operator_policy = vhost.policy_names(queue)
     return {
         "name": queue.name,
         "vhost": vhost.name,
         "type": queue_type(queue.arguments),
-        "replicas": 1,  # This node has every queue, of any type.
+        "replicas": 1,  # Queues of every type exist on one node only.
         "ready": queue.message_count(),
         "unacked": queue.unacked_count,
         "held": queue.pending_count,
@@ -74,7 +74,7 @@ def describe_queue(vhost: VirtualHost, queue: Queue) -> QueueRow | None:
 
 @operation("show queue", LOOK, fields="`vhost`, `name`")
 def show_queue(call: Call) -> JsonLine:
-    """Return everything known of one queue."""
+    """Return the row of one queue, with its limits, consumers and bindings."""
     vhost = call.vhost()
     queue = vhost.queues.get(call.text("name"))
     if queue is None:

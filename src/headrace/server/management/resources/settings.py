@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings that apply, each with its source; reading them again."""
+"""The settings in effect, with their sources, and their reload."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from headrace.server.config.settings import (
     SETTINGS,
     SettingError,
     StartError,
-    flag_of,
-    variable_of,
+    flag_name,
+    variable_name,
 )
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.resources.logs import NO_PROCESS
@@ -34,7 +34,7 @@ HIDDEN = "…"  # Shown in place of a secret.
 
 @operation("list settings", ADMINISTER)
 def list_settings(call: Call) -> Steps:
-    """List the settings; a secret one does not show its value."""
+    """List the settings; the value of a secret one is hidden."""
     for row in SETTINGS:
         value = getattr(call.broker.settings, row.name)
         setting: SettingRow = {
@@ -51,27 +51,27 @@ def list_settings(call: Call) -> Steps:
 
 
 def json_value(row: Setting, value: object) -> object:
-    """Return the value of a setting for JSON; a secret is hidden."""
+    """Return the value of a setting as a JSON value; that of a secret setting is hidden."""
     if row.secret and value:
         return HIDDEN
     return value if isinstance(value, bool | int | float) or value is None else str(value)
 
 
 def value_source(row: Setting, value: object) -> str:
-    """Return the flag, the variable, "file" or "default": the one of them that has the value."""
+    """Return the source of a value: the name of a flag or variable, "file" or "default"."""
     if value == row.default:
         return DEFAULT
     names = row.names[::-1]  # The current name takes precedence over former ones.
-    for flag in map(flag_of, names):
+    for flag in map(flag_name, names):
         words = (flag, f"--no-{flag[2:]}")
         if any(word in words or word.startswith(f"{flag}=") for word in sys.argv[1:]):
             return flag
-    for variable in map(variable_of, names):
+    for variable in map(variable_name, names):
         text = os.environ.get(variable)
         try:
             if text is not None and row.read(text, variable) == value:
                 return variable
-        except SettingError:  # It was set after the broker's start.
+        except SettingError:  # The variable has changed since the start of the broker.
             pass
     return FILE
 
@@ -81,9 +81,9 @@ def reload(call: Call) -> JsonLine:
     """Read the settings again."""
     call.log("has the settings read again")
     try:
-        done = call.broker.reload()
+        result = call.broker.reload()
     except (SettingError, LogError, StartError, TlsError) as error:
         call.refuse("precondition", str(error))
-    if done is None:
+    if result is None:
         call.refuse("precondition", NO_PROCESS)
-    return {**done}
+    return {**result}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace import __version__
 from headrace.server.cluster.warnings import HARMLESS
 from headrace.server.config.json_values import iso_time
-from headrace.server.data.journal_sums import sizes
+from headrace.server.data.journal_sums import sum_sizes
 from headrace.server.management.call import live_queues
 from headrace.server.management.operation_table import OperationTable
 from headrace.user_tags import LOOK, MONITOR
@@ -23,14 +23,14 @@ operation = OperationTable()
 
 @operation("status", MONITOR, fields="`counts` (true)")
 def status(call: Call) -> Steps:
-    """Return version, addresses, and counts; without ``counts`` those that take no time."""
+    """Return version, addresses and counts; without ``counts``, only those known at once."""
     broker = call.broker
     counters = broker.counters
     delivered, acknowledged = counters.queues_ended.delivered(), counters.queues_ended.ack
     for vhost in list(broker.vhosts.values()) if call.flag("counts", True) else ():
         delivered += vhost.queues_ended.delivered()
         acknowledged += vhost.queues_ended.ack
-        for queue in live_queues(vhost):  # A step each: there may be many.
+        for queue in live_queues(vhost):  # Each is a step, as there may be many.
             for lane in (queue, *(queue.lanes or {}).values()):
                 delivered += lane.delivered
                 acknowledged += lane.acknowledged
@@ -63,7 +63,7 @@ def status(call: Call) -> Steps:
 def describe_journals(broker: ManagedBroker) -> JsonLine:
     """Return the counts and sizes of the journals; each group has one sync."""
     stores = list(broker.storage.stores.values())
-    counts, size = broker.storage.journal_sums.counts(stores), sizes(stores)
+    counts, size = broker.storage.journal_sums.counts(stores), sum_sizes(stores)
     return {
         "journal_groups": counts.groups,
         "journal_copied_bytes": counts.copied_bytes,
@@ -105,15 +105,18 @@ def readiness_problem(broker: ManagedBroker) -> str:
 
 
 def cluster_problems(broker: ManagedBroker) -> str:
-    """Return the problems of replication and of the cluster's virtual hosts; empty for none."""
+    """Return the problems of replication and of the cluster's virtual hosts; empty without any."""
     node = broker.node
     if node is None:
         return ""
-    troubles = [f"not replicated: {node.trouble}"] if node.trouble else []
+    problems = [f"not replicated: {node.heartbeat_error}"] if node.heartbeat_error else []
     warnings = node.warnings.active.items()
-    troubles += [text for about, text in warnings if about.subject not in HARMLESS]
-    troubles += [f"vhost '{name.split(' ', 1)[1]}': {reason}" for name, reason in node.down.items()]
-    return "; ".join(troubles)
+    problems += [text for warned, text in warnings if warned.subject not in HARMLESS]
+    problems += [
+        f"vhost '{ledger.split(' ', 1)[1]}': {reason}"
+        for ledger, reason in node.down_reasons.items()
+    ]
+    return "; ".join(problems)
 
 
 CHECKS = {
@@ -127,14 +130,16 @@ CHECKS = {
 
 def vhost_problem(broker: ManagedBroker, vhost: str) -> str:
     """Return which other broker serves a virtual host, in words; empty if this broker does."""
-    return "" if broker.context.serves(vhost) else f"'{vhost}' is served by {broker.server(vhost)}"
+    if broker.context.serves(vhost):
+        return ""
+    return f"'{vhost}' is served by {broker.describe_server(vhost)}"
 
 
 @operation("health", LOOK, fields="`checks`, `vhost`")
 def health(call: Call) -> JsonLine:
-    """Run ``checks``, or all; return the problem each finds, empty for none.
+    """Run ``checks``, or all; return the problems that each finds, empty without any.
 
-    With ``vhost`` it is also checked whether this broker serves that virtual host.
+    With ``vhost``, also check that this broker serves the virtual host.
     """
     checks = call.request.get("checks", list(CHECKS))
     if not isinstance(checks, list) or not all(name in CHECKS for name in checks):

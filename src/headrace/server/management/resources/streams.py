@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.stream.stream import Stream
 from headrace.server.config.json_values import as_json, iso_time
-from headrace.server.management.call import Row, is_ours, list_objects, live_queues
+from headrace.server.management.call import Row, is_internal, list_objects, live_queues
 from headrace.server.management.operation_table import OperationTable
 from headrace.store.stream.log import DiskStreamLog
 from headrace.user_tags import LOOK
@@ -32,7 +32,7 @@ def list_streams(call: Call) -> Steps:
 
 def describe_stream(vhost: VirtualHost, queue: Queue) -> Row | None:
     """Return a stream as a row of a list; None for other queues."""
-    if is_ours(queue) or not isinstance(queue, Stream):
+    if is_internal(queue) or not isinstance(queue, Stream):
         return None
     return {
         "name": queue.name,
@@ -58,7 +58,7 @@ def stream_facts(stream: Stream) -> Row:
 
 
 def reader_progress(queue: Queue, consumer: Consumer) -> Row:
-    """Return the offset that a reader of a stream reads next, and how many records are after it."""
+    """Return the next offset of a reader of a stream, and the number of records from there on."""
     if not isinstance(queue, Stream):
         return {}
     position = queue.next_offset(consumer)
@@ -67,7 +67,7 @@ def reader_progress(queue: Queue, consumer: Consumer) -> Row:
 
 
 def describe_segments(log: StreamLog) -> Row:
-    """Return the segments of a stream, the latest ones; in memory there are none."""
+    """Return the number of segments of a stream, and the latest ones; none in memory."""
     segments = log.segments if isinstance(log, DiskStreamLog) else []
     return {
         "segment_count": len(segments),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations on routes: the queues of a test message, and the objects bound around another."""
+"""Operations on routes: the queues that a message would reach, and the objects around another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.model.exchange.binding import EXCHANGE, QUEUE
 from headrace.model.queue.queue import Queue
 from headrace.server.config.json_values import as_json
-from headrace.server.management.call import is_ours
+from headrace.server.management.call import is_internal
 from headrace.server.management.fields import read_name, read_table
 from headrace.server.management.operation_table import OperationTable
 from headrace.user_tags import LOOK
@@ -41,8 +41,8 @@ BINDING, ALTERNATE, DEAD_LETTER = "binding", "alternate", "dead-letter"
 def route(call: Call) -> JsonLine:
     """Return the queues that a message would reach. Nothing is published or counted.
 
-    The exchanges match as for a message. Duplicates are not looked for, and where an exchange
-    chooses at random, so does each answer.
+    The exchanges match as for a message, except that duplicates are not detected. If an exchange
+    routes at random, each answer differs.
     """
     vhost = call.vhost()
     first = vhost.find_exchange(read_name(call, "exchange", ""))
@@ -50,7 +50,7 @@ def route(call: Call) -> JsonLine:
     headers = read_table(call.request.get("headers"), "headers")
     reached: dict[Queue, None] = {}
     vhost.follow(first, key, lambda: headers, reached, copies=read_copy_keys(call, headers))
-    queues = [queue for queue in reached if not is_ours(queue)]
+    queues = [queue for queue in reached if not is_internal(queue)]
     return {
         "routed": bool(queues),
         "count": len(queues),
@@ -80,10 +80,10 @@ def read_copy_keys(call: Call, headers: dict[str, object]) -> list[str]:
     "show topology", LOOK, fields="`vhost`, `kind`: `exchange` or `queue`, `name`, `count` (40)"
 )
 def show_topology(call: Call) -> Steps:
-    """Return the objects bound around an exchange or a queue, the nearest first.
+    """Return the objects around an exchange or a queue, the nearest first.
 
-    Bindings are followed both ways, and so are alternate and dead-letter exchanges of what is
-    found. ``cut`` is true where ``count`` objects, or the bindings looked at, are not all.
+    Bindings are followed in both directions, and alternate and dead-letter exchanges in theirs.
+    ``cut`` is true if there are more than ``count`` objects, or more edges than are examined.
     """
     vhost = call.vhost()
     kind, name = call.text("kind", EXCHANGE), read_name(call, "name", "")
@@ -101,7 +101,7 @@ def show_topology(call: Call) -> Steps:
 
 
 class Topology:
-    """The objects around one of them, and the edges between these."""
+    """The graph of the objects around a given one."""
 
     def __init__(self, vhost: VirtualHost, nodes_max: int) -> None:
         self._vhost = vhost
@@ -109,26 +109,26 @@ class Topology:
         self._numbers: dict[BindingDestination, int] = {}
         self._edges: dict[tuple[BindingDestination, BindingDestination, str, object], None] = {}
         self.edges: list[GraphEdge] = []
-        self.cut = False
+        self.cut = False  # Objects or edges are left out.
 
     def walk(self, start: BindingDestination) -> Iterator[None]:
-        """Find the nearest objects, and all edges between them; a step for each object."""
+        """Find the nearest objects, and the edges between them; each yield is one object."""
         pending = deque([start])
         self._numbers[start] = 0
         while pending:
             node = pending.popleft()
             yield None
-            for source, destination, kind, binding in self._around(node):
-                other = destination if source is node else source
-                if other not in self._numbers:
+            for source, destination, kind, binding in self._iterate_edges(node):
+                neighbour = destination if source is node else source
+                if neighbour not in self._numbers:
                     if len(self._numbers) >= self._nodes_max or len(self.edges) >= EDGES_MAX:
                         self.cut = True
                         continue
-                    self._numbers[other] = len(self._numbers)
-                    pending.append(other)
-                self._add(source, destination, kind, binding)
+                    self._numbers[neighbour] = len(self._numbers)
+                    pending.append(neighbour)
+                self._add_edge(source, destination, kind, binding)
 
-    def _add(
+    def _add_edge(
         self,
         source: BindingDestination,
         destination: BindingDestination,
@@ -152,17 +152,19 @@ class Topology:
             }
         )
 
-    def _around(
+    def _iterate_edges(
         self, node: BindingDestination
     ) -> Iterator[tuple[BindingDestination, BindingDestination, str, Binding | None]]:
-        """Yield the edges of an object, up to ``EDGES_OF_NODE`` bindings each way."""
+        """Yield the edges of an object, up to ``EDGES_OF_NODE`` bindings in each direction."""
         for binding in self._first_bindings(self._vhost.bindings_to(node)):
             yield binding.source, node, BINDING, binding
         if isinstance(node, Queue):
             name, kind = node.dead_letter_exchange, DEAD_LETTER
         else:
             for binding in self._first_bindings(node.bindings):
-                if not (isinstance(binding.destination, Queue) and is_ours(binding.destination)):
+                if not (
+                    isinstance(binding.destination, Queue) and is_internal(binding.destination)
+                ):
                     yield node, binding.destination, BINDING, binding
             name, kind = node.alternate, ALTERNATE
         target = None if name is None else self._vhost.exchanges.get(name)

@@ -16,8 +16,8 @@ operation = OperationTable()
 
 
 @operation("trace", ADMINISTER, fields="`vhost`, `on`")
-def switch(call: Call) -> JsonLine:
-    """Switch tracing of a virtual host on or off; without ``on`` return the state."""
+def switch_tracing(call: Call) -> JsonLine:
+    """Switch the tracing of a virtual host on or off; without ``on``, return its state."""
     vhost = call.vhost()
     if "on" in call.request:
         set_tracing(call, vhost, call.flag("on"))

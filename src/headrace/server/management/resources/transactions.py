@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Branches of distributed transactions, and decisions in place of their coordinator.
+"""Branches of distributed transactions, and the decisions of operators about them.
 
 A decision is a request of :mod:`headrace.gateway.requests`, with the same fields and rights.
 """
@@ -47,7 +47,10 @@ def describe_transaction(vhost: VirtualHost, branch: Branch) -> TransactionRow:
     note="configure `amq.headrace.transactions`",
 )
 async def decide_transaction(call: Call) -> JsonLine:
-    """Commit, roll back or forget a branch; ``heuristic``: in place of its coordinator."""
+    """Commit, roll back or forget a branch.
+
+    With ``heuristic``, the operator decides in place of the branch's coordinator.
+    """
     decision = call.text("what")
     if decision not in DECISIONS:
         call.refuse("bad-request", f"'what' must be one of {', '.join(DECISIONS)}")

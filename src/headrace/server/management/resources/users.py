@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Users that log in by a password."""
+"""Users with an account, who log in by a password."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PASSWORD_BYTES_MAX = 65536
 
 @operation("list users", ADMINISTER, fields="`hashes`")
 def list_users(call: Call) -> Steps:
-    """List the users that may log in; with ``hashes`` also the hashes of their passwords."""
+    """List the users with an account; with ``hashes``, also the hashes of their passwords."""
     hashes = call.flag("hashes")
     accounts = call.broker.access.snapshot.accounts
     connections: dict[str, int] = {}
@@ -54,8 +54,9 @@ def list_users(call: Call) -> Steps:
 async def put_user(call: Call) -> JsonLine:
     """Add or change a user.
 
-    With ``password``, or ``password_hash`` and ``hashing_algorithm``, these are set; with
-    ``keep_password`` those of before stay. Without any the user cannot log in with a password.
+    The new password is ``password``, or that of ``password_hash`` and ``hashing_algorithm``. With
+    ``keep_password`` the user keeps its password. Without any of these fields it cannot log in by a
+    password.
     """
     request = {name: value for name, value in call.request.items() if name != "password"}
     new_account = read_account(Element("users", 0, request, None))
@@ -78,7 +79,7 @@ async def put_user(call: Call) -> JsonLine:
 
 @operation("delete user", ADMINISTER, fields="`name`")
 async def delete_user(call: Call) -> JsonLine:
-    """Delete a user; its connections are closed."""
+    """Delete a user, and close its connections."""
     name = get_account(call, call.text("name")).name
     await call.broker.accounts.perform(lambda users: users.delete_user(name), call.actor)
     return {}
@@ -86,13 +87,13 @@ async def delete_user(call: Call) -> JsonLine:
 
 @operation("show user", ADMINISTER, fields="`name`")
 def show_user(call: Call) -> JsonLine:
-    """Return a user with the hash of its password, as an export of definitions does."""
+    """Return a user with the hash of its password, in the format of definitions."""
     account = get_account(call, call.text("name"))
     return {"name": account.name, "tags": list(account.tags), **hash_fields(account, False)}
 
 
 def get_account(call: Call, name: str) -> Account:
-    """Return the account of a user; refuse the request if there is none."""
+    """Return the account of a user, or refuse the request if there is none."""
     account = call.broker.access.account(name)
     if account is None:
         call.refuse("not-found", f"there is no user '{name}'")
@@ -100,5 +101,5 @@ def get_account(call: Call, name: str) -> Account:
 
 
 def read_user_name(call: Call) -> str:
-    """Return the name in ``user``; refuse the request if there is no such account."""
+    """Return the name in ``user``, or refuse the request if there is no such account."""
     return get_account(call, call.text("user")).name

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual hosts, and what operators have set for them."""
+"""Virtual hosts and their metadata."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.policy.accounts import check_name
 from headrace.model.policy.rules import metadata_key
-from headrace.server.management.call import Row, is_ours, live_queues
+from headrace.server.management.call import Row, is_internal, live_queues
 from headrace.server.management.fields import read_fields
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.resources.definitions import put_element
@@ -34,10 +34,10 @@ def list_vhosts(call: Call) -> Steps:
     count = 0
     for vhost in call.vhosts():
         count += 1
-        counted = ready = unacked = size = connections = 0
-        for queue in live_queues(vhost):  # A step each: there may be many.
-            if not is_ours(queue):
-                counted += 1
+        queue_count = ready = unacked = size = connections = 0
+        for queue in live_queues(vhost):  # Each is a step, as there may be many.
+            if not is_internal(queue):
+                queue_count += 1
                 ready += queue.ready_count
                 unacked += queue.unacked_count
                 size += queue.ready_bytes
@@ -48,7 +48,7 @@ def list_vhosts(call: Call) -> Steps:
         yield {
             "name": vhost.name,
             "frozen": vhost.frozen,
-            "queues": counted,
+            "queues": queue_count,
             "ready": ready,
             "unacked": unacked,
             "bytes": size,
@@ -62,7 +62,7 @@ def list_vhosts(call: Call) -> Steps:
 
 
 def describe_metadata(broker: ManagedBroker, vhost: VirtualHost) -> Row:
-    """Return the metadata of a virtual host that operators set."""
+    """Return the metadata of a virtual host, which operators set."""
     metadata = broker.access.snapshot.parameters.get(metadata_key(vhost.name), {})
     return {
         "description": metadata.get("description", ""),
@@ -81,7 +81,11 @@ def show_vhost(call: Call) -> JsonLine:
 
 
 def read_vhost_name(call: Call) -> str:
-    """Return the name in ``vhost``, or the default; refuse the request if no such host exists."""
+    """Return the name in ``vhost``, or the default one.
+
+    Raises:
+        OperationRefused: no such virtual host exists.
+    """
     name = call.text("vhost", call.broker.settings.default_vhost)
     if name not in call.broker.access.snapshot.vhosts:
         call.refuse("not-found", f"there is no virtual host '{name}'")
@@ -96,9 +100,9 @@ def read_vhost_name(call: Call) -> str:
     note="a user who adds one gets all permissions in it",
 )
 async def put_vhost(call: Call) -> JsonLine:
-    """Add or change a virtual host; ``tracing`` switches tracing.
+    """Add or change a virtual host; ``tracing`` switches its tracing.
 
-    The user who adds one gets all permissions in it, as with RabbitMQ.
+    As in RabbitMQ, a user who adds a virtual host gets all permissions in it.
     """
     name = call.text("name")
     check_name("virtual host", name)
@@ -106,8 +110,8 @@ async def put_vhost(call: Call) -> JsonLine:
     metadata = read_fields(call, *VHOST_FIELDS)
     is_new = await put_element(call, "vhosts", {"name": name, "metadata": metadata})
     if is_new and call.user is not None and call.broker.access.account(call.user.name) is not None:
-        rights: dict[str, object] = {"user": call.user.name, "vhost": name, **ALL_PERMISSIONS}
-        await put_element(call, "permissions", rights)
+        element: dict[str, object] = {"user": call.user.name, "vhost": name, **ALL_PERMISSIONS}
+        await put_element(call, "permissions", element)
     vhost = call.broker.vhosts.get(name)
     if tracing is not None and vhost is not None:
         with call.acting():

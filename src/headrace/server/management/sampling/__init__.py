@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operation ``sample``: which numbers of which objects changed since the last time."""
+"""The operation ``sample``: the numbers of all objects that changed since an earlier sample."""

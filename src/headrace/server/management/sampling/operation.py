@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operation ``sample``."""
+"""The operation ``sample``, and the lines of its answer."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 operation = OperationTable()
 
-STEP = 256  # Objects of a step without a line.
+STEP = 256  # Objects of a step that yields no line.
 ROWS = 64  # Rows of a line.
 
 
 @operation("sample", LOOK, fields="`since`, `kinds`, `broker`")
 async def sample(call: Call) -> JsonLine | Steps:
-    """List the rows of ``kinds`` that changed after the look ``since``; 0: all of them.
+    """List the rows of ``kinds`` that changed after the scan ``since``; with 0, all rows.
 
-    ``broker`` is another broker of the cluster, whose rows are listed in place of this one's.
+    With ``broker``, list the rows of another broker of the cluster in place of this one's.
     """
     if "broker" in call.request:
         return await pass_to_broker(call, call.text("broker"))
@@ -47,7 +47,7 @@ async def sample(call: Call) -> JsonLine | Steps:
     if not isinstance(sampler, Sampler):
         broker.sampler = sampler = Sampler(broker)
     began_s = time.monotonic()
-    await sampler.look()
+    await sampler.scan()
     return changed_lines(call, sampler, kinds, since, began_s)
 
 
@@ -64,10 +64,10 @@ def read_kinds(call: Call) -> list[str]:
 def changed_lines(
     call: Call, sampler: Sampler, kinds: list[str], since: int, began_s: float
 ) -> Steps:
-    """Yield the lines of objects that changed after the look ``since``; return the last line."""
+    """Yield the lines of objects that changed after the scan ``since``; return the last line."""
     epoch = sampler.complete
     everything = not sampler.first <= since <= epoch
-    ended_objects = list(sampler.ended_objects)  # Another look may forget some of them meanwhile.
+    ended_objects = list(sampler.ended_objects)  # Another scan may forget some of them meanwhile.
     if everything:
         since = 0
     if QUEUE in kinds and sampler.queues is not None:
@@ -78,12 +78,12 @@ def changed_lines(
             if since < sampled.changed and 0 < sampled.born <= epoch and sees(call, kind, sampled):
                 changed.append(sampled)
             if len(changed) == ROWS:
-                yield line(kind, changed, since)
+                yield object_line(kind, changed, since)
                 changed = []
             elif not index % STEP:
                 yield None
         if changed:
-            yield line(kind, changed, since)
+            yield object_line(kind, changed, since)
     yield from ended_lines(call, ended_objects, kinds, since, epoch)
     took_ms = round(1000 * (time.monotonic() - began_s))
     return {
@@ -97,7 +97,7 @@ def changed_lines(
 
 
 def queue_lines(call: Call, changes: QueueChanges, since: int, epoch: int) -> Steps:
-    """Yield the lines of queues that changed after the look ``since``, up to the look ``epoch``."""
+    """Yield the lines of queues that changed after the scan ``since``, up to the scan ``epoch``."""
     vhosts = call.broker.vhosts
     rows: list[tuple[Queue, QueueRow]] = []
     for queue in changes.changed_between(since, epoch, list(vhosts.values())):
@@ -150,18 +150,18 @@ def ended_lines(
             yield None
     for kind, numbers in numbers_by_kind.items():
         for start in range(0, len(numbers), STEP):
-            yield {**line(kind, [], since), "gone": numbers[start : start + STEP]}
+            yield {**object_line(kind, [], since), "gone": numbers[start : start + STEP]}
     return {}
 
 
 def sees(call: Call, kind: str, sampled: SampledObject | QueueRow) -> bool:
-    """Return True if the user of a call sees an object, by the rules of lists."""
+    """Return True if the user of a call sees an object, by the same rules as in lists."""
     if isinstance(sampled, SampledObject) and kind in (CONNECTION, CHANNEL):
         return call.sees_user(sampled.user)
     return call.sees_all if kind in (TOTALS, PROTOCOL, LOGINS) else call.sees_vhost(sampled.vhost)
 
 
-def line(kind: str, objects: list[SampledObject], since: int) -> JsonLine:
+def object_line(kind: str, objects: list[SampledObject], since: int) -> JsonLine:
     """Return the line of up to ``ROWS`` objects; new ones have their static fields."""
     fields, names = ROW_FIELDS[kind]
     new = [
@@ -180,7 +180,7 @@ def line(kind: str, objects: list[SampledObject], since: int) -> JsonLine:
 
 
 def pack_integers(numbers: list[int] | tuple[int, ...]) -> str:
-    """Return signed integers of 64 bits, little-endian, in base64."""
+    """Return integers as signed 64-bit numbers, little-endian, in base64."""
     column = array("q", numbers)
     if sys.byteorder == "big":
         column.byteswap()

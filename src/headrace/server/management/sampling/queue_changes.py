@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The changes of a broker's queues, by look."""
+"""The queues that changed in each of the last scans."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING
 
-from headrace.server.management.call import is_ours
-from headrace.server.management.sampling.queue_row import QueueRow, Scan
+from headrace.server.management.call import is_internal
+from headrace.server.management.sampling.queue_row import QueueRow, QueueScan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,22 +20,24 @@ if TYPE_CHECKING:
     from headrace.server.management.sampling.sums import VhostSums
 
 RUNS = itertools.count(1)
-STEP = 64  # Queues of a step; the steps of a look are the chunks of the list.
-# For a client that missed more looks, or more changes, all queues are compared.
-LOOKS_MAX = 120
+STEP = 64  # Queues of a step; the steps of a scan are the chunks of the list of queues.
+# The number of scans and of changes that are remembered. For a client whose last scan is older, all
+# queues are compared.
+SCANS_MAX = 120
 CHANGES_MAX = 200_000
 
 
 class QueueChanges:
-    """The queues that changed in each of the last looks."""
+    """The queues of a broker that changed in each of the last scans."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
         self._run = next(RUNS)
-        self._policies: dict[VirtualHost, Policies] = {}  # The policies of the rows.
-        self._changes: deque[tuple[int, list[Queue]]] = deque()  # Queues by look, the latest last.
+        self._policies: dict[VirtualHost, Policies] = {}  # The policies in the rows of queues.
+        # The epoch of each scan and the queues that changed in it, the latest scan last.
+        self._changes: deque[tuple[int, list[Queue]]] = deque()
         self._changes_count = 0
-        self._known_since = 0  # The changes of all looks after this one are known.
+        self._known_since = 0  # The epoch after which all changes are known.
         self._own = QueueRow(0, "", 0, self._run)  # The row of the broker's own queues.
         counters.sampled_gone = []
 
@@ -49,36 +51,36 @@ class QueueChanges:
         self._policies.pop(vhost, None)
 
     def begin(self, epoch: int) -> None:
-        """Begin a sample: later changes belong to ``epoch``."""
+        """Begin a scan, to whose ``epoch`` the following changes belong."""
         if not self._changes:
             self._known_since = epoch - 1
         self._changes.append((epoch, []))
         while len(self._changes) > 1 and (
-            len(self._changes) > LOOKS_MAX or self._changes_count > CHANGES_MAX
+            len(self._changes) > SCANS_MAX or self._changes_count > CHANGES_MAX
         ):
             self._known_since, dropped = self._changes.popleft()
             self._changes_count -= len(dropped)
 
-    def look(
+    def scan_vhost(
         self, vhost: VirtualHost, sums: VhostSums, numbers: Iterator[int], epoch: int
     ) -> Iterator[None]:
-        """Look at the queues of a virtual host."""
+        """Scan the queues of a virtual host; each yield ends a step."""
         policies = vhost.rules.policies
         if policies is not self._policies.setdefault(vhost, policies):
             self._policies[vhost] = policies
             yield from self._compare_policies(vhost, epoch)
-        scan = Scan(self._run, epoch, self._counters.now_ms, sums.numbers)
+        scan = QueueScan(self._run, epoch, self._counters.now_ms, sums.numbers)
         for queues in vhost.queues_in_order.chunks():
-            scan.look(queues)
+            scan.compare(queues)
             if scan.new:
                 new, scan.new = scan.new, []
                 for queue in new:
                     if not queue.deleted:
                         queue.sampled = self._new(queue, vhost, sums, numbers, epoch)
-                    yield  # Finding its policies may take long.
-                before, scan.changed = scan.changed, []
-                scan.look(new)
-                scan.changed = before + [queue for queue in new if self.row(queue) is not None]
+                    yield  # Finding the policies of a queue may take long.
+                changed, scan.changed = scan.changed, []
+                scan.compare(new)
+                scan.changed = changed + [queue for queue in new if self.row(queue) is not None]
             if scan.changed:
                 self._add_changes(scan.changed)
                 scan.changed = []
@@ -87,7 +89,7 @@ class QueueChanges:
     def _new(
         self, queue: Queue, vhost: VirtualHost, sums: VhostSums, numbers: Iterator[int], epoch: int
     ) -> QueueRow:
-        if is_ours(queue):
+        if is_internal(queue):
             return self._own
         row = QueueRow(next(numbers), vhost.name, sums.number, self._run)
         row.born = row.changed = row.static_changed = epoch
@@ -120,35 +122,40 @@ class QueueChanges:
         ]
 
     def drop_deleted(self, rows: list[QueueRow]) -> Iterator[None]:
-        """Drop the deleted queues, which had these rows, from the changes."""
+        """Drop deleted queues, which had these rows, from the changes."""
         since = min((row.born for row in rows), default=0)
-        for look, (epoch, queues) in enumerate(list(self._changes) if rows else ()):
+        for index, (epoch, queues) in enumerate(list(self._changes) if rows else ()):
             if epoch < since:
                 continue
             kept: list[Queue] = []
             for start in range(0, len(queues), STEP):
                 kept += [queue for queue in queues[start : start + STEP] if not queue.deleted]
                 yield
-            self._changes[look] = epoch, kept  # A new list: answers may be made from the old one.
+            # An answer may still iterate over the old list.
+            self._changes[index] = epoch, kept
             self._changes_count -= len(queues) - len(kept)
 
     def changed_between(
         self, since: int, epoch: int, vhosts: list[VirtualHost]
     ) -> Iterator[Queue | None]:
-        """Yield the queues that changed after one look and up to another, and None now and then."""
+        """Yield the queues that changed after one scan, ``since``, and up to another, ``epoch``.
+
+        None is yielded at the end of a step.
+        """
         if since < self._known_since or not since:
-            listed = itertools.chain.from_iterable(vhost.queues_in_order for vhost in vhosts)
-            for index, queue in enumerate(listed):
+            all_queues = itertools.chain.from_iterable(vhost.queues_in_order for vhost in vhosts)
+            for index, queue in enumerate(all_queues):
                 row = self.row(queue)
                 if row is not None and since < row.changed and row.born <= epoch:
                     yield queue
                 if not index % STEP:
                     yield None
             return
-        for look, queues in [change for change in self._changes if since < change[0] <= epoch]:
+        changes = [change for change in self._changes if since < change[0] <= epoch]
+        for change_epoch, queues in changes:
             for index, queue in enumerate(queues):
                 row = self.row(queue)
-                if row is not None and row.changed == look:
+                if row is not None and row.changed == change_epoch:
                     yield queue
                 if not index % STEP:
                     yield None

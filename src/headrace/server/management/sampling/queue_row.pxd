@@ -75,7 +75,7 @@ cdef int gather(Queue queue, QueueNumbers numbers) except -1
 cdef long long oldest_ms(Queue queue) except? 0
 
 @cython.final
-cdef class Scan:
+cdef class QueueScan:
     cdef public unsigned long long run
     cdef public unsigned long long epoch
     cdef public long long now_ms
@@ -85,4 +85,4 @@ cdef class Scan:
     cdef QueueNumbers sums
 
     @cython.locals(queue=Queue, row=QueueRow)
-    cpdef look(self, list queues)
+    cpdef compare(self, list queues)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of a queue as of the last look, and the comparison with the current ones.
+"""The numbers of a queue as of the last scan, and their comparison with the current ones.
 
-Compiled: a look visits every queue, and most have not changed. A row refers only to strings, so its
-queue may refer to it without a cycle, and the garbage collector tracks no row.
+The module is compiled, because a scan visits every queue, and most have not changed. A row refers
+to strings only: its queue can refer to it without a cycle, and the garbage collector tracks no row.
 """
 
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.model.tallies import QueueTally
 
 PER_MILLE = 1000
-SHORTEST_MS = 1000  # A shorter time has no utilisation.
+SHORTEST_MS = 1000  # The shortest time between two scans for which utilisation is measured.
 UNKNOWN = -1
 if not cython.compiled:
     C_PER_MILLE = PER_MILLE
@@ -71,24 +71,33 @@ class QueueRow(QueueNumbers):
     """The row of one queue in a sampler."""
 
     def __init__(self, number: int, vhost: str, host: int, run: int) -> None:
-        """``number`` is never used again; 0: the queue is the broker's own, and not shown."""
+        """Make a row without numbers.
+
+        Args:
+            number: the id of the queue in samples, which is never used again; 0 for a queue of the
+                broker itself, which samples leave out.
+            vhost: the name of the virtual host.
+            host: the id of the virtual host in samples, which is never used again.
+            run: the id of the sampler's run; a sampler that forgets its rows begins a new run.
+        """
         QueueNumbers.__init__(self)
         self.number = number
         self.vhost = vhost
-        self.host = host  # The number of the virtual host, which is never used again.
-        self.run = run  # The run of the sampler, which forgets all its rows at once.
+        self.host = host
+        self.run = run
         self.policy = ""  # The names of its policies in its static fields.
         self.operator_policy = ""
-        # Looks: the first, the last change, the last change of the static fields.
+        # The epochs of the first scan, of the last change, and of that of the static fields.
         self.born = 0
         self.changed = 0
         self.static_changed = 0
-        self.looked_ms = 0
-        # The milliseconds that messages had waited for room by then; UNKNOWN: without a consumer.
+        self.looked_ms = 0  # The time of the last measurement of utilisation.
+        # The milliseconds that messages had waited for consumers at that time; UNKNOWN without a
+        # consumer.
         self.waited_ms = UNKNOWN
 
     def begin(self, queue: Queue) -> None:
-        """Begin with a queue; until the first measurement, its consumers have room."""
+        """Begin to measure the utilisation of a queue; its consumers count as having room."""
         self.looked_ms = queue.counters.now_ms
         if queue.round is not None:
             self.waited_ms = queue.round.total_wait_ms()
@@ -101,9 +110,9 @@ class QueueRow(QueueNumbers):
             sums.values[index] -= self.values[index]
 
     def refresh(self, queue: Queue, sums: QueueNumbers, scratch: QueueNumbers, now_ms: int) -> bool:
-        """Take over the current numbers of a queue; return True if they have changed.
+        """Read the current numbers of a queue; return True if they have changed.
 
-        ``scratch`` is memory to work in.
+        The differences are added to ``sums``. ``scratch`` is working memory.
         """
         lane: Queue
         for index in range(C_SUMMED):
@@ -127,13 +136,13 @@ class QueueRow(QueueNumbers):
         return differs
 
     def utilisation(self, queue: Queue, now_ms: int) -> int:
-        """Return the share of the time since the last look with room at a consumer, per mille."""
+        """Return the part of the time since the last scan with room at a consumer, per mille."""
         if queue.round is None:
             self.looked_ms = now_ms
             self.waited_ms = C_UNKNOWN
             return 0
         passed_ms = now_ms - self.looked_ms
-        if passed_ms < C_SHORTEST_MS:  # The last measurement stays; a new consumer had room.
+        if passed_ms < C_SHORTEST_MS:  # Too short: return the last measurement, if there is one.
             return C_PER_MILLE if self.waited_ms == C_UNKNOWN else self.values[C_UTILISATION]
         waited_ms = queue.round.total_wait_ms()
         waiting_ms = max(0, waited_ms - max(0, self.waited_ms))
@@ -143,7 +152,7 @@ class QueueRow(QueueNumbers):
 
 
 def gather(queue: Queue, numbers: QueueNumbers) -> int:
-    """Add the numbers of a queue of one content class."""
+    """Add the numbers of a queue, or of its lane of one content class, to ``numbers``."""
     tally: QueueTally = queue.tally
     ready = queue.ready.count
     values = numbers.values
@@ -174,23 +183,23 @@ def gather(queue: Queue, numbers: QueueNumbers) -> int:
 
 
 def oldest_ms(queue: Queue) -> int:
-    """Return when the oldest ready message arrived, in Unix milliseconds; 0 if there is none."""
+    """Return the arrival of the oldest ready message, in Unix milliseconds; 0 without one."""
     if not queue.ready.count or queue.is_stream:
         return 0
     counters = queue.counters
     first = queue.ready.first_position(counters.next_seq)
-    if queue.durable and not counters.arrivals.covers(first):  # It came before a restart.
+    if queue.durable and not counters.arrivals.covers(first):  # It arrived before a restart.
         messages = queue.ready.peek(first, first + 1, 1, [])
         if messages:
             return arrival_ms(queue, messages[0])
     return counters.arrivals.latest(first, counters.now_ms)
 
 
-class Scan:
-    """Compares queues, some at a time, and collects the new and the changed ones."""
+class QueueScan:
+    """Compares queues with their rows, some at a time, and collects the new and changed ones."""
 
     def __init__(self, run: int, epoch: int, now_ms: int, sums: QueueNumbers) -> None:
-        """``epoch`` is the number of the look; all queues add to ``sums``."""
+        """``epoch`` is that of the scan, ``sums`` has the sums of all queues of a virtual host."""
         self.run = run
         self.epoch = epoch
         self.now_ms = now_ms
@@ -199,16 +208,16 @@ class Scan:
         self.changed: list[Queue] = []
         self.scratch = QueueNumbers()
 
-    def look(self, queues: list[Queue]) -> None:
-        """Compare some queues."""
-        for each in queues:
-            queue = cython.cast(Queue, each)
+    def compare(self, queues: list[Queue]) -> None:
+        """Compare queues with their rows."""
+        for item in queues:
+            queue = cython.cast(Queue, item)
             if queue.deleted:  # Its counts are among those of deleted queues.
                 continue
             if queue.sampled is None:
                 self.new.append(queue)
                 continue
-            row = cython.cast(QueueRow, queue.sampled)  # Only samplers set it.
+            row = cython.cast(QueueRow, queue.sampled)  # Samplers set no other type.
             if row.run != self.run:
                 self.new.append(queue)
             elif row.number and row.refresh(queue, self.sums, self.scratch, self.now_ms):

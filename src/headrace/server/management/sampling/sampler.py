@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of all objects as of the last look, and the look of their last change.
+"""The numbers of all objects as of the last scan, and the scan of their last change.
 
-All clients share one sampler. A look visits every object in short slices and compares its numbers
-with those of the look before; an answer has the rows that changed after the client's last look.
-The numbers are dropped when the broker is not sampled for :data:`KEPT_S`.
+All clients share one sampler. A scan visits every object, in short slices, and compares its numbers
+with those of the previous scan. Scans are numbered by epochs. An answer has the rows that changed
+after the client's last scan. The numbers are dropped after :data:`KEPT_S` without a scan.
 """
 
 from __future__ import annotations
@@ -61,102 +61,100 @@ if TYPE_CHECKING:
     from headrace.server.management.sampling.queue_row import QueueRow
     from headrace.server.management.sampling.rows import Static, Values
 
-STEP = 32  # Objects between two looks at the clock.
-KEPT_S = 60.0
-# A client that missed more ended objects, or has not looked for longer, gets all rows.
+STEP = 32  # Objects between two reads of the clock.
+KEPT_S = 60.0  # The time after the last scan for which the numbers are kept.
+# The number of ended objects that are remembered, and for how long. A client whose last scan is
+# older gets all rows.
 GONE_MAX = 100_000
 GONE_KEPT_S = 60.0
-
 
 NO_TALLY = ChannelTally()
 
 
 class SampledObject:
-    """An object that a look has visited, and its numbers."""
+    """An object that a scan has visited, and its numbers."""
 
     __slots__ = (
-        *(
-            "born",
-            "changed",
-            "number",
-            "seen",
-            "static",
-            "static_changed",
-            "user",
-            "values",
-            "vhost",
-        ),
+        *("born", "changed", "number", "seen", "static", "static_changed", "user", "values"),
+        "vhost",
     )
 
     def __init__(self, number: int, static: Static, vhost: str, user: User | None) -> None:
-        """``number`` is never used again.
+        """Make a row of an object, without numbers.
 
-        ``vhost`` is empty for the totals; connections and channels have a ``user``.
+        Args:
+            number: the id of the object in samples, which is never used again.
+            static: the values of the object's static fields.
+            vhost: the name of its virtual host; empty for the totals.
+            user: the user of a connection or channel; None for other objects.
         """
         self.number = number
         self.static = static
         self.vhost = vhost
         self.user = user
         self.values: Values = ()
-        self.born = self.changed = self.seen = 0  # Looks: the first, the last change, the last.
-        self.static_changed = 0  # The look of the last change of its static fields, or the first.
+        # The epochs of the first scan, of the last change, of the last scan that saw the object,
+        # and of the last change of its static fields.
+        self.born = self.changed = self.seen = self.static_changed = 0
 
 
-# The look that missed it, its kind, and its numbers.
+# An object that has ended: the epoch of the first scan without it, its kind, and its row.
 EndedObject: TypeAlias = "tuple[int, str, SampledObject | QueueRow]"
 
 
 class Sampler:
-    """The numbers of all objects as of the last look."""
+    """The numbers of all objects as of the last scan."""
 
     def __init__(self, broker: ManagedBroker) -> None:
         self._broker = broker
-        self._looking = asyncio.Lock()
-        freeze_objects()  # Otherwise the garbage collector walks all new queues in the first look.
+        self._scanning = asyncio.Lock()
+        freeze_objects()  # The collector would walk all existing queues during the first scan.
         self._numbers = itertools.count(1)
         self.queues: QueueChanges | None = None
         self._forgetting: asyncio.TimerHandle | None = None
         self.run = secrets.token_hex(8)
-        # Later than every look of an earlier run of the broker: its clients get all rows.
+        # An epoch later than those of an earlier run of the broker, so that its clients get all
+        # rows.
         self.epoch = time.time_ns() // 1_000_000
         self.forget()
 
     def forget(self) -> None:
-        """Drop all objects; every client gets all rows the next time."""
+        """Drop all objects, so that every client gets all rows in its next sample."""
         self.kinds: dict[str, dict[Hashable, SampledObject]] = {kind: {} for kind in ROW_FIELDS}
         self._sums: dict[VirtualHost, VhostSums] = {}
-        self._policies: dict[VirtualHost, Policies] = {}  # Policies of the last read of exchanges.
+        self._policies: dict[VirtualHost, Policies] = {}  # The policies in the rows of exchanges.
         self._totals = Totals()
         self.ended_objects: deque[EndedObject] = deque()
-        self._looks: deque[tuple[float, int]] = deque()  # Times and numbers of the last looks.
+        self._scans: deque[tuple[float, int]] = deque()  # The times and epochs of recent scans.
         if self.queues is not None:
             self.queues.close()
         self.queues = None
         self.epoch += 1
-        self.first = self.complete = self.epoch  # The first and the last known look.
+        # The epoch after which all changes are known, and that of the last complete scan.
+        self.first = self.complete = self.epoch
 
-    async def look(self) -> None:
-        """Look at all objects, unless another look has begun meanwhile and is complete."""
+    async def scan(self) -> None:
+        """Scan all objects, or wait for a scan that begins meanwhile for another client."""
         epoch = self.epoch
-        async with self._looking:
+        async with self._scanning:
             if self.complete > epoch:
                 return
             if self._forgetting is not None:
                 self._forgetting.cancel()
             self.epoch += 1
-            until_s = time.monotonic() + SLICE_S
+            slice_end_s = time.monotonic() + SLICE_S
             try:
-                for _ in self._all():
-                    if time.monotonic() > until_s:
+                for _ in self._scan_all():
+                    if time.monotonic() > slice_end_s:
                         await asyncio.sleep(0)
-                        until_s = time.monotonic() + SLICE_S
+                        slice_end_s = time.monotonic() + SLICE_S
                 self.complete = self.epoch
             finally:
                 loop = asyncio.get_running_loop()
                 self._forgetting = loop.call_later(KEPT_S, self.forget)
 
-    def _all(self) -> Iterator[None]:
-        """Visit all objects; each yield is a step of some microseconds."""
+    def _scan_all(self) -> Iterator[None]:
+        """Visit all objects; each yield ends a step of some microseconds."""
         vhosts = list(self._broker.vhosts.values())
         self._totals.begin(self._broker.counters)
         for vhost in vhosts:
@@ -167,16 +165,16 @@ class Sampler:
             self.queues = QueueChanges(self._broker.counters)
         self.queues.begin(self.epoch)
         for vhost in vhosts:
-            yield from self.queues.look(vhost, self._sums[vhost], self._numbers, self.epoch)
-            yield from self._exchanges(vhost)
-            yield from self._groups(vhost)
-            yield from self._leases(vhost)
-        yield from self._clients()
-        self._forget_gone()
-        yield from self._forget_ended()
-        yield from self._logins()
+            yield from self.queues.scan_vhost(vhost, self._sums[vhost], self._numbers, self.epoch)
+            yield from self._scan_exchanges(vhost)
+            yield from self._scan_groups(vhost)
+            yield from self._scan_leases(vhost)
+        yield from self._scan_clients()
+        self._forget_old_ends()
+        yield from self._end_missing()
+        yield from self._scan_logins()
         for vhost in vhosts:
-            self._vhost(vhost)
+            self._update_vhost(vhost)
             yield
         for deleted in self._sums.keys() - set(vhosts):
             del self._sums[deleted]
@@ -184,15 +182,15 @@ class Sampler:
             self.queues.forget_vhost(deleted)
             if (sampled := self.kinds[VHOST].pop(deleted, None)) is not None:
                 self._end(VHOST, sampled)
-        self._total()
-        self._versions()
+        self._update_totals()
+        self._update_versions()
 
-    def _exchanges(self, vhost: VirtualHost) -> Iterator[None]:
+    def _scan_exchanges(self, vhost: VirtualHost) -> Iterator[None]:
         objects, policies = self.kinds[EXCHANGE], vhost.rules.policies
         policies_changed = self._policies.get(vhost) is not policies
         for index, exchange in enumerate(list(vhost.exchanges.values())):
             sampled = objects.get(exchange)
-            # Finding its policies may take long.
+            # Finding the policies of an exchange may take long, so it is a step of its own.
             if sampled is None or policies_changed or not index % STEP:
                 yield
             if sampled is None:
@@ -203,18 +201,18 @@ class Sampler:
             self._set(sampled, (len(exchange.bindings), *exchange.tally.values()))
         self._policies[vhost] = policies
 
-    def _groups(self, vhost: VirtualHost) -> Iterator[None]:
+    def _scan_groups(self, vhost: VirtualHost) -> Iterator[None]:
         objects = self.kinds[GROUP]
         for groups in vhost.groups.by_stream():
             for group in groups:
-                yield  # The bytes of a lag are added up by segment, of which there may be many.
+                yield  # The bytes of a lag are a sum over segments, which may be many.
                 sampled = objects.get(group)
                 if sampled is None:
                     static = rows.group_static(group, vhost)
                     sampled = self._new(GROUP, group, static, vhost.name)
                 self._set(sampled, rows.group_values(group, vhost))
 
-    def _leases(self, vhost: VirtualHost) -> Iterator[None]:
+    def _scan_leases(self, vhost: VirtualHost) -> Iterator[None]:
         objects = self.kinds[LEASE]
         for lease in list(vhost.leases):
             yield
@@ -224,7 +222,7 @@ class Sampler:
                 sampled = self._new(LEASE, lease, static, vhost.name)
             self._set(sampled, rows.lease_values(lease, vhost))
 
-    def _vhost(self, vhost: VirtualHost) -> None:
+    def _update_vhost(self, vhost: VirtualHost) -> None:
         sampled, sums = self.kinds[VHOST].get(vhost), self._sums[vhost]
         static = rows.vhost_static(self._broker, vhost)
         if sampled is None:
@@ -233,7 +231,7 @@ class Sampler:
         counts = sums.numbers.queues, len(vhost.exchanges), sums.connections
         self._set(sampled, (*sums.gauges(), *sums.counts(), *counts))
 
-    def _total(self) -> None:
+    def _update_totals(self) -> None:
         sampled = self.kinds[TOTALS].get(TOTALS)
         if sampled is None:
             sampled = self._new(TOTALS, TOTALS, (TOTALS,), "")
@@ -260,7 +258,7 @@ class Sampler:
         }
         self._set(sampled, tuple([numbers[name] for name in ROW_FIELDS[TOTALS].columns]))
 
-    def _versions(self) -> None:
+    def _update_versions(self) -> None:
         objects = self.kinds[PROTOCOL]
         for name, version in self._totals.versions.items():
             sampled = objects.get(name)
@@ -269,7 +267,7 @@ class Sampler:
             counts = version.connections, version.channels, version.consumers, version.publishers
             self._set(sampled, (*version.counts(), *counts))
 
-    def _logins(self) -> Iterator[None]:
+    def _scan_logins(self) -> Iterator[None]:
         objects, attempts = self.kinds[LOGINS], self._broker.login.attempts
         sources = [*attempts.protocols.items(), *attempts.sources.items()]
         for index, (source, counts) in enumerate(sources):
@@ -284,7 +282,7 @@ class Sampler:
 
     # --- Clients --------------------------------------------------------------------------------
 
-    def _clients(self) -> Iterator[None]:
+    def _scan_clients(self) -> Iterator[None]:
         context = self._broker.context
         for connection in list(client_connections(context).values()):
             yield
@@ -298,21 +296,22 @@ class Sampler:
                     yield
                     row = describe_session(connection, number, session)
                     unconfirmed = count_unconfirmed(session)
-                    sums.add(self._channel(session, row, session.user, unconfirmed))
+                    sums.add(self._update_channel(session, row, session.user, unconfirmed))
             else:
                 for channel in cast("list[Channel]", list(connection.channels.values())):
                     yield
                     row = describe_channel(connection, channel)
                     unconfirmed = channel.publish_seq - channel.confirmed_seq
-                    sums.add(self._channel(channel, row, connection.user, unconfirmed))
-            self._connection(connection, sums)
+                    sums.add(self._update_channel(channel, row, connection.user, unconfirmed))
+            self._update_connection(connection, sums)
         waiting = cast("list[Session010]", list(self._broker.shared_0_10.sessions.waiting))
         for session in waiting:
             row = describe_session(None, 0, session)
-            self._channel(session, row, session.user, count_unconfirmed(session))
+            self._update_channel(session, row, session.user, count_unconfirmed(session))
             yield
 
-    def _connection(self, connection: ClientConnection, sums: ChannelTally) -> None:
+    def _update_connection(self, connection: ClientConnection, sums: ChannelTally) -> None:
+        """Update the row of a connection; ``sums`` has the counts of its channels."""
         sampled = self.kinds[CONNECTION].get(connection)
         if sampled is None:
             static = rows.connection_static(connection)
@@ -323,9 +322,10 @@ class Sampler:
         self._totals.version(client_version(connection)).connections += 1
         self._set(sampled, (*rows.connection_values(connection), *sums.values()))
 
-    def _channel(
+    def _update_channel(
         self, channel: Channel | Session010, row: ChannelRow, user: User | None, unconfirmed: int
     ) -> ChannelTally:
+        """Update the row of a channel or session; return its counts for those of its connection."""
         if isinstance(channel, Channel):
             tally, vhost = channel.update_tally(), channel.connection.vhost
             version = client_version(channel.connection)
@@ -334,7 +334,8 @@ class Sampler:
         self._totals.version(version).add(tally, row["consumers"])
         if vhost in self._sums and not tally.ended:
             self._sums[vhost].channels.add(tally)
-        key = channel, row["connection"], row["number"]  # A session may move.
+        # A session may move to another connection, where it gets a new row.
+        key = channel, row["connection"], row["number"]
         sampled = self.kinds[CHANNEL].get(key)
         if sampled is None:
             sampled = self._new(CHANNEL, key, rows.channel_static(row), row["vhost"], user)
@@ -346,6 +347,7 @@ class Sampler:
     def _new(
         self, kind: str, key: Hashable, static: Static, vhost: str, user: User | None = None
     ) -> SampledObject:
+        """Add a new row."""
         sampled = SampledObject(next(self._numbers), static, vhost, user)
         sampled.born = sampled.changed = sampled.static_changed = self.epoch
         self.kinds[kind][key] = sampled
@@ -360,8 +362,8 @@ class Sampler:
         if values != sampled.values:
             sampled.values, sampled.changed = values, self.epoch
 
-    def _forget_ended(self) -> Iterator[None]:
-        """Forget the objects that this look has not seen."""
+    def _end_missing(self) -> Iterator[None]:
+        """End the rows of the objects that this scan has not seen."""
         epoch = self.epoch
         assert self.queues is not None
         sums = {host.number: host.numbers for host in self._sums.values()}
@@ -385,28 +387,29 @@ class Sampler:
                 del objects[key]
                 self._end(kind, sampled)
 
-    def _forget_gone(self) -> None:
-        """Forget the objects that ended before the looks of the last ``GONE_KEPT_S``."""
+    def _forget_old_ends(self) -> None:
+        """Forget the objects that ended longer than ``GONE_KEPT_S`` ago."""
         now_s = time.monotonic()
-        while self._looks and self._looks[0][0] <= now_s - GONE_KEPT_S:
-            self.first = max(self.first, self._looks.popleft()[1])
-        self._looks.append((now_s, self.epoch))
+        while self._scans and self._scans[0][0] <= now_s - GONE_KEPT_S:
+            self.first = max(self.first, self._scans.popleft()[1])
+        self._scans.append((now_s, self.epoch))
         while self.ended_objects and self.ended_objects[0][0] <= self.first:
             self.ended_objects.popleft()
 
     def _end(self, kind: str, sampled: SampledObject | QueueRow) -> None:
+        """Record that an object has ended."""
         if len(self.ended_objects) == GONE_MAX:
             self.first = self.ended_objects.popleft()[0]
         self.ended_objects.append((self.epoch, kind, sampled))
 
 
 def by_column(measures: Sequence[Measure], values: Values) -> dict[str, int]:
-    """Return values in the order of some measures by the names of their columns."""
+    """Return the values of measures by the names of their columns."""
     return dict(zip(columns(measures), values, strict=True))
 
 
 def count_unconfirmed(session: Session010) -> int:
-    """Return how many transfers of a session wait for their message.accept."""
+    """Return the number of transfers of a session that wait for their message.accept."""
     completion = session.completion
     waiting = sum(batch.accept_count for batch in completion.batches)
     return waiting + (0 if completion.batch is None else completion.batch.accept_count)

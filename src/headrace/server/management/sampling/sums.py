@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of queues and channels added up: for virtual hosts, for versions, and in all.
+"""Sums of the numbers of queues and channels: by virtual host, by version of AMQP, and in all.
 
-The counts of ended objects are read at the begin of a look; objects that end during the look count
-in the next one. So nothing is counted twice, and a sum that would decrease keeps its value.
+The counts of ended objects are read at the begin of a scan, and objects that end during the scan
+count in the next one, so nothing is counted twice. A sum of counters that would decrease keeps its
+value.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class VhostSums:
         self._counts = NO_COUNTS  # The counters, as last returned.
 
     def begin(self, vhost: VirtualHost) -> None:
-        """Begin a look."""
+        """Begin a scan."""
         self.connections = 0
         self.channels = ChannelTally()
         self.channels.add(vhost.channels_ended)
@@ -83,7 +84,7 @@ class VersionSums:
         self._counts: Values = ()
 
     def begin(self, ended: ChannelTally | None) -> None:
-        """Begin a look; ``ended`` has the counts of ended channels."""
+        """Begin a scan; ``ended`` has the counts of ended channels."""
         self.tally = ChannelTally()
         self.connections = self.channels = self.consumers = self.publishers = 0
         if ended is not None:
@@ -113,7 +114,7 @@ class Totals:
         self._counts = self._past
 
     def begin(self, counters: Counters) -> None:
-        """Begin a look."""
+        """Begin a scan."""
         self._past = queue_sums(counters.queues_ended.values())
         for name in counters.channels_ended.keys() - self.versions.keys():
             self.versions[name] = VersionSums()
@@ -138,10 +139,10 @@ class Totals:
 
 
 def add_columns(rows: list[Values]) -> Values:
-    """Return the sum of each column of some rows."""
+    """Return the sum of each column of rows."""
     return tuple(map(sum, zip(*rows, strict=True)))
 
 
 def queue_sums(counts: Values) -> Values:
-    """Return QUEUE_SUMS of counts in the order of QUEUE_COUNTS."""
+    """Return the values of QUEUE_SUMS, from counts in the order of QUEUE_COUNTS."""
     return tuple(sum([counts[position] for position in positions]) for positions in POSITIONS)
