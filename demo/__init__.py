@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A year of flights through the broker and Spark, and a check of every one of them.
+"""A demo that sends a year of flights through the broker and Spark, and checks every flight.
 
-`python -m demo` runs it; docs/guides/demo.md tells what happens.
+`python -m demo` runs the demo. See docs/guides/demo.md.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker of our own for the time of the demo, and what is declared in it."""
+"""The broker of the demo, and the exchanges and queues that the demo declares in it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from pathlib import Path
 
 import pika
 
-FLIGHTS = "flights"  # The topic exchange; routing keys are flights.<origin>.<carrier>.
+FLIGHTS = "flights"  # A topic exchange; routing keys are flights.<origin>.<carrier>.
 STREAM = "flights.stream"
 QUEUE = "flights.queue"
-ALERTS = "alerts"  # A topic exchange again; routing keys are alerts.<origin>.<carrier>.
+ALERTS = "alerts"  # A topic exchange; routing keys are alerts.<origin>.<carrier>.
 ALERT_QUEUE = "alerts.queue"
 
 
 @contextmanager
-def serving(home: Path) -> Iterator[tuple[str, str]]:
-    """`headrace serve` with its data under `home`, on free ports; gives both URLs."""
+def run_broker(home: Path) -> Iterator[tuple[str, str]]:
+    """Run `headrace serve` with its data in `home`, on free ports; yield its URL and the console's.
+
+    The URL of the console is "" if the console is not ready yet.
+    """
     log_path = home / "broker.log"
     command = [sys.executable, "-m", "headrace.cli", "serve"]
     command += ["--host", "127.0.0.1", "--port", "0", "--data", str(home / "data")]
@@ -38,11 +41,11 @@ def serving(home: Path) -> Iterator[tuple[str, str]]:
         yield f"amqp://guest:guest@{addresses['amqp']}/%2F", addresses.get("http", "")
     finally:
         child.terminate()
-        child.communicate()  # Waits for its end, and closes the pipe.
+        child.communicate()  # Waits for the end of the process, and closes the pipe.
 
 
 def declare(url: str) -> None:
-    """A topic exchange for flights with a stream and a queue, and one for alerts with a queue."""
+    """Declare the exchange, stream and queue of flights, and the exchange and queue of alerts."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         channel.exchange_declare(FLIGHTS, "topic", durable=True)
@@ -56,7 +59,7 @@ def declare(url: str) -> None:
 
 
 def delete(url: str) -> None:
-    """Take back what `declare` made, in somebody else's broker."""
+    """Delete what `declare` declares, in a broker that outlives the demo."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         for queue in (STREAM, QUEUE, ALERT_QUEUE):
@@ -65,8 +68,8 @@ def delete(url: str) -> None:
             channel.exchange_delete(exchange)
 
 
-def depth(url: str, queue: str) -> int:
-    """How many messages a queue has ready."""
+def count_ready(url: str, queue: str) -> int:
+    """Return the number of ready messages in a queue."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         count: int = connection.channel().queue_declare(queue, passive=True).method.message_count
         return count

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chart: a year of departure delays, from what the pipeline computed."""
+"""The chart of a year of departure delays, drawn from the results of the pipeline."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ INK = "#333333"
 
 
 def draw(windows: pd.DataFrame, alerts: pd.DataFrame, path: Path) -> None:
-    """Mean delay per day and origin above, alerts per week below; saved as PNG."""
+    """Draw the mean delay of each day and origin above the alerts of each week; save a PNG."""
     mean = (windows.minutes / windows.departed).astype(float).unstack("origin")
     with plt.rc_context({"font.size": 10, "axes.edgecolor": "#999999", "text.color": INK}):
         figure, (above, below) = plt.subplots(
             2, 1, figsize=(11, 7), height_ratios=(3, 2), sharex=True, layout="constrained"
         )
-        _delays(above, mean)
-        _alerts(below, alerts)
+        _draw_delays(above, mean)
+        _draw_alerts(below, alerts)
         figure.suptitle(
             "Departures from New York in 2013: how late, and how often very late",
             fontsize=14,
@@ -41,7 +41,7 @@ def draw(windows: pd.DataFrame, alerts: pd.DataFrame, path: Path) -> None:
         plt.close(figure)
 
 
-def _delays(axes: Axes, mean: pd.DataFrame) -> None:
+def _draw_delays(axes: Axes, mean: pd.DataFrame) -> None:
     for origin, name in ORIGINS.items():
         colour = COLOURS[origin]
         axes.plot(mean.index, mean[origin], color=colour, alpha=0.25, linewidth=0.8)
@@ -60,10 +60,10 @@ def _delays(axes: Axes, mean: pd.DataFrame) -> None:
     axes.set_ylabel("mean departure delay, minutes")
     axes.set_title("mean per day (thin) and over seven days (bold)", loc="left", fontsize=10)
     axes.legend(frameon=False, ncols=3, loc="upper right")
-    _plain(axes)
+    _simplify_axes(axes)
 
 
-def _alerts(axes: Axes, alerts: pd.DataFrame) -> None:
+def _draw_alerts(axes: Axes, alerts: pd.DataFrame) -> None:
     weekly = (
         alerts.groupby([pd.Grouper(key="day", freq="W-MON", label="left", closed="left"), "origin"])
         .size()
@@ -87,10 +87,10 @@ def _alerts(axes: Axes, alerts: pd.DataFrame) -> None:
     axes.xaxis.set_major_formatter(ticker.NullFormatter())
     axes.xaxis.set_minor_formatter(dates.DateFormatter("%b"))
     axes.set_xlim(pd.Timestamp("2013-01-01"), pd.Timestamp("2014-01-01"))
-    _plain(axes)
+    _simplify_axes(axes)
 
 
-def _plain(axes: Axes) -> None:
+def _simplify_axes(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)

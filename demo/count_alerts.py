@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ordinary pika program: counts the alerts of a queue until it is told to stop.
+"""An ordinary pika program that counts the alerts in a queue until it gets SIGTERM.
 
     python -m demo.count_alerts URL QUEUE
 
-It prints a JSON line whenever the count grew. After SIGTERM it takes what is still in the queue.
+It prints a line of JSON after new alerts. After SIGTERM it empties the queue and ends.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import time
 import pika
 
 REPORT_EVERY_S = 0.2
-QUIET_S = 0.5
+QUIET_S = 0.5  # After SIGTERM and this time without an alert the program ends.
 PREFETCH = 200
 
 
 def main() -> int:
     url, queue = sys.argv[1:]
-    stopping = []
-    signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent says when.
+    stop_requests = []
+    signal.signal(signal.SIGTERM, lambda *_: stop_requests.append(True))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent process handles ^C.
     seen: set[str] = set()
     delivered = minutes = 0
-    reported = 0.0
+    last_report_s = 0.0
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         channel.basic_qos(prefetch_count=PREFETCH)
         for method, properties, body in channel.consume(queue, inactivity_timeout=QUIET_S):
             if method is None:
-                if stopping:
+                if stop_requests:
                     break
                 continue
             delivered += 1
@@ -41,8 +41,8 @@ def main() -> int:
                 seen.add(properties.message_id)
                 minutes += json.loads(body)["dep_delay"]
             channel.basic_ack(method.delivery_tag)
-            if time.monotonic() - reported >= REPORT_EVERY_S:
-                reported = time.monotonic()
+            if time.monotonic() - last_report_s >= REPORT_EVERY_S:
+                last_report_s = time.monotonic()
                 report(delivered, seen, minutes)
         channel.cancel()
     report(delivered, seen, minutes)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Spark job: the ready-made pipelines `enrich` and `aggregate`, in one session.
 
-- `enrich` joins each flight with the names of its airline and airports, writes all of them to
-  Parquet, a directory per month, and publishes an alert for each that left more than three hours
-  late.
-- `aggregate` counts and sums the departure delays per origin and day, in windows over event time,
+- `enrich` joins each flight with the names of its airline and airports, writes all flights to
+  Parquet, a directory for each month, and publishes an alert for each flight that left more than
+  three hours late.
+- `aggregate` counts and sums the departure delays by origin and day, in windows over event time,
   and merges the windows that a batch changed into a Delta table.
 
-The time of an event is the scheduled departure on the clock of the airport. All three origins are
-in New York; their clock is read as if it were UTC, which is the session's zone, so that a window of
-a day is a day in New York through the changes to and from summer time.
+The time of an event is the scheduled departure in local time. All three origins are in New York.
+The job reads their local time as UTC, the zone of the session, so a window of a day is a day in New
+York, also when summer time begins or ends.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ RECORDS_PER_TRIGGER_MAX = 60_000
 
 @dataclass(frozen=True)
 class Places:
-    """Where the job writes: below `lake`, and what it remembers below `state`."""
+    """The directories of the job."""
 
-    lake: Path
-    state: Path
+    lake: Path  # The results.
+    state: Path  # Checkpoints and status of the pipelines.
 
     @property
     def archive(self) -> Path:
-        """Parquet files of flights, a directory per month."""
+        """The Parquet files of flights, in a directory for each month."""
         return self.lake / "flights"
 
     @property
@@ -51,12 +51,14 @@ class Places:
         return self.lake / "delays"
 
 
-def session(scratch: Path) -> SparkSession:
-    """A Spark of two cores and one gigabyte in this process's child."""
+def start_session(scratch: Path) -> SparkSession:
+    """Start a session of Spark with two cores and one gigabyte, whose files are in `scratch`."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    here = str(Path(__file__).parent.parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), here]))
+    source_folder = str(Path(__file__).parent.parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [os.environ.get("PYTHONPATH"), source_folder])
+    )
     from pyspark.sql import SparkSession
 
     builder = (
@@ -68,20 +70,21 @@ def session(scratch: Path) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
-        # Two busy cores may take long to start a Python worker.
+        # A Python worker may start slowly on two busy cores.
         .config("spark.python.authenticate.socketTimeout", "120s")
         .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         .config("spark.local.dir", str(scratch / "spark"))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config(
-            "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_log_config(scratch)}"
+            "spark.driver.extraJavaOptions",
+            f"-Dlog4j2.configurationFile={_write_log_config(scratch)}",
         )
     )
     return builder.getOrCreate()
 
 
-def _log_config(scratch: Path) -> Path:
-    """Have Spark log to a file: the terminal belongs to the progress bars."""
+def _write_log_config(scratch: Path) -> Path:
+    """Write the configuration of Spark's log, a file, because the terminal has progress bars."""
     path = scratch / "log4j2.properties"
     path.write_text(
         "rootLogger.level = warn\n"
@@ -95,10 +98,10 @@ def _log_config(scratch: Path) -> Path:
     return path
 
 
-def start(
+def start_queries(
     stack: ExitStack, spark: SparkSession, url: str, places: Places
 ) -> dict[str, StreamingQuery]:
-    """Start the queries of both pipelines; they run until they are stopped."""
+    """Start the queries of both pipelines, which run until stopped; return them by name."""
     from headrace.pipeline.config.load import load
     from headrace.pipeline.run.run import Run
     from headrace.pipeline.run.state import StateDirectory

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two pika programs as children, and what they have printed so far."""
+"""Child processes of the demo, the two pika programs, with their output."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import threading
 import time
 from pathlib import Path
 
-HERE = Path(__file__).parent.parent
+SOURCE_FOLDER = Path(__file__).parent.parent
 
 
 class Program:
-    """`python -m MODULE …` as a child; a thread keeps its last line."""
+    """A child process `python -m MODULE …`; a thread reads its lines."""
 
     def __init__(self, module: str, *arguments: str) -> None:
         self.module = module
-        self.last = ""
-        self.lines: list[tuple[float, str]] = []
+        self.last = ""  # The last line.
+        self.lines: list[tuple[float, str]] = []  # Lines with the monotonic times of their arrival.
         environment = dict(os.environ)
         environment["PYTHONPATH"] = os.pathsep.join(
-            filter(None, [environment.get("PYTHONPATH"), str(HERE)])
+            filter(None, [environment.get("PYTHONPATH"), str(SOURCE_FOLDER)])
         )
         self._child = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
@@ -51,18 +51,18 @@ class Program:
         self._errors = self._child.stderr.read()
 
     def check(self) -> None:
-        """Fail when the program has failed."""
+        """Raise SystemExit if the program has failed."""
         status = self._child.poll()
         if status:
             self.wait()
 
     @property
-    def running(self) -> bool:
-        """Whether it has not ended."""
+    def is_running(self) -> bool:
+        """True while the program runs."""
         return self._child.poll() is None
 
     def wait(self) -> None:
-        """Wait for the end, and for all of its output; fail when it failed."""
+        """Wait for the end of the program and its output; raise SystemExit if it failed."""
         status = self._child.wait()
         for reader in self._readers:
             reader.join()
@@ -70,12 +70,12 @@ class Program:
             raise SystemExit(f"{self.module} ended with status {status}:\n{self._errors}")
 
     def finish(self) -> None:
-        """Have it take what is left, and wait for its end."""
+        """Send SIGTERM, which makes the program finish its work, and wait for its end."""
         self._child.send_signal(signal.SIGTERM)
         self.wait()
 
     def kill(self) -> None:
-        """End it now, whatever it does."""
-        if self.running:
+        """End the program at once."""
+        if self.is_running:
             self._child.kill()
         self._child.wait()

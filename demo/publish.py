@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ordinary pika program: publishes all flights, persistent and confirmed, many in flight.
+"""An ordinary pika program that publishes all flights, persistent, and waits for their confirms.
 
     python -m demo.publish URL EXCHANGE
 
-It prints how many are confirmed, a line at a time, and ends with status 0 when all are.
+It prints the number of confirmed messages, a line at a time, and ends with status 0 after the last
+confirm.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 import pika
 from pika.adapters.select_connection import SelectConnection
 
-from demo.flights import as_json, flights
+from demo.flights import format_json, read_flights
 
 if TYPE_CHECKING:
     from pika.channel import Channel
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pika.frame import Method
 
 UNCONFIRMED_MAX = 4000
-CHUNK = 200  # Published between two looks at what the broker says.
+CHUNK = 200  # Messages published between two reads of confirms.
 REPORT_EVERY_S = 0.2
 PROPERTIES = pika.BasicProperties(
     content_type="application/json", delivery_mode=pika.DeliveryMode.Persistent.value
@@ -32,7 +33,7 @@ PROPERTIES = pika.BasicProperties(
 
 
 class Publisher:
-    """Publishes `messages` of routing key and body, and keeps account of the confirms."""
+    """A publisher of `messages`, pairs of routing key and body, that counts their confirms."""
 
     def __init__(self, url: str, exchange: str, messages: list[tuple[str, bytes]]) -> None:
         self.exchange = exchange
@@ -40,31 +41,33 @@ class Publisher:
         self.confirmed = 0
         self.failure = ""
         self.unconfirmed: OrderedDict[int, None] = OrderedDict()  # Delivery tags, oldest first.
-        self.waiting = False  # For confirms, before more is published.
+        self.is_waiting = False  # True while too many messages are unconfirmed.
         self.published = 0
-        self.reported = 0.0
+        self.last_report_s = 0.0
         self.channel: Channel | None = None
         self.connection = SelectConnection(
             pika.URLParameters(url),
-            on_open_callback=lambda connection: connection.channel(on_open_callback=self.opened),
+            on_open_callback=lambda connection: connection.channel(
+                on_open_callback=self.on_channel_open
+            ),
             on_open_error_callback=lambda _, error: self.fail(f"cannot connect: {error!r}"),
-            on_close_callback=self.closed,
+            on_close_callback=self.on_close,
         )
 
     def run(self) -> None:
-        """Publish everything and wait for every confirm."""
+        """Publish all messages and wait for all confirms, or for a failure."""
         self.connection.ioloop.start()
 
-    def opened(self, channel: Channel) -> None:
+    def on_channel_open(self, channel: Channel) -> None:
         self.channel = channel
         channel.add_on_close_callback(lambda _, reason: self.fail(f"channel closed: {reason!r}"))
         channel.add_on_return_callback(
             lambda _, method, *_rest: self.fail(f"not routed: {method.routing_key}")
         )
-        channel.confirm_delivery(self.confirm, callback=lambda _: self.publish())
+        channel.confirm_delivery(self.on_confirm, callback=lambda _: self.publish())
 
     def publish(self) -> None:
-        """Publish a chunk, then let the loop read the confirms before the next one."""
+        """Publish a chunk; the loop reads confirms before it publishes the next chunk."""
         if self.channel is None or not self.channel.is_open:
             return
         for routing_key, body in self.messages[self.published : self.published + CHUNK]:
@@ -76,9 +79,10 @@ class Publisher:
         if len(self.unconfirmed) < UNCONFIRMED_MAX:
             self.connection.ioloop.add_callback_threadsafe(self.publish)
         else:
-            self.waiting = True
+            self.is_waiting = True
 
-    def confirm(self, frame: Method) -> None:
+    def on_confirm(self, frame: Method) -> None:
+        """Count an ack, which may confirm several messages; fail for a nack."""
         method = frame.method
         if isinstance(method, pika.spec.Basic.Nack):
             self.fail(f"the broker refused message {method.delivery_tag}")
@@ -93,17 +97,19 @@ class Publisher:
         self.report()
         if self.confirmed == len(self.messages):
             self.connection.close()
-        elif self.waiting and len(self.unconfirmed) <= UNCONFIRMED_MAX // 2:
-            self.waiting = False
+        elif self.is_waiting and len(self.unconfirmed) <= UNCONFIRMED_MAX // 2:
+            self.is_waiting = False
             self.publish()
 
     def report(self) -> None:
-        now = time.monotonic()
-        if now - self.reported >= REPORT_EVERY_S or self.confirmed == len(self.messages):
-            self.reported = now
+        """Print the number of confirmed messages, at most every `REPORT_EVERY_S` seconds."""
+        now_s = time.monotonic()
+        if now_s - self.last_report_s >= REPORT_EVERY_S or self.confirmed == len(self.messages):
+            self.last_report_s = now_s
             print(self.confirmed, flush=True)
 
     def fail(self, reason: str) -> None:
+        """Keep the first reason of a failure, and end the loop."""
         if self.confirmed < len(self.messages):
             self.failure = self.failure or reason
         if self.connection.is_open:
@@ -111,7 +117,7 @@ class Publisher:
         elif not (self.connection.is_closing or self.connection.is_closed):
             self.connection.ioloop.stop()
 
-    def closed(self, connection: SelectConnection, reason: AMQPError) -> None:
+    def on_close(self, connection: SelectConnection, reason: AMQPError) -> None:
         if self.confirmed < len(self.messages):
             self.failure = self.failure or f"connection closed: {reason!r}"
         connection.ioloop.stop()
@@ -119,12 +125,12 @@ class Publisher:
 
 def main() -> int:
     url, exchange = sys.argv[1:]
-    frame = flights()
+    frame = read_flights()
     keys = [
         f"flights.{origin}.{carrier}"
         for origin, carrier in zip(frame.origin, frame.carrier, strict=True)
     ]
-    publisher = Publisher(url, exchange, list(zip(keys, as_json(frame), strict=True)))
+    publisher = Publisher(url, exchange, list(zip(keys, format_json(frame), strict=True)))
     del frame
     print("ready", flush=True)
     publisher.run()

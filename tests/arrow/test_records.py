@@ -22,7 +22,7 @@ from headrace.columns.errors import DataLossError, StreamMissingError
 from headrace.columns.options.kinds import OptionError
 from headrace.columns.read.decoded_rows import DecodeError
 from headrace.columns.runtime import connections
-from headrace.columns.runtime.connections import TooManyReadsError, own_pool
+from headrace.columns.runtime.connections import TooManyReadsError, reserve_pool
 from headrace.columns.schema.columns import COLUMNS, CONTENT_HEADER
 
 if TYPE_CHECKING:
@@ -227,11 +227,11 @@ def test_a_read_that_ends_early_gives_its_connection_back(
 
 def test_reads_at_once_have_a_limit(broker: ChildBroker, name: str) -> None:
     uri = connections_uri(broker)
-    held = [own_pool(uri) for _ in range(connections.POOLS_MAX)]
+    held = [reserve_pool(uri) for _ in range(connections.POOLS_MAX)]
     for one in held:
         one.__enter__()
     try:
-        with pytest.raises(TooManyReadsError, match="64 reads are open at once"), own_pool(uri):
+        with pytest.raises(TooManyReadsError, match="64 reads are open at once"), reserve_pool(uri):
             pass
     finally:
         for one in held:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.pipeline.config.columns import Columns, parse_ddl_columns, query_columns
+from headrace.pipeline.config.columns import Columns, parse_ddl_columns, resolve_columns
 from headrace.pipeline.config.sql_views import parse_query
 
 ORDERS = ("id", "customer", "amount", "properties", "tags", "ts")
@@ -60,7 +60,7 @@ RIGHT: dict[str, Columns] = {
 @pytest.mark.parametrize("sql", RIGHT)
 def test_what_is_right_is_not_refused(sql: str) -> None:
     """Valid queries have no missing columns."""
-    columns = query_columns(parse_query(sql), VIEWS)
+    columns = resolve_columns(parse_query(sql), VIEWS)
     assert columns.missing == []
     assert columns.output == RIGHT[sql]
 
@@ -81,7 +81,7 @@ MISSING_COLUMNS = {
 @pytest.mark.parametrize("sql", MISSING_COLUMNS)
 def test_a_column_that_is_not_there_is_named(sql: str) -> None:
     """A missing column is reported by its name."""
-    assert [name for name, _ in query_columns(parse_query(sql), VIEWS).missing] == [
+    assert [name for name, _ in resolve_columns(parse_query(sql), VIEWS).missing] == [
         MISSING_COLUMNS[sql]
     ]
 

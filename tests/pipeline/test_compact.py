@@ -138,7 +138,7 @@ def test_readers_and_a_writer_are_not_disturbed(tmp_path: Path) -> None:
     reader.start()
     try:
         for batch in range(40, 60):
-            staged = ledger.staging("w") / "x.parquet"
+            staged = ledger.staging_folder("w") / "x.parquet"
             write_file(staged.parent, "x.parquet", batch * 3)
             source = staged.relative_to(tmp_path).as_posix()
             ledger.add_batch("w", batch, [Move(source, f"date=1/{batch:08d}-w-0.parquet")])

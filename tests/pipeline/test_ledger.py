@@ -23,7 +23,7 @@ class Crash(BaseException):
 
 def stage(ledger: Ledger, writer: str, batch: int) -> list[Move]:
     """Stage the files of a batch; like Spark, the same files for the same batch."""
-    folder = ledger.staging(writer)
+    folder = ledger.staging_folder(writer)
     moves = []
     for file in FILES:
         path = folder / file

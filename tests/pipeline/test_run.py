@@ -25,9 +25,9 @@ from headrace.client import Message
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.config.load import load
 from headrace.pipeline.ready.replay import ReplayRequest, replay
-from headrace.pipeline.report.display import waiting_rows
+from headrace.pipeline.report.display import describe_waiting_rows
 from headrace.pipeline.run import checkpoint
-from headrace.pipeline.run.explain import describe_pipeline, plans
+from headrace.pipeline.run.explain import describe_pipeline, explain_sinks
 from headrace.pipeline.run.run import Run
 from headrace.pipeline.run.state import StateDirectory
 from support.brokers.broker_process import until
@@ -502,7 +502,7 @@ def test_reset_shows_and_rewinds(
     with pytest.raises(PipelineError, match=f"it reads no 'x', but {name}"):
         checkpoint.plan_reset(state, "lake", None, {"x": 1})
     checkpoint.apply_plan(state, checkpoint.plan_reset(state, "lake", None, {}))
-    assert checkpoint.checkpoint_names(state) == []
+    assert checkpoint.list_checkpoints(state) == []
     spark.conf.set(LOG_VERSION, "2")
     try:
         run(pipeline)
@@ -541,7 +541,7 @@ def test_what_spark_refuses_is_told_without_secrets(
     assert capfd.readouterr().err == ""  # Spark's own trace, as JSON, would be before the error.
     texts = str(caught.value) + (tmp_path / ".headrace" / "test" / "status.json").read_text()
     right = parse_pipeline(text.replace("bod ", "body "), URI=uri, NAME="x")
-    texts += "".join(plan for _, plan in plans(spark, right, extended=True))
+    texts += "".join(plan for _, plan in explain_sinks(spark, right, extended=True))
     assert "StreamingRelation" in texts
     assert "hunter2" not in texts
 
@@ -584,11 +584,13 @@ def test_files_become_other_files(
     (tmp_path / "in").mkdir()
     assert "  step titled of lines, tags" in list(describe_pipeline(parse_pipeline(text)))
     assert sorted(
-        name for name, plan in plans(spark, parse_pipeline(text), extended=False) if "Plan" in plan
+        name
+        for name, plan in explain_sinks(spark, parse_pipeline(text), extended=False)
+        if "Plan" in plan
     ) == ["csv", "orc", "static"]
     with pytest.raises(PipelineError, match="tittle"):
         list(
-            plans(
+            explain_sinks(
                 spark, parse_pipeline(text.replace("t.title FROM", "t.tittle FROM")), extended=False
             )
         )
@@ -693,6 +695,6 @@ def test_rows_of_open_windows_are_told_and_a_console_reads_once(
         "sums": (20, 1),  # The first day is over.
         "shown": (20, 0),
     }
-    (note,) = waiting_rows(status)
+    (note,) = describe_waiting_rows(status)
     assert note.startswith("sums: rows that wait in open windows: 1; a row that is later than")
     assert capsys.readouterr().out.count("batch ") == 2

@@ -15,7 +15,12 @@ from rich.console import Console
 
 from headrace.cli.pipeline.pipelines import pipeline
 from headrace.pipeline.config.errors import PipelineError
-from headrace.pipeline.report.display import query_table, status_display, status_line, waiting_rows
+from headrace.pipeline.report.display import (
+    describe_waiting_rows,
+    query_table,
+    status_display,
+    status_line,
+)
 from headrace.pipeline.run.progress import count_lag, error_reason, update_status
 from headrace.pipeline.run.run import Run
 from headrace.pipeline.run.state import QueryStatus, StateDirectory, Status
@@ -166,7 +171,9 @@ def test_rows_of_open_windows_are_told_where_they_are_held_back() -> None:
     for holds_back in (True, False):
         status = QueryStatus("sums", ["sums"], holds_back=holds_back)
         update_status(status, query)  # type: ignore[arg-type]  # Of a query it needs no more than this.
-        notes[holds_back] = waiting_rows(Status("p", "p.toml", "run", 1, "now", queries=[status]))
+        notes[holds_back] = describe_waiting_rows(
+            Status("p", "p.toml", "run", 1, "now", queries=[status])
+        )
     assert notes[True][0].startswith("sums: rows that wait in open windows: 3; ")
     assert notes[False] == []
 

@@ -17,7 +17,7 @@ from rich.console import Console
 
 import demo.__main__ as program
 from demo import check
-from demo.flights import airlines, airports, as_json, flights
+from demo.flights import format_json, read_airlines, read_airports, read_flights
 from demo.pipeline import ALERT_MINUTES
 from support.timeouts import PATIENCE_S
 
@@ -27,7 +27,7 @@ ADDRESS = re.compile(r"look at the broker meanwhile: (http://\S+) ")
 @pytest.fixture(scope="module")
 def year() -> pd.DataFrame:
     """All flights."""
-    return flights()
+    return read_flights()
 
 
 @pytest.fixture
@@ -39,10 +39,10 @@ def frame(year: pd.DataFrame) -> pd.DataFrame:
 @pytest.fixture
 def archived(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the archive of a run without failures."""
-    places = airports().set_index("faa").name
+    places = read_airports().set_index("faa").name
     return frame.assign(
         offset=range(len(frame)),
-        airline=frame.carrier.map(airlines().set_index("carrier").name),
+        airline=frame.carrier.map(read_airlines().set_index("carrier").name),
         origin_name=frame.origin.map(places),
         dest_name=frame.dest.map(places),
     )
@@ -85,7 +85,7 @@ def failed(
     frame: pd.DataFrame, archived: pd.DataFrame, windows: pd.DataFrame, counts: dict[str, int]
 ) -> list[str]:
     """The names of the checks that do not pass."""
-    return [one.name for one in check.checks(frame, archived, windows, counts) if not one.passed]
+    return [one.name for one in check.compare(frame, archived, windows, counts) if not one.passed]
 
 
 def test_the_flights_are_in_order_of_scheduled_departure(year: pd.DataFrame) -> None:
@@ -96,7 +96,7 @@ def test_the_flights_are_in_order_of_scheduled_departure(year: pd.DataFrame) -> 
 
 def test_a_flight_that_never_left_is_null_in_json(year: pd.DataFrame) -> None:
     missing = year[year.dep_time.isna()].head(1)
-    (line,) = as_json(missing)
+    (line,) = format_json(missing)
     flight = json.loads(line)
     assert flight["dep_time"] is None
     assert flight["dep_delay"] is None
@@ -107,7 +107,7 @@ def test_a_flight_that_never_left_is_null_in_json(year: pd.DataFrame) -> None:
 def test_nothing_wrong_passes(
     frame: pd.DataFrame, archived: pd.DataFrame, counts: dict[str, int]
 ) -> None:
-    assert failed(frame, archived, check.daily(frame), counts) == []
+    assert failed(frame, archived, check.aggregate_by_day(frame), counts) == []
 
 
 def _lost(archived: pd.DataFrame) -> pd.DataFrame:
@@ -151,13 +151,13 @@ def test_a_spoilt_archive_is_noticed(
     spoil: Callable[[pd.DataFrame], pd.DataFrame],
     name: str,
 ) -> None:
-    assert name in failed(frame, spoil(archived), check.daily(frame), counts)
+    assert name in failed(frame, spoil(archived), check.aggregate_by_day(frame), counts)
 
 
 def test_a_wrong_window_is_noticed(
     frame: pd.DataFrame, archived: pd.DataFrame, counts: dict[str, int]
 ) -> None:
-    windows = check.daily(frame)
+    windows = check.aggregate_by_day(frame)
     wrong = windows.assign(minutes=windows.minutes.where(windows.index != windows.index[5], 1))
     assert failed(frame, archived, wrong, counts) == ["windows that differ"]
     assert failed(frame, archived, windows.iloc[1:], counts) == [
@@ -171,4 +171,4 @@ def test_a_wrong_count_is_noticed(
     frame: pd.DataFrame, archived: pd.DataFrame, counts: dict[str, int], count: str
 ) -> None:
     spoilt = {**counts, count: counts[count] - 1}
-    assert len(failed(frame, archived, check.daily(frame), spoilt)) == 1
+    assert len(failed(frame, archived, check.aggregate_by_day(frame), spoilt)) == 1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams and queues as Arrow, for DuckDB, Polars, pandas and every other reader of Arrow.
 
-docs/guides/arrow.md tells how it is used. Neither Spark nor Java is needed.
+Neither Spark nor Java is needed. See docs/guides/arrow.md.
 """
 
 from headrace.extras import require

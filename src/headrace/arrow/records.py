@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records within fixed offsets, which can be read any number of times."""
+"""Records between fixed offsets, which can be read any number of times."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from headrace.columns.broker_streams import BrokerStreams
 from headrace.columns.read.read_range import read_range
-from headrace.columns.runtime.connections import own_pool
+from headrace.columns.runtime.connections import reserve_pool
 from headrace.columns.schema.columns import QueryColumns
 
 if TYPE_CHECKING:
     from headrace.columns.options.options import ReadOptions
     from headrace.columns.schema.offsets import Range
 
-BATCH_ROWS: Final = 10_000  # Default size of a batch; 16 MiB of bodies end it earlier.
+BATCH_ROWS: Final = 10_000  # Rows of a batch by default; 16 MiB of bodies end it earlier.
 BATCH_ROWS_MAX: Final = 1_000_000
 
 
@@ -27,9 +27,9 @@ class Records:
     """The records of streams, or the messages of a queue, as record batches of Arrow.
 
     Consumers of Arrow streams read the records by `__arrow_c_stream__`. Each call opens a
-    connection and reads from the first record. It returns the same rows of a stream until retention
-    deletes them, and the messages that are still in the queue. Memory is bounded: a batch has up to
-    `batch_rows` rows or 16 MiB of bodies, and the client receives up to 16 MiB ahead.
+    connection and reads from the first record. A stream returns the same rows until retention
+    deletes them. A queue returns the messages that are still ready. Memory is bounded: a batch has
+    up to `batch_rows` rows or 16 MiB of bodies, and the client receives up to 16 MiB ahead.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Records:
         ranges: tuple[Range, ...],
         batch_rows: int = BATCH_ROWS,
     ) -> None:
-        """Create records; programs call `stream` or `queue` instead."""
+        """Create records of some ranges; programs call `stream` or `queue` instead."""
         self._options = options
         self._columns = query_columns
         self._ranges = ranges
@@ -49,7 +49,8 @@ class Records:
 
     def __repr__(self) -> str:
         names = ", ".join(
-            f"{piece.stream!r} {piece.first} to {piece.last}" for piece in self._ranges
+            f"{stream_range.stream!r} {stream_range.first} to {stream_range.last}"
+            for stream_range in self._ranges
         )
         return f"<Records of {names or 'nothing'}>"
 
@@ -80,8 +81,8 @@ class Records:
             raise KeyError("at least one column is needed")
         query_columns = QueryColumns(columns, self._columns.value if "value" in columns else None)
         options = self._options
-        if options.decoding is not None and not _decodes(columns, options.decoding.rescued):
-            # A body that is dropped as malformed is a missing row, whatever is selected.
+        if options.decoding is not None and not _needs_decoding(columns, options.decoding.rescued):
+            # In other modes a malformed body drops its row, so bodies must be decoded anyway.
             if options.decoding.mode == "PERMISSIVE":
                 options = replace(options, decoding=None)
             else:
@@ -91,35 +92,46 @@ class Records:
     def between(self, first: int, last: int) -> Records:
         """Return the records with offsets of at least `first` and less than `last`."""
         ranges = tuple(
-            replace(piece, first=max(first, piece.first), last=min(last, piece.last))
-            for piece in self._ranges
-            if max(first, piece.first) < min(last, piece.last)
+            replace(
+                stream_range,
+                first=max(first, stream_range.first),
+                last=min(last, stream_range.last),
+            )
+            for stream_range in self._ranges
+            if max(first, stream_range.first) < min(last, stream_range.last)
         )
         return Records(self._options, self._columns, ranges, self._batch_rows)
 
     def during(self, since: datetime | None, until: datetime | None) -> Records:
         """Return the records of streams that arrived from `since` to before `until`.
 
-        None means no bound. The broker returns the offsets of the times.
+        None means no bound. The broker looks up the offsets of the times.
         """
         ranges = self._ranges
         if ranges and (since is not None or until is not None):
             streams = BrokerStreams(self._options, plain=True)
             ranges = tuple(
                 replace(
-                    piece,
-                    first=piece.first if since is None else streams.offset_at(piece.stream, since),
-                    last=piece.last if until is None else streams.offset_at(piece.stream, until),
+                    stream_range,
+                    first=stream_range.first
+                    if since is None
+                    else streams.offset_at(stream_range.stream, since),
+                    last=stream_range.last
+                    if until is None
+                    else streams.offset_at(stream_range.stream, until),
                 )
-                for piece in ranges
+                for stream_range in ranges
             )
-        wide = Records(self._options, self._columns, ranges, self._batch_rows)
-        pieces = [
+        limited_ranges = [
             replace(new, first=max(new.first, old.first), last=min(new.last, old.last))
-            for new, old in zip(wide.ranges, self._ranges, strict=True)
+            for new, old in zip(ranges, self._ranges, strict=True)
         ]
-        kept = tuple(piece for piece in pieces if piece.first < piece.last)
-        return Records(self._options, self._columns, kept, self._batch_rows)
+        nonempty_ranges = tuple(
+            stream_range
+            for stream_range in limited_ranges
+            if stream_range.first < stream_range.last
+        )
+        return Records(self._options, self._columns, nonempty_ranges, self._batch_rows)
 
     @property
     def is_queue(self) -> bool:
@@ -143,14 +155,15 @@ class Records:
         return self._schema.__arrow_c_schema__()
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
+        """Read the ranges one after the other, over connections of this reader."""
         if not self._ranges:
             return
-        with own_pool(self._options.uri) as pool:
-            for piece in self._ranges:
+        with reserve_pool(self._options.uri) as pool:
+            for stream_range in self._ranges:
                 batches = read_range(
                     self._options,
                     self._columns,
-                    piece,
+                    stream_range,
                     browse=bool(self._options.queue),
                     pool=pool,
                     batch_records_max=self._batch_rows,
@@ -158,6 +171,6 @@ class Records:
                 yield from batches
 
 
-def _decodes(columns: tuple[str, ...], rescued: str) -> bool:
-    """Return True if one of the columns is made of decoded bodies."""
+def _needs_decoding(columns: tuple[str, ...], rescued: str) -> bool:
+    """Return True if one of the columns results from decoding bodies."""
     return bool({"value", "_corrupt_record", "_corrupt_reason", rescued} & set(columns))

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headrace.arrow.records import BATCH_ROWS, BATCH_ROWS_MAX, Records
-from headrace.columns.broker_streams import stream_ranges
-from headrace.columns.browse import queue_parts
+from headrace.columns.broker_streams import find_stream_ranges
+from headrace.columns.browse import find_queue_parts
 from headrace.columns.errors import StreamMissingError
 from headrace.columns.options.kinds import OptionError
 from headrace.columns.options.option import Use
@@ -30,13 +30,34 @@ if TYPE_CHECKING:
 Text = str | int | float | bool | Path
 Bound = int | str | datetime
 
-# Options of the data source that have an argument here, or that do not apply to a single process.
-_ELSEWHERE: Final = frozenset(
-    {"uri", "uriFile", "uriEnv", "host", "port", "tls", "stream", "streams", "streamPattern"}
-    | {"superStream", "queue", "filter", "value", "startingOffsets", "startingTimestamp"}
-    | {"startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets"}
-    | {"endingTimestamp", "endingOffsetsByTimestamp", "minPartitions", "maxRecordsPerPartition"}
-    | {"deadLetterExchange", "deadLetterRoutingKey"}
+# Options of the data source that another argument sets, or that do not apply to a single process.
+_EXCLUDED_OPTIONS: Final = frozenset(
+    {
+        "uri",
+        "uriFile",
+        "uriEnv",
+        "host",
+        "port",
+        "tls",
+        "stream",
+        "streams",
+        "streamPattern",
+        "superStream",
+        "queue",
+        "filter",
+        "value",
+        "startingOffsets",
+        "startingTimestamp",
+        "startingOffsetsByTimestamp",
+        "startingOffsetsByTimestampStrategy",
+        "endingOffsets",
+        "endingTimestamp",
+        "endingOffsetsByTimestamp",
+        "minPartitions",
+        "maxRecordsPerPartition",
+        "deadLetterExchange",
+        "deadLetterRoutingKey",
+    }
 )
 _EDGES: Final = ("earliest", "latest")
 # The argument that an error names in place of an option.
@@ -51,10 +72,11 @@ _ARGUMENTS: Final = {
     "endingTimestamp": "last",
 }
 
+# The option of the data source for each further argument.
 _OPTIONS: Final = {
     re.sub("(?=[A-Z])", "_", name).lower(): name
     for name in list_option_names(Use.BATCH)
-    if name not in _ELSEWHERE
+    if name not in _EXCLUDED_OPTIONS
 }
 
 
@@ -94,22 +116,24 @@ def stream(
         AuthenticationFailed: the broker refuses the login.
     """
     names = [name] if isinstance(name, str) else list(name)
-    given = _given(url, value, options, "stream")
-    given["streams"] = json.dumps(names)
+    source_options = _make_options(url, value, options, "stream")
+    source_options["streams"] = json.dumps(names)
     if filter is not None:
-        given["filter"] = filter if isinstance(filter, str) else json.dumps(list(filter))
+        source_options["filter"] = filter if isinstance(filter, str) else json.dumps(list(filter))
     if since is not None:
         if first is not None:
             raise OptionError("arguments 'first' and 'since' contradict each other: give one")
         moment = datetime.now(UTC) - since if isinstance(since, timedelta) else since
-        first = _moment("since", moment)
+        first = _format_moment("since", moment)
     if first is not None:
-        given |= _position_option("first", "starting", first, names)
-        if "startingTimestamp" in given:  # A start after the last record means no rows.
-            given["startingOffsetsByTimestampStrategy"] = "latest"
+        source_options |= _position_option("first", "starting", first, names)
+        if "startingTimestamp" in source_options:  # A start after the last record means no rows.
+            source_options["startingOffsetsByTimestampStrategy"] = "latest"
     if last is not None:
-        given |= _position_option("last", "ending", last, names)
-    return _records(given, partial(stream_ranges, plain=True), columns, batch_rows)
+        source_options |= _position_option("last", "ending", last, names)
+    return _open_records(
+        source_options, partial(find_stream_ranges, plain=True), columns, batch_rows
+    )
 
 
 def queue(
@@ -130,64 +154,68 @@ def queue(
         ConnectFailed: no broker is reachable.
         AuthenticationFailed: the broker refuses the login.
     """
-    given = _given(url, value, options, "queue")
-    given["queue"] = name
-    return _records(given, queue_parts, columns, batch_rows)
+    source_options = _make_options(url, value, options, "queue")
+    source_options["queue"] = name
+    return _open_records(source_options, find_queue_parts, columns, batch_rows)
 
 
-def _records(
-    given: Mapping[str, str],
+def _open_records(
+    source_options: Mapping[str, str],
     ranges: Callable[[ReadOptions], Sequence[Range]],
     columns: Sequence[str] | None,
     batch_rows: int,
 ) -> Records:
+    """Return the records of a read; `ranges` looks up the ranges at the broker."""
     if not 1 <= batch_rows <= BATCH_ROWS_MAX:
         raise OptionError(f"argument 'batch_rows' must be 1 to {BATCH_ROWS_MAX}; got {batch_rows}")
     try:
-        read = read_options(given, streaming=False)
-        records = Records(
-            read, parse_columns(read_schema(given), read.decoding), tuple(ranges(read)), batch_rows
-        )
+        parsed_options = read_options(source_options, streaming=False)
+        query_columns = parse_columns(read_schema(source_options), parsed_options.decoding)
+        records = Records(parsed_options, query_columns, tuple(ranges(parsed_options)), batch_rows)
     except OptionError as error:
-        raise OptionError(_as_arguments(str(error))) from None
+        raise OptionError(_name_arguments(str(error))) from None
     except StreamMissingError as error:
-        raise StreamMissingError(_as_arguments(str(error))) from None
+        raise StreamMissingError(_name_arguments(str(error))) from None
     return records if columns is None else records.select(*columns)
 
 
-def _as_arguments(text: str) -> str:
+def _name_arguments(text: str) -> str:
+    """Return the text of an error with the names of arguments in place of options."""
     for option, argument in _ARGUMENTS.items():
         text = text.replace(f"option {option!r}", f"argument {argument!r}")
     return text
 
 
-def _given(
-    url: str | Sequence[str], value: str | None, options: Mapping[str, Text], what: str
+def _make_options(
+    url: str | Sequence[str], value: str | None, options: Mapping[str, Text], function: str
 ) -> dict[str, str]:
-    given = {"uri": url if isinstance(url, str) else json.dumps(list(url))}
+    """Return the options of the data source for the arguments of `function`."""
+    source_options = {"uri": url if isinstance(url, str) else json.dumps(list(url))}
     if value is not None:
-        given["value"] = value
+        source_options["value"] = value
     for key, argument in options.items():
         name = _OPTIONS.get(key)
         if name is None:
-            close = "".join(
+            hint = "".join(
                 f"; did you mean {match!r}?" for match in get_close_matches(key, _OPTIONS)
             )
             raise OptionError(
-                f"{what}() has no argument {key!r}{close}; its options are {', '.join(_OPTIONS)}"
+                f"{function}() has no argument {key!r}{hint}; its options are {', '.join(_OPTIONS)}"
             )
-        given[name] = str(argument).lower() if isinstance(argument, bool) else str(argument)
-    if given.get("mode", "").upper() == "DEADLETTER":
+        source_options[name] = (
+            str(argument).lower() if isinstance(argument, bool) else str(argument)
+        )
+    if source_options.get("mode", "").upper() == "DEADLETTER":
         raise OptionError("option 'mode' cannot be 'DEADLETTER' here: reading changes nothing")
-    return given
+    return source_options
 
 
 def _position_option(
     argument: str, prefix: str, position: Bound, names: Sequence[str]
 ) -> dict[str, str]:
-    """Return the option for a position: ``prefix`` is "starting" or "ending".
+    """Return the option for a position; `prefix` is "starting" or "ending".
 
-    An offset applies to each of the streams ``names``.
+    An offset applies to each of the streams `names`.
     """
     if isinstance(position, bool):
         raise OptionError(f"argument {argument!r} must be an offset or a moment; got {position!r}")
@@ -197,12 +225,13 @@ def _position_option(
         return {f"{prefix}Offsets": json.dumps(dict.fromkeys(names, position))}
     if position in _EDGES:
         return {f"{prefix}Offsets": str(position)}
-    return {f"{prefix}Timestamp": _moment(argument, position)}
+    return {f"{prefix}Timestamp": _format_moment(argument, position)}
 
 
-def _moment(argument: str, at: datetime | str) -> str:
-    if isinstance(at, str):
-        return at
-    if at.tzinfo is None:
-        raise OptionError(f"argument {argument!r} needs a time zone; got {at!r}")
-    return at.isoformat()
+def _format_moment(argument: str, moment: datetime | str) -> str:
+    """Return a time as the data source takes it; raise OptionError without a time zone."""
+    if isinstance(moment, str):
+        return moment
+    if moment.tzinfo is None:
+        raise OptionError(f"argument {argument!r} needs a time zone; got {moment!r}")
+    return moment.isoformat()

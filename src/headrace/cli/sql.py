@@ -125,12 +125,12 @@ def _one_sentence_errors() -> Iterator[None]:
     import duckdb
     import pyarrow as pa
 
-    from headrace.sql import sentence
+    from headrace.sql import describe_error
 
     try:
         yield
     except (duckdb.Error, pa.ArrowException, RuntimeError) as error:
-        raise click.ClickException(sentence(error)) from None
+        raise click.ClickException(describe_error(error)) from None
 
 
 def _write(reader: pa.RecordBatchReader, form: str, output: Path | None) -> None:

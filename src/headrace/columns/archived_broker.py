@@ -25,14 +25,14 @@ class ArchivedBroker:
         self._archive = archive
 
     def identity(self) -> str:
-        """Return the broker's identity; OptionError if the broker has none."""
+        """Return the broker's identity; raise OptionError if the broker has none."""
         identity = self._broker.identity()
         if not identity:
             raise OptionError("option 'archive' needs Headrace as the broker")
         return identity
 
     def extents(self) -> dict[str, StreamExtent]:
-        """Return the streams to read now, with their bounds at the broker."""
+        """Return the current extent of each stream to read, without archived records."""
         self.identity()
         return self._broker.extents()
 
@@ -48,20 +48,23 @@ class ArchivedBroker:
         """Return the offset of the oldest record, archived or not."""
         offset = self._broker.first_offset(stream)
         self._archive.refresh()
-        self._check(stream)
+        self._check_end(stream)
         archived = self._archive.first(stream)
         return offset if archived is None else min(offset, archived)
 
     def measure(self, stream_range: Range, bytes_max: int | None) -> RangeSize:
-        """Measure records at the broker. Options that need this exclude the option `archive`."""
+        """Measure records at the broker.
+
+        No read with an archive calls this, because `archive` excludes `maxBytesPerTrigger`.
+        """
         return self._broker.measure(stream_range, bytes_max)
 
     def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
-        """Return the number of lost records of each stream that tasks reported."""
+        """Return the number of lost records that tasks of `reader` reported, by stream."""
         return self._broker.skipped(reader, streams)
 
-    def _check(self, stream: str) -> None:
-        """Raise OffsetError if the archive ends after the stream, as one of another stream does."""
+    def _check_end(self, stream: str) -> None:
+        """Raise OffsetError if the archive ends after the stream: it is of another stream."""
         end = self._archive.end(stream)
         next_offset = self._broker.extents()[stream].next
         if end > next_offset:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The streams of a read at their broker: names, bounds and offsets.
+"""The streams of a read at their broker: names, extents and offsets.
 
-Headrace returns the bounds of all streams in one answer. At other brokers the client uses plain
-AMQP. It finds the end of a stream by consuming. Streams have no id there, and cannot be measured or
+Headrace returns the extents of all streams in one answer. At other brokers the client uses plain
+AMQP and finds the end of a stream by consuming. There streams have no id, and cannot be measured or
 listed.
 """
 
@@ -36,36 +36,42 @@ if TYPE_CHECKING:
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND: Final = timedelta(milliseconds=1)
-REQUEST_STREAMS_MAX: Final = 1000  # Streams of one request.
-NAMES_LIFETIME_S: Final = 1.0  # Lifetime of the cached names of a pattern or a super stream.
+REQUEST_STREAMS_MAX: Final = 1000  # Streams in one request.
+NAMES_LIFETIME_S: Final = 1.0  # The time for which names of a pattern or super stream are cached.
 
 T = TypeVar("T")
 
 
-def stream_ranges(options: ReadOptions, *, plain: bool = False) -> list[Range]:
-    """Return the ranges that a batch read of streams covers now, without empty ones.
+def find_stream_ranges(options: ReadOptions, *, plain: bool = False) -> list[Range]:
+    """Return the ranges of a batch read of streams that starts now, without empty ranges.
 
-    `plain` is as in `BrokerStreams`. OptionError when the bounds do not fit the streams.
+    `plain` is as in `BrokerStreams`.
+
+    Raises:
+        OptionError: the bounds in the options do not fit the streams.
     """
     broker = BrokerStreams(options, plain=plain)
-    return _ranges(options, broker, broker.extents())
+    return _resolve_ranges(options, broker, broker.extents())
 
 
-def archived_ranges(options: ReadOptions, archive: Archive) -> tuple[list[Range], ArchiveSplit]:
+def find_archived_ranges(
+    options: ReadOptions, archive: Archive
+) -> tuple[list[Range], ArchiveSplit]:
     """Return the ranges of a batch read with an archive, and their split with the broker.
 
     The ranges include the records that retention has dropped.
     """
     broker = ArchivedBroker(BrokerStreams(options), archive)
     extents = broker.extents()
-    ranges = _ranges(options, broker, extents)
+    ranges = _resolve_ranges(options, broker, extents)
     oldest = {stream: extent.first for stream, extent in extents.items()}
     return ranges, split_ranges(archive, oldest, ranges, fail=options.fail_on_data_loss)
 
 
-def _ranges(
+def _resolve_ranges(
     options: ReadOptions, broker: OffsetLookup, extents: Mapping[str, StreamExtent]
 ) -> list[Range]:
+    """Return the ranges between the bounds in the options, without empty ranges."""
     start = resolve_bound(broker, options.starting, extents)
     end = resolve_bound(broker, options.ending, extents)
     ranges = []
@@ -90,7 +96,10 @@ class BrokerStreams:
         *,
         plain: bool = False,
     ) -> None:
-        """With `plain` only AMQP is used: requests need the permission to write to amq.default."""
+        """Use plain AMQP only if `plain` is True.
+
+        Headrace's requests need the permission to write to amq.default, which a user may lack.
+        """
         assert options.streams is not None
         self._plain = plain
         self.options = options
@@ -101,7 +110,7 @@ class BrokerStreams:
         self._names_read_at_s: float | None = None
 
     def identity(self) -> str:
-        """Return the broker's identity in its last answer; "" if the broker has none."""
+        """Return the broker's identity as in its last answer; "" if the broker has none."""
         if not self._identity and not self._plain:
             headrace_id = self._run(
                 lambda connection: connection.server_properties.get("headrace_id")
@@ -110,7 +119,7 @@ class BrokerStreams:
         return self._identity
 
     def extents(self) -> dict[str, StreamExtent]:
-        """Return the streams to read now, with their bounds."""
+        """Return the current extent of each stream to read, by name."""
         names = self._stream_names()
         if not self.identity():
             return {name: StreamExtent(0, self._query_stream(name, _last_offset)) for name in names}
@@ -131,7 +140,7 @@ class BrokerStreams:
         """Return the first offset that arrived at `moment` or later; the end if none did."""
         if not self.identity():
             return self._run_on_stream(stream, partial(_offset_at, moment))
-        timestamp_ms = -((EPOCH - moment) // MILLISECOND)  # Rounded up.
+        timestamp_ms = -((EPOCH - moment) // MILLISECOND)  # Rounded up to a millisecond.
         answer = self._ask_about_stream(stream, "stream.offset", timestamp_ms=max(0, timestamp_ms))
         return int(answer["offset"])
 
@@ -142,7 +151,7 @@ class BrokerStreams:
         return int(self._ask_about_stream(stream, "stream.info")["first"])
 
     def measure(self, stream_range: Range, bytes_max: int | None) -> RangeSize:
-        """Measure the first records of a range, up to a number of bytes, but at least one."""
+        """Measure the first records of a range: at least one, then up to `bytes_max` bytes."""
         if not self.identity():
             raise OptionError("option 'maxBytesPerTrigger' needs Headrace as the broker")
         limit = {} if bytes_max is None else {"octets_max": bytes_max}
@@ -155,7 +164,10 @@ class BrokerStreams:
         return RangeSize(answer["octets"], max(answer["next"], stream_range.first + 1))
 
     def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
-        """Return the number of lost records of each stream that tasks reported, above 0."""
+        """Return the number of lost records that tasks of `reader` reported, by stream.
+
+        Streams without lost records are left out.
+        """
         skipped: dict[str, int] = {}
         if self.identity():
             for chunk in _chunks(streams):
@@ -163,7 +175,7 @@ class BrokerStreams:
         return skipped
 
     def request(self, operation: str, **fields: Json) -> JsonObject:
-        """Send a request to the broker; RequestRefused when it refuses."""
+        """Send a request to the broker and return its answer; raise RequestRefused if refused."""
         return run_with_retry(
             self.options.uri,
             self.options.reconnect_timeout_s,
@@ -202,6 +214,7 @@ class BrokerStreams:
         return self._names
 
     def _matching_names(self) -> Iterator[str]:
+        """Yield the names of the broker's streams that match the pattern."""
         pattern = re.compile(self.streams.pattern)
         last_name = ""
         while True:
@@ -214,6 +227,7 @@ class BrokerStreams:
                 return
 
     def _partition_names(self) -> Iterator[str]:
+        """Yield the names of the super stream's partitions."""
         exchange = self.streams.super_stream
         try:
             answer = self.request("superstream.info", exchange=exchange)
@@ -223,11 +237,13 @@ class BrokerStreams:
             yield partition["stream"]
 
     def _query_stream(self, stream: str, query: Callable[[blocking.Stream], T]) -> T:
+        """Run `query` on a stream, as `_run_on_stream` does."""
         return self._run_on_stream(stream, lambda _, stream_reader: query(stream_reader))
 
     def _run_on_stream(
         self, stream: str, query: Callable[[blocking.Connection, blocking.Stream], T]
     ) -> T:
+        """Run `query` on a stream with a connection; raise StreamMissingError if it is missing."""
         try:
             return self._run(lambda connection: query(connection, connection.stream(stream)))
         except (NotFound, PreconditionFailed):
@@ -240,14 +256,15 @@ class BrokerStreams:
 def _offset_at(moment: datetime, connection: blocking.Connection, stream: blocking.Stream) -> int:
     """Return the first offset that arrived at `moment` or later, to the millisecond.
 
-    AMQP's timestamps are in seconds, so the search reads Headrace's records of that second.
+    AMQP's timestamps are in seconds. So the function searches the records of that second, which
+    have a more exact time if the broker is Headrace.
     """
     second = moment.replace(microsecond=0)
     low = stream.offset_at(second)
     if second == moment or not isinstance(connection.server_properties.get("headrace_id"), str):
         return low
     high = stream.offset_at(second + timedelta(seconds=1))
-    moment_ms = -((EPOCH - moment) // MILLISECOND)  # Rounded up.
+    moment_ms = -((EPOCH - moment) // MILLISECOND)  # Rounded up to a millisecond.
     while low < high:
         middle = (low + high) // 2
         try:
@@ -269,6 +286,7 @@ def _last_offset(stream: blocking.Stream) -> int:
 
 
 def _chunks(names: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the names in lists that each fit into one request."""
     chunk: list[str] = []
     for name in names:
         chunk.append(name)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ready messages of a queue, divided into parts that are browsed without consuming.
+"""Division of the ready messages of a queue into parts, which are browsed without consuming.
 
-The parts lack later arrivals, and messages that were consumed before their part is read.
+A part has no messages that arrive later, and none that are consumed before it is read.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from headrace.columns.options.options import ReadOptions
 
 PART_MESSAGES_MIN: Final = 1000  # A task for fewer messages costs more time than it saves.
-PARTS_MAX: Final = 1000  # The maximum number of parts of a queue.
+PARTS_MAX: Final = 1000
 
 
-def queue_parts(options: ReadOptions) -> list[Range]:
-    """Return the parts of the queue with about as many messages each; none when it is empty."""
-    snapshot = _snapshot(options, 1)
+def find_queue_parts(options: ReadOptions) -> list[Range]:
+    """Return parts of the queue with about equal numbers of messages; [] for an empty queue."""
+    snapshot = _request_snapshot(options, 1)
     count = part_count(options, snapshot.messages)
     if count > 1:
-        snapshot = _snapshot(options, count)
+        snapshot = _request_snapshot(options, count)
     return [Range(snapshot.queue, first, last) for first, last in snapshot.ranges() if first < last]
 
 
 def part_count(options: ReadOptions, messages: int) -> int:
-    """Return the number of parts for a number of messages."""
+    """Return the number of parts for a number of messages, from 1 to `PARTS_MAX`."""
     count = options.partitions_min
     if count is None:
         count = min(partitions_default(), messages // PART_MESSAGES_MIN)
@@ -43,7 +43,9 @@ def part_count(options: ReadOptions, messages: int) -> int:
     return max(1, min(count, PARTS_MAX))
 
 
-def _snapshot(options: ReadOptions, count: int) -> Snapshot:
+def _request_snapshot(options: ReadOptions, count: int) -> Snapshot:
+    """Return a snapshot of the queue's ready messages in `count` parts."""
+
     def read_snapshot(connection: blocking.Connection) -> Snapshot:
         if not isinstance(connection.server_properties.get("headrace_id"), str):
             raise OptionError("option 'queue' of a batch read needs Headrace as the broker")

@@ -13,7 +13,7 @@ class ArchiveError(RuntimeError):
 
 
 class GroupInUseError(RuntimeError):
-    """Another live query has the group."""
+    """Another running query owns the group."""
 
 
 class StreamMissingError(RuntimeError):

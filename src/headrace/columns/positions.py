@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class StreamExtent(NamedTuple):
     """The first offset of a stream, the offset of its next record, and its id.
 
-    `first` and `id` are 0 for a broker that would need a consumer to find them.
+    `first` and `id` are 0 at brokers other than Headrace, which do not report them.
     """
 
     first: int
@@ -26,14 +26,14 @@ class StreamExtent(NamedTuple):
 
 
 class RangeSize(NamedTuple):
-    """The size in bytes of the measured records, and the offset `next` after the last of them."""
+    """The size in bytes of the measured records, and the offset `next` after the last one."""
 
     size: int
     next: int
 
 
 class OffsetLookup(Protocol):
-    """Lookups of offsets at a broker."""
+    """Lookups of single offsets in streams at a broker."""
 
     def offset_at(self, stream: str, moment: datetime) -> int:
         """Return the first offset that arrived at `moment` or later; the end if none did."""
@@ -43,26 +43,33 @@ class OffsetLookup(Protocol):
 
 
 class Broker(OffsetLookup, Protocol):
-    """A broker, as a planner uses it."""
+    """The requests of a planner to the broker of its streams."""
 
     def identity(self) -> str:
         """Return the broker's identity; "" if the broker has none."""
 
     def extents(self) -> dict[str, StreamExtent]:
-        """Return the present extent of each stream to read, by name."""
+        """Return the current extent of each stream to read, by name."""
 
     def measure(self, stream_range: Range, bytes_max: int | None) -> RangeSize:
-        """Measure the first records of a range, up to a number of bytes, but at least one."""
+        """Measure the first records of a range: at least one, then up to `bytes_max` bytes.
+
+        If `bytes_max` is None, measure all records.
+        """
 
     def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
-        """Return the number of lost records of each stream that tasks reported."""
+        """Return the number of lost records that tasks of `reader` reported, by stream."""
 
 
 def resolve_bound(
     broker: OffsetLookup, bound: Bound, extents: Mapping[str, StreamExtent]
 ) -> dict[str, int]:
-    """Return the offset of a bound in each stream; OptionError for one after the stream's end."""
-    position_by_stream = bound.of(tuple(extents))
+    """Return the offset of a bound in each stream.
+
+    Raises:
+        OptionError: an offset is after the end of its stream, or a strict bound has no record.
+    """
+    position_by_stream = bound.for_streams(tuple(extents))
     return {
         stream: _resolve_position(broker, bound, stream, position, extents[stream])
         for stream, position in position_by_stream.items()
@@ -76,6 +83,7 @@ def _resolve_position(
     position: Edge | int | datetime,
     extent: StreamExtent,
 ) -> int:
+    """Return the offset of one position; see `resolve_bound`."""
     if position is Edge.LATEST:
         return extent.next
     if position is Edge.EARLIEST:

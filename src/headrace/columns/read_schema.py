@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of a read without a schema from the user."""
+"""The columns of a read to which the user gives no schema."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def read_schema(options: Mapping[str, str]) -> StructType:
-    """Return the columns of a read with these options.
+    """Return the columns of a read with these options; all columns if the options are invalid.
 
-    With invalid options these are all columns. The reader reports the errors, because only the
-    reader has the use, batch or stream, on which the checks depend.
+    The reader reports invalid options, because the checks depend on whether it is a batch or a
+    streaming read, which is not known here.
     """
     parsed_options = _parse_options(options)
     if parsed_options is None:
@@ -34,6 +34,7 @@ def read_schema(options: Mapping[str, str]) -> StructType:
 
 
 def _parse_options(options: Mapping[str, str]) -> ReadOptions | None:
+    """Return the options of a batch or streaming read; None if they are invalid for both."""
     for streaming in (False, True):
         try:
             return read_options(options, streaming=streaming)
@@ -43,10 +44,11 @@ def _parse_options(options: Mapping[str, str]) -> ReadOptions | None:
 
 
 def _decoded_fields(parsed_options: ReadOptions, decoding: DecodeOptions) -> list[StructField]:
-    # Imported late: it loads Arrow, which a read without decoding does not need.
-    from headrace.columns.sample import value_type
+    """Return the columns that result from decoding bodies."""
+    # The import loads Arrow, which a read without decoding does not need yet.
+    from headrace.columns.sample import find_value_type
 
-    fields = [StructField("value", value_type(parsed_options, decoding))]
+    fields = [StructField("value", find_value_type(parsed_options, decoding))]
     if decoding.evolution is not Evolution.NONE:
         fields.append(StructField(decoding.rescued, StringType()))
     if decoding.mode == "PERMISSIVE" and decoding.format != "binary":

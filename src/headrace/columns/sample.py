@@ -12,7 +12,7 @@ from headrace.columns.decode import infer
 from headrace.columns.decode.codec import strip_framing
 from headrace.columns.decode.values import loads
 from headrace.columns.options.kinds import OptionError
-from headrace.columns.read.open_bodies import decompress
+from headrace.columns.read.decompression import decompress
 from headrace.columns.runtime.schema_log import SchemaLog
 from headrace.columns.schema.columns import CONTENT_HEADER
 from headrace.columns.schema.types import BinaryType, DataType, StringType, StructField, StructType
@@ -23,47 +23,54 @@ if TYPE_CHECKING:
     from headrace.columns.options.decode_options import DecodeOptions
     from headrace.columns.options.options import ReadOptions
 
-SAMPLE_BYTES_MAX: Final = 16 << 20  # The maximum size of all sampled bodies.
+SAMPLE_BYTES_MAX: Final = 16 << 20  # The size of all sampled bodies together.
 RAW_COLUMNS: Final = ("body", CONTENT_HEADER)
-STREAMS_MAX: Final = 10  # The maximum number of sampled streams.
+STREAMS_MAX: Final = 10  # Sampled streams.
 
 
-def value_type(options: ReadOptions, decoding: DecodeOptions) -> DataType:
-    """Return the type of the column `value`; read from the broker only to infer it."""
+def find_value_type(options: ReadOptions, decoding: DecodeOptions) -> DataType:
+    """Return the type of the column `value`; sample the broker only if it must be inferred.
+
+    With `schemaLocation` the type is stored there if it is new.
+    """
     if decoding.format in ("string", "binary"):
         return StringType() if decoding.format == "string" else BinaryType()
-    given_type = decoding.schema()
+    stated_type = decoding.schema()
     if not decoding.location:
-        return infer_schema(options, decoding) if given_type is None else given_type
+        return infer_schema(options, decoding) if stated_type is None else stated_type
     schema_log = SchemaLog(decoding.location)
     if decoding.format == "avro":
-        assert isinstance(given_type, StructType)
-        schema_log.put_avro(decoding.text, given_type)
-        return given_type
-    if given_type is not None and not isinstance(given_type, StructType):
+        assert isinstance(stated_type, StructType)
+        schema_log.put_avro(decoding.text, stated_type)
+        return stated_type
+    if stated_type is not None and not isinstance(stated_type, StructType):
         raise OptionError(
             "option 'schemaLocation' keeps lists of columns: 'valueSchema' must be one"
         )
 
     def choose_schema(newest: StructType | None) -> StructType:
-        if given_type is None:
+        if stated_type is None:
             return infer_schema(options, decoding) if newest is None else newest
-        # Columns of the options come first and override stored ones. Later additions stay.
-        return given_type if newest is None else infer.grow(given_type, newest)
+        # Columns in the options come first and override stored columns; other stored ones stay.
+        return stated_type if newest is None else infer.grow(stated_type, newest)
 
     return schema_log.put(decoding.format, choose_schema)
 
 
 def infer_schema(options: ReadOptions, decoding: DecodeOptions) -> StructType:
-    """Return the schema of the oldest and newest records; OptionError without records."""
+    """Return the schema of a sample of records.
+
+    Raises:
+        OptionError: there are no records, or no schema fits them.
+    """
     bodies = list(sample(options, decoding))
     try:
         if not bodies:
             raise infer.InferenceError("the stream has no records")
         schema = (
-            csv_schema(bodies, decoding)
+            infer_csv_schema(bodies, decoding)
             if decoding.format == "csv"
-            else json_schema(bodies, _parser(decoding))
+            else infer_json_schema(bodies, _choose_parser(decoding))
         )
     except infer.InferenceError as error:
         raise OptionError(
@@ -73,7 +80,7 @@ def infer_schema(options: ReadOptions, decoding: DecodeOptions) -> StructType:
     return schema
 
 
-def _parser(decoding: DecodeOptions) -> Callable[[bytes], object]:
+def _choose_parser(decoding: DecodeOptions) -> Callable[[bytes], object]:
     if decoding.format == "json":
         return _parse_framed_json if decoding.framing == "registry" else _parse_json
     from headrace.columns.decode.binary_values import PARSERS
@@ -89,10 +96,10 @@ def _parse_framed_json(body: bytes) -> object:
     return _parse_json(strip_framing(body) or b"")
 
 
-def json_schema(
+def infer_json_schema(
     bodies: Iterable[bytes], parse: Callable[[bytes], object] = _parse_json
 ) -> StructType:
-    """Infer the schema of bodies that `parse` reads as objects; other bodies are skipped."""
+    """Infer the schema of the bodies that `parse` parses to objects; skip other bodies."""
 
     def parse_all() -> Iterable[object]:
         for body in bodies:
@@ -104,8 +111,8 @@ def json_schema(
     return infer.infer(parse_all())
 
 
-def csv_schema(bodies: Iterable[bytes], decoding: DecodeOptions) -> StructType:
-    """Infer the schema of records of CSV, with columns `_c0`, `_c1`, …; skip other bodies."""
+def infer_csv_schema(bodies: Iterable[bytes], decoding: DecodeOptions) -> StructType:
+    """Infer the schema of CSV records, with columns `_c0`, `_c1`, …; skip malformed bodies."""
     kinds: list[DataType] = []
     for body in bodies:
         try:
@@ -123,7 +130,10 @@ def csv_schema(bodies: Iterable[bytes], decoding: DecodeOptions) -> StructType:
 
 
 def sample(options: ReadOptions, decoding: DecodeOptions) -> Iterable[bytes]:
-    """Yield the oldest and newest bodies of each stream, or the first of a queue, decompressed."""
+    """Yield the oldest and newest bodies of streams, or the first bodies of a queue, decompressed.
+
+    The sample has about `decoding.sample` bodies, of `SAMPLE_BYTES_MAX` at most.
+    """
     from headrace.columns.broker_streams import BrokerStreams
     from headrace.columns.read.records import RangeRead, read_batches
     from headrace.columns.schema.offsets import Range
@@ -146,14 +156,14 @@ def sample(options: ReadOptions, decoding: DecodeOptions) -> Iterable[bytes]:
             if len(stream_range) == 0:
                 continue
             for batch in read_batches(range_read, stream_range, RAW_COLUMNS):
-                for body in _bodies(batch, decoding):
+                for body in _decompressed_bodies(batch, decoding):
                     size += len(body)
                     if size > SAMPLE_BYTES_MAX:
                         return
                     yield body
 
 
-def _bodies(batch: pa.RecordBatch, decoding: DecodeOptions) -> Iterable[bytes]:
+def _decompressed_bodies(batch: pa.RecordBatch, decoding: DecodeOptions) -> Iterable[bytes]:
     """Yield the decompressed bodies of a batch; skip bodies that cannot be decompressed."""
     if not decoding.decompressed_max:
         yield from batch.column("body").to_pylist()
@@ -163,8 +173,8 @@ def _bodies(batch: pa.RecordBatch, decoding: DecodeOptions) -> Iterable[bytes]:
 
 
 def _sample_queue(options: ReadOptions, decoding: DecodeOptions) -> Iterable[bytes]:
-    """Browse the first bodies of a queue."""
-    from headrace.columns.browse import queue_parts
+    """Yield the first bodies of a queue, without consuming them."""
+    from headrace.columns.browse import find_queue_parts
     from headrace.columns.read.read_range import read_range
     from headrace.columns.schema.columns import QueryColumns
 
@@ -172,11 +182,11 @@ def _sample_queue(options: ReadOptions, decoding: DecodeOptions) -> Iterable[byt
         options, decoding=None, partitions_min=1, partition_records_max=None
     )
     count, size = decoding.sample, 0
-    for stream_range in queue_parts(undecoded_options):
+    for stream_range in find_queue_parts(undecoded_options):
         for batch in read_range(
             undecoded_options, QueryColumns(RAW_COLUMNS), stream_range, browse=True
         ):
-            for body in _bodies(batch, decoding):
+            for body in _decompressed_bodies(batch, decoding):
                 size += len(body)
                 if count == 0 or size > SAMPLE_BYTES_MAX:
                     return

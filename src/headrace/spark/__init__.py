@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """AMQP streams in Apache Spark, as the data source `amqp`.
 
-Spark finds it through the module `pyspark_amqp`, without registration. The options are in
+Spark finds the source through the module `pyspark_amqp`, without registration. The options are in
 `headrace.columns.options`, the columns in `headrace.columns.schema`; see docs/guides/spark.md.
 
-Spark's workers run the `python3` of the PATH unless PYSPARK_PYTHON names another Python. That one
-may lack this package, so importing this module sets the variable to the driver's own Python, unless
-a Python is set already.
+Spark's workers run the `python3` of the PATH unless PYSPARK_PYTHON names another Python. The Python
+of the PATH may lack this package, so importing this module sets the variable to the driver's own
+Python. If the user has chosen a Python, the import changes nothing.
 """
 
 import os
@@ -15,11 +15,11 @@ import sys
 from pathlib import Path
 
 PYTHON_VARIABLE = "PYSPARK_PYTHON"
-SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"  # May set the same by `spark.pyspark.python`.
+SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"  # May set `spark.pyspark.python` to the same effect.
 
 
 def name_python() -> None:
-    """Make Spark's workers use this Python, unless they do already or another one is set.
+    """Make Spark's workers run this process's Python, unless the user has chosen one.
 
     Call this before the first session, because Spark's JVM reads the variable when it starts.
     """

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-JSON_LINES_BYTES_MAX: Final = 64 << 20  # A larger file is renamed, and a new one begun.
-ERROR_LENGTH_MAX: Final = 1000  # Characters of the error that ended a query.
+JSON_LINES_BYTES_MAX: Final = 64 << 20  # Beyond this size a new file is begun.
+ERROR_LENGTH_MAX: Final = 1000  # Characters reported of the error that ended a query.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +47,13 @@ class Report:
 
     `event` is `started`, `progress`, `idle` or `terminated`. `rows` is the number of rows of the
     batch, `rows_per_s` their rate of arrival, and `processed_per_s` their rate of processing.
-    `durations_ms` has Spark's durations by phase. `lag` has the unread records of each stream at
-    the end of the batch; `lost` has the records that retention dropped unread, over the life of the
-    query. `rejected`, `warned` and `checked` have, for each rule of a pipeline in this run, the
-    rows that it refused, let through with a warning, and checked. `watermark` is that of the query.
-    `owners` are the names under which the query owns its groups at the broker.
+    `written` is the number of rows in the sink, or None if the sink does not count them.
+    `durations_ms` has Spark's durations by phase. `lag` has the number of unread records of each
+    stream at the end of the batch. `lost` has the number of records that retention dropped unread,
+    since the query first started. `rejected`, `warned` and `checked` count rows by rule of a
+    pipeline, since this run of the query started: rows that the rule refused, let through with a
+    warning, and checked. `watermark` is the query's watermark in ISO 8601. `owners` are the names
+    under which the query owns its groups at the broker.
     """
 
     event: str
@@ -101,8 +103,8 @@ class QueryListener(StreamingQueryListener):
     """A listener that sends a `Report` of every event to the log, a callback and a file.
 
     The callback runs in Spark's thread for listeners, so it must return quickly. Its exceptions are
-    logged. The file has a line of JSON for each report. Above 64 MiB it is renamed to end in `.1`,
-    replacing the file of that name.
+    logged. The file has a line of JSON for each report. When the file exceeds 64 MiB, it is renamed
+    to end in `.1` and replaces the earlier file of that name.
     """
 
     def __init__(
@@ -148,7 +150,7 @@ class QueryListener(StreamingQueryListener):
         self._send_report(report)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Report that the query has found no records for some time."""
+        """Report that a query has had no new records for some time."""
         run = str(event.runId)
         self._send_report(
             Report(
@@ -244,12 +246,12 @@ def _add_earlier_counts(previous: Report | None, report: Report) -> Report:
     )
 
 
-def _add_counts(earlier: Mapping[str, int], rows: Mapping[str, int]) -> dict[str, int]:
-    return {rule: earlier.get(rule, 0) + rows.get(rule, 0) for rule in {**earlier, **rows}}
+def _add_counts(earlier: Mapping[str, int], latest: Mapping[str, int]) -> dict[str, int]:
+    return {rule: earlier.get(rule, 0) + latest.get(rule, 0) for rule in {**earlier, **latest}}
 
 
 def lag_of(source: SourceProgress) -> dict[str, int]:
-    """Return the unread records by stream; empty for other sources."""
+    """Return the number of unread records by stream; empty for other data sources."""
     end, latest = _read_positions(source.endOffset), _read_positions(source.latestOffset)
     starts = _read_positions(source.endOffset, "from")
     return {
@@ -281,6 +283,6 @@ def _decode_offset(offset: object) -> Mapping[str, object]:
 
 
 def _parse_rate(rate: float | str) -> float:
-    """Return a rate; Spark sends NaN, as text in JSON, if it has none."""
+    """Return a rate in rows per second; 0 for Spark's NaN and infinity, which mean no rate."""
     value = float(rate)
     return value if 0 <= value < float("inf") else 0.0

@@ -30,7 +30,7 @@ class QueryMetrics(Collector):
         self._listener = listener
 
     def collect(self) -> Iterable[Metric]:
-        """Return the gauges; a query that has ended has none."""
+        """Return the gauges; an ended query has none."""
         lag = GaugeMetricFamily(
             "headrace_spark_lag_records",
             "Records of the stream that the query has not read",
@@ -78,10 +78,13 @@ class QueryMetrics(Collector):
                 lag.add_metric((name, stream), records)
             for stream, records in report.lost.items():
                 lost.add_metric((name, stream), records)
-            counts_by_kind = {"rejected": report.rejected, "warned": report.warned}
-            for kind, rules in {**counts_by_kind, "checked": report.checked}.items():
-                for rule, count in rules.items():
-                    rule_gauges[kind].add_metric((name, rule), count)
-            for phase, ms in report.durations_ms.items():
-                duration.add_metric((name, phase), ms / 1000)
+            for kind, rows_by_rule in (
+                ("rejected", report.rejected),
+                ("warned", report.warned),
+                ("checked", report.checked),
+            ):
+                for rule, row_count in rows_by_rule.items():
+                    rule_gauges[kind].add_metric((name, rule), row_count)
+            for phase, duration_ms in report.durations_ms.items():
+                duration.add_metric((name, phase), duration_ms / 1000)
         return [lag, lost, *rule_gauges.values(), batch, rows, rate, duration]

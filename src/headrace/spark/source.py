@@ -17,19 +17,26 @@ if TYPE_CHECKING:
 
 
 class AmqpSource(DataSource):
-    """The data source that reads streams and queues, and publishes rows to exchanges."""
+    """The data source that reads streams and queues, and publishes rows to exchanges.
+
+    Spark calls the methods in the driver. Each one parses the options of its query, and an invalid
+    option raises OptionError before any connection opens.
+    """
 
     @classmethod
     def name(cls) -> str:
+        """Return the name of the format, as in `spark.read.format("amqp")`."""
         return "amqp"
 
     def schema(self) -> StructType:
+        """Return the columns of a read, if the user gives no schema."""
         from headrace.columns.read_schema import read_schema
         from headrace.spark.schema.types import struct_to_spark
 
         return struct_to_spark(read_schema(self.options))
 
     def reader(self, schema: StructType) -> StreamBatchReader | SnapshotReader:
+        """Return the reader of a batch query."""
         from headrace.columns.options.options import read_options
         from headrace.columns.schema.columns import parse_columns
         from headrace.spark.driver.batch import StreamBatchReader
@@ -44,6 +51,7 @@ class AmqpSource(DataSource):
         return StreamBatchReader(options, columns)
 
     def streamReader(self, schema: StructType) -> MicroBatchReader:  # noqa: N802  # Spark's name.
+        """Return the reader of a streaming query."""
         from headrace.columns.options.options import read_options
         from headrace.columns.schema.columns import parse_columns
         from headrace.spark.driver.micro_batch import StreamReader
@@ -58,11 +66,13 @@ class AmqpSource(DataSource):
         return StreamReader(options, columns)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Return the writer of a batch query."""
         from headrace.spark.write.writer import BatchWriter
 
         return BatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        """Return the writer of a streaming query."""
         from headrace.spark.write.writer import StreamWriter
 
         return StreamWriter(self.options, schema, overwrite)

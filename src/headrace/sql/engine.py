@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a query by DuckDB in memory, without access to files, network and settings."""
+"""Queries in DuckDB's memory, without access to files, the network and DuckDB's settings."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Final
 import duckdb
 import pyarrow as pa
 
-from headrace.sql.needs import query_needs
+from headrace.sql.needs import find_needs
 from headrace.sql.sources import Messages
 from headrace.sql.statement import NAME_PREFIX, QueryError, parse_statement
 
 if TYPE_CHECKING:
     from headrace.sql.sources import Source, SourceCatalog
 
-MEMORY_MAX: Final = 2 << 30  # Bytes.
-BATCH_ROWS: Final = 10_000
+MEMORY_MAX: Final = 2 << 30  # Bytes, by default.
+BATCH_ROWS: Final = 10_000  # Rows of a batch of the result.
 _RAISED_ERROR: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*: (.*)$", re.MULTILINE)
 _GENERATED_PREFIX: Final = re.compile(rf"\b{NAME_PREFIX}\d+ AS ")
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one query: bytes of memory for sorts and joins, and threads."""
+    """The limits of one query."""
 
-    memory: int = MEMORY_MAX
+    memory: int = MEMORY_MAX  # Bytes for sorts and joins.
     threads: int = 2
 
 
@@ -41,13 +41,13 @@ class Running:
     connection: duckdb.DuckDBPyConnection
 
     def interrupt(self) -> None:
-        """End the query: a read of the result then raises an error. Any thread may call it."""
+        """End the query, so that a read of the result raises an error; any thread may call this."""
         self.connection.interrupt()
 
 
 @contextmanager
 def run(catalog: SourceCatalog, sql: str, limits: Limits | None = None) -> Iterator[Running]:
-    """Run a query over streams, queues and archives. The result is readable within the `with`.
+    """Run a query over streams, queues and archives; the `with` block may read the result.
 
     Raises:
         QueryError: the query is invalid.
@@ -65,7 +65,7 @@ def run(catalog: SourceCatalog, sql: str, limits: Limits | None = None) -> Itera
     try:
         connection.execute("SET python_enable_replacements = false")
         connection.execute("SET TimeZone = 'UTC'")
-        with _query_errors():
+        with _convert_errors():
             statement = parse_statement(connection, sql)
             sources = {
                 name: catalog.open(reference) for name, reference in statement.references.items()
@@ -73,8 +73,8 @@ def run(catalog: SourceCatalog, sql: str, limits: Limits | None = None) -> Itera
             _register(connection, statement.sql, sources)
             connection.execute("SET lock_configuration = true")
             result = connection.sql(statement.sql)
-            assert result is not None  # It is a SELECT.
-            reader = _without_generated_names(result.to_arrow_reader(BATCH_ROWS))
+            assert result is not None  # Every SELECT has a result.
+            reader = _remove_generated_names(result.to_arrow_reader(BATCH_ROWS))
         yield Running(reader, connection)
     finally:
         connection.close()
@@ -90,13 +90,13 @@ def _register(connection: duckdb.DuckDBPyConnection, sql: str, sources: dict[str
     for name, source in sources.items():
         if name not in schemas:
             connection.register(name, source.table(None))
-    needed = query_needs(connection, sql, schemas)
+    needs_by_name = find_needs(connection, sql, schemas)
     for name in schemas:
-        connection.register(name, sources[name].table(needed.get(name)))
+        connection.register(name, sources[name].table(needs_by_name.get(name)))
 
 
-def _without_generated_names(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """Remove Headrace's table names from column names, into which DuckDB puts some of them."""
+def _remove_generated_names(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Remove generated table names from the names of columns, where DuckDB puts some of them."""
     names = [_GENERATED_PREFIX.sub("", name) for name in reader.schema.names]
     if names == reader.schema.names:
         return reader
@@ -108,20 +108,20 @@ def _without_generated_names(reader: pa.RecordBatchReader) -> pa.RecordBatchRead
 
 
 @contextmanager
-def _query_errors() -> Iterator[None]:
+def _convert_errors() -> Iterator[None]:
     """Raise DuckDB's errors as QueryError."""
     try:
         yield
     except duckdb.Error as error:
-        raise QueryError(sentence(error)) from None
+        raise QueryError(describe_error(error)) from None
 
 
-def sentence(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return the text of an error of DuckDB or Arrow in one line.
 
-    An error that Headrace raises while DuckDB reads a source arrives as a text with its traceback;
-    the result is then the message of that error.
+    If Headrace raises an error while DuckDB reads a source, DuckDB's text has a traceback. The
+    result is then the text of Headrace's error.
     """
-    text = str(error).partition("\n\nLINE ")[0]  # The line shows generated names.
+    text = str(error).partition("\n\nLINE ")[0]  # The quoted line has generated names.
     messages = _RAISED_ERROR.findall(text) if "Traceback" in text else []
     return " ".join((messages[-1] if messages else text).split()) or type(error).__name__

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find the columns, and the bounds of offsets and times, that a query needs of each source.
+"""Search of a query's plan for the columns and the offsets and times that each source must have.
 
 DuckDB plans the query over tables without rows. Its plan has the projection and the filters of
-each scan. The bounds only avoid reads, as DuckDB filters the rows itself.
+each scan. The bounds only avoid reads, because DuckDB filters the rows itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 OFFSET_END: Final = 1 << 63  # Above every offset.
-# Pruning by statistics would find empty tables and plan no scan.
+# These optimizers would find that the tables are empty, and plan no scan.
 DISABLED: Final = "statistics_propagation,empty_result_pullup"
 _TERM: Final = re.compile(
     r"\((offset|timestamp) (>=|>|<=|<|=) (?:(\d{1,19})|'([^']+)'::TIMESTAMP WITH TIME ZONE)\)"
@@ -32,16 +32,16 @@ _TERM: Final = re.compile(
 
 @dataclass(slots=True)
 class ScanNeeds:
-    """The columns of a source, and bounds that its rows have in every scan of the query."""
+    """The columns and rows of a source that the scans of a query need."""
 
     columns: set[str] = field(default_factory=set)
-    first: int = 0
-    last: int = OFFSET_END
-    since: datetime | None = None
-    until: datetime | None = None
+    first: int = 0  # The first offset.
+    last: int = OFFSET_END  # The offset after the last one.
+    since: datetime | None = None  # The earliest arrival; None for no bound.
+    until: datetime | None = None  # The end of arrivals, exclusive; None for no bound.
 
     def widen(self, other: ScanNeeds) -> None:
-        """Extend columns and bounds by those of another scan of the source."""
+        """Extend columns and bounds to include those of another scan of the source."""
         self.columns |= other.columns
         self.first = min(self.first, other.first)
         self.last = max(self.last, other.last)
@@ -49,10 +49,10 @@ class ScanNeeds:
         self.until = _widen_bound(self.until, other.until, max)
 
 
-def query_needs(
+def find_needs(
     connection: duckdb.DuckDBPyConnection, sql: str, schemas: Mapping[str, pa.Schema]
 ) -> dict[str, ScanNeeds]:
-    """Return the columns and bounds of each source that the plan of a query scans.
+    """Return the needs of a query by source; `schemas` has the columns of each source.
 
     A source without an entry may be needed completely.
 
@@ -70,31 +70,33 @@ def query_needs(
         connection.execute("RESET disabled_optimizers")
         for name in schemas:
             connection.execute(f"DROP TABLE {name}")
-    by_name: dict[str, ScanNeeds] = {}
-    for info in _scans(json.loads(rows[0][1])):
+    needs_by_name: dict[str, ScanNeeds] = {}
+    for info in _find_scans(json.loads(rows[0][1])):
         name = str(info.get("Table", "")).rpartition(".")[2]
         if name.startswith(NAME_PREFIX) and name in schemas:
             scan = _read_scan(info, schemas[name].names)
-            if name in by_name:
-                by_name[name].widen(scan)
+            if name in needs_by_name:
+                needs_by_name[name].widen(scan)
             else:
-                by_name[name] = scan
-    return by_name
+                needs_by_name[name] = scan
+    return needs_by_name
 
 
-def _scans(plan: list[JsonObject]) -> Iterator[JsonObject]:
+def _find_scans(plan: list[JsonObject]) -> Iterator[JsonObject]:
+    """Yield the properties of each scan in a plan."""
     for node in plan:
         if "SCAN" in node["name"]:
             yield node["extra_info"]
-        yield from _scans(node["children"])
+        yield from _find_scans(node["children"])
 
 
 def _read_scan(info: JsonObject, names: list[str]) -> ScanNeeds:
+    """Return the needs of one scan, from its projections and filters."""
     projections, filters = _to_texts(info.get("Projections")), _to_texts(info.get("Filters"))
     scan_needs = ScanNeeds()
     for text in projections:
         base = text if text in names else text.partition(".")[0]
-        scan_needs.columns |= {base} & set(names) or set(names)  # Unknown: all of them.
+        scan_needs.columns |= {base} & set(names) or set(names)  # All for an unknown text.
     for text in filters:
         scan_needs.columns |= {name for name in names if name in text}
         _apply_filter(scan_needs, text)
@@ -125,7 +127,9 @@ def _apply_filter(scan_needs: ScanNeeds, text: str) -> None:
                     limit if scan_needs.since is None else max(scan_needs.since, limit)
                 )
             if sign in ("<=", "<", "="):
-                limit += timedelta(milliseconds=1)  # An upper bound for each sign.
+                limit += timedelta(
+                    milliseconds=1
+                )  # Exclusive, so a millisecond later fits each of the signs.
                 scan_needs.until = (
                     limit if scan_needs.until is None else min(scan_needs.until, limit)
                 )
@@ -136,5 +140,5 @@ def _widen_bound(
     second: datetime | None,
     choose: Callable[[datetime, datetime], datetime],
 ) -> datetime | None:
-    """Return the looser of two bounds; None is no bound."""
+    """Return the wider of two bounds, by `choose`; None means no bound."""
     return None if first is None or second is None else choose(first, second)

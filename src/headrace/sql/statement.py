@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A query parsed by DuckDB, and the table references in it.
+"""Parsing of a query by DuckDB, and replacement of its table references.
 
-DuckDB returns the tree of a SELECT as JSON, and nothing for other statements. A table reference is
-a name in FROM, or a call of one of the functions of `FUNCTIONS`. It is replaced by a generated
-name, because names in AMQP are case-sensitive and names in DuckDB are not.
+DuckDB returns the tree of a SELECT as JSON, and an error for other statements. A table reference is
+a name in FROM, or a call of one of the functions in `FUNCTIONS`. A generated name replaces it,
+because names in AMQP are case-sensitive and names in DuckDB are not.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class QueryError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TableReference:
-    """A source that a query reads; `kind` is "" for a name alone."""
+    """A reference to a source that a query reads."""
 
-    kind: str
+    kind: str  # One of `FUNCTIONS`; "" for a name without a function.
     name: str
     arguments: tuple[tuple[str, object], ...] = ()
 
@@ -42,7 +42,7 @@ class Statement:
     """A query in which generated names replace the table references."""
 
     sql: str = ""
-    references: dict[str, TableReference] = field(default_factory=dict)  # Keys: generated names.
+    references: dict[str, TableReference] = field(default_factory=dict)  # By generated name.
 
 
 def parse_statement(connection: duckdb.DuckDBPyConnection, text: str) -> Statement:
@@ -83,7 +83,7 @@ def _parse_tree(connection: duckdb.DuckDBPyConnection, text: str) -> JsonObject:
 
 
 def _find_tables(node: Json, ctes: frozenset[str]) -> Iterator[tuple[JsonObject, frozenset[str]]]:
-    """Yield each table of a tree, with the names of WITH in its scope."""
+    """Yield each table of a tree, with the names that WITH defines in its scope."""
     if isinstance(node, list):
         for child in node:
             yield from _find_tables(child, ctes)
@@ -105,7 +105,7 @@ def _find_tables(node: Json, ctes: frozenset[str]) -> Iterator[tuple[JsonObject,
 def _read_reference(
     connection: duckdb.DuckDBPyConnection, node: JsonObject, ctes: frozenset[str]
 ) -> TableReference | None:
-    """Return the reference of a table; None for DuckDB's own tables and those of WITH."""
+    """Return the reference of a table; None for tables of DuckDB and of WITH."""
     if node["type"] == "TABLE_FUNCTION":
         function = node["function"]
         name = function["function_name"].lower()
@@ -123,6 +123,7 @@ def _read_reference(
 def _read_call(
     connection: duckdb.DuckDBPyConnection, function: str, arguments: list[JsonObject]
 ) -> TableReference:
+    """Return the reference of a call: one name, then arguments by name."""
     values: dict[str, object] = {}
     for index, argument in enumerate(arguments):
         expression = {**argument["expression"], "alias": ""}

@@ -55,7 +55,7 @@ def open_archive(home: Path) -> Archive:
 def offsets_of(home: Path, first: int, last: int) -> list[int]:
     """Read a range, check the bodies, and return the offsets."""
     actual: list[int] = []
-    for batch in archived.read_range(str(home), Range("orders", first, last), NAMES):
+    for batch in archived.read_archived_range(str(home), Range("orders", first, last), NAMES):
         actual += batch.column("offset").to_pylist()
         assert [int(body) for body in batch.column("body").to_pylist()] == actual[-batch.num_rows :]
     return actual
@@ -144,7 +144,7 @@ def test_compaction_between_plan_and_read(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", *orders(*range(10)))
     write(tmp_path / "b.parquet", *orders(*range(10, 20)))
     runs = find_runs(open_archive(tmp_path), Range("orders", 0, 20))
-    reading = archived.read_range(str(tmp_path), Range("orders", 0, 20), NAMES, runs)
+    reading = archived.read_archived_range(str(tmp_path), Range("orders", 0, 20), NAMES, runs)
     actual = next(reading).column("offset").to_pylist()
     write(tmp_path / "c.parquet", *orders(*range(20)))
     (tmp_path / "a.parquet").unlink()
@@ -160,7 +160,7 @@ def test_a_file_that_is_gone_for_good(tmp_path: Path) -> None:
     runs = find_runs(open_archive(tmp_path), Range("orders", 0, 20))
     (tmp_path / "b.parquet").unlink()
     with pytest.raises(ArchiveError, match="no records of stream 'orders' from offset 10 to 19"):
-        list(archived.read_range(str(tmp_path), Range("orders", 0, 20), NAMES, runs))
+        list(archived.read_archived_range(str(tmp_path), Range("orders", 0, 20), NAMES, runs))
 
 
 def test_the_first_offset_since_a_moment(tmp_path: Path) -> None:

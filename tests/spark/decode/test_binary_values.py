@@ -19,7 +19,7 @@ from headrace.columns.decode.binary_values import PARSERS
 from headrace.columns.decode.json import JsonCodec
 from headrace.columns.options.options import read_options
 from headrace.columns.read.decoded_rows import make_codec
-from headrace.columns.sample import json_schema
+from headrace.columns.sample import infer_json_schema
 
 if TYPE_CHECKING:
     from headrace.columns.decode.codec import Codec
@@ -77,7 +77,7 @@ def test_kinds_that_json_lacks_have_columns(form: str) -> None:
     body = DUMPS[form]({"b": b"\0\xff", "t": stamp, "m": {1: 2}})
     decoded = made(form, "b BINARY, t TIMESTAMP, m MAP<STRING, INT>").decode([body])
     assert decoded.values.to_pylist() == [{"b": b"\0\xff", "t": moment, "m": [("1", 2)]}]
-    kind = json_schema([DUMPS[form]({"a": 1, "b": 1.5}), b"\xc1"], PARSERS[form])
+    kind = infer_json_schema([DUMPS[form]({"a": 1, "b": 1.5}), b"\xc1"], PARSERS[form])
     assert kind.text() == "struct<a:bigint,b:double>"
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from headrace.columns.decode.inflate import InflateError, inflate, parse_compressions
 from headrace.columns.options.options import OptionError, read_options
-from headrace.columns.read import open_bodies
-from headrace.columns.read.open_bodies import decompress
+from headrace.columns.read import decompression
+from headrace.columns.read.decompression import decompress
 from headrace.wire.properties import with_property
 
 ROOM = 1 << 20
@@ -120,7 +120,7 @@ def test_a_batch_is_opened_where_its_headers_say_so() -> None:
 
 
 def test_many_large_bodies_are_not_opened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_bodies, "PART_BYTES_MAX", 1000)
+    monkeypatch.setattr(decompression, "PART_BYTES_MAX", 1000)
     body = gzip.compress(bytes(600))
     parts = list(decompress(batch(*[("gzip", body)] * 4, ("", b"x"), ("lz4", b"?")), ROOM))
     assert [len(part.bodies) for part in parts] == [2, 3, 1]

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.columns.decode import protobuf
-from headrace.columns.decode.protobuf import ProtobufCodec, ProtobufSchemaError, read_message
+from headrace.columns.decode.protobuf import ProtobufCodec, ProtobufSchemaError, find_message
 from headrace.columns.options.options import OptionError, read_options
 from headrace.columns.read.decoded_rows import make_codec
 from headrace.columns.read_schema import read_schema
@@ -89,7 +89,7 @@ def descriptors(*files: FileDescriptorProto) -> bytes:
 
 
 ALL = descriptors(shop())
-ORDER = read_message(ALL, "shop.Order")
+ORDER = find_message(ALL, "shop.Order")
 Order = GetMessageClass(ORDER)
 CODEC = ProtobufCodec(ORDER)
 
@@ -211,7 +211,7 @@ def test_bad_bodies_leave_their_neighbours_alone(monkeypatch: pytest.MonkeyPatch
 
 def of(*more: FileDescriptorProto, name: str = "x.M") -> str:
     with pytest.raises(ProtobufSchemaError) as caught:
-        ProtobufCodec(read_message(descriptors(*more), name))
+        ProtobufCodec(find_message(descriptors(*more), name))
     return str(caught.value)
 
 
@@ -229,7 +229,7 @@ def test_a_message_without_a_type_in_spark_is_refused() -> None:
     file.dependency.append("gone.proto")
     assert "protoc needs --include_imports" in of(file)
     with pytest.raises(ProtobufSchemaError, match="is not a set of file descriptors"):
-        read_message(b"no such thing", "x.M")
+        find_message(b"no such thing", "x.M")
 
 
 def test_a_required_field_that_is_missing_makes_a_body_bad() -> None:
@@ -237,7 +237,7 @@ def test_a_required_field_that_is_missing_makes_a_body_bad() -> None:
     message = file.message_type.add(name="M")
     add(message, "id", "int32", REQUIRED)
     add(message, "text", "string")
-    old = ProtobufCodec(read_message(descriptors(file), "x.M"))
+    old = ProtobufCodec(find_message(descriptors(file), "x.M"))
     decoded = old.decode([b"\x08\x07", b"", b"\x08\x07\x12\x01\xff"])
     assert decoded.values.to_pylist() == [{"id": 7, "text": None}, None, None]
     assert decoded.faults[1] == "no message x.M: required fields are missing: id"

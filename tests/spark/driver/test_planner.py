@@ -261,7 +261,7 @@ def test_the_border_is_in_the_end_of_the_batch(tmp_path: Path) -> None:
         90, 100, 1
     )  # What retention does then is nothing to that batch.
     again = Offset.from_json(end.to_json())
-    assert ArchiveSplit.of(again).cut([Range("a", 0, 50)]) == [
+    assert ArchiveSplit.from_offset(again).cut([Range("a", 0, 50)]) == [
         Range("a", 0, 40),
         Range("a", 40, 50),
     ]
@@ -292,7 +292,7 @@ def test_holes_are_counted_and_left_out_again_when_the_archive_has_them_later(
     assert end.lost == {"a": 8}
     assert end.gaps == {"a": [[5, 8], [15, 20]]}
     archive_of(tmp_path, 6, 7)
-    retained = ArchiveSplit.of(Offset.from_json(end.to_json())).cut([Range("a", 0, 30)])
+    retained = ArchiveSplit.from_offset(Offset.from_json(end.to_json())).cut([Range("a", 0, 30)])
     assert [(one.first, one.last) for one in retained] == [(0, 5), (8, 15), (20, 30)]
 
 

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
-from headrace.columns.decode.avro import AvroCodec, read_schema
+from headrace.columns.decode.avro import AvroCodec, parse_record_schema
 from headrace.columns.errors import RegistryError
 from headrace.columns.options.options import OptionError, write_options
 from headrace.columns.schema.columns import SchemaError
@@ -60,9 +60,9 @@ ROW = {
 
 @pytest.fixture(autouse=True)
 def _new_process() -> Iterator[None]:
-    avro_bodies._ids.clear()
+    avro_bodies._schema_ids.clear()
     yield
-    avro_bodies._ids.clear()
+    avro_bodies._schema_ids.clear()
 
 
 def struct(ddl: str = DDL) -> StructType:
@@ -97,7 +97,7 @@ def bodies(rows: list[dict[str, Any] | None], ddl: str = DDL, **more: str) -> li
 @pytest.mark.parametrize("framing", ["none", "single-object"])
 def test_what_is_written_is_read(framing: str) -> None:
     result = bodies([ROW, {**ROW, "note": "ä"}], avroFraming=framing)
-    decoded = AvroCodec(read_schema(json.dumps(SCHEMA)), framing).decode(result)
+    decoded = AvroCodec(parse_record_schema(json.dumps(SCHEMA)), framing).decode(result)
     assert decoded.faults == {}
     expected = {**ROW, "counts": list(ROW["counts"].items())}  # type: ignore[attr-defined]
     assert decoded.values.to_pylist() == [expected, {**expected, "note": "ä"}]
@@ -115,7 +115,7 @@ def test_others_read_what_is_written_with_an_id(registry: FakeRegistry) -> None:
     assert judge(result[0], SerializationContext("orders", MessageField.VALUE)) == ROW
     assert bodies([ROW], **more) == result
     assert registry.asked.count("POST /subjects/a%2Fb/versions") == 1
-    avro_bodies._ids.clear()  # Another process.
+    avro_bodies._schema_ids.clear()  # Another process.
     assert bodies([ROW], **more, schemaRegister="false") == result
     assert registry.subjects == {"a/b": [1]}
 

@@ -223,7 +223,7 @@ def test_a_registry_that_refuses_or_lies_fails_the_task(
     assert decoding is not None
     assert decoding.registry is not None
     with pytest.raises(RegistryError) as caught:
-        Registry(decoding.registry, wait, lambda: now).schema(7)
+        Registry(decoding.registry, wait, lambda: now).fetch_schema(7)
     assert told in str(caught.value)
     assert "/schemas/ids/7" in str(caught.value)
     assert "hunter2" not in f"{caught.value}{decoding}"
@@ -247,7 +247,7 @@ def test_a_registry_that_is_away_is_no_fault_of_a_body(registry: FakeRegistry) -
     assert address.registry is not None
     moments = iter(range(0, 1000, 20))
     with pytest.raises(RegistryError, match=r"127\.0\.0\.1:1: /schemas/ids/7 cannot be asked"):
-        Registry(address.registry, lambda _: None, lambda: next(moments)).schema(7)
+        Registry(address.registry, lambda _: None, lambda: next(moments)).fetch_schema(7)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from headrace.columns.decode.values import loads
 from headrace.columns.options.options import OptionError, read_options
 from headrace.columns.read_schema import read_schema
 from headrace.columns.runtime.schema_log import SchemaLog, SchemaLogError
-from headrace.columns.sample import json_schema
+from headrace.columns.sample import infer_json_schema
 from headrace.columns.schema.types import LongType, StringType, StructField, StructType
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def test_types_are_inferred_and_widened() -> None:
     )
     assert infer_schema('{"a": 1, "A": 2}') == "struct<A:bigint>"
     with pytest.raises(InferenceError, match="no record of the sample has columns"):
-        json_schema([b"?", b"[1]", b"{}"])
+        infer_json_schema([b"?", b"[1]", b"{}"])
 
 
 def test_a_schema_grows_at_its_end_and_changes_nothing() -> None:
@@ -90,7 +90,7 @@ def record(*fields: tuple[str, Any], name: str = "order") -> str:
 
 def encoded(schema: str, value: dict[str, Any]) -> bytes:
     stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, avro.read_schema(schema), value)
+    fastavro.schemaless_writer(stream, avro.parse_record_schema(schema), value)
     return stream.getvalue()
 
 
@@ -131,7 +131,7 @@ ROW = {
 
 
 def test_avro_has_sparks_types() -> None:
-    codec = avro.AvroCodec(avro.read_schema(ALL_OF_AVRO))
+    codec = avro.AvroCodec(avro.parse_record_schema(ALL_OF_AVRO))
     assert codec.kind.text() == (
         "struct<i:int,l:bigint,b:binary,day:date,at:timestamp,here:timestamp_ntz,"
         "price:decimal(6,2),e:string,e2:string,u:string,t:int,x:binary,m:map<string,array<float>>,"
@@ -146,11 +146,11 @@ def test_avro_has_sparks_types() -> None:
 def test_bad_avro_is_bad_and_nothing_worse() -> None:
     datum = encoded(ALL_OF_AVRO, ROW)
     cuts = [datum[:at] for at in range(len(datum))]
-    codec = avro.AvroCodec(avro.read_schema(ALL_OF_AVRO))
+    codec = avro.AvroCodec(avro.parse_record_schema(ALL_OF_AVRO))
     decoded = codec.decode([*cuts, datum + b"\0", datum])
     assert sorted(decoded.faults) == list(range(len(datum) + 1))
     assert decoded.faults[len(datum)].endswith(f"bytes are left over after {len(datum)}")
-    large = avro.read_schema(
+    large = avro.parse_record_schema(
         record(("d", {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 0}))
     )
     decoded = avro.AvroCodec(large).decode([b"\x04\x7f\xff", b"\x02\x05"])
@@ -161,7 +161,7 @@ def test_bad_avro_is_bad_and_nothing_worse() -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=64), st.binary(max_size=20), st.integers(0, 200))
 def test_any_octets_are_decoded_or_bad(garbage: bytes, patch: bytes, at: int) -> None:
-    codec = avro.AvroCodec(avro.read_schema(ALL_OF_AVRO))
+    codec = avro.AvroCodec(avro.parse_record_schema(ALL_OF_AVRO))
     datum = encoded(ALL_OF_AVRO, ROW)
     decoded = codec.decode([garbage, datum[:at] + patch + datum[at + len(patch) :]])
     decoded.values.validate(full=True)
@@ -173,7 +173,7 @@ def test_any_octets_are_decoded_or_bad(garbage: bytes, patch: bytes, at: int) ->
 def test_a_single_object_names_its_writers_schema() -> None:
     old, new = record(("id", "int")), record(("id", "long"), ("who", ["null", "string"]))
     new = new.replace('["null", "string"]', '["null", "string"], "default": null')
-    schemas = [avro.read_schema(text) for text in (old, new)]
+    schemas = [avro.parse_record_schema(text) for text in (old, new)]
     codec = avro.AvroCodec(schemas[1], "single-object", schemas[:1])
     decoded = codec.decode(
         [

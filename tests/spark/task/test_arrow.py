@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.client.stream.blocks import BLOCK_BYTES_MAX, Block
-from headrace.columns.read.arrow import RecordError
-from headrace.columns.read.arrow import batches as batches_of
+from headrace.columns.read.arrow import RecordError, convert_blocks
 from headrace.columns.read.header_columns import ARRIVAL_HEADER
 from headrace.columns.schema.columns import COLUMNS, CONTENT_HEADER, SchemaError, parse_columns
 from headrace.columns.schema.ddl import parse_schema
@@ -51,7 +50,7 @@ def batches(
     stream: str, names: tuple[str, ...], records: Iterable[Record]
 ) -> Iterator[pa.RecordBatch]:
     """Return Arrow batches of the records."""
-    return batches_of(stream, names, blocks(records))
+    return convert_blocks(stream, names, blocks(records))
 
 
 def one(properties: BasicProperties) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from headrace.client import blocking
 from headrace.columns.errors import GroupInUseError
 from headrace.columns.options.kinds import OptionError
 from headrace.columns.options.options import ReadOptions, read_options
-from headrace.columns.read.spool import SEGMENT_BYTES, Spool, SpoolError, read, segments
+from headrace.columns.read.spool import SEGMENT_BYTES, Spool, SpoolError, list_files, read_records
 from headrace.columns.runtime import connections
 from headrace.spark.queue.planner import QueuePlanner
 from headrace.spark.queue.spool_lease import SpoolLease
@@ -32,7 +32,7 @@ def fill(spool: Spool, count: int, size: int = 10) -> None:
 
 
 def numbers(path: Path, first: int, last: int) -> list[int]:
-    actual = [record for batch in read(str(path), first, last) for record in batch]
+    actual = [record for batch in read_records(str(path), first, last) for record in batch]
     assert all(record[1] == b"header" and record[3:] == (b"x", b"key", False) for record in actual)
     assert all(int.from_bytes(record[2], "big") == record[0] for record in actual)
     return [record[0] for record in actual]
@@ -41,10 +41,10 @@ def numbers(path: Path, first: int, last: int) -> list[int]:
 def test_ranges_are_there_again_until_they_are_settled(tmp_path: Path) -> None:
     spool = Spool(str(tmp_path), WHAT)
     fill(spool, 40, 1 << 20)
-    assert len(segments(tmp_path)) == 3
+    assert len(list_files(tmp_path)) == 3
     assert numbers(tmp_path, 5, 38) == list(range(5, 38))
     spool.settle(20)
-    assert [first for first, _ in segments(tmp_path)] == [16, 32]
+    assert [first for first, _ in list_files(tmp_path)] == [16, 32]
     spool.close()
     again = Spool(str(tmp_path), WHAT)
     assert (again.settled, again.next, again.id) == (20, 40, spool.id)
@@ -62,7 +62,7 @@ def test_a_torn_end_is_cut_and_damage_is_told(tmp_path: Path) -> None:
     spool = Spool(str(tmp_path), WHAT)
     fill(spool, 5)
     spool.close()
-    [(_, path)] = segments(tmp_path)
+    [(_, path)] = list_files(tmp_path)
     content = path.read_bytes()
     for end in range(len(content) - 1, len(content) - 50, -7):
         path.write_bytes(content[:end])
@@ -106,7 +106,7 @@ def ready(broker: LocalBroker) -> int:
 
 
 def bodies(path: Path, first: int, last: int) -> list[int]:
-    return [int(record[2]) for batch in read(str(path), first, last) for record in batch]
+    return [int(record[2]) for batch in read_records(str(path), first, last) for record in batch]
 
 
 def test_a_queue_without_leases_is_read_once_over_restarts(

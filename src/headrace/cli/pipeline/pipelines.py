@@ -85,7 +85,7 @@ def with_noun(count: int, noun: str) -> str:
 )
 def explain(file: str, parameters: tuple[str, ...], extended: bool) -> None:
     """Show sources, steps and sinks of FILE, and Spark's plan of each sink."""
-    from headrace.pipeline.run.explain import describe_pipeline, plans
+    from headrace.pipeline.run.explain import describe_pipeline, explain_sinks
     from headrace.pipeline.run.session import start_session
 
     with pipeline_errors():
@@ -95,7 +95,7 @@ def explain(file: str, parameters: tuple[str, ...], extended: bool) -> None:
         with tempfile.TemporaryDirectory(prefix="headrace-explain-") as scratch:
             spark = start_session(loaded_pipeline, Path(scratch))
             try:
-                for name, plan in plans(spark, loaded_pipeline, extended=extended):
+                for name, plan in explain_sinks(spark, loaded_pipeline, extended=extended):
                     click.echo(f"\n== {name}\n{plan}")
             finally:
                 spark.stop()
@@ -215,7 +215,7 @@ def reset(
                 click.echo(line)
             return
         with state.lock():
-            names = [query] if query is not None else checkpoint.checkpoint_names(state)
+            names = [query] if query is not None else checkpoint.list_checkpoints(state)
             plans = [
                 checkpoint.plan_reset(state, name, batch, checkpoint.parse_positions(position))
                 for name in names

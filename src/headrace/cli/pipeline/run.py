@@ -107,7 +107,7 @@ def run_pipeline(pipeline: Pipeline, trigger: str | None = None) -> None:
         click.UsageError: the trigger cannot be read.
     """
     from headrace.pipeline.config.settings import check_trigger
-    from headrace.pipeline.report.display import status_display, waiting_rows
+    from headrace.pipeline.report.display import describe_waiting_rows, status_display
     from headrace.pipeline.report.metrics import serve_metrics
     from headrace.pipeline.run.run import Run
     from headrace.pipeline.run.session import start_session
@@ -142,5 +142,5 @@ def run_pipeline(pipeline: Pipeline, trigger: str | None = None) -> None:
         finally:
             spark.stop()
     screen.print(f"{pipeline.head.name}: {status.state}")
-    for line in waiting_rows(status):
+    for line in describe_waiting_rows(status):
         screen.print(line, highlight=False, soft_wrap=True)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Index of an archive: the runs of consecutive offsets of each stream, by file.
 
-If a file has one run of one stream, the statistics in its footer describe the run. The index reads
-the columns `stream` and `offset` of other files. It reads each file once, because files never
-change.
+If a file has a single run, the statistics in its footer describe the run. In other files the index
+reads the columns `stream` and `offset`. It reads each file once, because files never change.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REQUIRED_COLUMNS: Final = ("stream", "offset", "body", "exchange", "routing_key", "content_header")
-RUNS_MAX: Final = 10_000  # Runs of one file; an archive that is sorted by offset has few.
+RUNS_MAX: Final = 10_000  # Runs in one file; a file that is sorted by offset has few.
 CONTINUE_HINT: Final = (
     "set option 'failOnDataLoss' to 'false' to go on, with each offset at most once"
 )
-LISTINGS_MAX: Final = 5  # Compaction may replace files while their footers are read.
+LISTINGS_MAX: Final = 5  # Attempts; compaction may replace files while their footers are read.
 
 
 class OffsetRun(NamedTuple):
@@ -43,16 +42,16 @@ class OffsetRun(NamedTuple):
 
 @dataclass(slots=True)
 class Coverage:
-    """The part of a range that an archive has: runs, holes and repeated offsets, in order."""
+    """The records of a range in an archive: runs and holes as [first, last), in order."""
 
     runs: list[OffsetRun] = field(default_factory=list)
     holes: list[tuple[int, int]] = field(default_factory=list)
-    repeated_count: int = 0  # Records that several files have.
-    # The first repeated offset, and two files that have it.
+    repeated_count: int = 0  # Records that are in several files.
+    # The first repeated offset, and the paths of two files with it.
     first_repeat: tuple[int, str, str] | None = None
 
     def check(self, location: str, stream: str, *, fail: bool) -> None:
-        """Log holes and repeated offsets; with `fail` raise ArchiveError for the first of them."""
+        """Log holes and repeated offsets; with `fail` raise ArchiveError instead."""
         if self.holes:
             error = missing_records_error(location, stream, *self.holes[0])
             if fail:
@@ -79,7 +78,7 @@ def missing_records_error(location: str, stream: str, first: int, last: int) -> 
 
 
 class Archive:
-    """An index of the files of an archive, for the process that plans."""
+    """The index of an archive, which the planning process keeps in memory."""
 
     def __init__(self, location: str) -> None:
         self.location = location
@@ -88,7 +87,11 @@ class Archive:
         self._runs_by_stream: dict[str, list[OffsetRun]] = {}
 
     def refresh(self) -> None:
-        """List the files again; ArchiveError if they are not an archive of messages."""
+        """List the files again, and index the new ones.
+
+        Raises:
+            ArchiveError: the files cannot be read, or are not an archive of messages.
+        """
         for _ in range(LISTINGS_MAX):
             try:
                 self._runs_by_file = {
@@ -122,7 +125,7 @@ class Archive:
         return max((run.last for run in self._runs_by_stream.get(stream, ())), default=0)
 
     def coverage(self, stream: str, first: int, last: int) -> Coverage:
-        """Return the runs that cover a range, with their holes and repeated offsets."""
+        """Return the runs that cover [first, last), with their holes and repeated offsets."""
         coverage = Coverage()
         position, position_path = first, ""
         for run in self._runs_by_stream.get(stream, ()):
@@ -155,6 +158,7 @@ class Archive:
         return self._first_since(stream, runs[low], moment) if low < len(runs) else None
 
     def _first_since(self, stream: str, run: OffsetRun, moment: datetime) -> int | None:
+        """Return the first offset of a run that arrived at `moment` or later, if there is one."""
         with self._lake.open_file(run.path) as file:
             if "timestamp" not in file.schema_arrow.names:
                 raise ArchiveError(
@@ -175,6 +179,7 @@ class Archive:
         return offset
 
     def _read_runs(self, lake_file: LakeFile) -> dict[str, list[tuple[int, int]]]:
+        """Return the runs of a file as [first, last), by stream."""
         with self._lake.open_file(lake_file.path) as file:
             missing = [name for name in REQUIRED_COLUMNS if name not in file.schema_arrow.names]
             if missing:
@@ -184,7 +189,7 @@ class Archive:
                 )
             if not file.metadata.num_rows:
                 return {}
-            footer_runs = _runs_of_footer(file)
+            footer_runs = _read_footer_runs(file)
             if footer_runs is not None:
                 return footer_runs
             table = file.read(columns=["stream", "offset"])
@@ -201,8 +206,8 @@ class Archive:
         return runs
 
 
-def _runs_of_footer(file: pq.ParquetFile) -> dict[str, list[tuple[int, int]]] | None:
-    """Return the run of a file that its footer describes; None if the columns must be read."""
+def _read_footer_runs(file: pq.ParquetFile) -> dict[str, list[tuple[int, int]]] | None:
+    """Return the single run of a file, from its footer; None if the columns must be read."""
     metadata = file.metadata
     names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     bounds: dict[str, tuple[object, object]] = {}
@@ -227,7 +232,7 @@ def _runs_of_footer(file: pq.ParquetFile) -> dict[str, list[tuple[int, int]]] | 
 
 
 def _find_runs(offsets: pa.Array) -> list[tuple[int, int]]:
-    """Return the runs of consecutive offsets as [first, end); a repeated offset begins a run."""
+    """Return the runs of consecutive offsets as [first, last); a repeated offset begins a run."""
     import numpy as np
 
     numbers = np.sort(offsets.to_numpy(zero_copy_only=False))

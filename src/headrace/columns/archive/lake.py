@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a table of Parquet or of Delta in a directory."""
+"""The Parquet files of a table in a directory, with or without a log of Delta."""
 
 from __future__ import annotations
 
@@ -18,22 +18,26 @@ from headrace.columns.errors import ArchiveError
 
 
 class LakeFile(NamedTuple):
-    """A Parquet file as listed; a rewritten file has another size or time."""
+    """A Parquet file in a listing; size and time tell a rewritten file from the earlier one."""
 
     path: str  # The path in the file system, without a scheme.
     size: int
-    changed_ns: int
+    changed_ns: int  # Nanoseconds since 1970. Files of Delta never change and have 0.
 
 
 class Lake:
-    """A table of files in a directory."""
+    """A table in a directory: the current files of Delta, or else all Parquet files."""
 
     def __init__(self, location: str) -> None:
         self.location = location
         self._file_system, self._root = fs.LocalFileSystem(), str(Path(location).absolute())
 
     def files(self) -> list[LakeFile]:
-        """Return the present files of the table; ArchiveError if the directory does not exist."""
+        """Return the current files of the table.
+
+        Raises:
+            ArchiveError: the directory does not exist or cannot be listed.
+        """
         file_system, root = self._file_system, self._root
         try:
             if file_system.get_file_info(f"{root}/_delta_log").type == fs.FileType.Directory:
@@ -55,7 +59,12 @@ class Lake:
 
     @contextmanager
     def open_file(self, path: str) -> Iterator[pq.ParquetFile]:
-        """Open a file; FileNotFoundError if compaction has replaced it."""
+        """Open a file.
+
+        Raises:
+            FileNotFoundError: compaction has replaced the file.
+            ArchiveError: the file cannot be read.
+        """
         try:
             with (
                 self._file_system.open_input_file(path) as input_file,

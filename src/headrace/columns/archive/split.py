@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headrace.columns.archive.index import Archive, OffsetRun
     from headrace.columns.schema.offsets import Offset
 
-GAPS_MAX: Final = 100  # Gaps of a stream in one batch, which ends before the next gap.
+GAPS_MAX: Final = 100  # Gaps of a stream in one batch; the batch ends before the next gap.
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class ArchiveSplit:
     cut_short: frozenset[str] = frozenset()  # Streams whose batch ends at the split.
 
     @classmethod
-    def of(cls, end: Offset) -> ArchiveSplit:
-        """Return the split of the batch that ends at an offset."""
+    def from_offset(cls, end: Offset) -> ArchiveSplit:
+        """Return the split of the batch that ends at `end`."""
         return cls(end.archived, end.gaps)
 
     def cut(self, ranges: Iterable[Range]) -> list[Range]:
@@ -59,9 +59,10 @@ class ArchiveSplit:
 def split_ranges(
     archive: Archive, oldest: Mapping[str, int], ranges: Iterable[Range], *, fail: bool
 ) -> ArchiveSplit:
-    """Return the split of some ranges; `oldest` are the first offsets that the broker still has.
+    """Return the split of ranges; `oldest` has the first offset of each stream at the broker.
 
-    With `fail` a record that the archive lacks, or has twice, raises ArchiveError.
+    Raises:
+        ArchiveError: with `fail`, the archive lacks a record or has it twice.
     """
     archived: dict[str, int] = {}
     gaps: dict[str, list[list[int]]] = {}
@@ -85,7 +86,11 @@ def split_ranges(
 
 
 def find_runs(archive: Archive, stream_range: Range) -> list[OffsetRun]:
-    """Return the runs of a planned range; ArchiveError if the archive lacks a part of it."""
+    """Return the runs of a planned range.
+
+    Raises:
+        ArchiveError: the archive lacks records of the range.
+    """
     coverage = archive.coverage(stream_range.stream, stream_range.first, stream_range.last)
     if coverage.holes:
         archive.refresh()

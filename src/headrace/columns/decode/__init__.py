@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of messages, decoded to columns."""
+"""Decoders of message bodies to Arrow arrays, one module for each format."""

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of Avro: one datum each, written with a known schema.
+"""Decoder of Avro: each body is one datum, written with a known schema.
 
 The framing is the bytes before the datum. The framing `none` has no bytes. `single-object` is a
-marker and a fingerprint, which select the writer's schema among the known ones. `registry` is five
-bytes with the id of the writer's schema in a schema registry; without a registry they are skipped.
+marker and a fingerprint, which selects the writer's schema among the known schemas. `registry` is
+five bytes with the id of the writer's schema in a schema registry; without a registry they are
+skipped.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from fastavro import parse_schema, schemaless_reader
 from fastavro.read import SchemaResolutionError
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from headrace.columns.decode.codec import REGISTRY_FRAMING_BYTES, Decoded, reason
+from headrace.columns.decode.codec import REGISTRY_FRAMING_BYTES, Decoded, format_reason
 from headrace.columns.errors import RegistryError
 from headrace.columns.schema.types import (
     ArrayType,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 FRAMINGS: Final = ("none", "single-object", "registry")
 SINGLE_OBJECT_MARKER: Final = b"\xc3\x01"
 SINGLE_OBJECT_FRAMING_BYTES: Final = 10
-DEPTH_MAX: Final = 64
+DEPTH_MAX: Final = 64  # The maximum depth of nested types.
 PRIMITIVE_TYPES: Final[dict[str, type[DataType]]] = {
     "boolean": BooleanType,
     "int": IntegerType,
@@ -69,8 +70,12 @@ class AvroSchemaError(ValueError):
     """A schema is not a valid Avro schema, or has no counterpart in Spark."""
 
 
-def read_schema(text: str) -> JsonObject:
-    """Parse the schema of a record, without logical types that Spark lacks."""
+def parse_record_schema(text: str) -> JsonObject:
+    """Parse the schema of a record, without logical types that the decoder does not convert.
+
+    Raises:
+        AvroSchemaError: the text is not an Avro schema of a record.
+    """
     try:
         raw = json.loads(text)
         if not isinstance(raw, dict) or raw.get("type") != "record":
@@ -79,18 +84,18 @@ def read_schema(text: str) -> JsonObject:
     except AvroSchemaError:
         raise
     except Exception as error:  # noqa: BLE001  # Any error means that it is not a schema.
-        raise AvroSchemaError(f"is not an Avro schema: {reason(error)}") from None
+        raise AvroSchemaError(f"is not an Avro schema: {format_reason(error)}") from None
 
 
 def spark_type(schema: Json) -> StructType:
-    """Return the type of a decoded record; AvroSchemaError if Spark has no such type."""
+    """Return the type of a decoded record; raise AvroSchemaError if Spark has no such type."""
     kind = _TypeMapper({}).map_type(schema, 0)
     assert isinstance(kind, StructType)
     return kind
 
 
 class AvroCodec:
-    """A decoder of Avro to the struct of one schema; `writers` are other known schemas."""
+    """A decoder of Avro to the struct of one schema, the reader's."""
 
     def __init__(
         self,
@@ -99,7 +104,11 @@ class AvroCodec:
         writers: Sequence[JsonObject] = (),
         writer_by_id: Callable[[int], JsonObject] | None = None,
     ) -> None:
-        """`writer_by_id` returns the writer's schema of an id; RegistryError without an answer."""
+        """Make a decoder; the framing selects the writer's schema of a body.
+
+        `writers` are the known schemas for the framing `single-object`. `writer_by_id` returns the
+        schema of an id for the framing `registry`, and raises RegistryError without an answer.
+        """
         assert framing in FRAMINGS, framing
         self.schema = schema
         self.framing = framing
@@ -110,7 +119,7 @@ class AvroCodec:
         self._writers = {single_object_framing(writer): writer for writer in (*writers, schema)}
 
     def decode(self, bodies: Sequence[bytes]) -> Decoded:
-        """Decode body by body; any error but RegistryError makes a body malformed."""
+        """Decode body by body; a body that raises any error but RegistryError is malformed."""
         faults: dict[int, str] = {}
         values = []
         for index, body in enumerate(bodies):
@@ -120,7 +129,7 @@ class AvroCodec:
             except RegistryError:
                 raise
             except Exception as error:  # noqa: BLE001  # fastavro raises any class for bad data.
-                faults[index] = reason(
+                faults[index] = format_reason(
                     f"no Avro of this schema: {str(error) or type(error).__name__}"
                 )
             values.append(value)
@@ -130,6 +139,7 @@ class AvroCodec:
             return Decoded(self._convert_each(values, faults), faults)
 
     def _decode_datum(self, body: bytes) -> object:
+        """Decode one body with its writer's schema, resolved to the reader's."""
         stream = io.BytesIO(body)
         writer = self.schema
         if self.framing == "single-object":
@@ -150,7 +160,7 @@ class AvroCodec:
         try:
             value = schemaless_reader(stream, writer, reader)
         except SchemaResolutionError as error:
-            reason_text = str(error).partition("{")[0].strip()  # The rest is the whole schema.
+            reason_text = str(error).partition("{")[0].strip()  # The whole schema follows.
             raise ValueError(
                 f"the writer's schema does not resolve to 'valueSchema': {reason_text}"
             ) from None
@@ -159,7 +169,7 @@ class AvroCodec:
         return value if self._convert is None else self._convert(value)
 
     def _convert_each(self, values: list[Json], faults: dict[int, str]) -> pa.Array:
-        """Convert value by value, because Arrow cannot represent some of the values."""
+        """Convert value by value; values that Arrow cannot represent become null and faults."""
         valid_values: list[Json] = []
         for index, value in enumerate(values):
             try:
@@ -167,7 +177,7 @@ class AvroCodec:
                 valid_values.append(value)
             except (pa.ArrowException, ValueError, OverflowError) as error:
                 valid_values.append(None)
-                faults[index] = reason(error)
+                faults[index] = format_reason(error)
         return pa.array(valid_values, self.arrow)
 
 
@@ -200,31 +210,38 @@ def drop_unknown_logical_types(schema: Json) -> Json:
 
 
 class _TypeMapper:
-    """The mapping of Avro's types to Spark's; `named` has the named types of the schema.
+    """A mapper of Avro's types to Spark's.
 
-    AvroSchemaError for a type that contains itself, or that Spark lacks.
+    `named` has the named types of the schema so far, with None for a record that is being mapped.
     """
 
     def __init__(self, named: dict[str, DataType | None]) -> None:
         self._named = named
 
     def map_type(self, schema: Json, depth: int) -> DataType:
+        """Return Spark's type for a schema at a depth of nesting.
+
+        Raises:
+            AvroSchemaError: the type contains itself, or Spark has no such type.
+        """
         if depth > DEPTH_MAX:
             raise AvroSchemaError(f"nests types deeper than {DEPTH_MAX}")
         if isinstance(schema, list):
-            return self._union(schema, depth)
+            return self._map_union(schema, depth)
         if isinstance(schema, str):
             return (
-                PRIMITIVE_TYPES[schema]() if schema in PRIMITIVE_TYPES else self._named_type(schema)
+                PRIMITIVE_TYPES[schema]()
+                if schema in PRIMITIVE_TYPES
+                else self._find_named_type(schema)
             )
         kind = schema["type"]
         logical_type = schema.get("logicalType")
         if logical_type == "decimal" and kind in ("bytes", "fixed"):
-            return self._decimal(schema)
+            return self._map_decimal(schema)
         if (kind, logical_type) in LOGICAL_TYPES:
             return LOGICAL_TYPES[kind, logical_type]()
         if kind == "record":
-            return self._record(schema, depth)
+            return self._map_record(schema, depth)
         if kind == "fixed" and schema["size"] == 0:
             raise AvroSchemaError("has a fixed of no octets")
         if kind in ("enum", "fixed"):
@@ -233,14 +250,14 @@ class _TypeMapper:
             return named_type
         if kind == "array":
             element = self.map_type(schema["items"], depth + 1)
-            if _has_no_bytes(element):  # A few bytes could encode an array of 2**60 of them.
+            if _has_no_bytes(element):  # A few bytes could encode an array of 2**60 elements.
                 raise AvroSchemaError("has an array of records without fields")
             return ArrayType(element)
         if kind == "map":
             return MapType(StringType(), self.map_type(schema["values"], depth + 1))
         return self.map_type(kind, depth + 1)
 
-    def _record(self, schema: Mapping[str, Json], depth: int) -> DataType:
+    def _map_record(self, schema: Mapping[str, Json], depth: int) -> DataType:
         name = schema["name"]
         self._named[name] = None
         fields = [
@@ -256,7 +273,8 @@ class _TypeMapper:
         self._named[name] = record
         return record
 
-    def _union(self, branches: list[Json], depth: int) -> DataType:
+    def _map_union(self, branches: list[Json], depth: int) -> DataType:
+        """Return the type of a union: of null and one type, or of two numeric types."""
         kinds = [self.map_type(branch, depth + 1) for branch in branches if branch != "null"]
         if len(kinds) == 1:
             return kinds[0]
@@ -270,7 +288,7 @@ class _TypeMapper:
             "double have a type in Spark"
         )
 
-    def _named_type(self, name: str) -> DataType:
+    def _find_named_type(self, name: str) -> DataType:
         if name == "null":
             raise AvroSchemaError("has a field that is always null")
         named_type = self._named.get(name)
@@ -278,7 +296,7 @@ class _TypeMapper:
             raise AvroSchemaError(f"has the type {name!r}, which contains itself or is not known")
         return named_type
 
-    def _decimal(self, schema: Mapping[str, Json]) -> DecimalType:
+    def _map_decimal(self, schema: Mapping[str, Json]) -> DecimalType:
         precision, scale = schema["precision"], schema.get("scale", 0)
         if not 1 <= precision <= 38 or not 0 <= scale <= precision:
             raise AvroSchemaError(f"has a decimal of precision {precision} and scale {scale}")
@@ -286,7 +304,7 @@ class _TypeMapper:
 
 
 def _has_no_bytes(kind: DataType) -> bool:
-    """Return True if a datum of the schema has no bytes."""
+    """Return True if an encoded datum of the type has no bytes."""
     return isinstance(kind, StructType) and all(_has_no_bytes(field.kind) for field in kind.fields)
 
 
@@ -298,21 +316,21 @@ def _make_map_converter(kind: DataType) -> Callable[[Json], Json] | None:
             (name, convert) for name, convert in converters.items() if convert is not None
         ]
 
-        def struct(value: Json) -> Json:
+        def convert_struct(value: Json) -> Json:
             if value is not None:
                 for name, convert in map_fields:
                     value[name] = convert(value[name])
             return value
 
-        return struct if map_fields else None
+        return convert_struct if map_fields else None
     if isinstance(kind, ArrayType):
-        element = _make_map_converter(kind.element)
-        if element is None:
+        convert_element = _make_map_converter(kind.element)
+        if convert_element is None:
             return None
-        return lambda value: None if value is None else [element(item) for item in value]
+        return lambda value: None if value is None else [convert_element(item) for item in value]
     if isinstance(kind, MapType):
-        inner_value = _make_map_converter(kind.value) or (lambda value: value)
+        convert_value = _make_map_converter(kind.value) or (lambda value: value)
         return lambda value: (
-            None if value is None else [(key, inner_value(item)) for key, item in value.items()]
+            None if value is None else [(key, convert_value(item)) for key, item in value.items()]
         )
     return None

@@ -1,32 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writers' schemas of Avro from a registry, which may be hostile.
+"""Parsing of Avro schemas of writers, which come from a registry and may be hostile.
 
 fastavro decodes without limits. A record that contains itself could exhaust the stack of the
-process, and an array of values without bytes could be of any length. Both are refused.
+process, and an array of values without bytes could have any length. The parser refuses both.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 from fastavro import parse_schema
 
 from headrace.columns.decode.avro import DEPTH_MAX, AvroSchemaError, drop_unknown_logical_types
-from headrace.columns.decode.codec import reason
+from headrace.columns.decode.codec import format_reason
 
 if TYPE_CHECKING:
     from headrace.untyped import Json, JsonObject
 
-SIZES: Final = {"null": False, "boolean": True, "int": True, "long": True, "float": True}
 
+def parse_writer_schema(text: str, references: Sequence[tuple[str, str]] = ()) -> JsonObject:
+    """Parse the schema of a writer.
 
-def read_writer(text: str, references: Sequence[tuple[str, str]] = ()) -> JsonObject:
-    """Parse the schema of a writer. `references` are pairs of name and text, dependencies first.
+    `references` are the referenced schemas as pairs of name and text, dependencies first.
 
-    AvroSchemaError if the text is not a schema of a record, if the schema contains itself, or if
-    it has an array of values without bytes.
+    Raises:
+        AvroSchemaError: the text is not a schema of a record, the schema contains itself, or it has
+            an array of values without bytes.
     """
     named_types: dict[str, JsonObject] = {}
     try:
@@ -34,7 +35,7 @@ def read_writer(text: str, references: Sequence[tuple[str, str]] = ()) -> JsonOb
             parse_schema(drop_unknown_logical_types(json.loads(reference)), named_types)
         parsed = parse_schema(drop_unknown_logical_types(json.loads(text)), named_types)
     except Exception as error:  # noqa: BLE001  # Any error means that it is not a schema.
-        raise AvroSchemaError(f"is not an Avro schema: {reason(error)}") from None
+        raise AvroSchemaError(f"is not an Avro schema: {format_reason(error)}") from None
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise AvroSchemaError("is not an Avro schema of a record")
     _SizeCheck(named_types).has_bytes(parsed, 0)
@@ -42,7 +43,7 @@ def read_writer(text: str, references: Sequence[tuple[str, str]] = ()) -> JsonOb
 
 
 class _SizeCheck:
-    """The check that no type contains itself, and that elements of arrays have bytes."""
+    """A check that no type contains itself, and that all elements of arrays have bytes."""
 
     def __init__(self, named_types: dict[str, JsonObject]) -> None:
         self._named = named_types
@@ -50,7 +51,11 @@ class _SizeCheck:
         self._has_bytes_by_name: dict[str, bool] = {}
 
     def has_bytes(self, schema: Json, depth: int) -> bool:
-        """Return True if every encoded value has at least one byte; AvroSchemaError if unsafe."""
+        """Return True if every encoded value has at least one byte.
+
+        Raises:
+            AvroSchemaError: the schema fails the check.
+        """
         if depth > DEPTH_MAX:
             raise AvroSchemaError(f"nests types deeper than {DEPTH_MAX}")
         if isinstance(schema, list):  # A union is encoded with the number of its branch.
@@ -59,11 +64,11 @@ class _SizeCheck:
             return True
         if isinstance(schema, str):
             if schema in self._named:
-                return self._record(self._named[schema], depth)
+                return self._record_has_bytes(self._named[schema], depth)
             return schema != "null"
         kind = schema["type"]
         if kind in ("record", "error"):
-            return self._record(schema, depth)
+            return self._record_has_bytes(schema, depth)
         if kind == "array":
             if not self.has_bytes(schema["items"], depth + 1):
                 raise AvroSchemaError("has an array of values without bytes")
@@ -75,7 +80,8 @@ class _SizeCheck:
             return bool(schema["size"])
         return kind == "enum" or self.has_bytes(kind, depth + 1)
 
-    def _record(self, schema: JsonObject, depth: int) -> bool:
+    def _record_has_bytes(self, schema: JsonObject, depth: int) -> bool:
+        """Return True if a record has a field with bytes; each named type is checked once."""
         if schema["type"] not in ("record", "error"):
             return self.has_bytes({**schema}, depth)
         name = schema["name"]

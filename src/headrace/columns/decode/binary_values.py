@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of CBOR (RFC 8949) and MessagePack as values of parsed JSON.
+"""Parsers of CBOR (RFC 8949) and MessagePack, which return values of parsed JSON.
 
-One converter then decides for all three formats which value fits a column. A number becomes its
+So one converter decides for all three formats which value fits a column. A number becomes its
 digits, bytes become base64, and a moment becomes text in ISO 8601.
 """
 
@@ -20,12 +20,16 @@ import msgpack
 
 from headrace.columns.decode.values import IntegerText, RealText
 
-DEPTH_MAX: Final = 200
+DEPTH_MAX: Final = 200  # The maximum depth of nested values.
 _NOT_FINITE_NAMES: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def parse_cbor(body: bytes) -> object:
-    """Parse exactly one item; ValueError for other bytes, and for a type that JSON lacks."""
+    """Parse a body of exactly one item.
+
+    Raises:
+        ValueError: the body is not one item of CBOR, or has a type without counterpart in JSON.
+    """
     try:
         decoder = cbor2.CBORDecoder(io.BytesIO(body), max_depth=DEPTH_MAX)
         value = decoder.decode()
@@ -34,17 +38,22 @@ def parse_cbor(body: bytes) -> object:
     try:
         decoder.read(1)
     except cbor2.CBORDecodeEOF:
-        return _JsonValues(len(body)).convert(value, 0)
+        return _JsonConverter(len(body)).convert(value, 0)
     raise ValueError("no CBOR: bytes are left over")
 
 
 def parse_msgpack(body: bytes) -> object:
-    """Parse exactly one object; ValueError for other bytes, and for a type that JSON lacks."""
+    """Parse a body of exactly one object.
+
+    Raises:
+        ValueError: the body is not one object of MessagePack, or has a type without counterpart in
+            JSON.
+    """
     try:
         value = msgpack.unpackb(body, timestamp=3, strict_map_key=False)
     except (msgpack.UnpackException, ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"no MessagePack: {str(error) or type(error).__name__}") from None
-    return _JsonValues(len(body)).convert(value, 0)
+    return _JsonConverter(len(body)).convert(value, 0)
 
 
 PARSERS: Final[Mapping[str, Callable[[bytes], object]]] = {
@@ -53,33 +62,35 @@ PARSERS: Final[Mapping[str, Callable[[bytes], object]]] = {
 }
 
 
-class _JsonValues:
-    """The conversion of one parsed body to values of JSON, with at most `values_left` values.
+class _JsonConverter:
+    """A converter of one parsed body to at most `values_left` values of JSON.
 
-    CBOR can share values, so a few bytes could encode very many. Without sharing, each value has at
-    least one byte, so the size of the body is the limit.
+    CBOR can share values, so a few bytes could encode very many values. Without sharing, each value
+    takes at least one byte, so the size of the body is the limit.
     """
 
     def __init__(self, values_left: int) -> None:
         self._values_left = values_left
 
     def convert(self, value: object, depth: int) -> object:
+        """Convert a value at a depth of nesting; raise ValueError if JSON has no such value."""
         self._values_left -= 1
         if self._values_left < 0 or depth > DEPTH_MAX:
             raise ValueError("its values are shared, or nested too deep")
         if isinstance(value, Mapping):
             return {_convert_key(key): self.convert(item, depth + 1) for key, item in value.items()}
-        if type(value) in (list, tuple):  # Named tuples are types that JSON lacks.
+        if type(value) in (list, tuple):  # JSON has no named tuples.
             assert isinstance(value, list | tuple)
             return [self.convert(item, depth + 1) for item in value]
         return _convert_leaf(value)
 
 
 def _convert_leaf(value: object) -> object:
+    """Convert a value that is neither an array nor a map."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
-        return IntegerText(value)  # Python converts at most 4,300 digits to text.
+        return IntegerText(value)  # Raises ValueError for more than 4,300 digits.
     if isinstance(value, float):
         text = repr(value)
         return RealText(_NOT_FINITE_NAMES.get(text, text))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interfaces and common functions of decoders, which convert bodies to Arrow arrays."""
+"""Interfaces and common functions of codecs, the decoders of bodies to Arrow arrays."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ if TYPE_CHECKING:
     from headrace.columns.schema.types import StructType
 
 REASON_LENGTH_MAX: Final = 300  # Characters of the reason why one row is malformed.
-CHUNKS: Final = 8  # The number of chunks of a batch that cannot be decoded at once.
+CHUNKS: Final = 8  # The number of chunks of a batch that cannot be decoded as a whole.
 CHUNK_BODIES_MIN: Final = 40  # A smaller chunk is decoded row by row.
-REGISTRY_FRAMING_BYTES: Final = 5  # A zero, and the id of a schema in four bytes.
+REGISTRY_FRAMING_BYTES: Final = 5  # A zero byte, and the id of a schema in four bytes.
 RESCUED_LENGTH_MAX: Final = 1 << 20  # Characters of the rescued data of one row.
 
 
 @dataclass(slots=True)
 class Decoded:
-    """The outcome of decoding some bodies.
+    """The outcome of decoding some bodies; an index is that of a body.
 
-    `values` has one value for each body, null for a malformed body. `faults` has the reasons by
-    index. `rescued` has, by index, the values without a column as JSON. `grown` is the schema with
-    new columns, or None if there are none.
+    `values` has one value for each body, null for a malformed body. `faults` has the reason by
+    index for malformed bodies. `rescued` has, by index, the values that fit no column, as JSON.
+    `grown` is the schema with new columns, or None if there are none.
     """
 
     values: pa.Array
     faults: dict[int, str] = field(default_factory=dict)
     rescued: dict[int, str] = field(default_factory=dict)
     grown: StructType | None = None
-    first_new: int | None = None  # The index of the first row with a new column.
+    first_new: int | None = None  # The index of the first body with a new column.
 
 
 class FastCodec(Protocol):
-    """A decoder that can decode a batch at once if all its bodies are valid."""
+    """A codec that decodes a whole batch faster if all its bodies are valid."""
 
     def decode_batch(self, bodies: Sequence[bytes]) -> pa.Array | None:
         """Return the values of a batch; None if the batch must be decoded row by row."""
         ...
 
     def decode_rows(self, bodies: Sequence[bytes]) -> Decoded:
-        """Decode row by row; this decides whether a body is malformed."""
+        """Decode row by row; only this method decides that a body is malformed."""
         ...
 
 
 def decode_in_chunks(codec: FastCodec, bodies: Sequence[bytes]) -> Decoded:
-    """Decode a batch at once if possible, otherwise in chunks, and the smallest row by row.
+    """Decode a batch as a whole if possible, otherwise in chunks, and small chunks row by row.
 
-    So a malformed body slows down its neighbours only, not the whole batch.
+    So a malformed body slows down the decoding of its neighbours only.
     """
     values = codec.decode_batch(bodies) if bodies else None
     if values is not None:
@@ -68,7 +68,7 @@ def decode_in_chunks(codec: FastCodec, bodies: Sequence[bytes]) -> Decoded:
 
 
 def _join_chunks(chunks: Sequence[tuple[int, Decoded]]) -> Decoded:
-    """Join decoded chunks, which are pairs of the index of the first body and the outcome."""
+    """Join decoded chunks, given as pairs of the index of the first body and the outcome."""
     from headrace.columns.decode.infer import grow
 
     joined = Decoded(pa.concat_arrays([chunk.values for _, chunk in chunks]))
@@ -84,15 +84,15 @@ def _join_chunks(chunks: Sequence[tuple[int, Decoded]]) -> Decoded:
 
 
 class Codec(Protocol):
-    """A decoder of bodies."""
+    """A decoder of bodies of one format to an Arrow array."""
 
     def decode(self, bodies: Sequence[bytes]) -> Decoded:
-        """Decode bodies; invalid contents become faults and raise no error."""
+        """Decode bodies; a malformed body becomes a fault and raises no error."""
         ...
 
 
-class RegistryFraming:
-    """A codec of bodies after the framing of a schema registry, whose schema id is ignored."""
+class RegistryFramedCodec:
+    """A codec of bodies with the framing of a schema registry, which ignores the schema id."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
@@ -109,7 +109,7 @@ class RegistryFraming:
 
 
 def strip_framing(body: bytes) -> bytes | None:
-    """Return the body without the framing of a schema registry; None if it has none."""
+    """Return the body without the framing of a schema registry; None without the framing."""
     return (
         body[REGISTRY_FRAMING_BYTES:]
         if body[:1] == b"\0" and len(body) > REGISTRY_FRAMING_BYTES
@@ -121,21 +121,21 @@ def strip_framing(body: bytes) -> bytes | None:
 class Policy:
     """The treatment of values that do not fit the schema.
 
-    With `unknown` the decoder reports fields without a column. With `rescue` a value that does not
-    fit its type is rescued and its column is null; otherwise the row is malformed.
+    With `unknown` the codec reports fields without a column. With `rescue` a value that does not
+    fit its type is rescued, and its column is null; otherwise the row is malformed.
     """
 
     unknown: bool = False
     rescue: bool = False
 
 
-def reason(text: object) -> str:
+def format_reason(text: object) -> str:
     """Return a fault as one line of at most `REASON_LENGTH_MAX` characters."""
     return " ".join(str(text).split())[:REASON_LENGTH_MAX]
 
 
 def render_rescued(misfits: Sequence[Misfit]) -> str:
-    """Return the misfits of a row as a JSON object by path; only the paths if it is too long."""
+    """Return the misfits of a row as a JSON object by path; only their paths if too long."""
     members = ",".join(f"{json.dumps(misfit.path)}:{dumps(misfit.value)}" for misfit in misfits)
     text = "{" + members + "}"
     if len(text) > RESCUED_LENGTH_MAX:
@@ -148,7 +148,7 @@ class TextCodec:
     """The codec of the format `string`."""
 
     def decode(self, bodies: Sequence[bytes]) -> Decoded:
-        """Decode UTF-8; any other body is malformed."""
+        """Decode UTF-8; a body that is not UTF-8 is malformed."""
         body_array = pa.array(bodies, pa.binary())
         try:
             return Decoded(body_array.cast(pa.string()))
@@ -161,7 +161,7 @@ class TextCodec:
                 texts.append(body.decode())
             except UnicodeDecodeError as error:
                 texts.append(None)
-                faults[index] = reason(
+                faults[index] = format_reason(
                     f"the body is not valid UTF-8: {error.reason} at {error.start}"
                 )
         return Decoded(pa.array(texts, pa.string()), faults)

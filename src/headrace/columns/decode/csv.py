@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of CSV: one record each, quoted as in RFC 4180.
+"""Decoder of CSV: each body is one record, quoted as in RFC 4180.
 
-Arrow's reader parses a batch without quotes if all bodies have the right number of columns and only
-unambiguous values. Otherwise each body is parsed by itself.
+Arrow's reader parses a whole batch if no body has quotes, all have the right number of columns, and
+all values are unambiguous. Otherwise each body is parsed separately.
 """
 
 from __future__ import annotations
@@ -16,16 +16,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 
-from headrace.columns.decode.codec import Decoded, Policy, decode_in_chunks, reason, render_rescued
+from headrace.columns.decode.codec import (
+    Decoded,
+    Policy,
+    decode_in_chunks,
+    format_reason,
+    render_rescued,
+)
 from headrace.columns.decode.csv_dialect import Dialect
 from headrace.columns.decode.infer import grow, infer_text_type
 from headrace.columns.decode.text_columns import InexactValue, convert_text
 from headrace.columns.decode.values import Misfit, make_text_converter
 from headrace.columns.schema.types import StructField, StructType, arrow_type
 
-JOINED_BYTES_MAX: Final = 1 << 30
+JOINED_BYTES_MAX: Final = 1 << 30  # The size of a batch for Arrow's reader.
 TEXT_LENGTH_MAX: Final = 1 << 30  # Characters of one text.
-COLUMNS_NEW_MAX: Final = 1000  # The maximum number of columns of a record that the schema lacks.
+COLUMNS_NEW_MAX: Final = 1000  # Columns of a record beyond those of the schema.
 
 
 class CsvCodec:
@@ -50,7 +56,7 @@ class CsvCodec:
         ]
 
     def decode(self, bodies: Sequence[bytes]) -> Decoded:
-        """Decode bodies, in batches as far as possible, otherwise row by row."""
+        """Decode bodies, whole batches as far as possible, otherwise row by row."""
         return decode_in_chunks(self, bodies)
 
     def decode_batch(self, bodies: Sequence[bytes]) -> pa.Array | None:
@@ -61,7 +67,7 @@ class CsvCodec:
             return None
 
     def decode_rows(self, bodies: Sequence[bytes]) -> Decoded:
-        """Decode row by row; this decides whether a body is malformed."""
+        """Decode row by row; only this method decides that a body is malformed."""
         values: list[object] = []
         decoded = Decoded(pa.nulls(0))
         previous_limit = csv.field_size_limit(TEXT_LENGTH_MAX)
@@ -71,9 +77,11 @@ class CsvCodec:
                 try:
                     value = self._convert_row(index, self.dialect.parse(body), decoded)
                 except UnicodeDecodeError as error:
-                    decoded.faults[index] = reason(f"no UTF-8: {error.reason} at {error.start}")
+                    decoded.faults[index] = format_reason(
+                        f"no UTF-8: {error.reason} at {error.start}"
+                    )
                 except (ValueError, csv.Error) as error:
-                    decoded.faults[index] = reason(f"no record of CSV: {error}")
+                    decoded.faults[index] = format_reason(f"no record of CSV: {error}")
                 values.append(value)
         finally:
             csv.field_size_limit(previous_limit)
@@ -83,6 +91,7 @@ class CsvCodec:
     def _convert_row(
         self, index: int, texts: list[str], decoded: Decoded
     ) -> dict[str, object] | None:
+        """Return the values of a record by column; None, and a fault in `decoded`, if malformed."""
         count = len(self._names)
         extra_texts = texts[count:]
         if len(texts) < count or (extra_texts and not self.policy.unknown):
@@ -99,11 +108,11 @@ class CsvCodec:
                 if value is None:
                     misfits.append(Misfit(name, text, new=False))
         if misfits and not self.policy.rescue:
-            decoded.faults[index] = reason(misfits[0])
+            decoded.faults[index] = format_reason(misfits[0])
             return None
         new_texts = {
-            f"_c{count + index}": text
-            for index, text in enumerate(extra_texts)
+            f"_c{count + extra_index}": text
+            for extra_index, text in enumerate(extra_texts)
             if text != self.dialect.null
         }
         if new_texts:
@@ -119,6 +128,7 @@ class CsvCodec:
         return row
 
     def _decode_batch(self, bodies: Sequence[bytes]) -> pa.Array:
+        """Return the values of a batch; raise InexactValue if Arrow might parse it differently."""
         data = b"\n".join(bodies)
         if len(data) > JOINED_BYTES_MAX or data.count(b"\n") != len(bodies) - 1:
             raise InexactValue

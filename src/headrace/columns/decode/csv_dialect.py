@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dialect of CSV in the options. The module does not import Arrow, so planning is fast."""
+"""The dialect of CSV in the options. The module does not import Arrow, so it loads quickly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The CSV dialect of records."""
+    """The special characters of CSV records, and the text that stands for null."""
 
     separator: str = ","
     quote: str = '"'
@@ -18,7 +18,12 @@ class Dialect:
     null: str = ""
 
     def parse(self, body: bytes) -> list[str]:
-        """Return the texts of one record; ValueError or csv.Error if the body is not one record."""
+        """Return the texts of one record.
+
+        Raises:
+            ValueError: the body is not UTF-8, or not exactly one record.
+            csv.Error: The record is malformed.
+        """
         text = body.decode()
         if not text.strip("\r\n"):
             raise ValueError("the body is empty")

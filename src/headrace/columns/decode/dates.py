@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parsing of dates and times like Spark's own readers of JSON and CSV.
+"""Parsing of dates and times as in Spark's own readers of JSON and CSV.
 
-The last components may be missing. Months and days have one or two digits, and digits after the
-microsecond are ignored. Years are 1 to 9999.
+The last components of a text may be missing. Months and days have one or two digits, and digits
+beyond the microsecond are ignored. Years range from 1 to 9999.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 ZONE_OFFSET_MAX: Final = timedelta(hours=18)
-ZONES_CACHED_MAX: Final = 256
+ZONES_CACHED_MAX: Final = 256  # Texts come from bodies, so the cache must be bounded.
 
 _DATE: Final = re.compile(
     r"\s*([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[T ].*)?)?)?\s*", re.ASCII | re.DOTALL
@@ -43,7 +43,7 @@ def parse_zone(name: str) -> tzinfo | None:
 
 
 def parse_date(text: str) -> int | None:
-    """Return the days since 1970; None for a text that is not a date. A time is ignored."""
+    """Return the days since 1970; None for a text that is not a date. A time of day is ignored."""
     match = _DATE.fullmatch(text)
     if match is None:
         return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inference of schemas from samples.
+"""Inference of schemas from sampled values.
 
-An integer is BIGINT, or DECIMAL(38, 0) beyond 64 bits; another number is DOUBLE. Values of types
-without a common type are STRING. Columns are sorted by name.
+An integer is BIGINT, or DECIMAL(38, 0) beyond 64 bits; any other number is DOUBLE. A column whose
+values have no common type is STRING. Columns are sorted by name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from headrace.columns.schema.types import (
 
 COLUMNS_MAX: Final = 5000  # Columns of an inferred schema, counted at every depth.
 DEPTH_MAX: Final = 32  # Deeper values are of type STRING.
-LONG_DIGITS_MAX: Final = 18
+LONG_DIGITS_MAX: Final = 18  # Integers with more digits may exceed 64 bits.
 DECIMAL_DIGITS_MAX: Final = 38
 
 
@@ -38,7 +38,7 @@ class InferenceError(ValueError):
 
 
 def infer_json_type(value: object, depth: int = 0) -> DataType:
-    """Return the type of a parsed value; NullType for null."""
+    """Return the type of a value of parsed JSON; NullType for null."""
     kind = type(value)
     if kind is IntegerText:
         return _infer_integer_type(str(value))
@@ -79,7 +79,11 @@ def infer_text_type(text: str) -> DataType:
 
 
 def infer(rows: Iterable[object]) -> StructType:
-    """Return the schema of parsed values; values that are not objects are skipped."""
+    """Return the schema of sampled values; values that are not objects are skipped.
+
+    Raises:
+        InferenceError: there are no columns, or more than `COLUMNS_MAX`.
+    """
     inferred: DataType = NullType()
     for row in rows:
         if isinstance(row, dict):
@@ -90,7 +94,8 @@ def infer(rows: Iterable[object]) -> StructType:
 def finalize_schema(inferred: DataType) -> StructType:
     """Replace the type of columns that are always null by STRING.
 
-    InferenceError if there are no columns, or more than `COLUMNS_MAX`.
+    Raises:
+        InferenceError: there are no columns, or more than `COLUMNS_MAX`.
     """
     kind = _replace_nulls(inferred)
     if not isinstance(kind, StructType) or not kind.fields:
@@ -120,9 +125,9 @@ def common_type(first: DataType, second: DataType) -> DataType:
 
 
 def grow(kind: StructType, new_type: DataType) -> StructType:
-    """Append the columns of `new_type` that the schema lacks; existing columns do not change.
+    """Return the schema with the columns of `new_type` that it lacks appended, at every depth.
 
-    The result is the schema itself if it would have more than `COLUMNS_MAX` columns.
+    If it would have more than `COLUMNS_MAX` columns, return the schema unchanged.
     """
     assert isinstance(new_type, StructType), new_type
     grown = _add_columns(kind, new_type)
@@ -131,6 +136,7 @@ def grow(kind: StructType, new_type: DataType) -> StructType:
 
 
 def _add_columns(kind: DataType, new_type: DataType) -> DataType:
+    """Return the type with the columns that only `new_type` has added at every depth."""
     if isinstance(kind, ArrayType) and isinstance(new_type, ArrayType):
         return ArrayType(_add_columns(kind.element, new_type.element))
     if not isinstance(kind, StructType) or not isinstance(new_type, StructType):
@@ -140,7 +146,7 @@ def _add_columns(kind: DataType, new_type: DataType) -> DataType:
         StructField(field.name, _add_columns(field.kind, new_types.get(field.name, NullType())))
         for field in kind.fields
     ]
-    # Spark compares the names of columns without case.
+    # Spark ignores the case of column names.
     names = {field.name.lower() for field in kind.fields}
     for field in new_type.fields:
         if field.name.lower() not in names and not isinstance(field.kind, NullType):
@@ -157,17 +163,18 @@ def _infer_integer_type(digits: str) -> DataType:
 
 
 def _replace_nulls(kind: DataType) -> DataType:
+    """Return a type with STRING in place of types without values."""
     if isinstance(kind, NullType):
         return StringType()
     if isinstance(kind, ArrayType):
         return ArrayType(_replace_nulls(kind.element))
     if isinstance(kind, StructType):
         fields: dict[str, StructField] = {}
-        for field in kind.fields:  # The first of several names that differ only in case counts.
+        for field in kind.fields:  # Of names that differ only in case, the first is kept.
             fields.setdefault(
                 field.name.lower(), StructField(field.name, _replace_nulls(field.kind))
             )
-        # Spark has structs without fields, but most file formats do not.
+        # Most file formats have no structs without fields.
         return StructType(list(fields.values())) if fields else StringType()
     return kind
 
@@ -179,5 +186,5 @@ def _count_columns(kind: DataType) -> int:
 
 
 def make_csv_names(count: int) -> Sequence[str]:
-    """Return names for the columns of records without a header: `_c0`, `_c1`, …."""
+    """Return names for `count` columns without a header: `_c0`, `_c1` and so on, as in Spark."""
     return tuple(f"_c{index}" for index in range(count))

@@ -12,9 +12,10 @@ from typing import Final
 
 import pyarrow as pa
 
+# Arrow's codec for each content coding; zlib decompresses `deflate`.
 ENCODINGS: Final = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "", "zstd": "zstd", "lz4": "lz4"}
-LAYERS_MAX: Final = 3  # The maximum number of compressions of one body.
-FIRST_READ_BYTES: Final = 16 << 10
+LAYERS_MAX: Final = 3  # Compressions of one body.
+FIRST_READ_BYTES: Final = 16 << 10  # The size of the first chunk from Arrow's decompressors.
 GZIP_WINDOW_BITS: Final = 31  # zlib's code for the header of RFC 1952 and the largest window.
 RAW_WINDOW_BITS: Final = -15  # RFC 1951 without a header, which some clients call deflate.
 
@@ -30,7 +31,11 @@ def parse_compressions(encoding: str) -> tuple[str, ...]:
 
 
 def inflate(body: bytes, compressions: tuple[str, ...], size_max: int) -> bytes:
-    """Undo the compressions; InflateError if that cannot be done within `size_max` bytes."""
+    """Undo the compressions of a body, in their order.
+
+    Raises:
+        InflateError: the body is not compressed in this way, or is larger than `size_max` bytes.
+    """
     if len(compressions) > LAYERS_MAX:
         raise InflateError(
             f"the body is compressed {len(compressions)} times; {LAYERS_MAX} are allowed"

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of JSON. Arrow's reader decodes a batch at once if every body fits the schema.
+"""Decoder of JSON. Arrow's reader decodes a whole batch if every body fits the schema.
 
-The bodies are joined by line feeds. Each body is exactly one record if it has no line feed, begins
-with `{` and ends with `}`, and if the reader finds as many records as there are bodies. A record
+The bodies are joined by line feeds. Each body is exactly one record if no body has a line feed, all
+begin with `{` and end with `}`, and the reader finds as many records as there are bodies. A record
 cannot continue in the next body, because `}` is never followed by `{` in JSON. In other cases, and
-if the reader refuses the text, each body is parsed by itself to find the malformed ones. Both
-decoders return the same values.
+if the reader refuses the text, each body is parsed separately to find the malformed bodies. Both
+ways return the same values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from headrace.columns.decode.codec import Decoded, Policy, decode_in_chunks, reason, render_rescued
+from headrace.columns.decode.codec import (
+    Decoded,
+    Policy,
+    decode_in_chunks,
+    format_reason,
+    render_rescued,
+)
 from headrace.columns.decode.infer import grow, infer_json_type
 from headrace.columns.decode.text_columns import InexactValue, convert_nested
 from headrace.columns.decode.values import Misfit, TooManyMisfits, loads, make_converter
@@ -33,6 +39,7 @@ from headrace.columns.schema.types import (
 )
 
 JOINED_BYTES_MAX: Final = 1 << 30  # Arrow's reader counts the bytes of a batch in 32 bits.
+# NaN and Infinity, which Arrow's reader and this package treat differently.
 _NOT_FINITE: Final = re.compile(rb"[:\[,]\s*-?(?:N|I)")
 
 
@@ -46,30 +53,35 @@ class JsonCodec:
         policy: Policy | None = None,
         parse: Callable[[bytes], object] | None = None,
     ) -> None:
-        """`parse` reads bodies of another format as values of JSON; None for JSON itself."""
+        """Make a codec for the type `kind`; `zone` is the time zone of texts without one.
+
+        `parse` parses bodies of another format to values of JSON; None for JSON itself.
+        """
         self.kind = kind
         self.policy = policy or Policy()
         self.arrow = arrow_type(kind)
         self._zone = zone
         self._convert = make_converter(kind, zone, unknown=self.policy.unknown)
         self._parse_body = parse
-        is_fast = parse is None and isinstance(kind, StructType) and _is_fast(kind)
-        self._parse = (
+        suits_arrow_reader = (
+            parse is None and isinstance(kind, StructType) and _suits_arrow_reader(kind)
+        )
+        self._reader_options = (
             pj.ParseOptions(
                 explicit_schema=pa.schema(list(_reader_type(self.arrow))),
                 unexpected_field_behavior="error" if self.policy.unknown else "ignore",
             )
-            if is_fast
+            if suits_arrow_reader
             else None
         )
 
     def decode(self, bodies: Sequence[bytes]) -> Decoded:
-        """Decode bodies, in batches as far as possible, otherwise row by row."""
+        """Decode bodies, whole batches as far as possible, otherwise row by row."""
         return decode_in_chunks(self, bodies)
 
     def decode_batch(self, bodies: Sequence[bytes]) -> pa.Array | None:
         """Return the values of a batch; None if it must be decoded row by row."""
-        if self._parse is None:
+        if self._reader_options is None:
             return None
         try:
             return self._decode_batch(bodies)
@@ -77,7 +89,7 @@ class JsonCodec:
             return None
 
     def decode_rows(self, bodies: Sequence[bytes]) -> Decoded:
-        """Decode row by row; this decides whether a body is malformed."""
+        """Decode row by row; only this method decides that a body is malformed."""
         values: list[object] = []
         decoded = Decoded(pa.nulls(0))
         for index, body in enumerate(bodies):
@@ -93,11 +105,11 @@ class JsonCodec:
                 elif misfits and not self._accept_misfits(index, parsed, misfits, decoded):
                     value = None
             except UnicodeDecodeError as error:
-                decoded.faults[index] = reason(f"no UTF-8: {error.reason} at {error.start}")
+                decoded.faults[index] = format_reason(f"no UTF-8: {error.reason} at {error.start}")
             except TooManyMisfits as error:
-                decoded.faults[index] = reason(error)
+                decoded.faults[index] = format_reason(error)
             except ValueError as error:
-                decoded.faults[index] = reason(
+                decoded.faults[index] = format_reason(
                     f"no JSON: {error}" if self._parse_body is None else error
                 )
             except RecursionError:
@@ -109,10 +121,10 @@ class JsonCodec:
     def _accept_misfits(
         self, index: int, parsed: object, misfits: list[Misfit], decoded: Decoded
     ) -> bool:
-        """Rescue the misfits and return True; False if they make the row malformed."""
+        """Rescue the misfits of a row and return True; return False if the row is malformed."""
         mismatch = next((misfit for misfit in misfits if not misfit.new), None)
         if mismatch is not None and not self.policy.rescue:
-            decoded.faults[index] = reason(mismatch)
+            decoded.faults[index] = format_reason(mismatch)
             return False
         if any(misfit.new for misfit in misfits) and isinstance(self.kind, StructType):
             decoded.grown = grow(decoded.grown or self.kind, infer_json_type(parsed))
@@ -122,6 +134,7 @@ class JsonCodec:
         return True
 
     def _decode_batch(self, bodies: Sequence[bytes]) -> pa.Array:
+        """Return the values of a batch; raise InexactValue if Arrow might parse it differently."""
         data = b"\n".join(bodies)
         if len(data) > JOINED_BYTES_MAX or data.count(b"\n") != len(bodies) - 1:
             raise InexactValue
@@ -132,11 +145,11 @@ class JsonCodec:
             raise InexactValue
         if _NOT_FINITE.search(data):
             raise InexactValue
-        body_array.cast(pa.string())  # Checks that it is UTF-8.
+        body_array.cast(pa.string())  # Raises ArrowInvalid if a body is not UTF-8.
         table = pj.read_json(
             pa.BufferReader(data),
             read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
-            parse_options=self._parse,
+            parse_options=self._reader_options,
         )
         if table.num_rows != len(bodies):
             raise InexactValue
@@ -147,12 +160,12 @@ class JsonCodec:
         return pa.StructArray.from_arrays(columns, fields=list(self.arrow))
 
 
-def _is_fast(kind: DataType) -> bool:
-    """Return True if Arrow's reader has the type and reads it like `values`."""
+def _suits_arrow_reader(kind: DataType) -> bool:
+    """Return True if Arrow's reader reads values of the type as the module `values` does."""
     if isinstance(kind, StructType):
-        return all(_is_fast(field.kind) for field in kind.fields)
+        return all(_suits_arrow_reader(field.kind) for field in kind.fields)
     if isinstance(kind, ArrayType):
-        return _is_fast(kind.element)
+        return _suits_arrow_reader(kind.element)
     return not isinstance(kind, MapType | BinaryType)
 
 

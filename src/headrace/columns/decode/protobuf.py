@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of Protocol Buffers: one message each, of a type from a set of file descriptors.
+"""Decoder of Protocol Buffers: each body is one message of a type from a set of descriptors.
 
-The protobuf library parses each body. Columns are then built field by field over all messages,
-without a dictionary for each row.
+The protobuf library parses each body. The decoder then builds columns field by field over all
+messages, without a dictionary for each row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from headrace.columns.decode.codec import REGISTRY_FRAMING_BYTES, Decoded, reason
+from headrace.columns.decode.codec import REGISTRY_FRAMING_BYTES, Decoded, format_reason
 from headrace.columns.schema.types import (
     ArrayType,
     BinaryType,
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from headrace.untyped import Json
 
 FRAMINGS: Final = ("none", "registry")
-DEPTH_MAX: Final = 64
-CHUNK_BYTES_MAX: Final = 4 << 20  # Bodies that are decoded at a time have little more than this.
+DEPTH_MAX: Final = 64  # The maximum depth of nested messages.
+CHUNK_BYTES_MAX: Final = 4 << 20  # The approximate size of the bodies that are decoded at a time.
 TIMESTAMP: Final = "google.protobuf.Timestamp"
 SECONDS_MIN: Final = -62_135_596_800  # The year 1.
 SECONDS_MAX: Final = 253_402_300_799  # The last second of the year 9999.
 NANOS_END: Final = 1_000_000_000
-INDEXES_MAX: Final = 32  # The maximum depth of nested types in the framing of a registry.
+INDEXES_MAX: Final = 32  # The maximum number of message indexes in the framing of a registry.
 Field: Final = FieldDescriptor
 SCALAR_TYPES: Final[dict[int, DataType]] = {
     Field.TYPE_INT32: IntegerType(),
@@ -81,16 +81,20 @@ class _RangeError(ValueError):
     """A value of Protobuf is out of the range of Spark's type."""
 
 
-def read_message(descriptors: bytes, name: str) -> Descriptor:
-    """Return the descriptor of a message in a `FileDescriptorSet`.
+def find_message(descriptors: bytes, name: str) -> Descriptor:
+    """Return the descriptor of the message `name` in an encoded `FileDescriptorSet`.
 
-    `protoc --include_imports --descriptor_set_out` writes such a set. ProtobufSchemaError if it
-    lacks the message or an import.
+    `protoc --include_imports --descriptor_set_out` writes such a set.
+
+    Raises:
+        ProtobufSchemaError: the set lacks the message or an import.
     """
     try:
         files = FileDescriptorSet.FromString(descriptors).file
     except DecodeError as error:
-        raise ProtobufSchemaError(f"is not a set of file descriptors: {reason(error)}") from None
+        raise ProtobufSchemaError(
+            f"is not a set of file descriptors: {format_reason(error)}"
+        ) from None
     pool = DescriptorPool()
     try:
         for file in files:
@@ -106,12 +110,16 @@ def read_message(descriptors: bytes, name: str) -> Descriptor:
         raise ProtobufSchemaError(f"has no message {name!r}; it has {message_names}") from None
     except TypeError as error:  # An imported file is missing, or contradicts itself.
         raise ProtobufSchemaError(
-            f"is not complete: {reason(error)}; protoc needs --include_imports"
+            f"is not complete: {format_reason(error)}; protoc needs --include_imports"
         ) from None
 
 
 def spark_type(message: Descriptor) -> StructType:
-    """Return the type of a decoded message; nested messages without fields are left out."""
+    """Return the type of a decoded message; nested messages without fields are left out.
+
+    Raises:
+        ProtobufSchemaError: the message has no columns, or contains itself.
+    """
     struct = _struct_type(message, (), 0)
     if not struct.fields:
         raise ProtobufSchemaError(f"has a message {message.full_name!r} without columns")
@@ -131,7 +139,7 @@ class ProtobufCodec:
         self._framing_indexes = _message_indexes(message) if framing == "registry" else None
 
     def decode(self, bodies: Sequence[bytes]) -> Decoded:
-        """Parse body by body, then build the columns of all messages of a chunk."""
+        """Parse body by body, then build the columns from all messages of a chunk."""
         faults: dict[int, str] = {}
         parts = []
         for start, end in _chunk_bounds(bodies):
@@ -147,17 +155,22 @@ class ProtobufCodec:
         return Decoded(values, dict(sorted(faults.items())))
 
     def _parse(self, body: bytes, index: int, faults: dict[int, str]) -> Message | None:
+        """Parse a body; return None and add a fault if it is malformed."""
         try:
             if self._framing_indexes is not None:
                 body = self._strip_framing(body)
             message: Message = self._class.FromString(body)
         except (DecodeError, ValueError) as error:
-            faults[index] = reason(f"no message {self._name}: {str(error) or type(error).__name__}")
+            faults[index] = format_reason(
+                f"no message {self._name}: {str(error) or type(error).__name__}"
+            )
             return None
         if message.IsInitialized():
             return message
         missing = ", ".join(message.FindInitializationErrors())
-        faults[index] = reason(f"no message {self._name}: required fields are missing: {missing}")
+        faults[index] = format_reason(
+            f"no message {self._name}: required fields are missing: {missing}"
+        )
         return None
 
     def _strip_framing(self, body: bytes) -> bytes:
@@ -172,17 +185,20 @@ class ProtobufCodec:
         return body[index:]
 
     def _build_alone(self, message: Message | None, index: int, faults: dict[int, str]) -> pa.Array:
+        """Build the array of one message; null, and a fault, if a value is out of range."""
         try:
             return self._build([message])
         except (_RangeError, UnicodeError) as error:
-            faults[index] = reason(f"no message {self._name}: {error}")
+            faults[index] = format_reason(f"no message {self._name}: {error}")
             return self._build([None])
 
 
+# A function that builds an array from the values of one field, or from messages.
 Build = Callable[[Sequence["Json"]], pa.Array]
 
 
 def _chunk_bounds(bodies: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """Yield the chunks of bodies as [start, end)."""
     start, size = 0, 0
     for index, body in enumerate(bodies):
         if size > CHUNK_BYTES_MAX:
@@ -194,6 +210,7 @@ def _chunk_bounds(bodies: Sequence[bytes]) -> Iterator[tuple[int, int]]:
 
 
 def _struct_type(message: Descriptor, outer_names: tuple[str, ...], depth: int) -> StructType:
+    """Return the type of a message; `outer_names` are the messages around it."""
     if message.full_name in outer_names:
         raise ProtobufSchemaError(f"has the message {message.full_name!r}, which contains itself")
     if depth > DEPTH_MAX:
@@ -215,6 +232,7 @@ def _struct_type(message: Descriptor, outer_names: tuple[str, ...], depth: int) 
 def _field_type(
     field: FieldDescriptor, outer_names: tuple[str, ...], depth: int
 ) -> DataType | None:
+    """Return the type of a field; None if its messages have no fields."""
     entry = _map_entry(field)
     if entry is not None:
         value = _value_type(entry.fields_by_name["value"], outer_names, depth)
@@ -242,48 +260,49 @@ def _map_entry(field: FieldDescriptor) -> Descriptor | None:
 
 
 def _struct_builder(message: Descriptor, arrow: pa.StructType) -> Build:
-    """Return a function that builds a struct array of messages; None becomes null."""
+    """Return a function that builds a struct array from messages; None becomes null."""
     empty = GetMessageClass(message)()
     fields = [arrow.field(index) for index in range(arrow.num_fields)]
     builders = [_field_builder(message.fields_by_name[field.name], field.type) for field in fields]
 
-    def build(messages: Sequence[Json]) -> pa.Array:
-        is_null = [value is None for value in messages]
-        nonnull_messages = [empty if value is None else value for value in messages]
-        arrays = [build(nonnull_messages) for build in builders]
+    def build_struct(messages: Sequence[Json]) -> pa.Array:
+        is_null = [message is None for message in messages]
+        nonnull_messages = [empty if message is None else message for message in messages]
+        arrays = [build_field(nonnull_messages) for build_field in builders]
         return pa.StructArray.from_arrays(arrays, fields=fields, mask=pa.array(is_null, pa.bool_()))
 
-    return build
+    return build_struct
 
 
 def _field_builder(field: FieldDescriptor, arrow: pa.DataType) -> Build:
+    """Return a function that builds the array of one field from messages."""
     name = field.name
     entry = _map_entry(field)
     if entry is not None:
-        keys = _value_builder(entry.fields_by_name["key"], arrow.key_type)
-        items = _value_builder(entry.fields_by_name["value"], arrow.item_type)
+        build_keys = _value_builder(entry.fields_by_name["key"], arrow.key_type)
+        build_items = _value_builder(entry.fields_by_name["value"], arrow.item_type)
 
         def build_map(messages: Sequence[Json]) -> pa.Array:
-            # The order of a parsed map is random. A batch that runs again must have equal rows.
+            # A parsed map has a random order, but a batch that runs again must have equal rows.
             maps = [
                 sorted(getattr(message, name).items(), key=itemgetter(0)) for message in messages
             ]
             pairs = list(chain.from_iterable(maps))
             return pa.MapArray.from_arrays(
-                _offsets(maps),
-                keys([pair[0] for pair in pairs]),
-                items([pair[1] for pair in pairs]),
+                _list_offsets(maps),
+                build_keys([pair[0] for pair in pairs]),
+                build_items([pair[1] for pair in pairs]),
                 arrow,
             )
 
         return build_map
     if field.is_repeated:
-        values = _value_builder(field, arrow.value_type)
+        build_elements = _value_builder(field, arrow.value_type)
 
         def build_list(messages: Sequence[Json]) -> pa.Array:
             lists = [getattr(message, name) for message in messages]
-            flat = values(list(chain.from_iterable(lists)))
-            return pa.ListArray.from_arrays(_offsets(lists), flat, arrow)
+            elements = build_elements(list(chain.from_iterable(lists)))
+            return pa.ListArray.from_arrays(_list_offsets(lists), elements, arrow)
 
         return build_list
     build_value = _value_builder(field, arrow)
@@ -295,6 +314,7 @@ def _field_builder(field: FieldDescriptor, arrow: pa.DataType) -> Build:
 
 
 def _value_builder(field: FieldDescriptor, arrow: pa.DataType) -> Build:
+    """Return a function that builds an array from single values of a field."""
     if field.message_type is not None and field.message_type.full_name == TIMESTAMP:
         return lambda values: pa.array([_to_micros(moment) for moment in values], arrow)
     if field.message_type is not None:
@@ -305,16 +325,17 @@ def _value_builder(field: FieldDescriptor, arrow: pa.DataType) -> Build:
             [None if number is None else names.get(number, str(number)) for number in values], arrow
         )
 
-    def build(values: Sequence[Json]) -> pa.Array:
+    def build_scalars(values: Sequence[Json]) -> pa.Array:
         try:
             return pa.array(values, arrow)
         except (pa.ArrowException, UnicodeError) as error:
-            raise _RangeError(reason(f"{field.full_name}: {error}")) from None
+            raise _RangeError(format_reason(f"{field.full_name}: {error}")) from None
 
-    return build
+    return build_scalars
 
 
 def _to_micros(moment: Json) -> int | None:
+    """Return a timestamp of Protobuf in microseconds since 1970."""
     if moment is None:
         return None
     seconds, nanos = moment.seconds, moment.nanos
@@ -323,12 +344,12 @@ def _to_micros(moment: Json) -> int | None:
     return int(seconds) * 1_000_000 + int(nanos) // 1000
 
 
-def _offsets(lists: Sequence[Json]) -> pa.Array:
+def _list_offsets(lists: Sequence[Json]) -> pa.Array:
     return pa.array(accumulate(map(len, lists), initial=0), pa.int32())
 
 
 def _message_indexes(message: Descriptor) -> list[int]:
-    """Return the path of a message in its file, as indexes from the outermost message inwards."""
+    """Return the path of a message in its file: its index, after those of enclosing messages."""
     outer = message.containing_type
     if outer is None:
         return [list(message.file.message_types_by_name).index(message.name)]
@@ -354,6 +375,7 @@ def _read_indexes(body: bytes, position: int) -> tuple[list[int], int]:
 
 
 def _read_varint(body: bytes, position: int) -> tuple[int, int]:
+    """Return a zigzag-encoded number, and the position after it."""
     value = shift = 0
     while position < len(body) and shift < 35:  # Five bytes of seven bits.
         byte = body[position]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of columns of text to other types, all rows at once.
+"""Conversion of whole columns of text to other types.
 
-Only unambiguous texts are converted. For any other text InexactValue is raised, and the module
-`values` converts the batch row by row.
+The functions convert unambiguous texts only. For any other text they raise InexactValue, and the
+module `values` converts the batch row by row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INTEGER: Final = "-?[0-9]{1,18}"
 _REAL: Final = "-?[0-9]{1,17}(?:[.][0-9]{1,17})?(?:[eE]-?[0-9]{1,2})?"
 
 
-class InexactValue(ValueError):  # Caught in this package.
+class InexactValue(ValueError):  # Codecs catch it, so users never see it.
     """A batch has a text that must be converted row by row."""
 
 

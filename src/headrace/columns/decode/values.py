@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversion of parsed JSON and of CSV texts to values of Spark's types, row by row.
 
-This module decides whether a value fits its column. Decoders of whole batches accept only values
-that this module accepts. A value that does not fit, or has no column, becomes a `Misfit` with its
-path; its column is null.
+This module decides whether a value fits its column, and decoders of whole batches accept no other
+values. A value that does not fit its column, or has no column, becomes a `Misfit` with its path.
+The column of such a value is null.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from headrace.columns.schema.types import (
 from headrace.untyped import Cell
 
 MISFITS_MAX: Final = 1000  # A row with more misfits is malformed.
-INT_DIGITS_MAX: Final = 40
+INT_DIGITS_MAX: Final = 40  # Longer texts are never parsed as integers.
 INTEGER_BITS: Final[dict[type[DataType], int]] = {
     ByteType: 8,
     ShortType: 16,
@@ -73,7 +73,7 @@ class RealText(str):
 
 @dataclass(slots=True)
 class Misfit:
-    """A value of a row, at `path`, that does not fit its column or has none."""
+    """A value of a row, at `path`, that does not fit its column or has no column."""
 
     path: str
     value: object
@@ -85,17 +85,20 @@ class Misfit:
         return f"the value of {self.path or 'the body'!r} does not fit its type"
 
 
-class TooManyMisfits(ValueError):  # Its text becomes the reason of the row.
+class TooManyMisfits(ValueError):  # The text becomes the reason why the row is malformed.
     """A row has more than `MISFITS_MAX` misfits."""
 
 
+# A function that converts a value of parsed JSON, and appends misfits.
 Convert: TypeAlias = Callable[[Cell, list[Misfit]], object]
 
 
 def loads(text: str) -> object:
-    """Parse strict JSON (RFC 8259, and NaN and Infinity), with numbers as their digits.
+    """Parse strict JSON (RFC 8259) with NaN and Infinity; return numbers as their digits.
 
-    ValueError for other text, RecursionError for text that is nested too deeply.
+    Raises:
+        ValueError: the text is not JSON.
+        RecursionError: the text is nested too deeply.
     """
     return json.loads(text, parse_int=IntegerText, parse_float=RealText, parse_constant=RealText)
 
@@ -115,11 +118,11 @@ def dumps(value: object) -> str:
     if kind is list:
         assert isinstance(value, list)
         return f"[{','.join(map(dumps, value))}]"
-    return {True: "true", False: "false"}.get(value, "null")  # type: ignore[call-overload,no-any-return]  # Of what is left.
+    return {True: "true", False: "false"}.get(value, "null")  # type: ignore[call-overload,no-any-return]  # Only True, False and None are left.
 
 
 def make_converter(kind: DataType, zone: tzinfo, *, unknown: bool) -> Convert:
-    """Return a function that converts a parsed JSON value, except None, for Arrow's type.
+    """Return a function that converts a parsed JSON value, except None, to Arrow's type.
 
     With `unknown` a field without a column becomes a misfit. `zone` is the time zone of texts
     without one.
@@ -163,17 +166,19 @@ def make_text_converter(kind: DataType, zone: tzinfo) -> Callable[[str], object]
 
 
 def _leaf_converter(convert: Callable[[Cell], object]) -> Convert:
-    def leaf(value: object, misfits: list[Misfit]) -> object:
+    """Return a function that makes a misfit of a value that `convert` converts to None."""
+
+    def convert_leaf(value: object, misfits: list[Misfit]) -> object:
         converted = convert(value)
         if converted is None:
             misfits.append(Misfit("", value, new=False))
         return converted
 
-    return leaf
+    return convert_leaf
 
 
 def _json_converter(kind: DataType, zone: tzinfo) -> Callable[[Cell], object]:
-    """Return a function that converts a parsed value to a scalar type, or to None."""
+    """Return a function that converts a parsed value to a scalar, or to None if it does not fit."""
     if type(kind) in INTEGER_BITS:
         bits = INTEGER_BITS[type(kind)]
         return lambda value: _parse_integer(value, bits) if type(value) is IntegerText else None
@@ -198,7 +203,9 @@ def _json_converter(kind: DataType, zone: tzinfo) -> Callable[[Cell], object]:
 
 
 def _struct_converter(fields: dict[str, Convert], *, unknown: bool) -> Convert:
-    def struct(value: object, misfits: list[Misfit]) -> object:
+    """Return a function that converts an object to a row; a field of null is left out."""
+
+    def convert_struct(value: object, misfits: list[Misfit]) -> object:
         if not isinstance(value, dict):
             misfits.append(Misfit("", value, new=False))
             return None
@@ -216,11 +223,13 @@ def _struct_converter(fields: dict[str, Convert], *, unknown: bool) -> Convert:
                 misfits.append(Misfit(name, item, new=True))
         return row
 
-    return struct
+    return convert_struct
 
 
-def _array_converter(element: Convert) -> Convert:
-    def array(value: object, misfits: list[Misfit]) -> object:
+def _array_converter(convert_element: Convert) -> Convert:
+    """Return a function that converts a list; see `_elements_or_null`."""
+
+    def convert_array(value: object, misfits: list[Misfit]) -> object:
         if not isinstance(value, list):
             misfits.append(Misfit("", value, new=False))
             return None
@@ -228,16 +237,18 @@ def _array_converter(element: Convert) -> Convert:
         items = []
         for index, item in enumerate(value):
             first = len(misfits)
-            items.append(None if item is None else element(item, misfits))
+            items.append(None if item is None else convert_element(item, misfits))
             if len(misfits) > first:
                 _prefix_paths(f"[{index}]", misfits, first)
         return _elements_or_null(items, value, misfits, misfit_count)
 
-    return array
+    return convert_array
 
 
-def _map_converter(element: Convert) -> Convert:
-    def mapping(value: object, misfits: list[Misfit]) -> object:
+def _map_converter(convert_value: Convert) -> Convert:
+    """Return a function that converts an object to pairs; see `_elements_or_null`."""
+
+    def convert_map(value: object, misfits: list[Misfit]) -> object:
         if not isinstance(value, dict):
             misfits.append(Misfit("", value, new=False))
             return None
@@ -245,22 +256,22 @@ def _map_converter(element: Convert) -> Convert:
         entries = []
         for key, item in value.items():
             first = len(misfits)
-            entries.append((key, None if item is None else element(item, misfits)))
+            entries.append((key, None if item is None else convert_value(item, misfits)))
             if _convert_string(key) is None:
                 misfits.append(Misfit("", item, new=False))
             if len(misfits) > first:
                 _prefix_paths(key, misfits, first)
         return _elements_or_null(entries, value, misfits, misfit_count)
 
-    return mapping
+    return convert_map
 
 
 def _elements_or_null(
     converted: list[Cell], value: object, misfits: list[Misfit], misfit_count: int
 ) -> object:
-    """Return the converted elements; None if one does not fit.
+    """Return the converted elements; None if an element does not fit.
 
-    An array or map with such an element is null as a whole, as in Spark, and becomes one misfit.
+    An array or map with such an element becomes null and a single misfit, as in Spark.
     """
     if len(misfits) == misfit_count or all(misfit.new for misfit in misfits[misfit_count:]):
         return converted
@@ -270,6 +281,7 @@ def _elements_or_null(
 
 
 def _prefix_paths(name: str, misfits: list[Misfit], first: int) -> None:
+    """Put the name of the enclosing field before the paths of the misfits from `first` on."""
     if len(misfits) > MISFITS_MAX:
         raise TooManyMisfits(f"more than {MISFITS_MAX} values do not fit the schema")
     for misfit in misfits[first:]:
@@ -325,10 +337,11 @@ def _convert_seconds(value: object) -> int | None:
 
 
 def _decimal_converter(kind: DecimalType) -> Callable[[Cell], Decimal | None]:
+    """Return a function that rounds a number to the scale; None beyond the precision."""
     unit = Decimal(1).scaleb(-kind.scale)
     limit = Decimal(10) ** (kind.precision - kind.scale)
 
-    def decimal(value: object) -> Decimal | None:
+    def convert_decimal(value: object) -> Decimal | None:
         if not isinstance(value, str) or not _REAL.fullmatch(value):
             return None
         try:
@@ -337,4 +350,4 @@ def _decimal_converter(kind: DecimalType) -> Callable[[Cell], Decimal | None]:
             return None
         return number if abs(number) < limit else None
 
-    return decimal
+    return convert_decimal

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of the data source."""
+"""Options of reads and writes: the table of options, parsers of values, and checks."""

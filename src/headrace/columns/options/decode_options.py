@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.columns.options.parse import OptionValues
     from headrace.columns.schema.types import DataType
 
-SAMPLE_RECORDS: Final = 1000
+SAMPLE_RECORDS: Final = 1000  # Records from which a schema is inferred, by default.
 RESCUED_COLUMN: Final = "_rescued_data"
 CORRUPT_RECORD: Final = "_corrupt_record"
 CORRUPT_REASON: Final = "_corrupt_reason"
@@ -44,15 +44,16 @@ _REGISTRY_OPTIONS: Final = ("schemaRegistry", "schemaRegistryUser", "schemaRegis
 _CSV_OPTIONS: Final = ("csvSeparator", "csvQuote", "csvEscape", "csvNull")
 _PROTOBUF_OPTIONS: Final = ("protobufDescriptors", "protobufMessage", "protobufFraming")
 _SCHEMA_OPTIONS: Final = (
-    *("valueSchema", "schemaLocation", "schemaEvolutionMode", "schemaSample"),
-    *(
-        "rescuedDataColumn",
-        "timeZone",
-        *_CSV_OPTIONS,
-        "avroFraming",
-        "jsonFraming",
-        *_REGISTRY_OPTIONS,
-    ),
+    "valueSchema",
+    "schemaLocation",
+    "schemaEvolutionMode",
+    "schemaSample",
+    "rescuedDataColumn",
+    "timeZone",
+    *_CSV_OPTIONS,
+    "avroFraming",
+    "jsonFraming",
+    *_REGISTRY_OPTIONS,
 )
 # The options that do not apply to a format.
 _FOREIGN_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -67,8 +68,13 @@ _FOREIGN_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "csv": ("avroFraming", "jsonFraming", *_REGISTRY_OPTIONS, *_PROTOBUF_OPTIONS),
     "avro": (
-        *(*_CSV_OPTIONS, "timeZone", "schemaSample", "schemaEvolutionMode", "rescuedDataColumn"),
-        *("jsonFraming", *_PROTOBUF_OPTIONS),
+        *_CSV_OPTIONS,
+        "timeZone",
+        "schemaSample",
+        "schemaEvolutionMode",
+        "rescuedDataColumn",
+        "jsonFraming",
+        *_PROTOBUF_OPTIONS,
     ),
     "protobuf": _SCHEMA_OPTIONS,
 }
@@ -76,7 +82,7 @@ _FOREIGN_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class RegistryAddress:
-    """The URL of a schema registry and a login; a password without a user is a bearer token."""
+    """The URL and login of a schema registry; a password without a user is a bearer token."""
 
     url: str
     user: str = ""
@@ -84,7 +90,7 @@ class RegistryAddress:
 
 
 class Evolution(Enum):
-    """The treatment of columns that the schema lacks."""
+    """The treatment of columns that the schema lacks; the values of `schemaEvolutionMode`."""
 
     NONE = "none"
     RESCUE = "rescue"
@@ -95,36 +101,33 @@ class Evolution(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeOptions:
-    """The options of decoding bodies.
-
-    `text` is the option `valueSchema`. `location` is the directory of the versions of the schema.
-    """
+    """The options of decoding bodies."""
 
     format: str
-    text: str = ""
-    location: str = ""
+    text: str = ""  # The option `valueSchema`.
+    location: str = ""  # The directory of the versions of the schema.
     evolution: Evolution = Evolution.NONE
-    sample: int = SAMPLE_RECORDS
+    sample: int = SAMPLE_RECORDS  # Records from which a schema is inferred.
     decompressed_max: int = 0  # Bytes of a decompressed body; 0 if bodies are not decompressed.
     mode: str = "PERMISSIVE"
-    rescued: str = RESCUED_COLUMN
-    zone: tzinfo
+    rescued: str = RESCUED_COLUMN  # The column of rescued values.
+    zone: tzinfo  # The time zone of texts without one.
     dialect: Dialect = field(default_factory=Dialect)
     framing: str = "none"
-    descriptors: bytes = b""  # A FileDescriptorSet.
-    message: str = ""
-    registry: RegistryAddress | None = None  # For the writers' schemas.
-    dead_exchange: str | None = None  # None if malformed messages are rejected to their queue.
+    descriptors: bytes = b""  # An encoded FileDescriptorSet, for Protobuf.
+    message: str = ""  # The full name of the message, for Protobuf.
+    registry: RegistryAddress | None = None  # The registry of the writers' schemas.
+    dead_exchange: str | None = None  # None if the queue itself dead-letters malformed messages.
     dead_routing_key: str | None = None
 
     @property
     def rejects(self) -> bool:
-        """Return True if malformed messages become dead letters of the queue of the read."""
+        """Return True if malformed messages become dead letters of the queue that is read."""
         return self.mode == "DEADLETTER" and self.dead_exchange is None
 
     @property
     def policy(self) -> Policy:
-        """Return the codec's treatment of values that do not fit."""
+        """Return the treatment of values that do not fit the schema."""
         is_evolving = self.evolution is not Evolution.NONE
         return Policy(unknown=is_evolving, rescue=is_evolving)
 
@@ -147,26 +150,26 @@ class DecodeOptions:
         return kind
 
     def avro_type(self) -> StructType:
-        """Return the type of the records of the Avro schema; OptionError if it is invalid."""
-        from headrace.columns.decode.avro import AvroSchemaError, read_schema, spark_type
+        """Return the type of a record of the Avro schema; raise OptionError if it is invalid."""
+        from headrace.columns.decode.avro import AvroSchemaError, parse_record_schema, spark_type
 
         try:
-            return spark_type(read_schema(self.text))
+            return spark_type(parse_record_schema(self.text))
         except AvroSchemaError as error:
             raise OptionError(f"option 'valueSchema' {error}") from None
 
     def protobuf_type(self) -> StructType:
-        """Return the type of the Protobuf messages; OptionError if the descriptors are invalid."""
-        from headrace.columns.decode.protobuf import ProtobufSchemaError, read_message, spark_type
+        """Return the type of the Protobuf message; raise OptionError if it is invalid."""
+        from headrace.columns.decode.protobuf import ProtobufSchemaError, find_message, spark_type
 
         try:
-            return spark_type(read_message(self.descriptors, self.message))
+            return spark_type(find_message(self.descriptors, self.message))
         except ProtobufSchemaError as error:
             raise OptionError(f"option 'protobufDescriptors' {error}") from None
 
 
 def decode_options(values: OptionValues) -> DecodeOptions | None:
-    """Return the options of decoding; None if bodies are not decoded."""
+    """Check and return the options of decoding; None if bodies are not decoded."""
     value_format = values.get("value")
     if value_format is None:
         return None
@@ -215,6 +218,7 @@ def decode_options(values: OptionValues) -> DecodeOptions | None:
 
 
 def _check_foreign(values: OptionValues, value_format: str) -> None:
+    """Raise OptionError for an option that does not apply to the format."""
     for name in _FOREIGN_OPTIONS.get(value_format, (*_SCHEMA_OPTIONS, *_PROTOBUF_OPTIONS)):
         if name in values:
             raise OptionError(
@@ -223,6 +227,7 @@ def _check_foreign(values: OptionValues, value_format: str) -> None:
 
 
 def _parse_evolution(values: OptionValues, value_format: str, text: str) -> Evolution:
+    """Return the option, or else the default for the format and the source of the schema."""
     mode_name = values.get("schemaEvolutionMode")
     if mode_name is not None:
         evolution = Evolution(mode_name)
@@ -252,6 +257,7 @@ def _parse_location(values: OptionValues) -> str:
 
 
 def _read_descriptors(values: OptionValues) -> bytes:
+    """Return the content of the file of descriptors."""
     for name in ("protobufDescriptors", "protobufMessage"):
         if name not in values:
             raise OptionError(f"option {name!r} is missing: option 'value' is 'protobuf'")
@@ -278,6 +284,7 @@ def _parse_framing(values: OptionValues, value_format: str) -> str:
 
 
 def _parse_decompressed_max(values: OptionValues, value_format: str) -> int:
+    """Return the limit of a decompressed body in bytes; 0 without decompression."""
     if not values.get("decompress", value_format != "binary"):
         if "decompressedBytesMax" in values:
             raise OptionError("option 'decompressedBytesMax' needs option 'decompress'")
@@ -291,7 +298,7 @@ def _parse_decompressed_max(values: OptionValues, value_format: str) -> int:
 
 
 def registry_address(values: OptionValues) -> RegistryAddress | None:
-    """Return the registry of the options; None if they name none."""
+    """Return the address of the registry in the options; None without a registry."""
     url = values.get("schemaRegistry")
     if url is None:
         return None

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeOptions:
-    """The options of encoding structs as Avro data; `text` is the writer's schema in JSON."""
+    """The options of encoding structs in Avro."""
 
-    text: str
+    text: str  # The writer's schema in JSON.
     framing: str = "none"
     registry: RegistryAddress | None = None
-    subject: str = ""
+    subject: str = ""  # The name of the schema in the registry.
     register: bool = True  # If False, the subject must have the schema already.
 
 
 def encode_options(values: OptionValues) -> EncodeOptions | None:
-    """Return the options of encoding; None if the rows already have bodies."""
+    """Check and return the options of encoding; None if the rows already have bodies."""
     value_format = values.get("value")
     if value_format is None:
         return None
@@ -35,10 +35,10 @@ def encode_options(values: OptionValues) -> EncodeOptions | None:
     text = values.get("valueSchema", "")
     if not text:
         raise OptionError("option 'valueSchema' is missing: the schema of Avro in JSON")
-    from headrace.columns.decode.avro import AvroSchemaError, read_schema, spark_type
+    from headrace.columns.decode.avro import AvroSchemaError, parse_record_schema, spark_type
 
     try:
-        spark_type(read_schema(text))
+        spark_type(parse_record_schema(text))
     except AvroSchemaError as error:
         raise OptionError(f"option 'valueSchema' {error}") from None
     framing = values.get("avroFraming", "none")

@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 from headrace.client.errors import InvalidUrl
 from headrace.client.url import parse_urls
 
-NAME_BYTES_MAX: Final = 255  # A short string of the protocol.
+NAME_BYTES_MAX: Final = 255  # The size of a short string of AMQP.
 COUNT_MAX: Final = 2**63 - 1
-NAMES_MAX: Final = 1000  # The maximum number of streams of one query.
+NAMES_MAX: Final = 1000  # Streams of one query.
 DURATION_MAX_S: Final = 366 * 86_400
 EPOCH_MS_MAX: Final = 253_402_300_799_999  # The last millisecond of the year 9999.
 
@@ -41,10 +41,10 @@ Position = Edge | int | datetime
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of option value, which errors describe by the text `expected`.
+    """A kind of option values, which errors describe by the text `expected`.
 
-    `parse` returns None for an invalid text, or raises ValueError with a more exact message. Errors
-    never repeat the value of a `secret`.
+    `parse` returns None for an invalid text, or raises ValueError with a more exact message. If
+    `secret`, errors never repeat the value.
     """
 
     expected: str
@@ -53,13 +53,14 @@ class Kind:
 
 
 def _parse_name(text: str) -> str | None:
+    """Return a name that fits a short string of AMQP, which may be empty."""
     size = len(text.encode())
     if size > NAME_BYTES_MAX:
         raise ValueError(f"may have at most {NAME_BYTES_MAX} bytes of UTF-8; got {size}")
     return text
 
 
-def _parse_stated_name(text: str) -> str | None:
+def _parse_nonempty_name(text: str) -> str | None:
     return _parse_name(text) or None
 
 
@@ -94,6 +95,7 @@ def _parse_name_or_names(text: str) -> tuple[str, ...] | None:
 
 
 def _parse_texts(text: str) -> tuple[str, ...] | None:
+    """Parse one text, which may have commas, or a JSON list."""
     if text.lstrip().startswith("["):
         return _parse_names(text)
     return (_parse_name(text) or "",)
@@ -118,16 +120,16 @@ def whole_number(minimum: int, maximum: int) -> Kind:
 
 def choice(*words: str) -> Kind:
     """Return the kind whose values are these words, in any case."""
-    by_lower = {word.lower(): word for word in words}
+    words_by_lowercase = {word.lower(): word for word in words}
     listed_words = ", ".join(f"'{word}'" for word in words[:-1]) + f" or '{words[-1]}'"
-    return Kind(listed_words, lambda text: by_lower.get(text.strip().lower()))
+    return Kind(listed_words, lambda text: words_by_lowercase.get(text.strip().lower()))
 
 
 def _parse_boolean(text: str) -> bool | None:
     return {"true": True, "false": False}.get(text.strip().lower())
 
 
-_SECONDS_OF_UNIT: Final = {
+_SECONDS_BY_UNIT: Final = {
     "ms": 0.001,
     "s": 1.0,
     "m": 60.0,
@@ -136,25 +138,25 @@ _SECONDS_OF_UNIT: Final = {
     "d": 86_400.0,
 }
 _DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*([a-z]+)", re.ASCII)
-_SHIFT_OF_UNIT: Final = {"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_SHIFT_BY_UNIT: Final = {"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _SIZE: Final = re.compile(r"([0-9]{1,15})\s*([bkmgt]?)(?:i?b)?", re.ASCII)
 
 
 def _parse_duration(text: str) -> float | None:
-    """Parse a number with a unit of time; return seconds."""
+    """Parse a number with a unit of time, such as 30s; return seconds."""
     match = _DURATION.fullmatch(text.strip().lower())
-    if match is None or match[2] not in _SECONDS_OF_UNIT:
+    if match is None or match[2] not in _SECONDS_BY_UNIT:
         return None
-    seconds = float(match[1]) * _SECONDS_OF_UNIT[match[2]]
+    seconds = float(match[1]) * _SECONDS_BY_UNIT[match[2]]
     return seconds if seconds <= DURATION_MAX_S else None
 
 
 def _parse_size(text: str) -> int | None:
-    """Parse a number with a unit of size; return bytes. 1k is 1024."""
+    """Parse a number with an optional unit of size; return bytes. 1k is 1024 bytes."""
     match = _SIZE.fullmatch(text.strip().lower())
     if match is None:
         return None
-    size = int(match[1]) << _SHIFT_OF_UNIT[match[2]]
+    size = int(match[1]) << _SHIFT_BY_UNIT[match[2]]
     return size if 1 <= size <= COUNT_MAX else None
 
 
@@ -180,6 +182,7 @@ def _parse_moment(value: object) -> datetime | None:
 def _parse_by_stream(
     text: str, parse: Callable[[object], object | None]
 ) -> dict[str, object] | None:
+    """Parse a JSON object with a value for each stream; `parse` parses the values."""
     try:
         values = json.loads(text)
     except ValueError:
@@ -225,6 +228,7 @@ def _parse_pattern(text: str) -> str | None:
 
 
 def _parse_broker_urls(text: str) -> tuple[str, ...] | None:
+    """Parse one URL, or a JSON list of URLs."""
     if not text:
         return None
     if text.lstrip().startswith("["):
@@ -256,7 +260,7 @@ def _parse_http_url(text: str) -> str | None:
 
 
 def _parse_directory(text: str) -> str | None:
-    """Return a path; ValueError for a URL, which the error omits because of its credentials."""
+    """Return a path; raise ValueError for a URL, which the error omits as it may have a login."""
     if "://" in text:
         raise ValueError("must be a directory that driver and workers share, not a URL")
     return text or None
@@ -267,7 +271,7 @@ DIRECTORY: Final = Kind("a directory", _parse_directory)
 ANY_TEXT: Final = Kind("any text", lambda text: text)
 SECRET: Final = Kind("any text", lambda text: text, secret=True)
 NAME: Final = Kind(f"a name of at most {NAME_BYTES_MAX} bytes of UTF-8", _parse_name)
-STATED_NAME: Final = Kind(f"a name of 1 to {NAME_BYTES_MAX} bytes of UTF-8", _parse_stated_name)
+NONEMPTY_NAME: Final = Kind(f"a name of 1 to {NAME_BYTES_MAX} bytes of UTF-8", _parse_nonempty_name)
 STREAM: Final = Kind(
     'the name of a stream, or several as JSON: ["orders-0", "orders-1"], each once',
     _parse_name_or_names,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An option of the table, and the uses and sources that take it."""
+"""The type of an option in the table, with the uses and sources to which an option applies."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ QUEUE_SOURCES: Final = frozenset({Source.QUEUE})
 class Option:
     """One option: a row of the table.
 
-    `excludes` names options that contradict this one, and `needs` an option that it requires. An
+    `excludes` names options that contradict this option, and `needs` an option that it requires. An
     error suggests `instead` where the option does not apply. `aliases` are names of the same option
-    in other data sources. `default` is text for the manual; the parser of the option sets the
-    value.
+    in other data sources. `default` is text for the manual only; the code that reads the option
+    sets the value.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Option:
     doc: str
     default: str = ""
     uses: frozenset[Use] = EVERYWHERE
-    sources: frozenset[Source] = ANY_SOURCE  # The sources of reads that take the option.
+    sources: frozenset[Source] = ANY_SOURCE  # The sources of reads to which the option applies.
     excludes: tuple[str, ...] = ()
     needs: str = ""
     instead: str = ""

@@ -35,12 +35,14 @@ __all__ = [
     "write_options",
 ]
 
+# Defaults of options.
 RECONNECT_TIMEOUT_S: Final = 60.0
 GROUP_TIMEOUT_S: Final = 40.0  # Longer than a broker waits for an owner that has disappeared.
 TRIGGER_DELAY_S: Final = 15 * 60.0
-SINK_ID_BYTES_MAX: Final = 64
 QUEUE_GROUP: Final = "spark"
 SPOOL_BYTES_MAX: Final = 1 << 30
+
+SINK_ID_BYTES_MAX: Final = 64
 _SOURCE_OPTIONS: Final = ("stream", "streams", "streamPattern", "superStream", "queue")
 
 
@@ -62,10 +64,10 @@ class Streams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """The beginning or end of a read: one position for all streams, or one for each stream.
+    """The start or end of a read: one position for all streams, or one for each stream.
 
-    `option` is the name of its option, for errors. If `strict`, a moment after the last arrival is
-    an error.
+    `option` is the name of the option that sets the bound, for errors. If `strict`, a moment after
+    the last arrival is an error.
     """
 
     option: str
@@ -73,8 +75,12 @@ class Bound:
     by_stream: Mapping[str, Position] | None = None
     strict: bool = False
 
-    def of(self, streams: tuple[str, ...]) -> dict[str, Position]:
-        """Return the position in each stream; OptionError if positions and streams differ."""
+    def for_streams(self, streams: tuple[str, ...]) -> dict[str, Position]:
+        """Return the position in each of the streams.
+
+        Raises:
+            OptionError: the option names another stream, or lacks a stream.
+        """
         if self.by_stream is None:
             assert self.everywhere is not None
             return dict.fromkeys(streams, self.everywhere)
@@ -92,9 +98,9 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """The options of a read."""
+    """The options of a read; a limit of None means no limit."""
 
-    uri: Secret
+    uri: Secret  # The URLs of the broker; see `uri.split_urls`.
     streams: Streams | None  # None for a read of a queue.
     queue: str = ""
     starting: Bound
@@ -103,19 +109,19 @@ class ReadOptions:
     bytes_per_trigger_max: int | None = None
     records_per_trigger_min: int = 1
     trigger_delay_s: float = TRIGGER_DELAY_S
-    partitions_min: int | None = None
+    partitions_min: int | None = None  # None for `partitions_default`.
     partition_records_max: int | None = None
     fail_on_data_loss: bool = True
     archive: str = ""  # The path of a directory.
-    group: str = ""
+    group: str = ""  # "" for a read of streams without a group.
     group_timeout_s: float = GROUP_TIMEOUT_S
-    pin: bool = False
-    spool_directory: str = ""  # For a queue at a broker without leases.
+    pin: bool = False  # True if retention keeps the records that the group has not read.
+    spool_directory: str = ""  # "" for a queue that is read by leases.
     spool_bytes_max: int = SPOOL_BYTES_MAX
-    filters: tuple[str, ...] = ()
-    match_unfiltered: bool = False
+    filters: tuple[str, ...] = ()  # Filter values of streams; () for all records.
+    match_unfiltered: bool = False  # True if records without filter value are read, too.
     reconnect_timeout_s: float = RECONNECT_TIMEOUT_S
-    decoding: DecodeOptions | None = None
+    decoding: DecodeOptions | None = None  # None if bodies are not decoded.
     excluded_columns: tuple[str, ...] = ()
 
 
@@ -131,17 +137,21 @@ class WriteOptions:
     exactly_once: bool = True
     sink_id: str | None = None  # None for the id of the query.
     sink_takeover: bool = False
-    batch_id: int | None = None  # For a batch write with a sink id.
+    batch_id: int | None = None  # The number of a batch write with a sink id.
     reconnect_timeout_s: float = RECONNECT_TIMEOUT_S
-    encoding: EncodeOptions | None = None
+    encoding: EncodeOptions | None = None  # None if rows have bodies already.
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-    """Check the options of a read; OptionError names the wrong option and the fault."""
+    """Parse and check the options of a read.
+
+    Raises:
+        OptionError: an option is invalid. The text names the option and the fault.
+    """
     values = OptionValues(options, Use.STREAM if streaming else Use.BATCH)
     uri = join_urls(values)
     queue = values.get("queue", "")
-    streams = None if queue else _streams(values)
+    streams = None if queue else _parse_streams(values)
     records_min, records_max = (
         values.get("minRecordsPerTrigger", 1),
         values.get("maxRecordsPerTrigger"),
@@ -162,8 +172,8 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         uri=uri,
         streams=streams,
         queue=queue,
-        starting=_bound(values, "starting", default, streams),
-        ending=_bound(values, "ending", Edge.LATEST, streams),
+        starting=_parse_bound(values, "starting", default, streams),
+        ending=_parse_bound(values, "ending", Edge.LATEST, streams),
         records_per_trigger_max=values.get("maxRecordsPerTrigger"),
         bytes_per_trigger_max=values.get("maxBytesPerTrigger"),
         records_per_trigger_min=records_min,
@@ -181,12 +191,16 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         match_unfiltered=values.get("filterMatchUnfiltered", False),
         reconnect_timeout_s=values.get("reconnectTimeout", RECONNECT_TIMEOUT_S),
         decoding=decoding,
-        excluded_columns=_excluded_columns(values, decoding),
+        excluded_columns=_find_excluded_columns(values, decoding),
     )
 
 
 def write_options(options: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
-    """Check the options of a write; OptionError names the wrong option and the fault."""
+    """Parse and check the options of a write.
+
+    Raises:
+        OptionError: an option is invalid. The text names the option and the fault.
+    """
     values = OptionValues(options, Use.STREAM_WRITE if streaming else Use.WRITE)
     exactly_once = values.get("deliveryGuarantee", "exactly-once") == "exactly-once"
     if not streaming and "sinkId" in values and "batchId" not in values:
@@ -202,7 +216,7 @@ def write_options(options: Mapping[str, str], *, streaming: bool = False) -> Wri
         mandatory=values.get("mandatory", True),
         persistent=values.get("persistent", True),
         exactly_once=exactly_once,
-        sink_id=_sink_id(values),
+        sink_id=_parse_sink_id(values),
         sink_takeover=values.get("sinkTakeover", False),
         batch_id=values.get("batchId"),
         encoding=encode_options(values),
@@ -210,7 +224,7 @@ def write_options(options: Mapping[str, str], *, streaming: bool = False) -> Wri
     )
 
 
-def _sink_id(values: OptionValues) -> str | None:
+def _parse_sink_id(values: OptionValues) -> str | None:
     name: str | None = values.get("sinkId")
     if name is not None and (len(name.encode()) > SINK_ID_BYTES_MAX or not name.isprintable()):
         raise OptionError(
@@ -219,7 +233,7 @@ def _sink_id(values: OptionValues) -> str | None:
     return name
 
 
-def _excluded_columns(values: OptionValues, decoding: DecodeOptions | None) -> tuple[str, ...]:
+def _find_excluded_columns(values: OptionValues, decoding: DecodeOptions | None) -> tuple[str, ...]:
     """Return the columns that `includeBody` and `includeHeaders` leave out."""
     include = {
         "body": values.get("includeBody", decoding is None),
@@ -228,7 +242,8 @@ def _excluded_columns(values: OptionValues, decoding: DecodeOptions | None) -> t
     return tuple(name for name, included in include.items() if not included)
 
 
-def _streams(values: OptionValues) -> Streams:
+def _parse_streams(values: OptionValues) -> Streams:
+    """Return the streams to read; raise OptionError if no option selects any."""
     if not any(name in values for name in _SOURCE_OPTIONS):
         raise OptionError(
             "option 'stream' is missing: the name of a stream, or several as JSON: "
@@ -242,8 +257,8 @@ def _streams(values: OptionValues) -> Streams:
     )
 
 
-def _bound(values: OptionValues, side: str, default: Edge, streams: Streams | None) -> Bound:
-    """Return the bound that the options of one side set; `side` is "starting" or "ending"."""
+def _parse_bound(values: OptionValues, side: str, default: Edge, streams: Streams | None) -> Bound:
+    """Return the start or end of a read; `side` is "starting" or "ending"."""
     strict = values.get("startingOffsetsByTimestampStrategy", "error") == "error"
     strict = strict and side == "starting"
     for option in (f"{side}Timestamp", f"{side}OffsetsByTimestamp"):
@@ -266,10 +281,10 @@ def _bound(values: OptionValues, side: str, default: Edge, streams: Streams | No
         return Bound(option=option, everywhere=value, strict=strict)
     bound = Bound(option=option, by_stream=value, strict=strict)
     if streams is not None and streams.names:
-        bound.of(streams.names)  # Raises OptionError for other streams.
+        bound.for_streams(streams.names)  # Raises OptionError for other streams.
     return bound
 
 
 def partitions_default() -> int:
-    """Return the default number of partitions of a large range."""
+    """Return the default number of partitions of a large range: one for each core."""
     return os.cpu_count() or 1

@@ -19,21 +19,20 @@ from headrace.columns.options.table import OPTIONS, REFUSED_OPTIONS, SPARK_OPTIO
 if TYPE_CHECKING:
     from headrace.untyped import Parsed
 
-SUGGESTIONS_MAX: Final = 3
-# Options whose value may be in a file or in an environment variable.
+SUGGESTIONS_MAX: Final = 3  # Names that the error for an unknown option suggests.
+# Options whose value may come from a file or an environment variable.
 SECRET_OPTIONS: Final = ("uri", "password", "schemaRegistryPassword")
-SECRET_LENGTH_MAX: Final = 65536
+SECRET_LENGTH_MAX: Final = 65536  # Characters of such a file.
 
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 _ALIASES: Final = {alias.lower(): option for option in OPTIONS for alias in option.aliases}
 
 
 class OptionValues:
-    """The parsed values of options, by name.
+    """The parsed values of options, by their name in the table.
 
-    `values[name]` and `values.get(name)` take a name of the table. The constructor raises
-    OptionError for an option that is unknown, has another use, contradicts another option, or has
-    an invalid value.
+    The constructor raises OptionError for an option that is unknown, does not apply to `use`,
+    contradicts another option, or has an invalid value.
     """
 
     __slots__ = ("_values", "use")
@@ -60,14 +59,14 @@ class OptionValues:
         return self._values[name]
 
     def get(self, name: str, default: object = None) -> Parsed:
-        """Return the value of an option, or `default`."""
+        """Return the value of an option, or `default` if it is not set."""
         assert name.lower() in _BY_NAME, name
         return self._values.get(name, default)
 
     def _normalize_names(self, options: Mapping[str, str]) -> dict[str, str]:
-        """Return the texts by the names of the table; OptionError for an unknown option.
+        """Return the texts by the names in the table; raise OptionError for an unknown option.
 
-        Names are compared without case, because Spark passes them in lower case.
+        The case of names is ignored, because Spark passes them in lower case.
         """
         texts: dict[str, str] = {}
         spelling_by_name: dict[str, str] = {}
@@ -89,7 +88,7 @@ class OptionValues:
         return texts
 
     def _read_secret(self, name: str, texts: Mapping[str, str]) -> None:
-        """Read the value of an option from the file or the variable that its variant names."""
+        """Read an option from the file or the variable that `<name>File` or `<name>Env` names."""
         for file_option, read_text in ((f"{name}File", _read_file), (f"{name}Env", _read_variable)):
             if file_option not in texts:
                 continue
@@ -104,6 +103,7 @@ class OptionValues:
                 raise OptionError(f"option {file_option!r}: {error}") from None
 
     def _check_together(self) -> None:
+        """Raise OptionError for options that contradict each other or lack another option."""
         options = [_BY_NAME[name.lower()] for name in self._values]
         for option in options:
             for excluded in option.excludes:
@@ -145,6 +145,7 @@ def list_option_names(use: Use) -> tuple[str, ...]:
 
 
 def _parse_text(option: Option, text: str) -> object:
+    """Return the value of an option; raise OptionError if the text is invalid."""
     kind = option.kind
     try:
         value = kind.parse(text)
@@ -161,6 +162,7 @@ def _parse_text(option: Option, text: str) -> object:
 
 
 def _check_use(option: Option, use: Use, source: Source) -> None:
+    """Raise OptionError if the option does not apply to the use or to the source."""
     if use not in option.uses:
         uses = _describe_uses(option.uses)
     elif use in READS and source not in option.sources:
@@ -182,13 +184,16 @@ def _describe_uses(uses: frozenset[Use]) -> str:
 
 
 def _describe_unknown(key: str, use: Use) -> str:
+    """Return the error for an unknown option, with similar names."""
     for part, reason in REFUSED_OPTIONS.items():
         if part.lower() in key.lower():
             return f"option {key!r} is refused: {reason}"
     names = list_option_names(use)
-    by_lower = {name.lower(): name for name in names}
-    similar_names = get_close_matches(key.lower(), by_lower, n=SUGGESTIONS_MAX, cutoff=0.75)
-    suggested = " or ".join(repr(by_lower[name]) for name in similar_names)
+    names_by_lowercase = {name.lower(): name for name in names}
+    similar_names = get_close_matches(
+        key.lower(), names_by_lowercase, n=SUGGESTIONS_MAX, cutoff=0.75
+    )
+    suggested = " or ".join(repr(names_by_lowercase[name]) for name in similar_names)
     return (
         f"unknown option {key!r} for {'reading' if use in READS else 'writing'} with format "
         f"'amqp'{f'; did you mean {suggested}?' if similar_names else ''}; the options are "

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of all options of the data source: name, kind, uses and meaning of each.
 
-The module `parse` checks options against the rows and refuses an option without a row. The module
-`page` generates docs/reference/spark-options.md from them.
+The module `parse` checks the options of a user against the table and refuses other options. The
+module `page` generates docs/reference/spark-options.md from the table.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ CONNECTION: Final = Section(
         ),
         Option(
             name="vhost",
-            kind=kinds.STATED_NAME,
+            kind=kinds.NONEMPTY_NAME,
             doc="the virtual host, if the URL has none; not percent-encoded",
             default="`/`",
         ),
@@ -175,7 +175,7 @@ SOURCE: Final = Section(
         ),
         Option(
             name="superStream",
-            kind=kinds.STATED_NAME,
+            kind=kinds.NONEMPTY_NAME,
             doc="the partitions of a super stream; partitions added while a query runs are "
             "read from their beginning",
             uses=READS,
@@ -183,14 +183,14 @@ SOURCE: Final = Section(
         ),
         Option(
             name="queue",
-            kind=kinds.STATED_NAME,
+            kind=kinds.NONEMPTY_NAME,
             doc="a queue. A streaming read takes its messages by leases and settles them when"
             " their batch is committed. A batch read browses them",
             uses=READS,
         ),
         Option(
             name="group",
-            kind=kinds.STATED_NAME,
+            kind=kinds.NONEMPTY_NAME,
             doc="the name under which the broker stores the query's progress; one live query "
             "may use it. For streams these are the committed positions, the lag, and the "
             "start of a query without checkpoint; for a queue its leases",
@@ -430,7 +430,7 @@ SINK: Final = Section(
         ),
         Option(
             name="sinkId",
-            kind=kinds.STATED_NAME,
+            kind=kinds.NONEMPTY_NAME,
             doc="the name, of at most 64 bytes, under which the broker stores the number of "
             "the last batch; one query, or one program that writes batches, may use it",
             default="the id of the query, which is in its checkpoint; none for a batch write",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options for decoding bodies: rows of the table of options."""
+"""The section of the table with the options for decoding bodies."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ DECODING: Final = Section(
         ),
         Option(
             name="rescuedDataColumn",
-            kind=kinds.STATED_NAME,
+            kind=kinds.NONEMPTY_NAME,
             doc="the column for values that have no place in `value`; if it is set, "
             "`schemaEvolutionMode` is `rescue` unless that is set, too",
             default="`_rescued_data`",

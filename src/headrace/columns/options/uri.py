@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The URLs of the broker for the client, from `uri` or from separate options.
+"""The URLs of the broker, from the option `uri` or from separate options such as `host`.
 
-One `Secret` has all that a process needs to connect: URLs separated by blanks, which a URL cannot
-contain. Readers and writers take it to the executors, and its text is never shown.
+The result is a `Secret` with all that a process needs to connect: complete URLs, separated by
+blanks, which a URL cannot contain. Readers and writers carry it to the executors. Its text is never
+printed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from headrace.columns.options.kinds import OptionError
 if TYPE_CHECKING:
     from headrace.columns.options.parse import OptionValues
 
-# Options that a URL may say instead, as a parameter.
+# The parameter of a URL that sets the same as an option.
 _PARAMETERS: Final = {
     "tlsCa": "cacertfile",
     "tlsCert": "certfile",
@@ -51,7 +52,7 @@ def split_urls(joined_urls: Secret) -> list[str]:
 
 
 def _complete_url(values: OptionValues, url: str) -> str:
-    """Return the URL completed by the other options."""
+    """Return the URL with the other options added; raise OptionError if they contradict it."""
     parts = urlsplit(url)
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
     host = parts.netloc.rpartition("@")[2]
@@ -96,6 +97,7 @@ def _complete_login(values: OptionValues, login: str) -> str:
 
 
 def _parameter_text(value: object) -> str:
+    """Return the value of an option as a URL has it; `tlsVerify` is the only boolean."""
     if isinstance(value, bool):
         return "verify_peer" if value else "verify_none"
     return str(value)

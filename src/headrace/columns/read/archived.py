@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Archived records of a range as Arrow batches, in the process of a task.
+"""Reading of archived records as Arrow batches, in the process of a task.
 
-Properties and headers come from the stored content headers, as for records from the broker.
+The columns `properties` and `headers` are derived from the stored content headers, as for records
+from the broker.
 """
 
 from __future__ import annotations
@@ -25,17 +26,20 @@ if TYPE_CHECKING:
 
 BATCH_ROWS_MAX: Final = 10_000  # Rows of one batch.
 BATCH_BYTES_MAX: Final = 16 << 20  # The approximate maximum size of a batch.
-REPLACEMENTS_MAX: Final = 5  # Successive replacements of files without a record read in between.
+REPLACEMENTS_MAX: Final = 5  # Replacements of files in a row without a record read in between.
 RAW_COLUMNS: Final = ("body", "exchange", "routing_key", CONTENT_HEADER)
 
 
-def read_range(
+def read_archived_range(
     location: str, stream_range: Range, names: tuple[str, ...], runs: Sequence[OffsetRun] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """Read a range in order, each record once; ArchiveError if the archive lacks a record.
+    """Read the columns `names` of a range in order, each record once.
 
     `runs` are the runs that the planner found. If compaction has replaced their files since then,
     the runs are looked up again.
+
+    Raises:
+        ArchiveError: the archive lacks a record of the range, or cannot be read.
     """
     lake = Lake(location)
     offset, replacements = stream_range.first, 0
@@ -65,7 +69,7 @@ def read_range(
 
 
 def look_up_coverage(location: str, stream: str, first: int, last: int) -> Coverage:
-    """Return the part of a range that the archive has at present."""
+    """Return the records of a range that the archive has now."""
     archive = Archive(location)
     archive.refresh()
     return archive.coverage(stream, first, last)
@@ -89,20 +93,20 @@ def _read_run(
     columns = ["stream", "offset", *sorted(raw_names)]
     offset = run.first
     with lake.open_file(run.path) as file:
-        row_groups = _row_groups(file, run)
+        row_groups = _find_row_groups(file, run)
         for batch in file.iter_batches(_batch_rows_max(file, row_groups), row_groups, columns):
-            run_rows = batch.filter(_in_range(batch, stream, offset, run.last))
+            run_rows = batch.filter(_is_in_range(batch, stream, offset, run.last))
             if not run_rows.num_rows:
                 continue
             if not _is_consecutive(run_rows, offset):
-                break  # The file is not sorted.
+                break  # The file is not sorted; the code below reads and sorts it.
             yield run_rows
             offset += run_rows.num_rows
         if offset == run.last:
             return
         remaining_rows = file.read_row_groups(row_groups, columns).combine_chunks()
     remaining_rows = (
-        remaining_rows.filter(_in_range(remaining_rows, stream, offset, run.last))
+        remaining_rows.filter(_is_in_range(remaining_rows, stream, offset, run.last))
         .sort_by("offset")
         .combine_chunks()
     )
@@ -121,12 +125,12 @@ def _read_run(
         )
 
 
-def _row_groups(file: pq.ParquetFile, run: OffsetRun) -> list[int]:
+def _find_row_groups(file: pq.ParquetFile, run: OffsetRun) -> list[int]:
     """Return the row groups that may have offsets of a run."""
     metadata = file.metadata
     names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     index = names.index("offset")
-    result = []
+    row_groups = []
     for row_group in range(metadata.num_row_groups):
         statistics = metadata.row_group(row_group).column(index).statistics
         if (
@@ -134,8 +138,8 @@ def _row_groups(file: pq.ParquetFile, run: OffsetRun) -> list[int]:
             or not statistics.has_min_max
             or (statistics.min < run.last and statistics.max >= run.first)
         ):
-            result.append(row_group)
-    return result
+            row_groups.append(row_group)
+    return row_groups
 
 
 def _batch_rows_max(file: pq.ParquetFile, row_groups: list[int]) -> int:
@@ -149,23 +153,22 @@ def _batch_rows_max(file: pq.ParquetFile, row_groups: list[int]) -> int:
     return max(1, rows)
 
 
-def _in_range(rows: pa.RecordBatch | pa.Table, stream: str, first: int, last: int) -> pa.Array:
+def _is_in_range(rows: pa.RecordBatch | pa.Table, stream: str, first: int, last: int) -> pa.Array:
+    """Return True for each row of the stream with an offset in [first, last)."""
     offsets = rows.column("offset")
     is_inside = pc.and_(pc.greater_equal(offsets, first), pc.less(offsets, last))
     return pc.and_(is_inside, pc.equal(rows.column("stream"), stream))
 
 
 def _is_consecutive(batch: pa.RecordBatch, offset: int) -> bool:
+    """Return True if the offsets of the rows are `offset` and the numbers after it, in order."""
     offsets = pa.array(range(offset, offset + batch.num_rows), pa.int64())
     is_equal: bool = batch.column("offset").cast(pa.int64()).equals(offsets)
     return is_equal
 
 
 def _drop_repeated(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-    """Return the rows from offset `first` on, and of rows with equal offsets only one.
-
-    The rows of `batch` are sorted by offset.
-    """
+    """Return one row for each offset from `first` on; the rows of `batch` are sorted by offset."""
     is_new = []
     previous = first - 1
     for offset in batch.column("offset").to_pylist():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of records in wire form to Arrow record batches."""
+"""Conversion of records in wire form to Arrow record convert_blocks."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MOMENT_MS: Final = pa.timestamp("ms", tz="UTC")
 MOMENT_S: Final = pa.timestamp("s", tz="UTC")
+# Columns that are computed from content headers.
 DERIVED: Final = frozenset({"properties", "headers", "timestamp", "redelivered"})
 
 
@@ -33,7 +34,7 @@ class RecordError(ValueError):
 
 
 class BlockBatch:
-    """The conversion of a block of records of one stream to an Arrow record batch."""
+    """A block of records of one stream, to be converted to a record batch."""
 
     def __init__(self, stream: str, names: tuple[str, ...], block: Block) -> None:
         self.stream = stream
@@ -75,10 +76,13 @@ class BlockBatch:
 
 
 class ArchivedBatch:
-    """The conversion of archived rows of one stream to the batch that the broker's would give."""
+    """Archived rows of one stream, to be converted to the same batch as the broker's records."""
 
     def __init__(self, stream: str, names: tuple[str, ...], rows: pa.RecordBatch) -> None:
-        """`rows` has the stored columns among `names`, and `content_header` for derived ones."""
+        """Parse the content headers of `rows` if a column is derived from them.
+
+        `rows` has the stored columns among `names`, and `content_header` for derived columns.
+        """
         self.stream = stream
         self.names = names
         self.rows = rows
@@ -110,7 +114,7 @@ class ArchivedBatch:
 
 
 def _derive_column(columns: HeaderColumns, name: str, count: int) -> pa.Array:
-    """Return a column that is derived from content headers."""
+    """Return a column of `DERIVED`."""
     if name == "timestamp":
         return _number_column(columns.arrival_ms, count, MOMENT_MS).cast(MOMENT_TYPE)
     if name == "redelivered":
@@ -118,10 +122,10 @@ def _derive_column(columns: HeaderColumns, name: str, count: int) -> pa.Array:
     if name == "properties":
         return _properties_column(columns)
     assert name == "headers", name
-    return _headers(columns)
+    return _headers_column(columns)
 
 
-def batches(
+def convert_blocks(
     stream: str, names: tuple[str, ...], blocks: Iterable[Block]
 ) -> Iterator[pa.RecordBatch]:
     """Yield an Arrow batch for each block."""
@@ -161,7 +165,7 @@ def _property_column(columns: HeaderColumns, name: str) -> pa.Array:
     column = getattr(columns, name)
     if name == "timestamp":
         seconds = _number_column(column, columns.count, pa.int64())
-        if column.valid_count:  # The value -1 is a time that the calendar does not have.
+        if column.valid_count:  # The value -1 stands for a time beyond the year 9999.
             seconds = pc.if_else(pc.less(seconds, 0), pa.scalar(None, pa.int64()), seconds)
         return seconds.cast(MOMENT_S).cast(kind)
     if name in OCTET_PROPERTIES:
@@ -169,7 +173,7 @@ def _property_column(columns: HeaderColumns, name: str) -> pa.Array:
     return _text_column(column, columns.count)
 
 
-def _headers(columns: HeaderColumns) -> pa.Array:
+def _headers_column(columns: HeaderColumns) -> pa.Array:
     ends = pa.Array.from_buffers(
         pa.int32(), columns.count + 1, [None, pa.py_buffer(columns.header_ends)]
     )

@@ -2,8 +2,8 @@
 """Dead letters: messages with malformed bodies, published to the exchange in the options.
 
 A dead letter has the body and the properties of the message. Headers name its source and the error.
-Its message id is derived from the source, so a consumer can discard the second copy if a batch ran
-twice. A task ends when the broker has confirmed all its dead letters.
+Its message id is derived from the source and the offset, so a consumer can discard the second copy
+if a batch ran twice. A task ends when the broker has confirmed all its dead letters.
 """
 
 from __future__ import annotations
@@ -31,15 +31,19 @@ EXCHANGE_HEADER: Final = "x-decode-exchange"
 ROUTING_KEY_HEADER: Final = "x-decode-routing-key"
 MESSAGE_ID_HEADER: Final = "x-decode-message-id"
 USER_ID_HEADER: Final = "x-decode-user-id"
-# Headers on which a broker would act again.
+# Headers of the original message on which a broker would act again.
 DROPPED_HEADERS: Final = (
-    *(OFFSET_HEADER, "CC", "BCC", "x-publisher-name", "x-publishing-id"),
+    OFFSET_HEADER,
+    "CC",
+    "BCC",
+    "x-publisher-name",
+    "x-publishing-id",
     ARRIVAL_HEADER,
 )
 
 
 class DeadLetterError(RuntimeError):
-    """Dead letters could not be published. The batch fails, and runs again with the same rows."""
+    """Dead letters could not be published. The batch fails; Spark repeats it with equal rows."""
 
 
 def make_dead_letter(
@@ -65,11 +69,11 @@ def make_dead_letter(
     headers[ROUTING_KEY_HEADER] = routing_key
     if message.message_id is not None:
         headers[MESSAGE_ID_HEADER] = message.message_id
-    if message.user_id is not None:  # A broker refuses other user ids than the connection's.
+    if message.user_id is not None:  # A broker refuses a user id that is not the connection's.
         headers[USER_ID_HEADER] = message.user_id
     arrival_suffix = f":{arrival_ms}" if isinstance(arrival_ms, int) else ""
     message_id = f"{source}:{offset}{arrival_suffix}"
-    if len(message_id.encode()) > 255:  # A short string of the protocol.
+    if len(message_id.encode()) > 255:  # The size of a short string of AMQP.
         message_id = message_id.encode()[-255:].decode(errors="ignore")
     return replace(
         message,
@@ -84,7 +88,11 @@ def make_dead_letter(
 def publish(
     uri: Secret, options: DecodeOptions, source: str, rows: pa.RecordBatch, reasons: list[str]
 ) -> None:
-    """Publish malformed rows and wait for all confirms; DeadLetterError without one."""
+    """Publish malformed rows as dead letters and wait for all confirms.
+
+    Raises:
+        DeadLetterError: a dead letter was not confirmed.
+    """
     from headrace.client.errors import ClientError
     from headrace.columns.options.options import RECONNECT_TIMEOUT_S
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoding of batches: the column `value` from the bodies, and the handling of malformed bodies.
+"""Decoding of bodies into the column `value`, and the handling of malformed bodies.
 
-The input is batches of raw columns, in the process of a task. The option `mode` selects what
-happens to a malformed body. The column `_corrupt_record` or the dead letter has its bytes.
+A task decodes batches of raw columns. The option `mode` selects the handling of a malformed body.
+The column `_corrupt_record` or the dead letter has the bytes of the body.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.columns.decode.codec import BinaryCodec, Codec, Decoded, RegistryFraming, TextCodec
+from headrace.columns.decode.codec import (
+    BinaryCodec,
+    Codec,
+    Decoded,
+    RegistryFramedCodec,
+    TextCodec,
+)
 from headrace.columns.decode.csv import CsvCodec
 from headrace.columns.decode.json import JsonCodec
 from headrace.columns.options.decode_options import (
@@ -25,7 +31,7 @@ from headrace.columns.options.decode_options import (
     DecodeOptions,
     Evolution,
 )
-from headrace.columns.read.open_bodies import DecompressedPart, decompress
+from headrace.columns.read.decompression import DecompressedPart, decompress
 from headrace.columns.runtime.schema_log import SchemaLog
 from headrace.columns.schema.columns import CONTENT_HEADER
 from headrace.columns.schema.types import DataType, StructType
@@ -37,7 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LETTER_COLUMNS: Final = ("body", CONTENT_HEADER, "exchange", "routing_key", "offset")
+DEAD_LETTER_COLUMNS: Final = ("body", CONTENT_HEADER, "exchange", "routing_key", "offset")
 SHOWN_MAX: Final = 3  # Malformed rows that an error or a warning describes.
 
 
@@ -50,14 +56,14 @@ class SchemaChangedError(RuntimeError):
 
 
 class RejectRecorder(Protocol):
-    """The record of malformed messages by offset."""
+    """A record of the malformed messages of a queue, which become its dead letters."""
 
     def record(self, first: int, last: int, malformed_offsets: Sequence[int]) -> None:
-        """Record `malformed_offsets`: all malformed offsets of [first, last), sorted."""
+        """Record which messages of [first, last) are malformed, sorted by offset."""
 
 
 class BatchDecoder:
-    """The conversion of batches of raw columns to the columns of a query."""
+    """A converter of batches of raw columns to the columns of a query."""
 
     def __init__(
         self,
@@ -67,7 +73,11 @@ class BatchDecoder:
         uri: Secret,
         rejects: RejectRecorder | None = None,
     ) -> None:
-        """With `rejects`, malformed messages become dead letters of their own queue."""
+        """Make a decoder of the stream or queue `source`.
+
+        With `rejects`, malformed messages become dead letters of their own queue. Otherwise dead
+        letters are published at the broker `uri`.
+        """
         self.options = options
         self.columns = columns
         self.source = source
@@ -78,16 +88,16 @@ class BatchDecoder:
 
     @property
     def raw(self) -> tuple[str, ...]:
-        """The raw columns from which the columns of the query are computed."""
+        """The raw columns that the decoder needs."""
         columns = {"body": None, "offset": None}
         if self.options.mode == "DEADLETTER" and self._rejects is None:
-            columns |= dict.fromkeys(LETTER_COLUMNS)
+            columns |= dict.fromkeys(DEAD_LETTER_COLUMNS)
         if self.options.decompressed_max:
             columns[CONTENT_HEADER] = None
         return tuple(columns | dict.fromkeys(self.columns.raw))
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Decode batches; batches without rows are left out."""
+        """Decode batches; decoded batches without rows are left out."""
         for batch in batches:
             for decoded in self.decode(batch):
                 if decoded.num_rows:
@@ -106,11 +116,14 @@ class BatchDecoder:
             yield self._decode(part)
 
     def _decode(self, part: DecompressedPart) -> pa.RecordBatch:
+        """Return the columns of the query for one part of a batch."""
         batch, bodies = part.batch, part.bodies
         decoded = self._codec.decode(bodies)
         if part.faults:  # Bodies that could not be decompressed were decoded as empty.
-            decoded = _with_faults(decoded, part.faults)
-        if decoded.grown is not None or (decoded.rescued and self._fails()):
+            decoded = _add_faults(decoded, part.faults)
+        if decoded.grown is not None or (
+            decoded.rescued and self.options.evolution is Evolution.FAIL
+        ):
             self._handle_schema_change(batch, decoded)
         if decoded.faults:
             self._handle_malformed_rows(batch, decoded)
@@ -118,34 +131,32 @@ class BatchDecoder:
             offsets = batch.column("offset").to_pylist()
             malformed_offsets = [offsets[index] for index in sorted(decoded.faults)]
             self._rejects.record(offsets[0], offsets[-1] + 1, malformed_offsets)
-        result = pa.RecordBatch.from_arrays(
+        decoded_batch = pa.RecordBatch.from_arrays(
             [self._column(name, batch, decoded) for name in self.columns.names],
             schema=self.columns.arrow_schema(self.options.rescued),
         )
         if decoded.faults and self.options.mode != "PERMISSIVE":
             is_kept = [index not in decoded.faults for index in range(len(bodies))]
-            result = result.filter(pa.array(is_kept, pa.bool_()))
-        return result
+            decoded_batch = decoded_batch.filter(pa.array(is_kept, pa.bool_()))
+        return decoded_batch
 
     def _column(self, name: str, batch: pa.RecordBatch, decoded: Decoded) -> pa.Array:
+        """Return a column of the query, decoded or raw."""
         count = batch.num_rows
         if name == VALUE:
             return decoded.values
         if name == self.options.rescued:
-            return _sparse(decoded.rescued, count, pa.string())
+            return _sparse_column(decoded.rescued, count, pa.string())
         if name == CORRUPT_RECORD:
             bodies = batch.column("body")
             malformed_bodies = {index: bodies[index].as_py() for index in decoded.faults}
-            return _sparse(malformed_bodies, count, pa.binary())
+            return _sparse_column(malformed_bodies, count, pa.binary())
         if name == CORRUPT_REASON:
-            return _sparse(decoded.faults, count, pa.string())
+            return _sparse_column(decoded.faults, count, pa.string())
         return batch.column(name)
 
-    def _fails(self) -> bool:
-        return self.options.evolution is Evolution.FAIL
-
     def _handle_malformed_rows(self, batch: pa.RecordBatch, decoded: Decoded) -> None:
-        """Handle malformed rows by the mode, before other rows of the batch are yielded."""
+        """Handle malformed rows as `mode` says, before the other rows of the batch are yielded."""
         mode = self.options.mode
         if mode == "FAILFAST":
             raise DecodeError(
@@ -169,7 +180,7 @@ class BatchDecoder:
             )
 
     def _handle_schema_change(self, batch: pa.RecordBatch, decoded: Decoded) -> None:
-        """Handle columns and types that the schema lacks by `schemaEvolutionMode`."""
+        """Handle columns and types that the schema lacks, as `schemaEvolutionMode` says."""
         evolution = self.options.evolution
         if evolution is Evolution.RESCUE:
             return
@@ -189,14 +200,14 @@ class BatchDecoder:
         grown = decoded.grown
         assert grown is not None
         versions = SchemaLog(self.options.location)
-        versions.put(self.options.format, lambda newest: _merge(newest, grown))
+        versions.put(self.options.format, lambda newest: _merge_schemas(newest, grown))
         raise SchemaChangedError(
             f"{text}: new columns, and {self.options.location} has a new version of "
             "the schema; start the query again to read them"
         )
 
     def _describe(self, batch: pa.RecordBatch, rows: dict[int, str]) -> str:
-        """Return the text of an error about rows, with offsets and faults of the first few."""
+        """Return the text of an error about rows: the offsets and faults of the first ones."""
         offsets = batch.column("offset")
         descriptions = [
             f"offset {offsets[index].as_py()} of {self.source!r}: {text}"
@@ -214,15 +225,15 @@ def make_codec(options: DecodeOptions, kind: DataType | None) -> Codec:
     if options.format == "binary":
         return BinaryCodec()
     if options.format == "protobuf":
-        from headrace.columns.decode.protobuf import ProtobufCodec, read_message
+        from headrace.columns.decode.protobuf import ProtobufCodec, find_message
 
-        return ProtobufCodec(read_message(options.descriptors, options.message), options.framing)
+        return ProtobufCodec(find_message(options.descriptors, options.message), options.framing)
     if options.format == "avro":
-        from headrace.columns.decode.avro import AvroCodec, read_schema
+        from headrace.columns.decode.avro import AvroCodec, parse_record_schema
 
         older_texts = SchemaLog(options.location).avro_schemas() if options.location else []
-        schemas = [read_schema(text) for text in older_texts]
-        schema = read_schema(options.text)
+        schemas = [parse_record_schema(text) for text in older_texts]
+        schema = parse_record_schema(options.text)
         find_writer = None if options.registry is None else _make_writer_lookup(options, schema)
         return AvroCodec(schema, options.framing, schemas, find_writer)
     assert kind is not None
@@ -234,21 +245,21 @@ def make_codec(options: DecodeOptions, kind: DataType | None) -> Codec:
 
         return JsonCodec(kind, options.zone, options.policy, PARSERS[options.format])
     json_codec = JsonCodec(kind, options.zone, options.policy)
-    return RegistryFraming(json_codec) if options.framing == "registry" else json_codec
+    return RegistryFramedCodec(json_codec) if options.framing == "registry" else json_codec
 
 
 def _make_writer_lookup(options: DecodeOptions, reader: JsonObject) -> Callable[[int], JsonObject]:
-    """Return the function that looks up and parses the writer's schema of an id.
+    """Return a function that looks up and parses the writer's schema of an id.
 
-    It raises UnusableSchemaError for a schema that is missing or cannot be used.
+    The function raises UnusableSchemaError for a schema that is missing or cannot be used.
     """
     from headrace.columns.decode.avro import AvroSchemaError
-    from headrace.columns.decode.avro_writers import read_writer
+    from headrace.columns.decode.avro_writers import parse_writer_schema
     from headrace.columns.registry.schemas import UnusableSchemaError, WriterSchemas
 
     assert options.registry is not None
     schemas = WriterSchemas(options.registry, options.location)
-    # The schemas by id, or the reason why a schema is unusable.
+    # By id: the schema, or the reason why it is unusable.
     parsed: dict[int, JsonObject | str] = {}
 
     def parse(schema_id: int) -> JsonObject | str:
@@ -256,7 +267,7 @@ def _make_writer_lookup(options: DecodeOptions, reader: JsonObject) -> Callable[
         if schema.kind != "AVRO":
             return f"schema {schema_id} is of {schema.kind}, not of AVRO"
         try:
-            writer = read_writer(schema.text, schema.references)
+            writer = parse_writer_schema(schema.text, schema.references)
         except AvroSchemaError as error:
             return f"schema {schema_id} {error}"
         return reader if writer == reader else writer
@@ -272,7 +283,7 @@ def _make_writer_lookup(options: DecodeOptions, reader: JsonObject) -> Callable[
     return find_writer
 
 
-def _with_faults(decoded: Decoded, faults: dict[int, str]) -> Decoded:
+def _add_faults(decoded: Decoded, faults: dict[int, str]) -> Decoded:
     """Add the faults of bodies that could not be decompressed, and make their values null."""
     is_valid = pa.array([row not in faults for row in range(len(decoded.values))], pa.bool_())
     values = decoded.values
@@ -284,13 +295,16 @@ def _with_faults(decoded: Decoded, faults: dict[int, str]) -> Decoded:
     )
 
 
-def _merge(newest: StructType | None, grown: StructType) -> StructType:
+def _merge_schemas(newest: StructType | None, grown: StructType) -> StructType:
     from headrace.columns.decode.infer import grow
 
     return grown if newest is None else grow(newest, grown)
 
 
-def _sparse(values: dict[int, str] | dict[int, bytes], count: int, kind: pa.DataType) -> pa.Array:
+def _sparse_column(
+    values: dict[int, str] | dict[int, bytes], count: int, kind: pa.DataType
+) -> pa.Array:
+    """Return a column of `count` rows with values by index; other rows are null."""
     if not values:
         return pa.nulls(count, kind)
     return pa.array([values.get(index) for index in range(count)], kind)

@@ -82,7 +82,7 @@ cdef class HeaderColumns:
         Py_ssize_t end,
     )
     @cython.locals(
-        start=Py_ssize_t, nested=bint, first=Py_ssize_t, key_at=Py_ssize_t, value_at=Py_ssize_t,
+        start=Py_ssize_t, has_other_values=bint, first=Py_ssize_t, key_at=Py_ssize_t, value_at=Py_ssize_t,
         tag=cython.uint,
     )
     cdef _add_headers(self, const unsigned char* buffer, Py_ssize_t position, Py_ssize_t end)

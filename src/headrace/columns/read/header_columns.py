@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of properties and headers, from content headers in wire form.
+"""Columns of properties and headers, built from content headers in wire form.
 
-One `HeaderColumns` collects the headers of many messages, in buffers in Arrow's format. A message
-costs nothing for a property that it lacks: missing rows are filled in later.
+A `HeaderColumns` collects the headers of many messages in buffers of Arrow's format. A property
+that a message lacks costs no work for that message, because missing rows are filled in later.
 """
 
 import base64
@@ -24,7 +24,7 @@ if not cython.compiled:
 INITIAL_BYTES = 1024  # The initial capacity of a column of text.
 SECONDS_MAX = 253_402_300_799  # The last second of the year 9999, where the calendar ends.
 
-# Headers that a stream adds to a delivery. They are not in the map, but columns of their own.
+# Headers that a broker adds to a delivery. They become separate columns, not entries of the map.
 OFFSET_HEADER = "x-stream-offset"
 ARRIVAL_HEADER = "x-stream-arrival-ms"
 REDELIVERED_HEADER = "x-redelivered"  # Leased and browsed messages of a queue may have it.
@@ -38,7 +38,7 @@ class TextColumn:
     """A nullable column of text.
 
     `data` and `ends` are as in `client.stream.blocks.Octets`. Bit n of `valid` is set if row n has
-    a text. A row that is not set is null; its end is written by the next `put` or `fill_to`.
+    a text. A row that is never set is null; the next `put` or `fill_to` writes its end.
     """
 
     def __init__(self, rows_max: int) -> None:
@@ -70,7 +70,7 @@ class TextColumn:
         self.put(row, text, 0, len(text))
 
     def fill_to(self, row: int) -> int:
-        """Make the rows before `row` that are not set null."""
+        """Make null the rows before `row` that are not set."""
         if row >= self.rows_max:
             self.grow_rows(row)
         while self.rows < row:
@@ -92,7 +92,7 @@ class TextColumn:
         self.data.extend(bytes(self.capacity - len(self.data)))
 
     def truncate(self, row: int) -> None:
-        """Remove the rows from `row` on, which have been written."""
+        """Remove the written rows from `row` on."""
         self.data_size = load32(self.ends, 4 * row)
         for index in range(row, self.rows):
             if self.valid[index >> 3] >> (index & 7) & 1:
@@ -101,7 +101,7 @@ class TextColumn:
         self.rows = row
 
     def text_at(self, row: int) -> bytes | None:
-        """Return the text of a row as UTF-8; None if it has none."""
+        """Return the text of a row as UTF-8; None if the row is null."""
         if not self.valid[row >> 3] >> (row & 7) & 1:
             return None
         start, end = load32(self.ends, 4 * row), load32(self.ends, 4 * row + 4)
@@ -154,7 +154,7 @@ class HeaderColumns:
         self.header_values = TextColumn(rows_max)
 
     def add_all(self, headers: Octets, count: int) -> int:
-        """Add the content headers of a block; return the number before the first malformed one."""
+        """Add the content headers of a block; return the number of valid headers at its start."""
         start = 0
         for row in range(count):
             end = load32(headers.ends, 4 * row + 4)
@@ -196,6 +196,7 @@ class HeaderColumns:
         return True
 
     def _add_rare_properties(self, row: int, buffer: bytes | bytearray, scan: BasicScan) -> None:
+        """Add the properties that few messages have, from correlation_id to cluster_id."""
         flags = scan.flags
         if flags & 0x0400:
             position = scan.correlation_id_at
@@ -237,13 +238,14 @@ class HeaderColumns:
         """Add the entries of the valid table ``buffer[position:end]``."""
         start = position
         position += 4
-        nested = False
+        has_other_values = False
         first = self.header_count
         while position < end:
             key_at = position + 1
             value_at = key_at + buffer[position]
             position = value_end(buffer, value_at)
             tag = buffer[value_at]
+            # The tags are l (64-bit integer), t (boolean) and S (long string).
             if tag == 108 and same(_OFFSET_KEY, buffer, key_at, value_at):
                 continue
             if tag == 108 and same(_ARRIVAL_KEY, buffer, key_at, value_at):
@@ -257,20 +259,18 @@ class HeaderColumns:
                 self.redelivered.put(self.count, 1)
                 continue
             self.header_names.put(self.header_count, buffer, key_at, value_at)
-            if tag == 83 and check_utf8(
-                buffer, value_at + 5, position
-            ):  # A long string that is text.
+            if tag == 83 and check_utf8(buffer, value_at + 5, position):
                 self.header_values.put(self.header_count, buffer, value_at + 5, position)
             else:
-                nested = True
+                has_other_values = True
             self.header_count += 1
-        if nested:
+        if has_other_values:
             self._add_values(decode_table(cut(buffer, start, end), 0)[0], first)
         if self.header_count - first > 1:
             self._drop_repeated_names(first)
 
     def _add_values(self, table: dict[str, Value], first: int) -> None:
-        """Set the values that are not text in wire form, from the header `first` on."""
+        """Set the values from the header `first` on that are not strings, from the table."""
         names = [
             self.header_names.text_at(index) or b"" for index in range(first, self.header_count)
         ]
@@ -332,7 +332,7 @@ def equal_bytes(buffer: bytearray, first: int, second: int, size: int) -> bool:
 
 
 def value_text(value: Value) -> str:
-    """Return a header's value as text: a string unchanged, any other value as JSON.
+    """Return the value of a header as text: a string unchanged, any other value as JSON.
 
     Bytes are in base64 and moments in ISO 8601, without quotes if they are the whole value.
     """

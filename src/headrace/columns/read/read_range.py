@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads of a range of a stream, or of a part of a queue, with the columns of a query."""
+"""Reading of a range of a stream, or of a part of a queue, as the columns of a query."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """Return the records of a range as batches, decoded if the options say so.
 
-    `source` is the queue that is leased or, with `browse`, browsed. The broker counts lost records
-    under the name `reader`. `rejects` records malformed messages. With `runs`, which are parts of
-    archived files, the range is read from the archive.
+    `source` is the queue that is leased or, with `browse`, browsed; "" for a stream. The broker
+    counts lost records under the name `reader`. `rejects` records malformed messages. `pool` is a
+    pool of connections from `reserve_pool`. With `runs`, which are parts of archived files, the
+    range is read from the archive.
     """
     range_read = records.RangeRead(
         uri=options.uri,

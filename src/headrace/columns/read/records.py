@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranges of streams as Arrow batches, read in the process of a task."""
+"""Reading of ranges of streams and queues as Arrow batches, in the process of a task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.client.requests import RequestRefused
 from headrace.client.stream.blocks import BLOCK_RECORDS_MAX
 from headrace.columns.errors import DataLossError, missing_stream_error
 from headrace.columns.read import archived, spool
-from headrace.columns.read.arrow import batches
+from headrace.columns.read.arrow import convert_blocks
 from headrace.columns.runtime.connections import Purpose, requests, run_with_retry
 from headrace.columns.schema.offsets import Range, subtract_gaps
 
@@ -32,22 +32,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-
-BREAKS_MAX: Final = 5  # Successive connections that may break without a record read.
+BREAKS_MAX: Final = 5  # Connections in a row that may break without a record read.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeRead:
-    """The options of a read of ranges, from streams or queues."""
+    """The options with which a task reads ranges of streams or queues."""
 
     uri: Secret
     fail_on_data_loss: bool = True
     filters: tuple[str, ...] = ()
     match_unfiltered: bool = False
     reconnect_timeout_s: float = 60.0
-    browse: bool = False  # Browse an ordinary queue, whose positions are the offsets.
+    browse: bool = False  # Browse a queue, where offsets are positions of messages.
     reader: str = ""  # The name under which the broker counts lost records, or "".
-    pool: int = 0  # The connection pool; see headrace.columns.runtime.connections.own_pool.
+    pool: int = 0  # The connection pool; see headrace.columns.runtime.connections.reserve_pool.
     batch_records_max: int = BLOCK_RECORDS_MAX
     archive: str = ""  # The directory of records that retention dropped, or "".
     spooled: bool = False  # The ranges name spool directories; see headrace.columns.read.spool.
@@ -60,19 +59,24 @@ def read_batches(
     source: str = "",
     runs: Sequence[OffsetRun] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Read a range of a stream as Arrow batches; `source` is the queue whose leases it holds.
+    """Read the columns `names` of a range as Arrow batches.
 
-    With `runs` the range is read from the archive, otherwise from the broker. Records that
-    retention drops meanwhile are read from the archive, if there is one.
+    `source` is the queue of leased messages, or "". With `runs` the range is read from the archive,
+    otherwise from the broker. Records that retention drops during the read are read from the
+    archive, if the options have one.
+
+    Raises:
+        DataLossError: records are lost, and the options do not allow that.
+        StreamMissingError: the stream does not exist.
     """
     if runs:
-        yield from archived.read_range(options.archive, stream_range, names, runs)
+        yield from archived.read_archived_range(options.archive, stream_range, names, runs)
         return
     offset = stream_range.first
     while offset < stream_range.last:
         try:
             remaining = Range(stream_range.stream, offset, stream_range.last)
-            yield from batches(
+            yield from convert_blocks(
                 source or stream_range.stream, names, read_blocks(options, remaining)
             )
             return
@@ -85,10 +89,10 @@ def read_batches(
 def read_blocks(options: RangeRead, stream_range: Range) -> Iterator[Block]:
     """Read a range of a stream in wire form, in order, each record once.
 
-    After a lost connection the read continues on a new one, after the last record yielded.
+    After a lost connection the read continues on a new connection, after the last yielded record.
     """
     if options.spooled:
-        yield from spool.blocks(stream_range.stream, stream_range.first, stream_range.last)
+        yield from spool.read_blocks(stream_range.stream, stream_range.first, stream_range.last)
         return
     offset = stream_range.first
     break_count = 0
@@ -112,7 +116,7 @@ def read_blocks(options: RangeRead, stream_range: Range) -> Iterator[Block]:
             oldest_offset = _find_oldest(options, stream_range)
             if options.archive and oldest_offset > offset:
                 raise _RecordsDropped(offset, oldest_offset) from None
-            offset = _skip(options, stream_range, offset, oldest_offset)
+            offset = _skip_lost(options, stream_range, offset, oldest_offset)
         except NotFound:
             raise missing_stream_error(stream_range.stream) from None
 
@@ -129,7 +133,7 @@ class _RecordsDropped(Exception):
 def _read_archived(
     options: RangeRead, dropped_range: Range, names: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """Read records from the archive that were dropped after their batch was planned."""
+    """Read from the archive records that retention dropped after their batch was planned."""
     coverage = archived.look_up_coverage(
         options.archive, dropped_range.stream, dropped_range.first, dropped_range.last
     )
@@ -138,7 +142,7 @@ def _read_archived(
         if options.reader:
             _report_gap(options, dropped_range.stream, first, last)
     for remaining in subtract_gaps(dropped_range, coverage.holes):
-        yield from archived.read_range(options.archive, remaining, names, coverage.runs)
+        yield from archived.read_archived_range(options.archive, remaining, names, coverage.runs)
 
 
 class _ConnectionBroke(Exception):
@@ -150,7 +154,7 @@ class _ConnectionBroke(Exception):
 
 
 def _read_connection(options: RangeRead, stream_range: Range, offset: int) -> Iterator[Block]:
-    """Read the records from `offset` on over one connection, which is retried up to the first."""
+    """Read the records from `offset` on over one connection, with retries up to the first block."""
 
     def open_blocks(connection: blocking.Connection) -> tuple[Block | None, Iterator[Block]]:
         stream = connection.stream(stream_range.stream)
@@ -185,18 +189,24 @@ def _read_connection(options: RangeRead, stream_range: Range, offset: int) -> It
 def _find_oldest(options: RangeRead, stream_range: Range) -> int:
     """Return the oldest offset of the stream, or the end of the range if that is lower."""
 
-    def first_offset(connection: blocking.Connection) -> int:
+    def request_first_offset(connection: blocking.Connection) -> int:
         return connection.stream(stream_range.stream).first_offset()
 
     timeout_s = options.reconnect_timeout_s
     return min(
-        run_with_retry(options.uri, timeout_s, first_offset, Purpose.ASK, reached_before=True),
+        run_with_retry(
+            options.uri, timeout_s, request_first_offset, Purpose.ASK, reached_before=True
+        ),
         stream_range.last,
     )
 
 
-def _skip(options: RangeRead, stream_range: Range, first: int, end: int) -> int:
-    """Skip the lost records [at, first); DataLossError unless the options allow it."""
+def _skip_lost(options: RangeRead, stream_range: Range, first: int, end: int) -> int:
+    """Log and report the lost records [first, end); return `end`, where the read continues.
+
+    Raises:
+        DataLossError: the options do not allow lost records.
+    """
     loss = (
         f"stream {stream_range.stream!r} no longer has the records from offset {first} to {end - 1}"
         f": they were dropped by its retention before the query read them"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A spool: numbered messages of a queue in a durable directory, so that batches can be replayed.
+"""A spool: messages of a queue, numbered, in a durable directory from which batches are replayed.
 
 ::
 
@@ -8,10 +8,11 @@
     DIRECTORY/lock             locked by the driver that appends
     DIRECTORY/<number>.spool   records from that number on, in order
 
-A record is a head of 32 bytes, then header, body, exchange and routing key. The head: length of the
-record (4), CRC-32 of the bytes after these 8 (4), number (8), sizes of header (4) and body (4), of
-exchange (1) and routing key (1), flags (1: redelivered), five zeros. All numbers are in network
-order. A torn record at the end is cut off after a crash; damage in the middle is an error.
+A record is a head of 32 bytes, then header, body, exchange and routing key. The head, with sizes in
+bytes, is the length of the record (4), the CRC-32 of all bytes after it (4), the number (8), the
+sizes of header (4), body (4), exchange (1) and routing key (1), flags (1; bit 0 is `redelivered`),
+and five zeros. All numbers are in network order. After a crash a torn record at the end of the last
+file is cut off. Damage anywhere else is an error.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from typing import Final, NamedTuple
 from headrace.client.stream.blocks import Block
 from headrace.columns.runtime import atomic_files
 
-SEGMENT_BYTES: Final = 16 << 20
-BATCH_RECORDS: Final = 1000  # Records of one batch.
+SEGMENT_BYTES: Final = 16 << 20  # A larger file is followed by a new one.
+BATCH_RECORDS: Final = 1000  # Records of one batch of `read_records`.
 _HEAD: Final = Struct(">IIQIIBBB5x")
-_CRC_START: Final = 8  # The CRC covers the bytes from here on.
+_CRC_START: Final = 8  # The CRC covers the bytes of a record from this one on.
 _SUFFIX: Final = ".spool"
 
 # The number, content header, body, exchange, routing key, and redelivered flag of a message.
@@ -51,7 +52,7 @@ class SpoolEntry(NamedTuple):
 
     number: int
     size: int
-    digest: bytes  # The hash of header, body and address, by which a redelivery is recognised.
+    digest: bytes  # The hash that identifies a redelivery; see the function `digest`.
 
 
 class Spool:
@@ -60,7 +61,8 @@ class Spool:
     def __init__(self, directory: str, identity: dict[str, str]) -> None:
         """Open the spool, or create it; `identity` has the keys broker, queue and group.
 
-        SpoolError if the spool is damaged, locked by another process, or has another identity.
+        Raises:
+            SpoolError: the spool is damaged, locked by another process, or has another identity.
         """
         self.path = Path(directory)
         self.path.mkdir(parents=True, exist_ok=True)
@@ -112,29 +114,30 @@ class Spool:
             os.fsync(self._file)
 
     def settle(self, end: int) -> None:
-        """Settle all numbers below `end` durably, and delete files without other records."""
+        """Settle all numbers below `end` durably, and delete files without unsettled records."""
         if end <= self.settled:
             return
         end = min(end, self.next)
         atomic_files.write_whole(self.path / "settled", str(end).encode())
         self.settled = end
         self.entries = [entry for entry in self.entries if entry.number >= end]
-        files = segments(self.path)
+        files = list_files(self.path)
         for (_, path), (next_number, _) in pairwise(files):
             if next_number <= end:
                 path.unlink()
 
     def close(self) -> None:
-        """Release the spool for another process."""
+        """Close the files and release the lock, so that another process can open the spool."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
         os.close(self._lock)
 
     def _check_identity(self, identity: dict[str, str]) -> int:
+        """Return the id of the spool, which is created if it is missing."""
         path = self.path / "spool.json"
         if not path.exists():
-            if segments(self.path):
+            if list_files(self.path):
                 raise SpoolError(f"{self.path} holds a spool without its spool.json")
             metadata = {"v": 1, "id": secrets.randbits(53), **identity}
             atomic_files.write_whole(path, json.dumps(metadata).encode())
@@ -147,10 +150,11 @@ class Spool:
         return int(stored["id"])
 
     def _recover(self) -> None:
-        files = segments(self.path)
+        """Read the records of all files, and cut off a torn record at the end of the last file."""
+        files = list_files(self.path)
         for first, path in files:
             end = 0
-            for record, size in scan(path):
+            for record, size in scan_file(path):
                 number, header, body, exchange, routing_key, _ = record
                 end += size
                 self.next = number + 1
@@ -176,19 +180,20 @@ class Spool:
         atomic_files.sync_folder(self.path)
 
 
-def read(directory: str, first: int, last: int) -> Iterator[list[SpoolRecord]]:
-    """Yield the records [first, last) in batches. Any process that has the directory may read it.
+def read_records(directory: str, first: int, last: int) -> Iterator[list[SpoolRecord]]:
+    """Yield the records [first, last) in batches; this needs no lock.
 
-    SpoolError if a record is missing.
+    Raises:
+        SpoolError: a record is missing.
     """
     path = Path(directory)
-    files = segments(path)
+    files = list_files(path)
     batch: list[SpoolRecord] = []
     position = first
     for index, (_, segment) in enumerate(files):
         if index + 1 < len(files) and files[index + 1][0] <= first:
             continue
-        for record, _ in scan(segment):
+        for record, _ in scan_file(segment):
             if position <= record[0] < last:
                 if record[0] != position:
                     break
@@ -209,10 +214,10 @@ def read(directory: str, first: int, last: int) -> Iterator[list[SpoolRecord]]:
         )
 
 
-def blocks(directory: str, first: int, last: int) -> Iterator[Block]:
-    """Yield the records [first, last) as blocks, like records of streams; see :func:`read`."""
+def read_blocks(directory: str, first: int, last: int) -> Iterator[Block]:
+    """Yield the records [first, last) as blocks, like records of streams; see `read_records`."""
     block = Block()
-    for batch in read(directory, first, last):
+    for batch in read_records(directory, first, last):
         for record in batch:
             block.add(*record)
             if block.is_full():
@@ -222,37 +227,40 @@ def blocks(directory: str, first: int, last: int) -> Iterator[Block]:
         yield block
 
 
-def scan(path: Path) -> Iterator[tuple[SpoolRecord, int]]:
+def scan_file(path: Path) -> Iterator[tuple[SpoolRecord, int]]:
     """Yield the intact records at the start of a file, each with its size in bytes."""
     with path.open("rb") as file:
         while len(head := file.read(_HEAD.size)) == _HEAD.size:
-            length, check, number, header, body, exchange_size, routing_key_size, flags = (
-                _HEAD.unpack(head)
-            )
-            if length != _HEAD.size + header + body + exchange_size + routing_key_size:
+            (
+                length,
+                check,
+                number,
+                header_size,
+                body_size,
+                exchange_size,
+                routing_key_size,
+                flags,
+            ) = _HEAD.unpack(head)
+            if length != _HEAD.size + header_size + body_size + exchange_size + routing_key_size:
                 return
             payload = file.read(length - _HEAD.size)
             if len(payload) < length - _HEAD.size:
                 return
             if zlib.crc32(payload, zlib.crc32(head[_CRC_START:])) != check:
                 return
-            position = header + body
-            exchange, routing_key = (
-                payload[position : position + exchange_size],
-                payload[position + exchange_size :],
-            )
+            body_end = header_size + body_size
             record = (
                 number,
-                payload[:header],
-                payload[header:position],
-                exchange,
-                routing_key,
+                payload[:header_size],
+                payload[header_size:body_end],
+                payload[body_end : body_end + exchange_size],
+                payload[body_end + exchange_size :],
                 flags == 1,
             )
             yield record, length
 
 
-def segments(directory: Path) -> list[tuple[int, Path]]:
+def list_files(directory: Path) -> list[tuple[int, Path]]:
     """Return the files of a spool in order, each with its first number."""
     files = []
     for path in directory.glob(f"*{_SUFFIX}"):
@@ -262,7 +270,7 @@ def segments(directory: Path) -> list[tuple[int, Path]]:
 
 
 def read_settled(path: Path) -> int:
-    """Return the first number that is not settled."""
+    """Return the first number that is not settled; 0 for a new spool."""
     try:
         return int((path / "settled").read_text())
     except FileNotFoundError:
@@ -270,8 +278,8 @@ def read_settled(path: Path) -> int:
 
 
 def digest(header: bytes, body: bytes, exchange: bytes, routing_key: bytes) -> bytes:
-    """Return the hash by which a redelivered message is recognised."""
-    result = hashlib.blake2b(header, digest_size=16)
+    """Return the hash that a message and its redelivery have in common."""
+    message_hash = hashlib.blake2b(header, digest_size=16)
     for part in (body, exchange, b"\0", routing_key):
-        result.update(part)
-    return result.digest()
+        message_hash.update(part)
+    return message_hash.digest()

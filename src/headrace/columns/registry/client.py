@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of schema registries: the part of Confluent's API that reading and writing need.
+"""A client of schema registries, for the requests of Confluent's API that reads and writes need.
 
-Apicurio and Karapace serve the same paths. A request to a registry that is unreachable or busy is
-repeated for `REQUEST_TIMEOUT_S`. A refusal raises at once.
+Apicurio and Karapace serve the same paths. While a registry is unreachable or busy, a request is
+repeated for up to `REQUEST_TIMEOUT_S`. A refused request is not repeated.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 REQUEST_TIMEOUT_S: Final = 30.0  # The time limit of a request with all its attempts.
 ANSWER_TIMEOUT_S: Final = 10.0  # The time limit of each read from the socket.
-PAUSE_S: Final = 0.1  # The pause after the first attempt, which doubles.
+PAUSE_S: Final = 0.1  # The first pause between attempts; each further pause is twice as long.
 PAUSE_S_MAX: Final = 2.0
 ANSWER_BYTES_MAX: Final = 4 << 20
 TEXT_MAX: Final = 200  # Characters of a registry's own message in an error.
-ID_END: Final = 1 << 32
+ID_END: Final = 1 << 32  # Ids of schemas have four bytes.
 NOT_FOUND: Final = 404
 RETRYABLE_CODES: Final = frozenset({429, 500, 502, 503, 504})
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaReference:
-    """A reference in a schema: the name in its text, and the subject and version it names."""
+    """A reference of a schema: a name in its text, with the subject and version of the name."""
 
     name: str
     subject: str
@@ -55,7 +55,7 @@ class RegisteredSchema:
 
 
 class Registry:
-    """A client of one registry. Its methods raise RegistryError without a valid answer."""
+    """A client of one registry. Its methods raise RegistryError if there is no valid answer."""
 
     def __init__(
         self,
@@ -68,18 +68,19 @@ class Registry:
         self._clock = clock
         self._open = urllib.request.build_opener(_NoRedirects).open
 
-    def schema(self, schema_id: int) -> RegisteredSchema | None:
+    def fetch_schema(self, schema_id: int) -> RegisteredSchema | None:
         """Return the schema with this id; None if the registry does not have it."""
-        return self._fetch_schema(f"/schemas/ids/{schema_id}")
+        return self._request_schema(f"/schemas/ids/{schema_id}")
 
-    def version(self, subject: str, version: int) -> RegisteredSchema | None:
-        """Return a version of a subject; None if the registry does not have it."""
-        return self._fetch_schema(f"/subjects/{quote(subject, safe='')}/versions/{version}")
+    def fetch_version(self, subject: str, version: int) -> RegisteredSchema | None:
+        """Return the schema of a version of a subject; None if the registry does not have it."""
+        return self._request_schema(f"/subjects/{quote(subject, safe='')}/versions/{version}")
 
     def register(self, subject: str, text: str) -> int:
-        """Register an Avro schema and return its id, which is the old one if it is registered.
+        """Register an Avro schema and return its id; a registered schema keeps its id.
 
-        RegistryError if the schema is incompatible with its subject.
+        Raises:
+            RegistryError: the schema is incompatible with the earlier schemas of its subject.
         """
         schema_id = self._request_id(f"/subjects/{quote(subject, safe='')}/versions", text)
         if schema_id is None:
@@ -101,7 +102,8 @@ class Registry:
             raise RegistryError(f"{self._describe_url(path)} answered with no id")
         return schema_id
 
-    def _fetch_schema(self, path: str) -> RegisteredSchema | None:
+    def _request_schema(self, path: str) -> RegisteredSchema | None:
+        """Return the schema in the answer to a request; None for the status 404."""
         answer = self._request("GET", path)
         if answer is None:
             return None
@@ -119,18 +121,19 @@ class Registry:
 
     def _request(self, method: str, path: str, body: Json = None) -> Json:
         """Return the decoded answer; None for the status 404."""
-        deadline = self._clock() + REQUEST_TIMEOUT_S
-        pause = PAUSE_S
+        deadline_s = self._clock() + REQUEST_TIMEOUT_S
+        pause_s = PAUSE_S
         while True:
             try:
                 return self._request_once(method, path, body)
             except _RetryableError as error:
-                if self._clock() + pause > deadline:
+                if self._clock() + pause_s > deadline_s:
                     raise RegistryError(f"{self._describe_url(path)} {error}") from None
-            self._wait(pause)
-            pause = min(2 * pause, PAUSE_S_MAX)
+            self._wait(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
     def _request_once(self, method: str, path: str, body: Json) -> Json:
+        """Send a request once; raise _RetryableError if a repetition may succeed."""
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         data = None
         if body is not None:
@@ -168,6 +171,7 @@ class Registry:
             raise RegistryError(f"{self._describe_url(path)} answered with no JSON") from None
 
     def _raise_refusal(self, path: str, error: urllib.error.HTTPError) -> NoReturn:
+        """Raise the error for a status, with the registry's own message if it has one."""
         if error.code in RETRYABLE_CODES:
             raise _RetryableError(f"answers {error.code} {error.reason}")
         explanation = ""
@@ -184,7 +188,7 @@ class Registry:
 
 
 class _RetryableError(Exception):
-    """A request failed that may succeed later."""
+    """A request failed and may succeed later."""
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writers' schemas by id: in memory, in files beside the checkpoint, or from a registry.
+"""Lookup of writers' schemas by id: in memory, in files beside the checkpoint, or in a registry.
 
 A registered schema never changes, so the file of an id is written once. A query that reads a range
 again takes the schemas from the files, without a request. Unknown ids are not stored, because they
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from headrace.columns.options.decode_options import RegistryAddress
     from headrace.untyped import JsonObject
 
-FORMAT: Final = 1
-FOLDER: Final = "registry"  # A subdirectory of the versions of the schema.
-SCHEMAS_MAX: Final = 1000  # The maximum number of schemas in the memory of a process.
-UNKNOWN_MAX: Final = 100  # The maximum number of unknown ids of a task, against hostile writers.
+FORMAT: Final = 1  # The version of the format of files.
+FOLDER: Final = "registry"  # A subdirectory of the option `schemaLocation`.
+SCHEMAS_MAX: Final = 1000  # Schemas in the memory of a process.
+UNKNOWN_MAX: Final = 100  # Unknown ids for which a task asks; a hostile writer may send many.
 REFERENCES_MAX: Final = 64  # References of a schema, counted at every depth.
 
 
@@ -36,19 +36,19 @@ class UnusableSchemaError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
-    """A schema with its references, which are pairs of name and text, dependencies first."""
+class WriterSchema:
+    """A writer's schema; `references` are pairs of name and text, dependencies first."""
 
     kind: str
     text: str
     references: tuple[tuple[str, str], ...] = ()
 
 
-_schemas: OrderedDict[tuple[str, int], Schema] = OrderedDict()
+_schemas: OrderedDict[tuple[str, int], WriterSchema] = OrderedDict()
 
 
 class WriterSchemas:
-    """The cache of the schemas of a task; `location` is the directory of the versions, or ""."""
+    """The schemas that a task looks up; `location` is the option `schemaLocation`, or ""."""
 
     def __init__(
         self,
@@ -61,8 +61,14 @@ class WriterSchemas:
         self._registry = registry(address)
         self._unknown: set[int] = set()
 
-    def find(self, schema_id: int) -> Schema:
-        """Return the schema with this id; UnusableSchemaError if it is missing or unusable."""
+    def find(self, schema_id: int) -> WriterSchema:
+        """Return the schema with this id.
+
+        Raises:
+            UnusableSchemaError: the registry does not have the schema, or its references are
+                missing or endless.
+            RegistryError: the registry does not answer, or a file is damaged.
+        """
         key = (self._address.url, schema_id)
         schema = _schemas.get(key)
         if schema is None:
@@ -72,7 +78,8 @@ class WriterSchemas:
                 _schemas.popitem(last=False)
         return schema
 
-    def _load(self, schema_id: int) -> Schema | None:
+    def _load(self, schema_id: int) -> WriterSchema | None:
+        """Return a schema from its file; None without a file."""
         if self._folder is None:
             return None
         path = self._folder / f"{schema_id}.json"
@@ -81,13 +88,14 @@ class WriterSchemas:
             if entry["v"] != FORMAT or entry["id"] != schema_id:
                 raise KeyError(schema_id)
             references = tuple((str(name), str(text)) for name, text in entry["references"])
-            return Schema(entry["type"], entry["schema"], references)
+            return WriterSchema(entry["type"], entry["schema"], references)
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError):
             raise RegistryError(f"{path} is not a schema of a registry") from None
 
-    def _fetch(self, schema_id: int) -> Schema:
+    def _fetch(self, schema_id: int) -> WriterSchema:
+        """Request a schema from the registry, and store it in a file."""
         if schema_id in self._unknown:
             raise UnusableSchemaError(f"the registry has no schema {schema_id}")
         if len(self._unknown) >= UNKNOWN_MAX:
@@ -95,12 +103,14 @@ class WriterSchemas:
                 f"schema {schema_id} is not asked for: {UNKNOWN_MAX} others of this task are "
                 "unknown"
             )
-        registered = self._registry.schema(schema_id)
+        registered = self._registry.fetch_schema(schema_id)
         if registered is None:
             self._unknown.add(schema_id)
             raise UnusableSchemaError(f"the registry has no schema {schema_id}")
-        schema = Schema(
-            registered.kind, registered.text, tuple(self._references(schema_id, registered).items())
+        schema = WriterSchema(
+            registered.kind,
+            registered.text,
+            tuple(self._fetch_references(schema_id, registered).items()),
         )
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -109,12 +119,12 @@ class WriterSchemas:
             write_whole(self._folder / f"{schema_id}.json", json.dumps(entry, indent=1))
         return schema
 
-    def _references(self, schema_id: int, schema: RegisteredSchema) -> dict[str, str]:
+    def _fetch_references(self, schema_id: int, schema: RegisteredSchema) -> dict[str, str]:
         """Return the references of a schema by name, dependencies first."""
         texts: dict[str, str] = {}
         open_versions: set[tuple[str, int]] = set()
 
-        def add(registered: RegisteredSchema) -> None:
+        def add_references(registered: RegisteredSchema) -> None:
             for reference in registered.references:
                 version_key = (reference.subject, reference.version)
                 fault = (
@@ -128,13 +138,13 @@ class WriterSchemas:
                     raise UnusableSchemaError(
                         f"schema {schema_id} has more than {REFERENCES_MAX} references"
                     )
-                reference_schema = self._registry.version(*version_key)
+                reference_schema = self._registry.fetch_version(*version_key)
                 if reference_schema is None:
                     raise UnusableSchemaError(f"{fault}, which the registry does not have")
                 open_versions.add(version_key)
-                add(reference_schema)
+                add_references(reference_schema)
                 open_versions.discard(version_key)
                 texts[reference.name] = reference_schema.text
 
-        add(schema)
+        add_references(schema)
         return texts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Durable writes of small files and names: when a call returns, they survive a crash.
+"""Durable writes of small files and of names, which survive a crash once the call returns.
 
 Temporary names begin with a dot, so that Spark, Arrow and other readers ignore them.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, data: str | bytes) -> None:
-    """Replace a file atomically: a reader sees the old or the new content, even after a crash."""
+    """Replace a file atomically: readers see the old or the new content, even after a crash."""
     content = data.encode() if isinstance(data, str) else data
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with temporary.open("wb") as file:
@@ -33,7 +33,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_folders(folder: Path, root: Path) -> None:
-    """Sync a directory and its parents, up to `root`."""
+    """Make the names in a directory and its parents durable, up to `root`."""
     while True:
         sync_folder(folder)
         if folder == root or root not in folder.parents:

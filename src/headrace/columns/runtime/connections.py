@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections of this process to brokers, and the retry of work when they break.
 
-Spark reuses its Python workers, so a process keeps its connections. Reads, writes and requests have
-a connection each, because a broker that is short of memory stops reading from connections that
-publish messages, but serves requests. Only the connection for writes reconnects by itself. Other
-operations use `run_with_retry`, which repeats them on a new connection until a time limit.
+Spark reuses its Python workers, so a process keeps its connections open. Reads, writes and requests
+have separate connections, because a broker that is short of memory stops reading from connections
+that publish messages, but serves requests. Only the connection for writes reconnects by itself.
+Other operations use `run_with_retry`, which repeats them on a new connection until a time limit.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ log = logging.getLogger(__name__)
 
 RETRY_BACKOFF: Final = Reconnect(delay_s=0.1, delay_max_s=2.0)
 WRITE_RECONNECT: Final = Reconnect(delay_s=0.1, delay_max_s=2.0, attempts=35)  # About a minute.
-CONNECTIONS_MAX: Final = 16  # Brokers that a process stays connected to, per purpose.
-POOLS_MAX: Final = 64  # Concurrent reads that have connections of their own.
-# The time limit of an answer in versions whose broker does not report that it is blocked. An alarm
-# may take long, and heartbeats detect a dead broker.
+CONNECTIONS_MAX: Final = 16  # Brokers to which a process stays connected, for each purpose.
+POOLS_MAX: Final = 64  # Concurrent reads with separate connections.
+# The time limit of an answer in versions without connection.blocked. A broker may be blocked for
+# long without a notice, and heartbeats detect a dead broker sooner.
 ANSWER_UNNOTIFIED_S: Final = 3600.0
 UNKNOWN_VHOST: Final = (402, 530)  # Reply codes for an unknown virtual host, by version.
-CONNECTION_FORCED: Final = 320  # connection.close by an operator, or by a broker that stops.
+CONNECTION_FORCED: Final = 320  # An operator closed the connection, or the broker stops.
 
 T = TypeVar("T")
 
 
 class Purpose(Enum):
-    """The purpose of a connection."""
+    """The purpose of a connection: reads, writes, or requests to the broker."""
 
     READ = "read"
     WRITE = "write"
     ASK = "ask"
 
 
-ConnectionKey = tuple[int, str, Purpose, int]
+ConnectionKey = tuple[int, str, Purpose, int]  # Process id, URLs of the broker, purpose, pool.
 _connections: dict[ConnectionKey, blocking.Connection] = {}
 _requests: dict[ConnectionKey, Requests] = {}
 _reached: set[tuple[int, str]] = set()  # Brokers to which this process has been connected.
@@ -67,7 +67,7 @@ _lock = threading.Lock()
 
 
 class TooManyReadsError(RuntimeError):
-    """This process has `POOLS_MAX` concurrent reads."""
+    """This process already has `POOLS_MAX` concurrent reads."""
 
 
 def get_connection(
@@ -75,7 +75,7 @@ def get_connection(
 ) -> blocking.Connection:
     """Return the connection of this process for a purpose; open it if it is missing or closed.
 
-    Pool 0 is shared by sequential reads. If it has too many connections, the oldest one is closed.
+    Sequential reads share pool 0. If the pool has too many connections, the oldest one is closed.
     """
     key = (os.getpid(), str(uri), purpose, pool)
     with _lock:
@@ -98,12 +98,14 @@ def get_connection(
 
 
 @contextmanager
-def own_pool(uri: Secret) -> Iterator[int]:
+def reserve_pool(uri: Secret) -> Iterator[int]:
     """Reserve a pool of connections for one read; they close at the end of the `with` block.
 
     A connection stops receiving while one of its reads takes no records, which stops its other
     reads, too. So reads that advance together, such as both sides of a join, need separate pools.
-    TooManyReadsError if all pools are in use.
+
+    Raises:
+        TooManyReadsError: all pools are in use.
     """
     with _lock:
         pool = next((number for number in range(1, POOLS_MAX + 1) if number not in _pools), 0)
@@ -156,9 +158,9 @@ def run_with_retry(
 ) -> T:
     """Run `operation` over a connection; repeat it when the connection breaks or cannot be opened.
 
-    Retries end `timeout_s` seconds after the first failure. A broker that this process never
-    reached is not retried, unless another process has (`reached_before`): the driver reaches it
-    before its tasks do. `operation` must be idempotent.
+    `operation` must be idempotent. Retries end `timeout_s` seconds after the first failure. The
+    first connection to a broker is not retried, so that a wrong address fails at once.
+    `reached_before` is True in tasks, because the driver has reached the broker before them.
     """
     deadline_s: float | None = None
     has_alternatives = len(split_urls(uri)) > 1

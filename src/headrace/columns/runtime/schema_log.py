@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The versions of a schema, in files beside the checkpoint: `0.json`, `1.json` and so on.
+"""A log of the versions of a schema, in files beside the checkpoint: `0.json`, `1.json` and so on.
 
-A version never changes. A file gets its name when it is complete, and a name is used once, so only
-one of two concurrent writers of a version succeeds. Tasks on several executors can therefore add
-new columns at the same time without losing any.
+A version never changes. A complete file gets its name by a hard link, which fails if the name is
+taken, so only one of two concurrent writers of a version succeeds. Tasks on several executors can
+therefore add new columns at the same time without losing any.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from headrace.columns.schema.types import StructType
 if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
-FORMAT: Final = 1
+FORMAT: Final = 1  # The version of the format of files.
 VERSIONS_MAX: Final = 10_000
-ATTEMPTS_MAX: Final = 100  # The maximum number of conflicts with other writers.
+ATTEMPTS_MAX: Final = 100  # Conflicts with other writers before a write fails.
 
 
 class SchemaLogError(RuntimeError):
-    """A file in the directory is not a version, or a version cannot be added."""
+    """A file in the directory is not a version of a schema, or a version cannot be added."""
 
 
 class SchemaLog:
@@ -44,7 +44,7 @@ class SchemaLog:
         return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
     def latest(self) -> StructType | None:
-        """Return the newest schema; None before the first."""
+        """Return the newest schema; None if there is no version."""
         versions = self.versions()
         return StructType.from_json(self._read(versions[-1])["schema"]) if versions else None
 
@@ -56,10 +56,10 @@ class SchemaLog:
     def put(
         self, value_format: str, change: Callable[[StructType | None], StructType]
     ) -> StructType:
-        """Replace the newest schema by `change(newest)`, and return the result.
+        """Add the version `change(newest)` unless it equals the newest schema, and return it.
 
-        A version is added only if the schema changes. `change` gets None if there is no version,
-        and is called again after a conflict with another writer.
+        `change` gets None if there is no version. It is called again after a conflict with another
+        writer.
         """
         for _ in range(ATTEMPTS_MAX):
             versions = self.versions()
@@ -95,7 +95,7 @@ class SchemaLog:
         return dict(entry)
 
     def _add(self, entry: JsonObject, version: int) -> bool:
-        """Write a version; return False if another writer has added this version already."""
+        """Add a version; return False if another writer has added this version already."""
         if version >= VERSIONS_MAX:
             raise SchemaLogError(f"{self.path} holds {VERSIONS_MAX} versions: start another")
         self.path.mkdir(parents=True, exist_ok=True)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns, types, and ranges of offsets."""
+"""Columns of a read, types of decoded values, and offsets of streams."""

@@ -28,7 +28,7 @@ STRING_PROPERTIES: Final = (
     "cluster_id",
 )
 OCTET_PROPERTIES: Final = ("delivery_mode", "priority")
-# The properties in the protocol's order, except headers, which are a column of their own.
+# The properties in the order of the protocol, without headers, which have a separate column.
 PROPERTIES: Final = (
     "content_type",
     "content_encoding",
@@ -85,11 +85,11 @@ COLUMNS: Final = pa.schema(
         ("content_header", pa.binary()),
     ]
 )
-# The content header as bytes, which keep every type. Only a user's schema can select this column.
+# The content header as bytes, which keep the type of every header. Only a user's schema can select
+# this column.
 CONTENT_HEADER: Final = "content_header"
 
-
-# The columns that decoding adds to `value` and the column for rescued data.
+# The columns that decoding adds beside `value` and the column for rescued data.
 DECODED_COLUMNS: Final = {"_corrupt_record": pa.binary(), "_corrupt_reason": pa.string()}
 
 
@@ -116,7 +116,7 @@ class Decoding(Protocol):
 class QueryColumns:
     """The names of the columns of a query, in order, and the type of the column `value`.
 
-    The type is None if the query does not have that column.
+    The type is None if the query does not have this column.
     """
 
     names: tuple[str, ...]
@@ -124,7 +124,7 @@ class QueryColumns:
 
     @property
     def raw(self) -> tuple[str, ...]:
-        """The names of the columns that do not come from decoding the body."""
+        """The names of the columns that do not result from decoding bodies."""
         return tuple(name for name in self.names if name in COLUMNS.names)
 
     def arrow_schema(self, rescued: str) -> pa.Schema:
@@ -145,7 +145,11 @@ class QueryColumns:
 
 
 def parse_columns(schema: StructType, decoding: Decoding | None = None) -> QueryColumns:
-    """Return the columns of a schema; SchemaError for one that messages do not have."""
+    """Return the columns of a schema from Spark.
+
+    Raises:
+        SchemaError: a read has no such column, or the column has another type.
+    """
     sql_type_by_column = {**dict(_column_types()), CONTENT_HEADER: "binary"}
     value = None
     if decoding is not None:
@@ -164,7 +168,7 @@ def parse_columns(schema: StructType, decoding: Decoding | None = None) -> Query
                 f"{', '.join(sql_type_by_column)}{hint}"
             )
         if name == "value":
-            value = _value_type(field.kind, decoding)
+            value = _check_value_type(field.kind, decoding)
         elif sql_type.lower() != sql_type_by_column[name]:
             raise SchemaError(
                 f"column {name!r} is of type {sql_type_by_column[name]}, not {sql_type}"
@@ -172,8 +176,8 @@ def parse_columns(schema: StructType, decoding: Decoding | None = None) -> Query
     return QueryColumns(tuple(field.name for field in schema.fields), value)
 
 
-def _value_type(kind: DataType, decoding: Decoding | None) -> DataType:
-    """Return the type of the column `value`; SchemaError if the format cannot have it."""
+def _check_value_type(kind: DataType, decoding: Decoding | None) -> DataType:
+    """Return the type of the column `value`; raise SchemaError if the format cannot have it."""
     assert decoding is not None
     value_format = decoding.format
     if value_format in ("string", "binary"):
@@ -188,7 +192,7 @@ def _value_type(kind: DataType, decoding: Decoding | None) -> DataType:
 
 
 def all_columns() -> StructType:
-    """Return every column of a read that Spark has by default, in order."""
+    """Return the columns that a read has by default, in order."""
     from headrace.columns.schema.ddl import parse_schema
 
     columns = parse_schema(DDL)

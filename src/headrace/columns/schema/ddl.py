@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A parser of schemas in Spark's DDL: a list of columns, or one type.
 
-Spark's own parser runs in the JVM, which the process that plans a data source and the command line
-do not have. This parser accepts the types to which a body can be decoded::
+Spark's own parser runs in the JVM, which neither the command line nor the process that plans a data
+source has. This parser accepts the types to which a body can be decoded::
 
     id BIGINT NOT NULL COMMENT 'the order', items ARRAY<STRUCT<sku: STRING, price: DECIMAL(10, 2)>>
 """
@@ -34,10 +34,10 @@ from headrace.columns.schema.types import (
 )
 
 DDL_LENGTH_MAX: Final = 1 << 20  # Characters.
-DEPTH_MAX: Final = 64  # The depth of types within types.
+DEPTH_MAX: Final = 64  # The maximum depth of nested types.
 PRECISION_MAX: Final = 38
 
-SIMPLE: Final[dict[str, type[DataType]]] = {
+SIMPLE_TYPES: Final[dict[str, type[DataType]]] = {
     "boolean": BooleanType,
     "tinyint": ByteType,
     "byte": ByteType,
@@ -72,7 +72,8 @@ class SchemaTextError(ValueError):
 def parse_schema(text: str) -> DataType:
     """Return the type that a text describes: a list of columns, or one struct, array or map.
 
-    SchemaTextError for any other text, and for a type to which a body cannot be decoded.
+    Raises:
+        SchemaTextError: the text is not a schema, or has a type to which a body cannot be decoded.
     """
     if len(text) > DDL_LENGTH_MAX:
         raise SchemaTextError(f"has more than {DDL_LENGTH_MAX} characters")
@@ -86,7 +87,10 @@ def parse_schema(text: str) -> DataType:
 
 
 class _Parser:
-    """A recursive-descent parser of one text; `symbol` is the current token, `kind` its kind."""
+    """A recursive-descent parser of one text.
+
+    `symbol` is the current token. `kind` is its kind, a group of `_TOKEN`, or "" at the end.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -96,6 +100,7 @@ class _Parser:
         self._advance()
 
     def expect_end(self) -> None:
+        """Raise SchemaTextError if there are further tokens."""
         if self.kind:
             raise self._unexpected_error("the end or a comma")
 
@@ -126,8 +131,8 @@ class _Parser:
             raise self._unexpected_error(f"the type of {subject}")
         word = self.symbol.lower()
         self._advance()
-        if word in SIMPLE:
-            return SIMPLE[word]()
+        if word in SIMPLE_TYPES:
+            return SIMPLE_TYPES[word]()
         if word in _DECIMAL:
             return self._parse_decimal(subject)
         if word in _SIZED_TEXT:
@@ -152,10 +157,10 @@ class _Parser:
             fields = self.parse_fields(depth + 1)
             self._expect_mark(">")
             return StructType(fields)
+        names = ", ".join(sorted(name.upper() for name in SIMPLE_TYPES))
         raise SchemaTextError(
             f"gives {subject} the type {word.upper()!r}; the types are "
-            f"{', '.join(sorted(name.upper() for name in SIMPLE))}, DECIMAL(p, s), ARRAY<...>, "
-            "MAP<STRING, ...> and STRUCT<...>"
+            f"{names}, DECIMAL(p, s), ARRAY<...>, MAP<STRING, ...> and STRUCT<...>"
         )
 
     def _parse_decimal(self, subject: str) -> DecimalType:
@@ -170,7 +175,7 @@ class _Parser:
         return DecimalType(precision, scale)
 
     def _parse_numbers(self, subject: str) -> list[int]:
-        """Parse whole numbers in parentheses."""
+        """Parse whole numbers in parentheses, separated by commas."""
         self._expect_mark("(")
         numbers = []
         while True:
@@ -213,6 +218,7 @@ class _Parser:
         self._advance()
 
     def _advance(self) -> None:
+        """Move to the next token."""
         match = _TOKEN.match(self.text, self.position)
         if match is None:
             remaining = self.text[self.position :].strip()
@@ -226,6 +232,6 @@ class _Parser:
 
     def _unexpected_error(self, expected: str) -> SchemaTextError:
         before = self.text[: self.position - len(self.symbol)].rstrip()[-30:]
-        found = repr(self.symbol) if self.kind else "its end"
+        actual = repr(self.symbol) if self.kind else "its end"
         after = f" after {before!r}" if before else ""
-        return SchemaTextError(f"has {found}{after} instead of {expected}")
+        return SchemaTextError(f"has {actual}{after} instead of {expected}")

@@ -7,28 +7,29 @@ Spark keeps it as JSON in the checkpoint and compares it as text, so the keys ha
     {"v": 2, "broker": "5f…", "epoch": 0, "from": {"orders": 1000}, "ids": {"orders": 7},
      "lost": {"orders": 40}, "pos": {"orders": 1200}}
 
-`pos` is exclusive: at 1200, records 0 to 1199 have been read. `broker` is the broker's identity
-and `ids` are the ids of the streams: another stream of the same name would have other records.
-`epoch` counts the batches without records, which make Spark commit the batch before them. An offset
-has no address and no secret.
+`pos` is exclusive: at 1200, records 0 to 1199 have been read. `broker` is the broker's identity.
+`ids` are the ids of the streams, because another stream of the same name has other records. `epoch`
+counts the batches without records, which make Spark commit the batch before them. An offset has no
+address and no secret.
 
-`from` is the start of a batch that does not start at the end of the batch before. The first batch
-of a stream has it: Spark does not log the initial offset, and asks for it again when it replays
-that batch after a crash. By then "latest" is another offset, but the end of the batch is logged
-and has the offset. A batch also has `from` when retention dropped unread records: `lost` counts
-them over the life of the query. `skipped` counts records that retention dropped after their batch
-was planned; the tasks report them to the broker.
+`from` is the start of a batch that does not start at the end of the previous batch. The first batch
+of a stream has `from`, because Spark does not log the initial offset. Spark asks for the initial
+offset again when it replays that batch after a crash. By then "latest" is another offset, but the
+logged end of the batch has the original one. A batch also has `from` when retention dropped unread
+records. `lost` counts these records since the query first started. `skipped` counts records that
+retention dropped after their batch was planned; the tasks report them to the broker.
 
 `owner` is the name under which the query owns its group, and under which its tasks report gaps. It
 is in the checkpoint, so the query gets its group back after a restart. For a queue, `pos` and
 `from` have numbers of leased messages under the queue's name, and `ids` has the id of the lease.
 
 With the option `archive`, a batch reads dropped records from the archive and later records from the
-broker. `archived` has the end of the archived part of each stream. `gaps` has the ranges that are
-missing in both, as first offset and end, if the options allow gaps. A batch that runs again uses
-the same values, even if retention or the archive has changed since then.
+broker. `archived` has the end of the archived part of each stream. If the options allow gaps,
+`gaps` has the ranges that are missing in both, as pairs of first offset and end. A batch that runs
+again uses the same values, even if retention or the archive has changed meanwhile.
 
-Format 1 lacks `broker`, `ids` and `lost`. It is still read; the next batch has format 2.
+Format 1 lacks `broker`, `ids` and `lost`. Offsets of format 1 can be read; the next batch has
+format 2.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ FORMAT: Final = 2
 
 
 class OffsetError(ValueError):
-    """The checkpoint holds an offset that this version or this query cannot use."""
+    """The checkpoint has an offset that this version or this query cannot use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Offset:
     gaps: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
 
     def unread_starts(self) -> dict[str, int]:
-        """Return the first offset of each stream of which no record has been read."""
+        """Return the start of each stream of which no record has been read."""
         return {
             stream: position
             for stream, position in self.origin.items()
@@ -107,7 +108,7 @@ class Offset:
 
     @classmethod
     def from_json(cls, offset: Mapping[str, object]) -> Offset:
-        """Return the offset of a checkpoint; OffsetError if it cannot be used."""
+        """Return the offset in a checkpoint; raise OffsetError if it is malformed."""
         version = offset.get("v")
         if version not in (1, FORMAT):
             raise OffsetError(
@@ -123,7 +124,10 @@ class Offset:
         positions, *remaining = (
             _parse_positions(offset.get(key, default))
             for key, default in (
-                *(("pos", None), ("from", {}), ("ids", {}), ("lost", {})),
+                ("pos", None),
+                ("from", {}),
+                ("ids", {}),
+                ("lost", {}),
                 ("skipped", {}),
                 ("archived", {}),
             )
@@ -134,7 +138,7 @@ class Offset:
 
 
 def batch_start(start: Offset, end: Offset) -> dict[str, int]:
-    """Return the offset of each stream at which the batch between two offsets begins."""
+    """Return the offset in each stream at which the batch between two offsets starts."""
     return {**start.positions, **end.origin}
 
 
@@ -162,7 +166,11 @@ def _parse_gaps(value: object) -> dict[str, list[list[int]]]:
 
 
 def ranges_between(start: Mapping[str, int], end: Mapping[str, int]) -> list[Range]:
-    """Return the nonempty ranges from `start` to `end`; `start` has every stream of `end`."""
+    """Return the nonempty ranges from `start` to `end`; `start` has every stream of `end`.
+
+    Raises:
+        OffsetError: a stream ends before its start.
+    """
     stream_ranges = []
     for stream in sorted(end):
         first = start[stream]
@@ -177,7 +185,7 @@ def ranges_between(start: Mapping[str, int], end: Mapping[str, int]) -> list[Ran
 
 
 def subtract_gaps(stream_range: Range, gaps: Iterable[Sequence[int]]) -> list[Range]:
-    """Return the parts of a range outside of its gaps, which are sorted pairs [first, end)."""
+    """Return the parts of a range outside of its gaps, which are sorted pairs [first, last)."""
     parts, position = [], stream_range.first
     for first, last in gaps:
         if last <= position or first >= stream_range.last:

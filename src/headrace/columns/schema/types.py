@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The types of decoded values, with the names that Spark gives them.
 
-A process without Spark can decode with these classes. `to_json` returns the format of Spark's own
-schemas, in which the versions of a schema are stored.
+With these classes a process without Spark can decode bodies. `to_json` returns the format of
+Spark's own schemas, in which `runtime.schema_log` stores the versions of a schema.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class DataType:
     """A type of a column or of its parts, equal to a type of Spark."""
 
     name: ClassVar[str]  # The name in Spark's JSON.
-    sql: ClassVar[str]  # The name in a schema as text.
+    sql: ClassVar[str]  # The name in DDL.
 
     def text(self) -> str:
         """Return the type as Spark prints it."""
@@ -184,7 +184,7 @@ class StructType(DataType):
 
     @property
     def types(self) -> dict[str, DataType]:
-        """Return the type of each field by its name, in order."""
+        """The type of each field by name, in order."""
         return {field.name: field.kind for field in self.fields}
 
     def text(self) -> str:
@@ -195,7 +195,7 @@ class StructType(DataType):
 
     @classmethod
     def from_json(cls, value: Json) -> StructType:
-        """Return the type that Spark's JSON describes; ValueError when it is not a struct."""
+        """Return the type that Spark's JSON describes; raise ValueError if it is not a struct."""
         parsed = _from_json(value)
         if not isinstance(parsed, cls):
             raise ValueError(f"{parsed.text()} is not a struct")
@@ -213,8 +213,19 @@ class UnsupportedType(DataType):
 
 
 SIMPLE_TYPES: Final[tuple[type[DataType], ...]] = (
-    *(NullType, BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType),
-    *(StringType, BinaryType, DateType, TimestampType, TimestampNTZType),
+    NullType,
+    BooleanType,
+    ByteType,
+    ShortType,
+    IntegerType,
+    LongType,
+    FloatType,
+    DoubleType,
+    StringType,
+    BinaryType,
+    DateType,
+    TimestampType,
+    TimestampNTZType,
 )
 _TYPES_BY_NAME: Final = {kind.name: kind for kind in SIMPLE_TYPES}
 _ARROW_TYPES: Final[dict[type[DataType], pa.DataType]] = {
@@ -248,6 +259,7 @@ def arrow_type(kind: DataType) -> pa.DataType:
 
 
 def _from_json(value: Json) -> DataType:
+    """Return the type that Spark's JSON describes; raise ValueError for an unknown type."""
     if isinstance(value, str):
         if value.startswith("decimal(") and value.endswith(")"):
             precision, scale = value[8:-1].split(",")

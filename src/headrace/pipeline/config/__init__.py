@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pipeline's file, read and checked."""
+"""The file of a pipeline: parsing, checks of all tables, and contracts."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks across the tables of a pipeline's file: names, SQL, state and the data source.
+"""Checks across the tables of a pipeline's file: names, SQL, state, columns and options.
 
-These checks need neither Spark nor a broker.
+The checks need neither Spark nor a broker.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from headrace.columns.options.options import OptionError, read_options, write_options
-from headrace.pipeline.config.columns import Columns, parse_ddl_columns, query_columns
+from headrace.pipeline.config.columns import Columns, parse_ddl_columns, resolve_columns
 from headrace.pipeline.config.errors import Problem
 from headrace.pipeline.config.lines import KeyPath, Lines, format_path
 from headrace.pipeline.config.settings import (
@@ -48,7 +48,10 @@ CONNECT_REFUSAL: Final = (
 
 
 def check_pipeline(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Problem]]:
-    """Check the connections between tables; return the pipeline with its `reads`, and problems."""
+    """Check the references between tables; return the pipeline, and the problems found.
+
+    The returned pipeline has `reads`, the views that each step reads.
+    """
     checker = _Checker(pipeline, lines)
     checker.check_session()
     checker.check_names()
@@ -62,22 +65,23 @@ def check_pipeline(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Pro
         checker.check_shared_queues()
         checker.check_state()
         checker.check_options()
-    return pipeline if checker.problems else _with_defined_names(pipeline), checker.problems
+    return pipeline if checker.problems else _normalize_view_names(pipeline), checker.problems
 
 
-def _with_defined_names(pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline with the names of views spelled as in their definitions."""
+def _normalize_view_names(pipeline: Pipeline) -> Pipeline:
+    """Return the pipeline with references to views spelled as in the definitions of the views."""
     views = [*pipeline.sources, *pipeline.tables, *(step.name for step in pipeline.steps)]
-    defined = {view.lower(): view for view in views}
+    defined_names = {view.lower(): view for view in views}
 
     def source_override(view: str | None) -> dict[str, str]:
-        return {} if view is None else {"source": defined[view.lower()]}
+        return {} if view is None else {"source": defined_names[view.lower()]}
 
     return replace(
         pipeline,
         steps=[step.model_copy(update=source_override(step.source)) for step in pipeline.steps],
         rules=[
-            rule.model_copy(update={"view": defined[rule.view.lower()]}) for rule in pipeline.rules
+            rule.model_copy(update={"view": defined_names[rule.view.lower()]})
+            for rule in pipeline.rules
         ],
         sinks={
             name: sink.model_copy(update=source_override(sink.source))
@@ -87,7 +91,7 @@ def _with_defined_names(pipeline: Pipeline) -> Pipeline:
 
 
 def amqp_source_options(pipeline: Pipeline, source: AmqpSource) -> dict[str, str]:
-    """Return the options of the data source for a source of the file."""
+    """Return the options with which Spark reads a source of the file."""
     options = spark_options(source.options)
     options["uri"] = pipeline.uri(source.uri)
     if source.type == "stream":
@@ -106,7 +110,7 @@ def amqp_source_options(pipeline: Pipeline, source: AmqpSource) -> dict[str, str
 
 
 def amqp_sink_options(pipeline: Pipeline, sink: AmqpSink) -> dict[str, str]:
-    """Return the options of the data source for a sink of the file."""
+    """Return the options with which Spark writes a sink of the file."""
     options = spark_options(sink.options)
     options["uri"] = pipeline.uri(sink.uri)
     if sink.type == "stream":
@@ -129,12 +133,12 @@ def spark_options(options: Mapping[str, object]) -> dict[str, str]:
     return texts
 
 
-def _columns_of_source(source: AnySource) -> Columns:
+def _find_source_columns(source: AnySource) -> Columns:
     """Return the columns of a source; None if they depend on its data."""
     from headrace.columns.schema.columns import COLUMNS
 
     if not isinstance(source, AmqpSource):
-        return None  # Directories of partitions add columns to those of the DDL.
+        return None  # Partition directories add columns to those of the DDL.
     if source.columns is not None:
         return tuple(source.columns)
     if any(name.lower() == "value" for name in source.options):
@@ -143,12 +147,15 @@ def _columns_of_source(source: AnySource) -> Columns:
 
 
 class _Checker:
+    """The checks of one pipeline, which collect their problems."""
+
     def __init__(self, pipeline: Pipeline, lines: Lines) -> None:
         self.pipeline = pipeline
         self.lines = lines
         self.problems: list[Problem] = []
 
-    def _problem(self, path: KeyPath, text: str, line: int | None = None) -> None:
+    def _add_problem(self, path: KeyPath, text: str, line: int | None = None) -> None:
+        """Report a problem of the key at `path`, in its line unless `line` is more exact."""
         if path[:1] == ("rules",) and len(path) > 1:
             rule = self.pipeline.rules[int(path[1])]
             # A rule of a contract has no line in the file.
@@ -158,16 +165,16 @@ class _Checker:
         self.problems.append(Problem(line or self.lines.find(path), format_path(path), text))
 
     def check_session(self) -> None:
-        """Refuse a server of Spark Connect as master: batches would run in other processes."""
+        """Refuse a server of Spark Connect as master: it would run batches in other processes."""
         conf = self.pipeline.spark.conf
         if self.pipeline.spark.master.startswith(CONNECT_SCHEME):
-            self._problem(("spark", "master"), CONNECT_REFUSAL)
+            self._add_problem(("spark", "master"), CONNECT_REFUSAL)
         for name in conf:
             if name.lower() == "spark.remote":
-                self._problem(("spark", "conf", name), CONNECT_REFUSAL)
+                self._add_problem(("spark", "conf", name), CONNECT_REFUSAL)
 
     def check_names(self) -> None:
-        """Check that names of views are unique, and that there are sources and sinks."""
+        """Check that the names of views and rules are unique, and that views and sinks exist."""
         pipeline = self.pipeline
         paths: dict[str, KeyPath] = {name.lower(): ("sources", name) for name in pipeline.sources}
         tables_and_steps: list[tuple[str, KeyPath]] = [
@@ -179,29 +186,30 @@ class _Checker:
         for name, path in tables_and_steps:
             if name.lower() in paths:
                 line = self.lines.find(paths[name.lower()])
-                self._problem(path, f"the name {name!r} is taken in line {line}")
+                self._add_problem(path, f"the name {name!r} is taken in line {line}")
             paths[name.lower()] = path
         if not pipeline.sources and not pipeline.tables:
-            self._problem((), "the pipeline reads nothing: add [sources.NAME] or [tables.NAME]")
+            self._add_problem((), "the pipeline reads nothing: add [sources.NAME] or [tables.NAME]")
         if not pipeline.sinks:
-            self._problem((), "the pipeline writes nothing: add [sinks.NAME]")
+            self._add_problem((), "the pipeline writes nothing: add [sinks.NAME]")
         rules: dict[str, int] = {}
         for index, rule in enumerate(pipeline.rules):
             if rule.name in rules:
-                self._problem(("rules", index, "name"), f"the name {rule.name!r} is taken")
+                self._add_problem(("rules", index, "name"), f"the name {rule.name!r} is taken")
             rules[rule.name] = index
 
     def check_steps(self) -> Pipeline:
-        """Check that each step reads views that are defined before it."""
+        """Check that each step reads views that are defined before it; return the pipeline."""
         view_names = [*self.pipeline.sources, *self.pipeline.tables]
         reads: dict[str, tuple[str, ...]] = {}
         for index, step in enumerate(self.pipeline.steps):
-            reads[step.name] = tuple(self._views_of_step(step, index, view_names))
+            reads[step.name] = tuple(self._find_step_views(step, index, view_names))
             view_names.append(step.name)
         self.pipeline = replace(self.pipeline, reads=reads)
         return self.pipeline
 
-    def _views_of_step(self, step: Step, step_index: int, view_names: list[str]) -> Iterable[str]:
+    def _find_step_views(self, step: Step, step_index: int, view_names: list[str]) -> Iterable[str]:
+        """Return the views that a step reads, as defined; report unknown views."""
         path: KeyPath = ("steps", step_index)
         if step.source is not None:
             return self._resolve_view(step.source, view_names, (*path, "from"))
@@ -216,7 +224,7 @@ class _Checker:
         except SqlError as error:
             line = self.lines.find_inside((*path, "sql"), error.line)
             text = f"{error.text}; if Spark accepts this SQL, list its views in 'reads'"
-            self._problem((*path, "sql"), text, line)
+            self._add_problem((*path, "sql"), text, line)
             return []
         names = []
         for name, line in views:
@@ -231,47 +239,47 @@ class _Checker:
         names = {view.lower(): view for view in view_names}
         if name.lower() in names:
             return [names[name.lower()]]
-        near = difflib.get_close_matches(name.lower(), names, 1)
-        hint = f"; did you mean {names[near[0]]!r}?" if near else "; there are "
-        listed = "" if near else ", ".join(names.values()) or "none yet"
-        self._problem(path, f"there is no view {name!r} here{hint}{listed}", line)
+        similar_names = difflib.get_close_matches(name.lower(), names, 1)
+        hint = f"; did you mean {names[similar_names[0]]!r}?" if similar_names else "; there are "
+        listed = "" if similar_names else ", ".join(names.values()) or "none yet"
+        self._add_problem(path, f"there is no view {name!r} here{hint}{listed}", line)
         return []
 
     def check_rules(self) -> None:
-        """Check that rules name views, and sinks that nothing else feeds."""
+        """Check that rules name existing views and sinks, and have valid conditions."""
         views = self._view_names()
         for index, contract in enumerate(self.pipeline.contracts):
             self._resolve_view(contract.view, views, ("contracts", index, "view"))
             if contract.to is not None and contract.to not in self.pipeline.sinks:
                 sinks = ", ".join(self.pipeline.sinks)
                 text = f"there is no sink {contract.to!r}; there are {sinks}"
-                self._problem(("contracts", index, "to"), text)
+                self._add_problem(("contracts", index, "to"), text)
         sink_sources = {(sink.source or "").lower() for sink in self.pipeline.sinks.values()}
         for index, rule in enumerate(self.pipeline.rules):
             self._resolve_view(rule.view, views, ("rules", index, "view"))
             if rule.view in self.pipeline.tables:
-                self._problem(("rules", index, "view"), "rules are not for static tables")
+                self._add_problem(("rules", index, "view"), "rules are not for static tables")
             for key, condition in (("check", rule.check), ("having", rule.having)):
                 try:
                     if condition is not None:
                         check_condition(condition)
                 except SqlError as error:
                     line = self.lines.find_inside(("rules", index, key), error.line)
-                    self._problem(("rules", index, key), error.text, line)
+                    self._add_problem(("rules", index, key), error.text, line)
             if rule.is_batch_rule and rule.view.lower() not in sink_sources:
                 text = (
                     "a rule over batches is about the rows that a sink is about to write; no "
                     f"sink has from = {rule.view!r}"
                 )
-                self._problem(("rules", index, "view"), text)
+                self._add_problem(("rules", index, "view"), text)
             if rule.to is not None and rule.to not in self.pipeline.sinks:
                 sinks = ", ".join(self.pipeline.sinks)
-                self._problem(
+                self._add_problem(
                     ("rules", index, "to"), f"there is no sink {rule.to!r}; there are {sinks}"
                 )
 
     def check_sinks(self) -> None:
-        """Check that each sink has the rows of a view, or rows that rules send to it."""
+        """Check that each sink gets rows from a view or from rules, and has valid settings."""
         views = self._view_names()
         targets = {rule.to for rule in self.pipeline.rules}
         for name, sink in self.pipeline.sinks.items():
@@ -279,28 +287,29 @@ class _Checker:
             if sink.source is not None:
                 self._resolve_view(sink.source, views, (*path, "from"))
                 if name in targets:
-                    self._problem((*path, "from"), "rules send rows here, so it has no 'from'")
+                    self._add_problem((*path, "from"), "rules send rows here, so it has no 'from'")
             elif name not in targets:
-                self._problem(path, "'from' is missing, and no rule sends rows here")
+                self._add_problem(path, "'from' is missing, and no rule sends rows here")
             if isinstance(sink, FileSink | DeltaSink) and "://" in sink.path:
                 text = "must be a directory of this machine, or one that all workers mount"
-                self._problem((*path, "path"), text)
+                self._add_problem((*path, "path"), text)
             if isinstance(sink, FileSink | DeltaSink | IcebergSink):
                 for column in sink.partition_by:
                     if column in sink.sort_by:
                         text = "a partition column cannot be a sort column"
-                        self._problem((*path, "sort_by"), text)
+                        self._add_problem((*path, "sort_by"), text)
             if (
                 isinstance(sink, TableSink)
                 and sink.mode != "append"
                 and not getattr(sink, "merge_by", ())
             ):
                 text = f"mode {sink.mode!r} needs 'merge_by': the key columns of a row"
-                self._problem((*path, "mode"), text)
+                self._add_problem((*path, "mode"), text)
         self._check_targets()
         self._check_catalogs()
 
     def _check_targets(self) -> None:
+        """Check that no two sinks write to the same directory or table."""
         sinks_by_target: dict[tuple[str, str], str] = {}
         for name, sink in self.pipeline.sinks.items():
             if isinstance(sink, FileSink | DeltaSink):
@@ -311,29 +320,31 @@ class _Checker:
                 continue
             if target in sinks_by_target:
                 text = f"sink {sinks_by_target[target]!r} writes there too"
-                self._problem(("sinks", name, key), text)
+                self._add_problem(("sinks", name, key), text)
             sinks_by_target[target] = name
 
     def _check_catalogs(self) -> None:
-        """Check that tables name catalogs of the file."""
+        """Check that Iceberg tables name catalogs of the file."""
         pipeline = self.pipeline
-        users: list[tuple[KeyPath, object]] = [
+        tables: list[tuple[KeyPath, object]] = [
             (("sinks", name), sink) for name, sink in pipeline.sinks.items()
         ]
-        users += [(("tables", name), table) for name, table in pipeline.tables.items()]
+        tables += [
+            (("tables", name), static_table) for name, static_table in pipeline.tables.items()
+        ]
         catalogs = pipeline.catalogs
-        for path, user in users:
-            if isinstance(user, IcebergSink | StaticIceberg) and user.catalog not in catalogs:
+        for path, table in tables:
+            if isinstance(table, IcebergSink | StaticIceberg) and table.catalog not in catalogs:
                 listed = f"there are {', '.join(catalogs)}" if catalogs else "add [catalogs.NAME]"
-                text = f"there is no catalog {user.catalog!r}; {listed}"
-                self._problem((*path, "catalog"), text)
+                text = f"there is no catalog {table.catalog!r}; {listed}"
+                self._add_problem((*path, "catalog"), text)
 
     def _view_names(self) -> list[str]:
         pipeline = self.pipeline
         return [*pipeline.sources, *pipeline.tables, *(step.name for step in pipeline.steps)]
 
     def check_shared_queues(self) -> None:
-        """Check the sinks of a shared queue: no step with state, and no other source."""
+        """Check that the sinks of a shared queue have no other source, and no step with state."""
         pipeline = self.pipeline
         for name, source in pipeline.sources.items():
             if not (isinstance(source, AmqpSource) and source.type == "queue"):
@@ -344,26 +355,28 @@ class _Checker:
             for sink in sinks:
                 if len(pipeline.sources_feeding(sink)) > 1:
                     text = f"reads the queue of source {name!r}, which feeds other sinks too, and "
-                    self._problem(("sinks", sink), f"{text}another source: give it its own queue")
+                    self._add_problem(
+                        ("sinks", sink), f"{text}another source: give it its own queue"
+                    )
             for index, step in enumerate(pipeline.steps):
                 if name in pipeline.ancestors(step.name) and (step.watermark or step.deduplicate):
                     text = (
                         f"the queue of source {name!r} feeds {len(sinks)} sinks ({', '.join(sinks)}"
                         "): a step with a watermark then needs a stream as its source"
                     )
-                    self._problem(("steps", index), text)
+                    self._add_problem(("steps", index), text)
 
     def check_state(self) -> None:
-        """Check that a watermark bounds state over batches."""
+        """Check that a watermark bounds the state of each deduplication."""
         pipeline = self.pipeline
         watermarked = {step.name for step in pipeline.steps if step.watermark is not None}
         for index, step in enumerate(pipeline.steps):
             if step.deduplicate is not None and not watermarked & pipeline.ancestors(step.name):
                 text = "needs a 'watermark' in this step or before it: it bounds the state"
-                self._problem(("steps", index, "deduplicate"), text)
+                self._add_problem(("steps", index, "deduplicate"), text)
 
     def check_options(self) -> None:
-        """Check that the data source accepts its options."""
+        """Check that the data source accepts the options of sources and sinks."""
         pipeline = self.pipeline
         for name, source in pipeline.sources.items():
             if isinstance(source, AmqpSource):
@@ -371,22 +384,24 @@ class _Checker:
                 try:
                     read_options(amqp_source_options(pipeline, source), streaming=True)
                 except OptionError as error:
-                    self._problem(self._option_path(("sources", name), str(error)), str(error))
+                    self._add_problem(self._option_path(("sources", name), str(error)), str(error))
             elif source.type != "parquet" and not source.ddl:
-                self._problem(("sources", name), "'ddl', the columns and their types, is missing")
+                self._add_problem(
+                    ("sources", name), "'ddl', the columns and their types, is missing"
+                )
         for name, sink in pipeline.sinks.items():
             if isinstance(sink, AmqpSink):
                 try:
                     write_options(amqp_sink_options(pipeline, sink), streaming=True)
                 except OptionError as error:
-                    self._problem(self._option_path(("sinks", name), str(error)), str(error))
+                    self._add_problem(self._option_path(("sinks", name), str(error)), str(error))
 
     def check_columns(self) -> None:
-        """Check that named columns exist in views with known columns."""
+        """Check that columns named in the file exist, in views whose columns are known."""
         pipeline = self.pipeline
         views: dict[str, Columns] = {}
         for name, source in pipeline.sources.items():
-            views[name.lower()] = _columns_of_source(source)
+            views[name.lower()] = _find_source_columns(source)
         for name, table in pipeline.tables.items():
             views[name.lower()] = (
                 parse_ddl_columns(table.ddl) if isinstance(table, StaticRows) else None
@@ -395,7 +410,7 @@ class _Checker:
             if rule.view.lower() in views:
                 self._check_condition(rule, index, views)
         for index, step in enumerate(pipeline.steps):
-            views[step.name.lower()] = self._columns_of_step(step, index, views)
+            views[step.name.lower()] = self._find_step_columns(step, index, views)
             for number, rule in enumerate(pipeline.rules):
                 if rule.view.lower() == step.name.lower():
                     self._check_condition(rule, number, views)
@@ -412,18 +427,19 @@ class _Checker:
                         column = parse_partition(column).column
                     self._check_column(path, column, views.get(sink.source.lower()))
 
-    def _columns_of_step(
+    def _find_step_columns(
         self, step: Step, step_index: int, views: Mapping[str, Columns]
     ) -> Columns:
+        """Return the columns of a step, if known; report the missing columns that it names."""
         path: KeyPath = ("steps", step_index)
         columns: Columns = None
         if step.source is not None:
             columns = views.get(step.source.lower())
         elif step.reads is None:
             assert step.sql is not None
-            result = query_columns(parse_query(step.sql), views)
-            columns = result.output
-            for name, existing in result.missing:
+            resolved = resolve_columns(parse_query(step.sql), views)
+            columns = resolved.output
+            for name, existing in resolved.missing:
                 line = self.lines.find_inside((*path, "sql"), find_line(step.sql, name))
                 self._check_column((*path, "sql"), name, existing, line)
         if step.watermark is not None:
@@ -434,6 +450,7 @@ class _Checker:
         return columns
 
     def _check_condition(self, rule: Rule, rule_index: int, views: Mapping[str, Columns]) -> None:
+        """Report the columns in the condition of a rule that its view lacks."""
         key = "check" if rule.having is None else "having"
         condition = rule.check if rule.having is None else rule.having
         for index, name in enumerate(rule.unique or ()):
@@ -442,19 +459,23 @@ class _Checker:
             )
         if condition is None:
             return
-        for name, existing in query_columns(condition_query(rule.view, condition), views).missing:
+        for name, existing in resolve_columns(condition_query(rule.view, condition), views).missing:
             line = self.lines.find_inside(("rules", rule_index, key), find_line(condition, name))
             self._check_column(("rules", rule_index, key), name, existing, line)
 
     def _check_column(
         self, path: KeyPath, name: str, columns: Columns, line: int | None = None
     ) -> None:
-        """Report a problem if the columns are known and lack one."""
+        """Report a problem if `columns` are known and lack the column `name`."""
         if columns is None or name.split(".")[0].strip("`").lower() in columns:
             return
-        near = difflib.get_close_matches(name.lower(), columns, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(columns)}"
-        self._problem(path, f"there is no column {name!r} here; {hint}", line)
+        similar_names = difflib.get_close_matches(name.lower(), columns, 1)
+        hint = (
+            f"did you mean {similar_names[0]!r}?"
+            if similar_names
+            else f"there are {', '.join(columns)}"
+        )
+        self._add_problem(path, f"there is no column {name!r} here; {hint}", line)
 
     def _check_source_columns(self, name: str, source: AmqpSource) -> None:
         """Check that `columns` of a source are columns of a message, each once."""
@@ -466,15 +487,15 @@ class _Checker:
             path = ("sources", name, "columns", index)
             if column not in COLUMNS.names:
                 listed = ", ".join(COLUMNS.names)
-                self._problem(path, f"a message has no column {column!r}; it has {listed}")
+                self._add_problem(path, f"a message has no column {column!r}; it has {listed}")
             elif column in source.columns[:index]:
-                self._problem(path, f"the column {column!r} is named twice")
+                self._add_problem(path, f"the column {column!r} is named twice")
         if "value" in source.options:
             text = "'columns' and the option 'value' do not go together"
-            self._problem(("sources", name, "columns"), text)
+            self._add_problem(("sources", name, "columns"), text)
 
     def _option_path(self, path: KeyPath, text: str) -> KeyPath:
-        """Return the path of the key that an error of the data source names, if any."""
+        """Return the path of the option that an error of the data source names, or else `path`."""
         for word in text.split("'")[1::2]:
             if (*path, "options", word) in self.lines:
                 return (*path, "options", word)

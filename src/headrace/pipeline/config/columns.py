@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns that a query reads and returns, found before Spark starts.
+"""Resolution of the columns that a query reads and returns, before Spark starts.
 
-Only columns that are certainly missing are reported. The columns of a decoded body, of a directory
-of files, and of SQL with unnamed columns are unknown, and not checked.
+Only columns that are certainly missing are reported. The columns of decoded bodies, of directories
+of files, and of SQL with unnamed columns are unknown, so they are not checked.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ TIME_UNITS = frozenset(("year", "quarter", "month", "week", "day", "hour", "minu
 
 
 @dataclass
-class QueryColumns:
-    """The columns that a query returns, and the missing columns that it reads."""
+class ResolvedColumns:
+    """The columns that a query returns, and the columns that it reads and no view has."""
 
     output: Columns = None
-    # Each missing column, with the existing ones.
+    # Each missing column, with the columns that exist.
     missing: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
 
-def query_columns(query: exp.Expression, views: Mapping[str, Columns]) -> QueryColumns:
-    """Return the columns of a query; the keys of `views` are in lower case."""
-    result = QueryColumns()
+def resolve_columns(query: exp.Expression, views: Mapping[str, Columns]) -> ResolvedColumns:
+    """Resolve the columns of a query; `views` has the columns of views by lower-case name."""
+    resolved = ResolvedColumns()
     outputs: dict[int, Columns] = {}
     try:
         for scope in traverse_scope(query):
-            outputs[id(scope.expression)] = _check_scope(scope, views, outputs, result)
+            outputs[id(scope.expression)] = _check_scope(scope, views, outputs, resolved)
     except SqlglotError:
-        return QueryColumns()
-    result.output = outputs.get(id(query))
-    return result
+        return ResolvedColumns()
+    resolved.output = outputs.get(id(query))
+    return resolved
 
 
 def parse_ddl_columns(ddl: str) -> Columns:
-    """Return the columns of a DDL text; None when it cannot be parsed."""
+    """Return the columns of a DDL text; None if the text cannot be parsed."""
     try:
         table = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", dialect="spark")
     except SqlglotError:
@@ -62,9 +62,12 @@ def _is_outermost(column: exp.Expression) -> bool:
 
 
 def _check_scope(
-    scope: Scope, views: Mapping[str, Columns], outputs: Mapping[int, Columns], result: QueryColumns
+    scope: Scope,
+    views: Mapping[str, Columns],
+    outputs: Mapping[int, Columns],
+    resolved: ResolvedColumns,
 ) -> Columns:
-    """Record the missing columns of a SELECT in the result; return its output columns."""
+    """Record the missing columns of a SELECT in `resolved`; return its output columns."""
     query = scope.expression
     if not isinstance(query, exp.Select):
         return outputs.get(id(query.this)) if isinstance(query, exp.SetOperation) else None
@@ -81,13 +84,14 @@ def _check_scope(
         aliases = {projection.alias.lower() for projection in query.selects if projection.alias}
         for column in scope.columns:
             if column.parent_select is query:  # An inner query may name columns of an outer one.
-                _check_column(column, sources, readable, aliases, result)
+                _check_column(column, sources, readable, aliases, resolved)
     return _output_columns(query, sources, readable)
 
 
 def _source_columns(
     source: object, views: Mapping[str, Columns], outputs: Mapping[int, Columns]
 ) -> Columns:
+    """Return the columns of a view or a subquery after FROM; None if they are unknown."""
     if isinstance(source, Scope):
         return outputs.get(id(source.expression))
     if isinstance(source, exp.Table) and not source.db and isinstance(source.this, exp.Identifier):
@@ -101,8 +105,9 @@ def _check_column(
     sources: Mapping[str, Columns],
     readable: Columns,
     aliases: Collection[str],
-    result: QueryColumns,
+    resolved: ResolvedColumns,
 ) -> None:
+    """Record a column as missing if it is neither in `readable` nor an alias."""
     parts = [part.name for part in column.parts]
     if column.find_ancestor(exp.Hint, exp.Lambda, exp.Kwarg) is not None:
         return
@@ -113,12 +118,13 @@ def _check_column(
         if name.lower() in aliases or name.lower() in SPARK_COLUMNS | TIME_UNITS:
             return
     if columns is not None and name != "*" and name.lower() not in columns:
-        result.missing.append((name, columns))
+        resolved.missing.append((name, columns))
 
 
 def _output_columns(
     query: exp.Select, sources: Mapping[str, Columns], readable: Columns
 ) -> Columns:
+    """Return the names of the columns after SELECT; None if one is unknown."""
     names: list[str] = []
     for projection in query.selects:
         columns: Columns

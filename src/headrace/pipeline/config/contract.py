@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data contracts (ODCS) as columns and rules of a view.
+"""Conversion of data contracts (ODCS) to the columns and rules of a view.
 
 `required`, bounds, patterns and enumerations become rules about rows. `unique` and quality metrics
 become rules about batches. Quality of the types `sql`, `text` and `custom` is ignored.
@@ -23,7 +23,7 @@ from headrace.pipeline.config.settings import AmqpSource, Contract, FileSource, 
 if TYPE_CHECKING:
     from open_data_contract_standard.model import DataQuality, SchemaObject, SchemaProperty
 
-# Spark's type for each logical type, then other allowed types.
+# For each logical type Spark's type in DDL, then the other types that a column may have.
 SPARK_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "string": ("STRING",),
     "integer": ("BIGINT", "INT", "SMALLINT", "TINYINT"),
@@ -35,6 +35,7 @@ SPARK_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "array": ("ARRAY",),
     "object": ("STRUCT",),
 }
+# The condition in SQL for each option of a logical type.
 BOUND_CONDITIONS: Final = {
     "minimum": "{column} >= {bound}",
     "maximum": "{column} <= {bound}",
@@ -55,7 +56,7 @@ METRIC_OPERATORS: Final = {
     "mustBeLessThan": "<",
     "mustBeLessOrEqualTo": "<=",
 }
-NAME_CHARS_MAX: Final = 64
+NAME_CHARS_MAX: Final = 64  # Characters of the name of a rule.
 DECIMAL_PATTERN: Final = r"(?i)decimal\(\s*\d{1,2}\s*,\s*\d{1,2}\s*\)"
 
 
@@ -65,7 +66,7 @@ class ContractError(ValueError):
 
 @dataclass(frozen=True)
 class ViewContract:
-    """The contract of a view: required columns, their DDL, and rules."""
+    """The contract of a view: its required columns, their DDL, and its rules."""
 
     required_columns: RequiredColumns
     ddl: str
@@ -96,21 +97,21 @@ def apply_contracts(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Pr
             sources[contract.view] = source.model_copy(update={"options": options})
         elif isinstance(source, FileSource) and source.ddl is None:
             sources[contract.view] = source.model_copy(update={"ddl": view_contract.ddl})
-    result = replace(
+    changed_pipeline = replace(
         pipeline,
         sources=sources,
         rules=rules,
         required_columns=required_columns,
         rule_contracts=rule_contracts,
     )
-    return result, problems
+    return changed_pipeline, problems
 
 
 def read_contract(path: str, contract: Contract, prefix: str = "") -> ViewContract:
-    """Read the schema of a contract's file. `prefix` precedes column names in conditions.
+    """Read a contract from its file; `prefix` precedes column names in conditions.
 
     Raises:
-        ContractError: the file is not a contract, or has no such schema.
+        ContractError: the file is not a contract, or lacks the schema.
     """
     try:
         import yaml
@@ -140,10 +141,11 @@ def read_contract(path: str, contract: Contract, prefix: str = "") -> ViewContra
     if schema is None:
         names = ", ".join(schemas) or "none"
         raise ContractError(f"{path}: it has no schema {contract.schema_name!r}, but {names}")
-    return _view_contract(schema, contract, prefix)
+    return _build_view_contract(schema, contract, prefix)
 
 
-def _view_contract(schema: SchemaObject, contract: Contract, prefix: str) -> ViewContract:
+def _build_view_contract(schema: SchemaObject, contract: Contract, prefix: str) -> ViewContract:
+    """Return the rules and columns of a schema; rules over batches only if `contract.batches`."""
     properties = schema.properties or []
     for field in properties:
         if not field.name:
@@ -152,7 +154,7 @@ def _view_contract(schema: SchemaObject, contract: Contract, prefix: str) -> Vie
     rules: list[Rule] = []
     names: set[str] = set()
 
-    def add(kind: str, **terms: object) -> None:
+    def add_rule(kind: str, **terms: object) -> None:
         base = re.sub(r"\W+", "_", f"{contract.view}_{kind}")[: NAME_CHARS_MAX - 4]
         name = next(
             candidate
@@ -170,24 +172,24 @@ def _view_contract(schema: SchemaObject, contract: Contract, prefix: str) -> Vie
         column = prefix + ".".join(f"`{part}`" for part in property_path.path)
         stem = "_".join(property_path.path)
         for kind, check in _row_conditions(property_path.property, column):
-            add(f"{stem}_{kind}", check=check, **row_action)
+            add_rule(f"{stem}_{kind}", check=check, **row_action)
         if (
             contract.batches
             and property_path.property.unique
             and prefix == ""
             and len(property_path.path) == 1
         ):
-            add(f"{stem}_unique", unique=[property_path.path[0]], **batch_action)
+            add_rule(f"{stem}_unique", unique=[property_path.path[0]], **batch_action)
         if contract.batches:
             for quality in property_path.property.quality or ():
                 for kind, having in _quality_conditions(quality, column):
-                    add(f"{stem}_{kind}", having=having, **batch_action)
+                    add_rule(f"{stem}_{kind}", having=having, **batch_action)
     if contract.batches:
         if keys and prefix == "":
-            add("primary_key", unique=[str(key.name) for key in keys], **batch_action)
+            add_rule("primary_key", unique=[str(key.name) for key in keys], **batch_action)
         for quality in schema.quality or ():
             for kind, having in _quality_conditions(quality, None):
-                add(kind, having=having, **batch_action)
+                add_rule(kind, having=having, **batch_action)
     ddl = ", ".join(f"`{field.name}` {ddl_type(field)}" for field in properties)
     value = {"value": ("STRUCT",)}
     return ViewContract(RequiredColumns(value if prefix else columns), ddl, tuple(rules))
@@ -195,6 +197,8 @@ def _view_contract(schema: SchemaObject, contract: Contract, prefix: str) -> Vie
 
 @dataclass(frozen=True)
 class _PropertyPath:
+    """A property of a contract, with the names from the outermost object to it."""
+
     property: SchemaProperty
     path: tuple[str, ...]
 
@@ -202,7 +206,7 @@ class _PropertyPath:
 def _property_paths(
     properties: list[SchemaProperty], parents: tuple[str, ...]
 ) -> Iterator[_PropertyPath]:
-    """Yield all properties, including those of nested objects."""
+    """Yield all properties, including the properties of nested objects."""
     for field in properties:
         path = (*parents, str(field.name))
         yield _PropertyPath(field, path)
@@ -211,7 +215,7 @@ def _property_paths(
 
 
 def _row_conditions(field: SchemaProperty, column: str) -> Iterator[tuple[str, str]]:
-    """Yield the conditions on each row, each with its kind."""
+    """Yield the conditions of a property on each row, as pairs of kind and SQL."""
     if field.required or field.primaryKey:
         yield "required", f"{column} IS NOT NULL"
     for option, bound in (field.logicalTypeOptions or {}).items():
@@ -224,7 +228,7 @@ def _row_conditions(field: SchemaProperty, column: str) -> Iterator[tuple[str, s
 
 
 def _quality_conditions(quality: DataQuality, column: str | None) -> Iterator[tuple[str, str]]:
-    """Yield the conditions on a batch for a metric of the standard, each with its name."""
+    """Yield the conditions of a metric on a batch, as pairs of the metric's name and SQL."""
     metric = quality.metric or quality.rule
     if quality.type not in (None, "library") or metric is None:
         return

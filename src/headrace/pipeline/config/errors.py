@@ -13,7 +13,7 @@ _PASSWORD: Final = re.compile(r"(?i)\b(password|secret|token)=[^\s,;&\])]*")
 
 
 def redact(text: str) -> str:
-    """Return the text without passwords and without the logins of addresses."""
+    """Return the text without passwords and without logins in URLs."""
     return _PASSWORD.sub(r"\1=***", _LOGIN.sub("***@", text))
 
 
@@ -37,7 +37,7 @@ class Problem:
 
 
 class ConfigError(PipelineError):
-    """A pipeline's file is wrong; `problems` are in the order of its lines."""
+    """A pipeline's file is invalid; `problems` are in the order of its lines."""
 
     def __init__(self, file: str, problems: Sequence[Problem]) -> None:
         self.file = file

@@ -2,7 +2,7 @@
 """The line of each key in a TOML file.
 
 Python's `tomllib` returns values without their lines. `Lines` scans a text that `tomllib` has
-accepted, so it locates keys and values without validating them.
+accepted, so it need not validate keys and values.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Lines:
         self._scan()
 
     def find(self, path: KeyPath) -> int:
-        """Return the line of a key, or of the innermost table that would have it."""
+        """Return the line of a key; if it is missing, the line of the innermost existing table."""
         while path not in self._lines:
             path = path[:-1]
         return self._lines[path]
@@ -47,7 +47,7 @@ class Lines:
         return path in self._lines
 
     def find_inside(self, path: KeyPath, line: int) -> int:
-        """Return the line of the file that has line `line`, from 1, of the string at `path`."""
+        """Return the line in the file of line `line`, from 1, of the string at `path`."""
         return self._string_lines.get(path, self.find(path)) + line - 1
 
     def _line_at(self, offset: int) -> int:
@@ -60,6 +60,7 @@ class Lines:
         return match.group()
 
     def _scan(self) -> None:
+        """Record the lines of all tables and keys."""
         table: KeyPath = ()
         while True:
             self._skip(_BLANK)
@@ -92,7 +93,7 @@ class Lines:
         return (*path, index)
 
     def _resolve_key(self, key: tuple[str, ...]) -> KeyPath:
-        """Return the path of a key. An array of tables stands for its last table."""
+        """Return the path of a key, where an array of tables stands for its last table."""
         path: KeyPath = ()
         for part in key:
             path = (*path, part)
@@ -101,6 +102,7 @@ class Lines:
         return path
 
     def _scan_key(self) -> tuple[str, ...]:
+        """Skip a key, and return its parts."""
         parts = []
         while True:
             self._skip(_SPACE)
@@ -120,11 +122,12 @@ class Lines:
         start = self._offset
         path = (*table, *self._scan_key())
         self._record(path, start)
-        self._offset += 1  # The sign of equality.
+        self._offset += 1  # The equals sign.
         self._skip(_SPACE)
         self._scan_value(path)
 
     def _scan_value(self, path: KeyPath) -> None:
+        """Skip a value; record the lines of its elements and keys."""
         text, offset = self._text, self._offset
         if text.startswith('"""', offset) or text.startswith("'''", offset):
             self._skip(_LONG_BASIC if text[offset] == '"' else _LONG_LITERAL)
@@ -172,7 +175,7 @@ class Lines:
 
 
 def format_path(path: KeyPath) -> str:
-    """Return a path as text: `steps[2].sql`."""
+    """Return a path as text, with indexes from 1: `steps[2].sql`."""
     text = ""
     for part in path:
         text += f"[{part + 1}]" if isinstance(part, int) else f".{part}" if text else part

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses a pipeline's file into a `Pipeline`, or into its problems, line by line.
+"""Parsing of a pipeline's file into a `Pipeline`, or into problems with their lines.
 
-`${NAME}` in a string is replaced by a parameter or by a variable of the environment. `${NAME-text}`
-has a default, and `${NAME:-text}` has one also for an empty value. `$$` is a `$`. A key counts as
+`${NAME}` in a string stands for a parameter or an environment variable. `${NAME-text}` has a
+default, which in `${NAME:-text}` also replaces an empty value. `$$` is a `$`. A key counts as
 missing if its whole string is a variable with an empty value.
 """
 
@@ -31,8 +31,17 @@ if TYPE_CHECKING:
 FILE_BYTES_MAX: Final = 1 << 20
 READY_PREFIX: Final = "ready:"
 SECTIONS: Final = (
-    *("pipeline", "broker", "spark", "lineage", "catalogs", "sources", "tables"),
-    *("steps", "rules", "contracts", "sinks"),
+    "pipeline",
+    "broker",
+    "spark",
+    "lineage",
+    "catalogs",
+    "sources",
+    "tables",
+    "steps",
+    "rules",
+    "contracts",
+    "sinks",
 )
 _VARIABLE_PATTERN: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?:(:?)-([^}]*))?\}|\$\$")
 
@@ -40,7 +49,7 @@ T = TypeVar("T", bound=Table)
 
 
 def load(file: str | Path, parameters: Mapping[str, str] | None = None) -> Pipeline:
-    """Read and check a file; `ready:NAME` is a file of the package.
+    """Read and check a file; `ready:NAME` is an included pipeline.
 
     Raises:
         ConfigError: the file has problems; the error lists all of them with their lines.
@@ -50,7 +59,7 @@ def load(file: str | Path, parameters: Mapping[str, str] | None = None) -> Pipel
 
 
 def find_state_directory(file: str | Path, parameters: Mapping[str, str] | None = None) -> Path:
-    """Return the state directory of a file's pipeline; only `[pipeline]` is read.
+    """Return the state directory of a file's pipeline, from `[pipeline]` alone.
 
     The rest of the file may have errors, and its parameters may be missing.
     """
@@ -71,7 +80,7 @@ def find_state_directory(file: str | Path, parameters: Mapping[str, str] | None 
 
 
 def _read_text(file: str | Path) -> tuple[str, str, Path]:
-    """Return the text of a file, its name, and the directory that its paths are relative to."""
+    """Return the text of a file, its name, and the directory for its relative paths."""
     name = str(file)
     path = (
         ready_path(name.removeprefix(READY_PREFIX)) if name.startswith(READY_PREFIX) else Path(file)
@@ -139,7 +148,7 @@ def _parse_toml(text: str, file: str) -> JsonObject:
 
 
 class _Parser:
-    """Parses the tables of one file and collects its problems."""
+    """A parser of the tables of one file, which collects the problems of all tables."""
 
     def __init__(self, lines: Lines, variables: Mapping[str, str]) -> None:
         self.lines = lines
@@ -147,6 +156,7 @@ class _Parser:
         self.problems: list[Problem] = []
 
     def parse_pipeline(self, document: JsonObject, file: str, home: Path) -> Pipeline | None:
+        """Return the pipeline, with unchecked references between tables; None after problems."""
         values = self.substitute_variables(document, ())
         for key in values:
             if key not in SECTIONS:
@@ -159,13 +169,13 @@ class _Parser:
         lineage = None
         if "lineage" in values:
             lineage = self.parse_table(settings.Lineage, values["lineage"], ("lineage",))
-        catalogs = self._named_tables(values, "catalogs", settings.CATALOG_TYPES)
-        sources = self._named_tables(values, "sources", settings.SOURCE_TYPES)
-        tables = self._named_tables(values, "tables", settings.TABLE_TYPES)
-        sinks = self._named_tables(values, "sinks", settings.SINK_TYPES)
-        steps = self._table_list(values, "steps", settings.Step)
-        rules = self._table_list(values, "rules", settings.Rule)
-        contracts = self._table_list(values, "contracts", settings.Contract)
+        catalogs = self._parse_named_tables(values, "catalogs", settings.CATALOG_TYPES)
+        sources = self._parse_named_tables(values, "sources", settings.SOURCE_TYPES)
+        tables = self._parse_named_tables(values, "tables", settings.TABLE_TYPES)
+        sinks = self._parse_named_tables(values, "sinks", settings.SINK_TYPES)
+        steps = self._parse_table_list(values, "steps", settings.Step)
+        rules = self._parse_table_list(values, "rules", settings.Rule)
+        contracts = self._parse_table_list(values, "contracts", settings.Contract)
         if self.problems or head is None or broker is None or spark is None:
             return None
         return Pipeline(
@@ -188,12 +198,12 @@ class _Parser:
         self.problems.append(Problem(self.lines.find(path), format_path(path), text))
 
     def _report_unknown(self, path: KeyPath, allowed: tuple[str, ...]) -> None:
-        similar = difflib.get_close_matches(str(path[-1]), allowed, 1)
-        hint = f"; did you mean {similar[0]!r}?" if similar else ""
+        similar_names = difflib.get_close_matches(str(path[-1]), allowed, 1)
+        hint = f"; did you mean {similar_names[0]!r}?" if similar_names else ""
         self._report(path, f"unknown key{hint or ';'} the keys here are {', '.join(allowed)}")
 
     def substitute_variables(self, value: Json, path: KeyPath) -> Json:
-        """Return a value with its variables substituted; keys with empty values are left out."""
+        """Return a value with its variables substituted, without the keys that become empty."""
         if isinstance(value, dict):
             items = {
                 key: self.substitute_variables(item, (*path, key)) for key, item in value.items()
@@ -205,11 +215,12 @@ class _Parser:
             ]
         if not isinstance(value, str) or "$" not in value:
             return value
-        text = _VARIABLE_PATTERN.sub(lambda match: self._variable_value(match, path), value)
+        text = _VARIABLE_PATTERN.sub(lambda match: self._resolve_variable(match, path), value)
         variable = _VARIABLE_PATTERN.fullmatch(value)
         return None if variable is not None and variable.group(1) and not text else text
 
-    def _variable_value(self, match: re.Match[str], path: KeyPath) -> str:
+    def _resolve_variable(self, match: re.Match[str], path: KeyPath) -> str:
+        """Return the text for a variable; report it if it has no value."""
         name, colon, default = match.groups()
         if name is None:
             return "$"
@@ -221,6 +232,7 @@ class _Parser:
         return value
 
     def parse_table(self, kind: type[T], values: Json, path: KeyPath) -> T | None:
+        """Return the table at `path`; None after problems."""
         if not isinstance(values, dict):
             self._report(path, "must be a table")
             return None
@@ -232,9 +244,10 @@ class _Parser:
         return None
 
     def _report_invalid(self, kind: type[Table], path: KeyPath, error: JsonObject) -> None:
+        """Report an error of pydantic in the words of the file."""
         inner = tuple(part for part in error["loc"] if not _is_union_branch(part))
         if error["type"] == "extra_forbidden":
-            self._report_unknown((*path, *inner), key_names(_kind_at(kind, inner[:-1])))
+            self._report_unknown((*path, *inner), key_names(_find_kind(kind, inner[:-1])))
         elif error["type"] == "missing":
             self._report((*path, *inner[:-1]), f"{inner[-1]!r} is missing")
         elif error["type"] == "string_pattern_mismatch":
@@ -244,14 +257,15 @@ class _Parser:
             text = str(error["msg"]).removeprefix("Value error, ")
             self._report((*path, *inner), text[:1].lower() + text[1:])
 
-    def _named_tables(
+    def _parse_named_tables(
         self, values: JsonObject, section: str, kinds: Mapping[str, type[Table]]
     ) -> Json:
+        """Return the tables `[section.NAME]` by name; `kinds` has their classes by `type`."""
         tables = values.get(section, {})
         if not isinstance(tables, dict):
             self._report((section,), f"must be tables [{section}.NAME]")
             return {}
-        named = {}
+        parsed_tables = {}
         for name, table in tables.items():
             path: KeyPath = (section, name)
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name):
@@ -265,10 +279,11 @@ class _Parser:
             else:
                 parsed = self.parse_table(kinds[table["type"]], table, path)
                 if parsed is not None:
-                    named[name] = parsed
-        return named
+                    parsed_tables[name] = parsed
+        return parsed_tables
 
-    def _table_list(self, values: JsonObject, section: str, kind: type[T]) -> list[T]:
+    def _parse_table_list(self, values: JsonObject, section: str, kind: type[T]) -> list[T]:
+        """Return the tables `[[section]]`, in order."""
         tables = values.get(section, [])
         if not isinstance(tables, list):
             self._report((section,), f"must be written [[{section}]]")
@@ -289,7 +304,7 @@ def _is_union_branch(part: str | int) -> bool:
     return isinstance(part, str) and (part in ("bool", "int", "float", "str") or "[" in part)
 
 
-def _kind_at(kind: type[Table], inner: KeyPath) -> type[Table]:
+def _find_kind(kind: type[Table], inner: KeyPath) -> type[Table]:
     """Return the class of the table at a path within a table."""
     for part in inner:
         for name, field in kind.model_fields.items():
@@ -299,6 +314,7 @@ def _kind_at(kind: type[Table], inner: KeyPath) -> type[Table]:
 
 
 def _tables_in(annotation: Json) -> Iterator[type[Table]]:
+    """Yield the classes of tables in a type annotation."""
     if isinstance(annotation, type) and issubclass(annotation, Table):
         yield annotation
     for part in getattr(annotation, "__args__", ()):

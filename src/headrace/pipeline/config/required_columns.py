@@ -20,7 +20,7 @@ class RequiredColumns:
     def find_misfits(self, types: Mapping[str, str]) -> list[str]:
         """Return a text for each missing column and each column of a wrong type.
 
-        `types` has the Spark types of the view's columns.
+        `types` has the Spark type of each column of the view.
         """
         misfits = []
         types_by_name = {name.lower(): spark_type for name, spark_type in types.items()}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys of a pipeline's file: one class for each kind of table.
+"""The keys of a pipeline's file, as one class for each kind of table.
 
-`load` creates these from TOML. Every class refuses unknown keys. docs/guides/pipelines.md explains
-all keys; a test compares its lists with these classes.
+`load` creates instances from TOML. Every class refuses unknown keys. docs/guides/pipelines.md
+explains all keys; a test compares its lists of keys with these classes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Table(BaseModel):
 
 
 class Head(Table):
-    """`[pipeline]`: its name, state directory, trigger and metrics port."""
+    """`[pipeline]`: the name, state directory, trigger and metrics port of the pipeline."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
     state: Text | None = None
@@ -57,7 +57,7 @@ class Head(Table):
     sources_change: bool = False
 
     def state_in(self, home: Path) -> Path:
-        """Return the state directory; relative paths start from `home`."""
+        """Return the state directory; a relative path is below `home`."""
         return home / (self.state or f".headrace/{quote(self.name, safe='')}")
 
     @field_validator("trigger")
@@ -80,7 +80,7 @@ class SparkSettings(Table):
 
 
 class Lineage(Table):
-    """`[lineage]`: the receiver of OpenLineage events, and their interval."""
+    """`[lineage]`: the receiver of OpenLineage events, and the interval between events."""
 
     namespace: Text = "headrace"
     url: Text | None = None
@@ -127,7 +127,7 @@ class AmqpSource(Table):
 
 
 class FileSource(Table):
-    """`[sources.NAME]` of files: present and future files of a directory."""
+    """`[sources.NAME]` of files: the existing and future files of a directory."""
 
     type: Literal["parquet", "json", "csv", "orc"]
     path: Text
@@ -153,7 +153,7 @@ class StaticRows(Table):
 
 
 class StaticIceberg(Table):
-    """`[tables.NAME]` of type iceberg: the current rows of a table of a catalog."""
+    """`[tables.NAME]` of type iceberg: the current rows of a table in a catalog."""
 
     type: Literal["iceberg"]
     catalog: Name
@@ -172,14 +172,14 @@ class StaticJdbc(Table):
 
 
 class Watermark(Table):
-    """The watermark of a step: the maximum delay of a row, by the time in a column."""
+    """The watermark of a step: how late a row may be, by the time in a column."""
 
     column: Text
     delay: Interval
 
 
 class Deduplicate(Table):
-    """Deduplication by columns, within the watermark."""
+    """Deduplication of rows with equal columns, within the watermark."""
 
     by: Annotated[list[Text], Field(min_length=1)]
 
@@ -240,17 +240,17 @@ class Rule(Table):
 
     @property
     def is_batch_rule(self) -> bool:
-        """Return True if the condition is about a whole batch, not about each row."""
+        """Return True if the condition is on a whole batch, not on each row."""
         return self.check is None
 
     @property
     def is_checked_before_write(self) -> bool:
-        """Return True if the rule is evaluated for the whole batch before the batch is written."""
+        """Return True if the rule is checked on the whole batch before the batch is written."""
         return self.is_batch_rule or self.fail_above is not None
 
     @property
     def condition(self) -> str:
-        """Return the condition as text for reports."""
+        """The condition as text, for reports."""
         if self.unique is not None:
             return f"unique: {', '.join(self.unique)}"
         return self.check or self.having or ""
@@ -274,7 +274,7 @@ class Contract(Table):
 
 
 class Sink(Table):
-    """The keys of every `[sinks.NAME]`."""
+    """The common keys of every `[sinks.NAME]`."""
 
     source: Text | None = Field(default=None, alias="from")
     trigger: str | None = None
@@ -303,15 +303,15 @@ class AmqpSink(Sink):
 
 
 class Compaction(Table):
-    """Compaction: after every `every` batches the small files of a partition are merged."""
+    """Compaction, which merges the small files of a partition."""
 
-    every: Annotated[int, Field(ge=1)] = 100
-    target_bytes: Annotated[int, Field(ge=1)] = 128 * MIB
-    files_min: Annotated[int, Field(ge=2)] = 8
+    every: Annotated[int, Field(ge=1)] = 100  # Batches between two compactions.
+    target_bytes: Annotated[int, Field(ge=1)] = 128 * MIB  # The size of a merged file.
+    files_min: Annotated[int, Field(ge=2)] = 8  # Partitions with fewer small files are left alone.
 
 
 class FileSink(Sink):
-    """`[sinks.NAME]` of files: all rows of each batch, once."""
+    """`[sinks.NAME]` of files, which have the rows of each batch exactly once."""
 
     type: Literal["parquet", "json", "csv", "orc"]
     path: Text
@@ -328,7 +328,7 @@ class FileSink(Sink):
 
 
 class TableSink(Sink):
-    """The keys of sinks of tables with commits: Delta and Iceberg."""
+    """The common keys of sinks with commits: Delta and Iceberg."""
 
     partition_by: list[Text] = Field(default_factory=list)
     sort_by: list[Text] = Field(default_factory=list)
@@ -345,7 +345,7 @@ class DeltaSink(TableSink):
 
 
 class IcebergSink(TableSink):
-    """`[sinks.NAME]` of type iceberg: a table of a catalog, each batch one commit."""
+    """`[sinks.NAME]` of type iceberg: a table in a catalog, each batch one commit."""
 
     type: Literal["iceberg"]
     catalog: Name
@@ -401,10 +401,10 @@ AnySink = AmqpSink | FileSink | DeltaSink | IcebergSink | JdbcSink | ConsoleSink
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A checked pipeline: the path of its `file`, `home` for relative paths, and all tables."""
+    """A checked pipeline, with all tables of its file by name or in order."""
 
-    file: str
-    home: Path
+    file: str  # The path as the user gave it.
+    home: Path  # The directory for relative paths in the file.
     head: Head
     broker: Broker
     spark: SparkSettings
@@ -414,7 +414,8 @@ class Pipeline:
     steps: list[Step]
     rules: list[Rule]
     sinks: dict[str, AnySink]
-    reads: dict[str, tuple[str, ...]] = field(default_factory=dict)  # The views of each step.
+    # The views that each step reads.
+    reads: dict[str, tuple[str, ...]] = field(default_factory=dict)
     lineage: Lineage | None = None
     contracts: list[Contract] = field(default_factory=list)
     # The columns that contracts require, by view.
@@ -424,19 +425,19 @@ class Pipeline:
 
     @property
     def state(self) -> Path:
-        """Return the directory of checkpoints, status and lock."""
+        """The directory of checkpoints, status and lock."""
         return self.head.state_in(self.home)
 
     def resolve_path(self, path: str) -> str:
-        """Return a path of the file as an absolute path; URLs are unchanged."""
+        """Return a path in the file as an absolute path; a URL is unchanged."""
         return path if "://" in path else str((self.home / path).absolute())
 
     def uri(self, table_uri: str | None) -> str:
-        """Return the address of a source or sink: `table_uri`, or the pipeline's broker."""
+        """Return the broker's URL for a source or sink: `table_uri`, or that of `[broker]`."""
         return table_uri or self.broker.uri
 
     def trigger(self, sink: AnySink) -> str:
-        """Return the trigger of a sink."""
+        """Return the trigger of a sink: its own, or the one of the pipeline."""
         return sink.trigger or self.head.trigger
 
     def with_trigger(self, trigger: str) -> Pipeline:
@@ -447,13 +448,13 @@ class Pipeline:
         return replace(self, sinks=sinks)
 
     def rules_about(self, view: str) -> list[Rule]:
-        """Return the rules about the rows of a view, in the order of the file."""
+        """Return the rules on each row of a view, in the order of the file."""
         return [rule for rule in self.rules if rule.view == view and not rule.is_batch_rule]
 
     def rules_before(self, sink: str) -> list[Rule]:
-        """Return the rules about rows on their way to a sink, and about batches of the sink."""
+        """Return the rules that rows pass on their way to a sink, and the rules on its batches."""
         source = self.sinks[sink].source
-        if source is None:  # Dead letters have not passed their own rule.
+        if source is None:  # Dead letters have passed earlier rules, but not their own.
             rules = [rule for rule in self.rules if rule.to == sink]
             ancestors = set().union(*(self.ancestors(rule.view) - {rule.view} for rule in rules))
             return [
@@ -467,7 +468,7 @@ class Pipeline:
         ]
 
     def ancestors(self, view: str) -> set[str]:
-        """Return the view and all views that it reads, directly or through others."""
+        """Return the view and all views that it reads, directly or through other views."""
         views, unvisited = set(), [view]
         while unvisited:
             name = unvisited.pop()
@@ -485,7 +486,7 @@ class Pipeline:
         return replace(self, steps=steps, rules=rules)
 
     def feeding_views(self) -> dict[str, list[str]]:
-        """Return the views of each sink: its `from`, and views with dead letters to the sink."""
+        """Return the views that feed each sink: its `from`, and views with dead letters for it."""
         views: dict[str, list[str]] = {name: [] for name in self.sinks}
         for name, sink in self.sinks.items():
             if sink.source is not None:
@@ -511,7 +512,7 @@ class PartitionField:
 
 
 def parse_partition(text: str) -> PartitionField:
-    """Parse `column`, `day(column)` or `bucket(16, column)`; ValueError for other texts."""
+    """Parse `column`, `day(column)` or `bucket(16, column)`; raise ValueError for other texts."""
     match = _PARTITION_PATTERN.fullmatch(text.strip())
     if match is None:
         if "(" not in text:
@@ -526,7 +527,7 @@ def parse_partition(text: str) -> PartitionField:
 
 
 def check_trigger(text: str) -> str:
-    """Return the text if it is a trigger; ValueError otherwise."""
+    """Return the text if it is a trigger, or raise ValueError."""
     if text in (AVAILABLE_NOW, ONCE):
         return text
     if not re.fullmatch(r"\d+(\.\d+)?\s+(millisecond|second|minute|hour)s?", text):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The views that a step's SQL reads, found before Spark starts.
+"""Parsing of the SQL of steps and rules before Spark starts, to find the views that it reads.
 
-The parser finds missing views and texts that are not a query; Spark decides everything else. A step
-with `reads` is not parsed.
+The parser finds missing views and texts that are not a query. Spark checks the rest of the SQL when
+it starts. A step with `reads` is not parsed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FILE_FORMATS = frozenset({"parquet", "json", "csv", "orc", "text"})
 
 @dataclass(frozen=True, slots=True)
 class SqlError(ValueError):
-    """A fault in an SQL text. `line` counts from 1 within the text."""
+    """A fault in an SQL text; `line` counts from 1 within the text."""
 
     line: int
     text: str
@@ -29,7 +29,7 @@ class SqlError(ValueError):
 def find_views(sql: str) -> list[tuple[str, int]]:
     """Return the views that a query reads, each with the line, from 1, of its first mention.
 
-    Files that are read directly are not views.
+    Files that the query reads directly are not views.
 
     Raises:
         SqlError: the text is not a query.
@@ -38,10 +38,10 @@ def find_views(sql: str) -> list[tuple[str, int]]:
     query = parse_query(sql)
     if not isinstance(query, exp.Query):
         raise SqlError(1, f"a step is one query, such as SELECT; this is {query.key.upper()}")
-    local = {cte.alias_or_name.lower() for cte in query.find_all(exp.CTE)}
+    cte_names = {cte.alias_or_name.lower() for cte in query.find_all(exp.CTE)}
     for table in query.find_all(exp.Table):
         name = table.name
-        if not name or name.lower() in local or table.db.lower() in FILE_FORMATS:
+        if not name or name.lower() in cte_names or table.db.lower() in FILE_FORMATS:
             continue
         if isinstance(table.this, exp.Func) or table.find_ancestor(exp.Hint) is not None:
             continue  # A table function, or a name in a hint.
@@ -51,20 +51,21 @@ def find_views(sql: str) -> list[tuple[str, int]]:
 
 def check_condition(text: str) -> None:
     """Raise SqlError unless the text is a single expression."""
-    parse_query(f"SELECT ({text})", of=text)
+    parse_query(f"SELECT ({text})", condition=text)
 
 
 def condition_query(view: str, text: str) -> exp.Expression:
     """Return a parsed query that evaluates a condition on the rows of a view."""
-    query = parse_query(f"SELECT ({text}) AS holds", of=text)
+    query = parse_query(f"SELECT ({text}) AS holds", condition=text)
     assert isinstance(query, exp.Select)
     return query.from_(exp.Table(this=exp.to_identifier(view, quoted=True)))
 
 
-def parse_query(sql: str, of: str | None = None) -> exp.Expression:
+def parse_query(sql: str, *, condition: str | None = None) -> exp.Expression:
     """Parse an SQL text that is one query.
 
-    Errors show the text near the fault, unless the query contains the condition `of`.
+    `condition` is the condition of a rule for which the query was made. Then errors do not show the
+    text near the fault, which may not be in the condition.
 
     Raises:
         SqlError: the text is not one query.
@@ -78,9 +79,9 @@ def parse_query(sql: str, of: str | None = None) -> exp.Expression:
         first = error.errors[0] if error.errors else {}
         line = int(first.get("line") or 1)
         mistake = str(first.get("description") or error).rstrip(".")
-        near = str(first.get("highlight") or "").strip()
+        highlight = str(first.get("highlight") or "").strip()
         raise SqlError(
-            line, f"{mistake}{f', at {near!r}' if near and of is None else ''}"
+            line, f"{mistake}{f', at {highlight!r}' if highlight and condition is None else ''}"
         ) from None
     except SqlglotError as error:  # The text has no tokens of SQL.
         raise SqlError(1, str(error).splitlines()[0]) from None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalogs of a pipeline's file, and error texts without their secrets.
+"""The catalogs of a pipeline's file, and the removal of their secrets from error texts.
 
-The properties of a catalog are those of the pipeline's file and of the TOML file that `file` names;
-the latter win. pyiceberg adds the variables `PYICEBERG_CATALOG__NAME__PROPERTY` of the environment.
+A catalog has the properties in the pipeline's file and in the TOML file that `file` names, which
+take precedence. pyiceberg adds the environment variables `PYICEBERG_CATALOG__NAME__PROPERTY`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.config.settings import Pipeline
 
 SQLITE_LOCK_TIMEOUT_S: Final = 30.0
-SECRET_CHARS_MIN: Final = 4  # Replacing shorter values would garble the error.
+SECRET_CHARS_MIN: Final = 4  # Shorter values occur in other words of an error.
 _SECRET: Final = re.compile(r"(?i)credential|secret|token|password|access-key|sas|signature")
 _SQLITE: Final = "sqlite:///"
 
@@ -57,7 +57,11 @@ def catalog_properties(pipeline: Pipeline, name: str) -> dict[str, str]:
 
 
 def open_catalog(pipeline: Pipeline, name: str) -> Catalog:
-    """Open the catalog, which connects to it; PipelineError on failure."""
+    """Open a catalog, and connect to it if it is a service.
+
+    Raises:
+        PipelineError: the catalog cannot be opened.
+    """
     properties = catalog_properties(pipeline, name)
     try:
         from pyiceberg.catalog import load_catalog
@@ -71,7 +75,7 @@ def open_catalog(pipeline: Pipeline, name: str) -> Catalog:
 
 
 def _close_connections_after_use(catalog: Catalog) -> None:
-    """Let a catalog in a database open a new connection for each use, and close it afterwards.
+    """Make a catalog in a database open a connection for each use, and close it afterwards.
 
     A pooled connection would idle between batches, until the database or a firewall closes it.
     """
@@ -80,7 +84,7 @@ def _close_connections_after_use(catalog: Catalog) -> None:
     from sqlalchemy.pool import NullPool, QueuePool
 
     if not isinstance(catalog, SqlCatalog) or not isinstance(catalog.engine.pool, QueuePool):
-        return  # A database in memory has one connection only.
+        return  # A database in memory exists only while its connection is open.
     catalog.close()
     engine = catalog.engine
     # The time that SQLite waits for a locked file.
@@ -97,7 +101,7 @@ def ambiguous_errors() -> tuple[type[Exception], ...]:
     """
     try:
         from sqlalchemy.exc import InterfaceError, OperationalError
-    except ModuleNotFoundError:  # Other kinds of catalogs do not need it.
+    except ModuleNotFoundError:  # Only catalogs in databases need SQLAlchemy.
         return ()
     return InterfaceError, OperationalError
 
@@ -134,9 +138,10 @@ def hide_secrets(text: str, properties: Mapping[str, str]) -> str:
 
 
 def _secrets(name: str, value: str) -> Iterator[str]:
+    """Yield the secrets in a property: its value, its parts, or the password in a URL."""
     if _SECRET.search(name):
         yield value
-        yield from value.split(":")  # The id and the secret of OAuth.
+        yield from value.split(":")  # OAuth's credential is an id and a secret.
     try:
         password = urlsplit(value).password if "://" in value else None
     except ValueError:

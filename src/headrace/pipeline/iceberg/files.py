@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data files of a batch, which Spark's tasks write to the location of the table.
+"""Writing of the data files of a batch by Spark's tasks, to the location of the table.
 
 Files have the field ids of the table's schema, so readers need no mapping of names. A task has at
-most OPEN_FILES_MAX files open, and BUFFERED_BYTES_MAX of rows in memory. The files of a failed task
-are not part of a snapshot; `headrace pipeline compact --keep-hours` deletes them.
+most `OPEN_FILES_MAX` open files, and about `BUFFERED_BYTES_MAX` of rows in memory. The files of a
+failed task are in no snapshot; `headrace pipeline compact --keep-hours` deletes them.
 """
 
 from __future__ import annotations
 
-import json
 import pickle
 import uuid
 from collections import OrderedDict
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 OPEN_FILES_MAX: Final = 32
 BUFFERED_BYTES_MAX: Final = 64 << 20
-TARGET_BYTES: Final = 128 << 20
+TARGET_BYTES: Final = 128 << 20  # The size at which a file is closed, by default.
 COMPRESSION: Final = "write.parquet.compression-codec"
 
 
@@ -40,13 +39,13 @@ COMPRESSION: Final = "write.parquet.compression-codec"
 class TableLayout:
     """The properties of a table that a task needs to write files."""
 
-    schema: str
-    spec: str
-    order_id: int | None
+    schema: str  # JSON.
+    spec: str  # The partitions, in JSON.
+    order_id: int | None  # The id of the sort order; None for an unsorted table.
     location: str
     properties: dict[str, str]
-    io: dict[str, str]  # May have secrets: never part of a plan.
-    prefix: str
+    io: dict[str, str]  # May have secrets, so no plan may show it.
+    prefix: str  # The start of the names of files.
     target_bytes: int = TARGET_BYTES
 
 
@@ -68,8 +67,8 @@ def make_layout(table: Table, prefix: str, target_bytes: int = TARGET_BYTES) -> 
     )
 
 
-def write_files(frame: DataFrame, layout: TableLayout, sort_by: list[str]) -> list[DataFile]:
-    """Write the rows with Spark's tasks; return the files. No snapshot has them yet."""
+def write_files(rows: DataFrame, layout: TableLayout, sort_by: list[str]) -> list[DataFile]:
+    """Write the rows with Spark's tasks; return the files, which are in no snapshot yet."""
     if sort_by:
         from pyiceberg.partitioning import PartitionSpec
         from pyiceberg.schema import Schema
@@ -77,7 +76,7 @@ def write_files(frame: DataFrame, layout: TableLayout, sort_by: list[str]) -> li
 
         schema = Schema.model_validate_json(layout.schema)
         spec = PartitionSpec.model_validate_json(layout.spec)
-        # Sorted by partition, a task has few files open at once.
+        # If rows are sorted by partition, a task has few open files at a time.
         identity_ids = [
             partition.source_id
             for partition in spec.fields
@@ -85,9 +84,9 @@ def write_files(frame: DataFrame, layout: TableLayout, sort_by: list[str]) -> li
         ]
         partition_columns = [schema.find_column_name(source_id) for source_id in identity_ids]
         names = list(dict.fromkeys([*(name for name in partition_columns if name), *sort_by]))
-        frame = frame.sortWithinPartitions(*names)
+        rows = rows.sortWithinPartitions(*names)
 
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def write_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         try:
@@ -99,8 +98,8 @@ def write_files(frame: DataFrame, layout: TableLayout, sort_by: list[str]) -> li
         pickled_files = [pickle.dumps(file) for file in files]
         yield pa.RecordBatch.from_arrays([pa.array(pickled_files, pa.binary())], names=["file"])
 
-    rows = frame.mapInArrow(write, "file binary").collect()
-    return [pickle.loads(row["file"]) for row in rows]  # noqa: S301  # Written by the tasks above.
+    results = rows.mapInArrow(write_partition, "file binary").collect()
+    return [pickle.loads(result["file"]) for result in results]  # noqa: S301  # Written by the tasks above.
 
 
 @dataclass(slots=True)
@@ -117,7 +116,7 @@ class _OpenFile:
 
 
 class TaskWriter:
-    """Writes the files of one task."""
+    """A writer of the data files of one task."""
 
     def __init__(self, layout: TableLayout) -> None:
         from pyiceberg.io import load_file_io
@@ -144,7 +143,7 @@ class TaskWriter:
             )
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[DataFile]:
-        """Write the rows; yield each file when it is closed."""
+        """Write the rows; yield each file after it is closed."""
         import pyarrow as pa
 
         for batch in batches:
@@ -157,7 +156,7 @@ class TaskWriter:
             yield self._close_file(values)
 
     def to_table_columns(self, rows: pa.Table) -> pa.Table:
-        """Return rows with the table's columns, order and types; missing columns are null."""
+        """Return the rows with the columns and types of the table; missing columns are null."""
         import pyarrow as pa
 
         arrays = []
@@ -169,7 +168,7 @@ class TaskWriter:
         return pa.Table.from_arrays(arrays, schema=self.columns)
 
     def _split_by_partition(self, rows: pa.Table) -> Iterator[tuple[tuple[Cell, ...], pa.Table]]:
-        """Yield the rows of each partition, with the partition's values."""
+        """Yield the partition values and the rows of each partition."""
         import pyarrow as pa
 
         if not self._transforms:
@@ -177,7 +176,8 @@ class TaskWriter:
             return
         names = [f"part_{number}" for number in range(len(self._transforms))]
         keys = [
-            transform(_column(rows, name)).combine_chunks() for name, transform in self._transforms
+            transform(_find_column(rows, name)).combine_chunks()
+            for name, transform in self._transforms
         ]
         if len(keys[0]) == 0:
             return
@@ -188,6 +188,7 @@ class TaskWriter:
             yield tuple(group[name] for name in names), rows.take(group["row_list"])
 
     def _add_rows(self, values: tuple[Cell, ...], rows: pa.Table) -> Iterator[DataFile]:
+        """Buffer rows of a partition; yield the files that are closed to stay within the limits."""
         open_file = self._open_files.get(values)
         if open_file is None:
             if len(self._open_files) >= OPEN_FILES_MAX:
@@ -203,6 +204,7 @@ class TaskWriter:
                 yield self._close_file(largest)
 
     def _open_file(self, values: tuple[Cell, ...]) -> _OpenFile:
+        """Create a file for the partition with these values."""
         import pyarrow.parquet as pq
         from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
 
@@ -223,6 +225,7 @@ class TaskWriter:
         return _OpenFile(path, key, stream, writer, metadata=metadata)
 
     def _close_file(self, values: tuple[Cell, ...]) -> DataFile:
+        """Finish a file; return its description for a snapshot, with statistics."""
         from pyiceberg.io.pyarrow import (
             compute_statistics_plan,
             data_file_statistics_from_parquet_metadata,
@@ -254,6 +257,7 @@ class TaskWriter:
 
 
 def _flush(open_file: _OpenFile) -> None:
+    """Write the buffered rows as one row group."""
     import pyarrow as pa
 
     if open_file.buffered:
@@ -261,7 +265,7 @@ def _flush(open_file: _OpenFile) -> None:
         open_file.buffered, open_file.buffered_bytes = [], 0
 
 
-def _column(rows: pa.Table, name: str) -> Arrow:
+def _find_column(rows: pa.Table, name: str) -> Arrow:
     """Return a column, or a field of a struct by its dotted name."""
     import pyarrow.compute as pc
 
@@ -271,7 +275,7 @@ def _column(rows: pa.Table, name: str) -> Arrow:
 
 
 def _cast(column: Arrow, kind: Arrow) -> Arrow:
-    """Cast a column to the table's type. Fields of structs are matched by name."""
+    """Cast a column to the table's type; fields of structs are matched by name."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -287,9 +291,3 @@ def _cast(column: Arrow, kind: Arrow) -> Arrow:
     ]
     struct = pa.StructArray.from_arrays(fields, fields=list(kind), mask=pc.is_null(rows))
     return pa.chunked_array([struct])
-
-
-def describe_offsets(offsets: list[str], chars_max: int) -> str:
-    """Return the offsets of a batch as JSON, or only their number beyond `chars_max`."""
-    text = json.dumps(offsets)
-    return text if len(text) <= chars_max else json.dumps(f"{len(offsets)} sources")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns and partitions of a table, compared with a pipeline's."""
+"""Comparison and change of a table's columns and partitions, to fit those of a pipeline."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def arrow_columns(schema: StructType, label: str) -> pa.Schema:
     fields = []
     for field in schema.fields:
         try:
-            arrow_type = _nullable(to_arrow_type(field.dataType, timezone="UTC"))
+            arrow_type = _make_nullable(to_arrow_type(field.dataType, timezone="UTC"))
         except (PySparkException, TypeError):
             arrow_type = None
         if (
@@ -51,16 +51,16 @@ def arrow_columns(schema: StructType, label: str) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _nullable(kind: Arrow) -> Arrow:
-    """Return the type with nullable inner fields, because a later batch may have nulls there."""
+def _make_nullable(kind: Arrow) -> Arrow:
+    """Return the type with nullable inner fields, because a later batch may have nulls in them."""
     import pyarrow as pa
 
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(part.name, _nullable(part.type)) for part in kind])
+        return pa.struct([pa.field(part.name, _make_nullable(part.type)) for part in kind])
     if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", _nullable(kind.value_type)))
+        return pa.list_(pa.field("element", _make_nullable(kind.value_type)))
     if pa.types.is_map(kind):
-        return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type))
+        return pa.map_(_make_nullable(kind.key_type), _make_nullable(kind.item_type))
     return kind
 
 
@@ -104,7 +104,7 @@ def check_partitions(table: Table, partition_by: Sequence[str], label: str) -> N
 def evolve_columns(table: Table, columns: pa.Schema, label: str) -> bool:
     """Add missing columns to the table and widen types; return True if the table changed.
 
-    Columns that the rows lack stay in the table, with nulls.
+    A column that the rows lack stays in the table and becomes null.
 
     Raises:
         PipelineError: the table cannot hold the type of a column.
@@ -140,7 +140,7 @@ def evolve_columns(table: Table, columns: pa.Schema, label: str) -> bool:
 
 
 def _can_hold(table: Arrow, rows: Arrow) -> bool:
-    """Return True if a column of the table can hold a type without being widened."""
+    """Return True if a column of type `table` can hold values of type `rows` as it is."""
     import pyarrow as pa
 
     if bool(table.equals(rows)):

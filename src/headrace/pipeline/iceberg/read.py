@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of a table, read by Spark's tasks. Each task reads a share of the data files."""
+"""Reading of a table's rows by Spark's tasks, which share the data files among them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-TASKS_MAX: Final = 64  # The maximum number of tasks of one read.
+TASKS_MAX: Final = 64  # Tasks of Spark in one read.
 
 
 def read_rows(
@@ -29,8 +29,8 @@ def read_rows(
 ) -> DataFrame:
     """Return the rows of data files of a table, with deletes applied.
 
-    `columns` are the columns to return, all by default. `file_column` names a column to add, which
-    has the path of each row's file.
+    `columns` are the columns to return; () for all. `file_column` is the name of an additional
+    column with the path of each row's file.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -44,7 +44,7 @@ def read_rows(
     io = dict(table.io.properties)
     pickled_tasks = [(pickle.dumps(task),) for task in tasks]
 
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             for batch in batches:
                 for pickled in batch.column(0).to_pylist():
@@ -55,8 +55,8 @@ def read_rows(
 
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
     task_count = min(len(pickled_tasks), TASKS_MAX)
-    frame = spark.createDataFrame(pickled_tasks, "task binary").repartition(task_count)
-    return frame.mapInArrow(read, schema)
+    distributed_tasks = spark.createDataFrame(pickled_tasks, "task binary").repartition(task_count)
+    return distributed_tasks.mapInArrow(read_partition, schema)
 
 
 def spark_columns(schema: Schema, file_column: str | None = None) -> StructType:
@@ -79,6 +79,7 @@ def _read_task(
     task: bytes,
     file_column: str | None,
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one task of a scan, in the process of a task of Spark."""
     import pyarrow as pa
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io import load_file_io

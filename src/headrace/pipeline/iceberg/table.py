@@ -3,8 +3,8 @@
 
 One commit of the catalog adds the files of a batch to the table and writes the batch's number into
 the property `headrace-sink.WRITER`, which outlives the snapshots. A batch that runs again finds its
-number there. pyiceberg would also retry a commit whose conflict is the same batch, written by a
-driver that was assumed dead. Therefore its retries are off, and `commit` tests the property first.
+number there. pyiceberg would also retry after a conflict with the same batch, committed by a driver
+that was assumed dead. So its retries are off, and `commit` checks the property before each attempt.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from headrace.pipeline.config.settings import Pipeline
 
-COMMITS_MAX: Final = 12
-PAUSE_S: Final = 0.05  # The pause doubles after each failed commit, and has a random part.
+COMMITS_MAX: Final = 12  # Attempts of one commit.
+PAUSE_S: Final = 0.05  # The longest first pause between attempts, which doubles each time.
 PAUSE_S_MAX: Final = 5.0
 _SINK: Final = "headrace-sink."
 _RETRIES: Final = "commit.retry.num-retries"
@@ -46,7 +46,7 @@ class TableChanged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """A commit: files to add, files to remove, and properties of its snapshot."""
+    """The changes of a commit: files to add, files to remove, and properties of the snapshot."""
 
     added: Sequence[DataFile] = ()
     removed: Sequence[DataFile] = ()
@@ -54,20 +54,20 @@ class TableChange:
 
 
 class IcebergTable:
-    """A table of a catalog in a pipeline's file. `label` names it in errors."""
+    """A table in a catalog of a pipeline's file; `label` names the table in errors."""
 
     def __init__(self, pipeline: Pipeline, catalog: str, name: str) -> None:
         self.name = name
         self.label = f"the table {name} of catalog {catalog!r}"
         self.properties = catalog_properties(pipeline, catalog)
-        self._open_files: Callable[[], Catalog] = lambda: open_catalog(pipeline, catalog)
+        self._open_catalog: Callable[[], Catalog] = lambda: open_catalog(pipeline, catalog)
         self._catalog: Catalog | None = None
 
     @property
     def catalog(self) -> Catalog:
-        """Return the catalog, opened at first use."""
+        """The catalog, which the first use opens."""
         if self._catalog is None:
-            self._catalog = self._open_files()
+            self._catalog = self._open_catalog()
         return self._catalog
 
     def load(self) -> Table | None:
@@ -79,7 +79,7 @@ class IcebergTable:
                 table = self.catalog.load_table(self.name)
             except NoSuchTableError:
                 return None
-        # This changes the loaded copy only, not the table.
+        # This changes only the loaded copy, not the table.
         table.metadata.properties[_RETRIES] = "0"
         return table
 
@@ -95,9 +95,12 @@ class IcebergTable:
         return table
 
     def ensure(
-        self, columns: pa.Schema, partition_by: Sequence[str], sort_by: Sequence[str],
+        self,
+        columns: pa.Schema,
+        partition_by: Sequence[str],
+        sort_by: Sequence[str],
         properties: dict[str, str],
-    ) -> Table:  # fmt: skip
+    ) -> Table:
         """Return the table with at least these columns; create it if it does not exist.
 
         Raises:
@@ -121,9 +124,13 @@ class IcebergTable:
         raise PipelineError(f"{self.label}: others changed it {COMMITS_MAX} times in a row")
 
     def _create(
-        self, columns: pa.Schema, partition_by: Sequence[str], sort_by: Sequence[str],
+        self,
+        columns: pa.Schema,
+        partition_by: Sequence[str],
+        sort_by: Sequence[str],
         properties: dict[str, str],
-    ) -> None:  # fmt: skip
+    ) -> None:
+        """Create the table, and its namespaces if they are missing."""
         from pyiceberg.table.sorting import NullOrder
         from pyiceberg.transforms import IdentityTransform
 
@@ -175,7 +182,15 @@ class IcebergTable:
         *,
         is_merge: bool,
     ) -> bool:
-        """Commit a change with properties; return False if `is_done` returns True for the table."""
+        """Commit a change with properties of the table; return False if the table has it already.
+
+        `written` is the table for which files were written. `is_done` tells whether a table has the
+        change; it is called before each attempt.
+
+        Raises:
+            TableChanged: see `commit`.
+            PipelineError: there were COMMITS_MAX conflicts in a row.
+        """
         from pyiceberg.exceptions import (
             CommitFailedException,
             CommitStateUnknownException,
@@ -206,7 +221,7 @@ class IcebergTable:
                     try:
                         _commit(table, change, properties)
                     except uncertain as error:
-                        # The commit may have succeeded: the next round tests that.
+                        # The commit may have succeeded, which the next attempt checks.
                         raise CommitFailedException(str(error)) from None
                 return True
             except CommitFailedException:
@@ -221,7 +236,7 @@ class IcebergTable:
 
 
 def last_batch(table: Table, writer: str) -> int | None:
-    """Return the number of the writer's last batch in the table; None before the first."""
+    """Return the number of the writer's last batch in the table; None if there is none."""
     text = table.properties.get(f"{_SINK}{writer}")
     return None if text is None else int(text)
 
@@ -233,6 +248,7 @@ def snapshot_id(table: Table) -> int | None:
 
 
 def _check_unchanged(table: Table, written: Table, *, is_merge: bool) -> None:
+    """Raise TableChanged if files for the table `written` do not fit the table any more."""
     is_unchanged = (
         table.metadata.table_uuid == written.metadata.table_uuid
         and table.spec() == written.spec()
@@ -244,6 +260,7 @@ def _check_unchanged(table: Table, written: Table, *, is_merge: bool) -> None:
 
 
 def _commit(table: Table, change: TableChange, properties: dict[str, str]) -> None:
+    """Commit files and properties of the table in one transaction."""
     transaction = table.transaction()
     if properties:
         transaction.set_properties(properties)

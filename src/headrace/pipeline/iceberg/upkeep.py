@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compaction of a table's small files, and removal of old snapshots and orphaned files.
 
-Readers of the current snapshot are not disturbed: a compaction is one commit that replaces small
-files by large ones. After a conflict with another writer the compaction starts again.
+A compaction replaces the small files of a partition by large ones in one commit, so readers of the
+current snapshot are not disturbed. After a conflict with another writer it starts again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
 
 ATTEMPTS_MAX: Final = 5
-COMPACTION_PROPERTY: Final = "headrace-compacted"
+COMPACTION_PROPERTY: Final = "headrace-compacted"  # The id of a compaction, in its snapshot.
 
 
 @dataclass(slots=True)
 class IcebergCompaction:
-    """The numbers of files before and after a compaction."""
+    """The result of a compaction: the numbers of replaced and of new files."""
 
     files_before: int = 0
     files_after: int = 0
@@ -40,6 +40,9 @@ def compact(table: IcebergTable, target_bytes: int, files_min: int) -> IcebergCo
 
     A partition with fewer than `files_min` files below half of `target_bytes` stays as it is. The
     rows pass through this process, a row group at a time.
+
+    Raises:
+        PipelineError: other writers changed the table in each of `ATTEMPTS_MAX` attempts.
     """
     for _ in range(ATTEMPTS_MAX):
         try:
@@ -50,7 +53,8 @@ def compact(table: IcebergTable, target_bytes: int, files_min: int) -> IcebergCo
 
 
 def _compact(table: IcebergTable, target_bytes: int, files_min: int) -> IcebergCompaction:
-    result = IcebergCompaction()
+    """Make one attempt at a compaction; raise TableChanged after a conflict."""
+    compaction = IcebergCompaction()
     current = table.load_existing()
     with error_context(table.label, table.properties):
         groups = list(_small_file_groups(current, target_bytes))
@@ -59,7 +63,7 @@ def _compact(table: IcebergTable, target_bytes: int, files_min: int) -> IcebergC
             continue
         with error_context(table.label, table.properties):
             layout = make_layout(current, f"compacted-{uuid.uuid4().hex[:8]}", target_bytes)
-            new_files = list(TaskWriter(layout).write(_batches(current, group)))
+            new_files = list(TaskWriter(layout).write(_read_batches(current, group)))
         compaction_id = uuid.uuid4().hex
         old_files = [task.file for task in group]
         change = TableChange(
@@ -76,13 +80,13 @@ def _compact(table: IcebergTable, target_bytes: int, files_min: int) -> IcebergC
             )
 
         table.apply_change(current, change, {}, has_compaction, is_merge=False)
-        result.files_before += len(old_files)
-        result.files_after += len(new_files)
-    return result
+        compaction.files_before += len(old_files)
+        compaction.files_after += len(new_files)
+    return compaction
 
 
 def _small_file_groups(table: Table, target_bytes: int) -> Iterator[list[FileScanTask]]:
-    """Yield the small files of each partition; skip files with deletes or an older partitioning."""
+    """Yield the small files of each partition, without those with deletes or older partitions."""
     spec = table.spec().spec_id
     groups: dict[str, list[FileScanTask]] = {}
     for task in table.scan().plan_files():
@@ -92,7 +96,8 @@ def _small_file_groups(table: Table, target_bytes: int) -> Iterator[list[FileSca
     yield from groups.values()
 
 
-def _batches(table: Table, tasks: list[FileScanTask]) -> Iterator[pa.RecordBatch]:
+def _read_batches(table: Table, tasks: list[FileScanTask]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some files, with deletes applied."""
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
 
@@ -104,13 +109,13 @@ def _batches(table: Table, tasks: list[FileScanTask]) -> Iterator[pa.RecordBatch
 def expire_snapshots(
     table: IcebergTable, keep_hours: int, *, dry_run: bool = False
 ) -> tuple[int, int]:
-    """Remove snapshots older than `keep_hours`, and the files of no other snapshot.
+    """Remove snapshots older than `keep_hours`, and the files that no other snapshot has.
 
-    Files of the same age that no commit names, left by a driver that died, are removed as well. The
-    current snapshot, branches and tags stay.
+    Files of the same age that are in no commit, left by a driver that died, are removed as well.
+    The current snapshot, branches and tags stay.
 
     Returns:
-        The numbers of removed snapshots and files.
+        The numbers of removed snapshots and files; with `dry_run`, of those that would be removed.
     """
     from pyiceberg.exceptions import CommitFailedException
 
@@ -132,9 +137,11 @@ def expire_snapshots(
                     f"{table.label}: others changed it at the same time: try again"
                 ) from None
         after = table.load_existing()
-        live_files = _reachable(after, set(expired_ids))
+        live_files = _find_live_files(after, set(expired_ids))
         orphans = [
-            path for path in _stale_files(after, limit) if _strip_scheme(path) not in live_files
+            path
+            for path in _find_stale_files(after, limit)
+            if _strip_scheme(path) not in live_files
         ]
         if not dry_run:
             for path in orphans:
@@ -142,8 +149,8 @@ def expire_snapshots(
     return len(expired_ids), len(orphans)
 
 
-def _reachable(table: Table, expired_ids: set[int]) -> set[str]:
-    """Return all files of the other snapshots: data, deletes, manifests and manifest lists."""
+def _find_live_files(table: Table, expired_ids: set[int]) -> set[str]:
+    """Return all files of the unexpired snapshots: data, deletes, manifests, manifest lists."""
     live_files: set[str] = set()
     manifest_paths: set[str] = set()
     for snapshot in table.snapshots():
@@ -160,7 +167,7 @@ def _reachable(table: Table, expired_ids: set[int]) -> set[str]:
     return live_files
 
 
-def _stale_files(table: Table, before: datetime) -> Iterator[str]:
+def _find_stale_files(table: Table, before: datetime) -> Iterator[str]:
     """Yield data files and manifests at the table's location that are older than `before`."""
     from pyarrow import fs
     from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -173,12 +180,12 @@ def _stale_files(table: Table, before: datetime) -> Iterator[str]:
         selector = fs.FileSelector(f"{base}/{folder}", allow_not_found=True, recursive=True)
         for info in files.get_file_info(selector):
             name = info.base_name
-            is_ours = folder == "data" or name.endswith(".avro")
-            if info.type == fs.FileType.File and is_ours and info.mtime < before:
+            is_table_file = folder == "data" or name.endswith(".avro")
+            if info.type == fs.FileType.File and is_table_file and info.mtime < before:
                 yield f"{root}{info.path.removeprefix(base)}"
 
 
 def _strip_scheme(path: str) -> str:
-    """Return a path without its scheme: programs write `file:/x`, `file:///x` or `/x`."""
+    """Return a path without its scheme, because programs write `file:/x`, `file:///x` or `/x`."""
     url = urlsplit(path)
     return f"{url.netloc}{url.path}"

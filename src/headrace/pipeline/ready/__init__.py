@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The included pipelines, and their commands: archive, replay, dead letters, new."""
+"""The included pipelines, and the commands for archives, replays, dead letters and new files."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the messages of an archive in the order of their publication, without Spark.
+"""Reading of an archive's messages in the order of their publication, without Spark.
 
-A lake is a directory of Parquet files, or a Delta table, with the columns of an archive. Each
-stream is read by ascending offset, and each offset once. Several streams are merged by time of
-arrival.
+A lake is a directory of Parquet files, or a Delta table, with the columns of an archive. The
+messages of a stream are read by ascending offset, each offset once. Several streams are merged by
+time of arrival.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.untyped import Cell
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROWS_PER_READ: Final = 1000  # The maximum number of rows in one read from a file.
+ROWS_PER_READ: Final = 1000  # Rows in one read from a file, at most.
 REQUIRED_COLUMNS: Final = ("body", "exchange", "routing_key", "stream", "offset", "timestamp")
 READ_COLUMNS: Final = (*REQUIRED_COLUMNS, "properties", "headers", "content_header")
 
@@ -31,14 +31,17 @@ Row = dict[str, Cell]
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """A filter by stream (empty for all) and by time of arrival."""
+    """A filter of messages by stream and by time of arrival."""
 
-    streams: frozenset[str] = frozenset()
-    since: datetime | None = None
-    until: datetime | None = None  # Exclusive.
+    streams: frozenset[str] = frozenset()  # Empty for all streams.
+    since: datetime | None = None  # Inclusive; None for no bound.
+    until: datetime | None = None  # Exclusive; None for no bound.
 
     def matches(self, stream: str, moment: datetime | None) -> bool:
-        """Return True if a message matches. Without a time it matches only an open time span."""
+        """Return True if a message matches.
+
+        A message without a time matches only a filter without time bounds.
+        """
         if self.streams and stream not in self.streams:
             return False
         if moment is None:
@@ -47,7 +50,7 @@ class MessageFilter:
         return after and (self.until is None or moment < self.until)
 
     def may_match_folder(self, folder: str) -> bool:
-        """Return True if a partition `date=…` may have matching messages."""
+        """Return True if a partition directory `date=…` may have matching messages."""
         value = partition_values(folder).get("date")
         if value is None:
             return True
@@ -73,22 +76,22 @@ def find_ranges(lake: Path, message_filter: MessageFilter) -> dict[str, list[Fil
     Raises:
         PipelineError: the directory is not an archive.
     """
-    by_stream: dict[str, list[FileRange]] = {}
+    ranges_by_stream: dict[str, list[FileRange]] = {}
     for path in _find_files(lake, message_filter):
-        for stream, file_range in _file_ranges(path, message_filter):
-            by_stream.setdefault(stream, []).append(file_range)
-    return by_stream
+        for stream, file_range in _read_file_ranges(path, message_filter):
+            ranges_by_stream.setdefault(stream, []).append(file_range)
+    return ranges_by_stream
 
 
 def read_messages(
     lake: Path, message_filter: MessageFilter, after: dict[str, int] | None = None
 ) -> Iterator[Row]:
-    """Yield the matching messages in order. `after` has the first offset to read, by stream."""
-    by_stream = find_ranges(lake, message_filter)
+    """Yield the matching messages in order; `after` has the first offset to read, by stream."""
+    ranges_by_stream = find_ranges(lake, message_filter)
     first_offsets = after or {}
     streams = [
         _read_stream(stream, file_ranges, message_filter, first_offsets.get(stream, 0))
-        for stream, file_ranges in by_stream.items()
+        for stream, file_ranges in ranges_by_stream.items()
     ]
     return heapq.merge(*streams, key=_arrival_s)
 
@@ -99,6 +102,7 @@ def _arrival_s(row: Row) -> float:
 
 
 def _find_files(lake: Path, message_filter: MessageFilter) -> Iterator[Path]:
+    """Yield the files of a lake that may have matching messages."""
     if not lake.is_dir():
         raise PipelineError(f"{lake} is not a directory")
     if (lake / "_delta_log").is_dir():
@@ -121,7 +125,7 @@ def _find_files(lake: Path, message_filter: MessageFilter) -> Iterator[Path]:
             yield path
 
 
-def _file_ranges(path: Path, message_filter: MessageFilter) -> Iterator[tuple[str, FileRange]]:
+def _read_file_ranges(path: Path, message_filter: MessageFilter) -> Iterator[tuple[str, FileRange]]:
     """Yield each stream of a file with its range, from the columns `stream` and `offset`."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -145,7 +149,10 @@ def _file_ranges(path: Path, message_filter: MessageFilter) -> Iterator[tuple[st
 def _read_stream(
     stream: str, file_ranges: list[FileRange], message_filter: MessageFilter, first_offset: int
 ) -> Iterator[Row]:
-    """Yield the messages of one stream, each offset once. A file is opened at its first offset."""
+    """Yield the messages of one stream, each offset once.
+
+    A file is opened only when its first offset is reached, so few files are open at a time.
+    """
     heap: list[tuple[int, int, Row | None]] = []
     rows: list[Iterator[Row]] = []
     for index, file_range in enumerate(file_ranges):
@@ -164,6 +171,7 @@ def _read_stream(
 
 
 def _read_range(file_range: FileRange, stream: str, message_filter: MessageFilter) -> Iterator[Row]:
+    """Yield the matching messages of a stream in one file, by ascending offset."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file_range.path) as file:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Browses dead letters in their queue, and routes them back, parks or drops them by rules.
+"""Browsing of dead letters in their queue, and rules that route them back, park or drop them.
 
-One transaction publishes a message to its new queue and settles it in the old queue, so after any
-failure the message is in exactly one of them.
+One transaction publishes a message to its new queue and settles it in the old queue. So after any
+failure the message is in exactly one of the two queues.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.client.blocking import Channel, Connection, Delivery
     from headrace.untyped import Json
 
-CHUNK_MESSAGES: Final = 100  # Messages per transaction, and per browsed batch.
+CHUNK_MESSAGES: Final = 100  # Messages of a transaction, and of a browsed batch.
 GROUP_COLUMNS: Final = ("reason", "queue", "exchange", "routing_key")
 
 
@@ -41,9 +41,9 @@ class DeadLetterGroup:
 
     key: tuple[str, ...]
     messages: int = 0
-    size_bytes: int = 0
-    deaths_max: int = 0
-    first: datetime | None = None
+    size_bytes: int = 0  # The size of the bodies.
+    deaths_max: int = 0  # The largest number of deaths of one message.
+    first: datetime | None = None  # The time of the first death.
     last: datetime | None = None
 
     def add(self, dead_letter: Received, death: Death) -> None:
@@ -58,7 +58,7 @@ class DeadLetterGroup:
 
 @dataclass
 class RoutingResult:
-    """Numbers of moved messages, or of messages to move, by rule. `unmatched` counts the others."""
+    """The number of messages moved, or to move, by rule; `unmatched` counts other messages."""
 
     by_rule: dict[str, int] = field(default_factory=dict)
     unmatched: int = 0
@@ -72,13 +72,13 @@ class RoutingResult:
 
 
 def browse(url: str, queue: str, limit: int) -> Iterator[Received]:
-    """Browse the first messages of a queue. They stay in the queue.
+    """Yield the first messages of a queue, which stay in the queue.
 
-    AMQP 0-10 can browse. On a broker without 0-10 the messages are consumed and requeued, which
-    marks them as redelivered.
+    The function browses by AMQP 0-10. If the broker lacks 0-10, it consumes and requeues the
+    messages, which marks them as redelivered.
     """
     try:
-        with blocking.connect(_with_version(url), reconnect=None, name="headrace") as connection:
+        with blocking.connect(_select_0_10(url), reconnect=None, name="headrace") as connection:
             yield from _browse(connection, queue, limit)
             return
     except ClientError:
@@ -92,6 +92,7 @@ def browse(url: str, queue: str, limit: int) -> Iterator[Received]:
 
 
 def _browse(connection: Connection, queue: str, limit: int) -> Iterator[Received]:
+    """Yield the first messages of a queue over a connection of 0-10."""
     with connection.session() as session:
         answer = session.query_queue(queue)
         if answer is None or not answer.queue:
@@ -111,12 +112,12 @@ def _browse(connection: Connection, queue: str, limit: int) -> Iterator[Received
                     return
 
 
-def _with_version(url: str) -> str:
+def _select_0_10(url: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}version=0-10"
 
 
 def group_by_death(dead_letters: Iterable[Received], by: tuple[str, ...]) -> list[DeadLetterGroup]:
-    """Group messages by the given attributes of their `Death`; the largest group is first."""
+    """Group messages by the attributes `by` of their `Death`; the largest group is first."""
     names = {attribute.name for attribute in fields(Death)}
     for name in by:
         if name not in names:
@@ -175,10 +176,15 @@ def preview(dead_letters: Iterable[Received], rules: list[DeadLetterRule]) -> Ro
 
 
 def settle(
-    url: str, queue: str, rules: list[DeadLetterRule], limit: int,
+    url: str,
+    queue: str,
+    rules: list[DeadLetterRule],
+    limit: int,
     show: Callable[[RoutingResult], None] = lambda _: None,
-) -> RoutingResult:  # fmt: skip
-    """Apply the rules to the first messages of a queue. Messages without a matching rule stay.
+) -> RoutingResult:
+    """Apply the rules to the first messages of a queue; messages without a matching rule stay.
+
+    `show` is called with the result so far after each chunk.
 
     Raises:
         PipelineError: a target queue does not exist. Earlier chunks have been moved.
@@ -202,12 +208,13 @@ def settle(
     return result
 
 
-MatchedDelivery = tuple["Delivery", DeadLetterRule | None, Death]
+MatchedDelivery = tuple["Delivery", DeadLetterRule | None, Death]  # None without a matching rule.
 
 
 def _read_chunk(
     channel: Channel, queue: str, rules: list[DeadLetterRule], count: int
 ) -> list[MatchedDelivery]:
+    """Get up to `count` messages from a queue, each with its rule."""
     chunk: list[MatchedDelivery] = []
     while len(chunk) < count:
         dead_letter = channel.get(queue)
@@ -226,7 +233,7 @@ def _move_chunk(
 ) -> None:
     """Publish a chunk to its targets and settle it, in one transaction."""
     targets = [
-        (dead_letter, rule, *_target(rule, death))
+        (dead_letter, rule, *_find_target(rule, death))
         for dead_letter, rule, death in chunk
         if rule is not None and rule.action != "leave"
     ]
@@ -243,14 +250,15 @@ def _move_chunk(
                     channel.publish(message, routing_key, exchange or "", mandatory=True)
                 dead_letter.ack()
     except Returned as error:
-        # The message is settled in its queue, and no other queue has it: publish it there again.
+        # The message is settled and no queue took it, so publish it to its old queue again.
         with connection.channel() as return_channel:
             for returned in transaction.returned:
                 return_channel.publish(returned.message, queue)
         raise PipelineError(f"{error}; the message is in {queue!r} again") from None
 
 
-def _target(rule: DeadLetterRule, death: Death) -> tuple[str, str]:
+def _find_target(rule: DeadLetterRule, death: Death) -> tuple[str, str]:
+    """Return the exchange and the routing key to which a rule moves a message."""
     if rule.action == "park":
         assert rule.to is not None
         return "", rule.to

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The death of a dead letter (from its headers), and the rules for dead letters."""
+"""The death of a dead letter, as its headers record it, and the rules for dead letters."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ Patterns = Annotated[list[Text], Field(min_length=1)] | Text
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """The last death of a message: reason, queue, original address, count and time."""
+    """The last death of a message; missing values are empty."""
 
     reason: str
-    queue: str
-    exchange: str
+    queue: str  # The queue in which the message died.
+    exchange: str  # The exchange to which it was published before.
     routing_key: str
-    count: int
+    count: int  # The number of its deaths for this reason in this queue.
     moment: datetime | None
 
 
 def read_death(dead_letter: Received) -> Death:
-    """Read the death from the headers of a dead letter. Missing values are empty.
+    """Return the last death of a dead letter, from its headers.
 
-    Brokers write `x-death`, the data source `x-decode-…`, and the rules of pipelines `x-rule`.
+    Brokers write `x-death`, the data source writes `x-decode-…`, and the rules of pipelines write
+    `x-rule`.
     """
     headers = dead_letter.headers
     deaths = headers.get("x-death")
@@ -45,25 +46,25 @@ def read_death(dead_letter: Received) -> Death:
     if "x-decode-reason" in headers:
         return Death(
             "decode",
-            _text(headers.get("x-decode-source")),
-            _text(headers.get("x-decode-exchange")),
-            _text(headers.get("x-decode-routing-key")),
+            _decode_text(headers.get("x-decode-source")),
+            _decode_text(headers.get("x-decode-exchange")),
+            _decode_text(headers.get("x-decode-routing-key")),
             1,
             None,
         )
     if "x-rule" in headers:
-        source = f"{_text(headers.get('x-pipeline'))}.{_text(headers.get('x-view'))}"
+        source = f"{_decode_text(headers.get('x-pipeline'))}.{_decode_text(headers.get('x-view'))}"
         return Death(
-            f"rule {_text(headers['x-rule'])}", source, "", dead_letter.routing_key, 1, None
+            f"rule {_decode_text(headers['x-rule'])}", source, "", dead_letter.routing_key, 1, None
         )
-    reason = _text(headers.get("x-last-death-reason", headers.get("x-first-death-reason")))
-    queue = _text(headers.get("x-last-death-queue", headers.get("x-first-death-queue")))
+    reason = _decode_text(headers.get("x-last-death-reason", headers.get("x-first-death-reason")))
+    queue = _decode_text(headers.get("x-last-death-queue", headers.get("x-first-death-queue")))
     return Death(
         reason, queue, dead_letter.exchange, dead_letter.routing_key, 1 if reason else 0, None
     )
 
 
-def _text(value: object) -> str:
+def _decode_text(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return "" if value is None else str(value)
@@ -84,7 +85,7 @@ def _parse_death(death: Mapping[str, object]) -> Death:
 
 
 def remove_death_headers(dead_letter: Message) -> dict[str, object]:
-    """Return the headers of a message without those about deaths."""
+    """Return the headers of a message without the headers about deaths."""
     return {
         key: value for key, value in dead_letter.headers.items() if not DEATH_HEADERS.fullmatch(key)
     }
@@ -93,8 +94,8 @@ def remove_death_headers(dead_letter: Message) -> dict[str, object]:
 class DeadLetterRule(Table):
     """`[[rules]]` of a file for dead letters: conditions, and the action for matching messages.
 
-    Texts are patterns with `*` and `?`. A rule applies if all its conditions hold, and the first
-    such rule decides. Messages without a rule stay in the queue.
+    Texts are patterns with `*` and `?`. A rule applies to a message if all its conditions hold. The
+    first rule that applies decides, and a message to which no rule applies stays in the queue.
     """
 
     name: Text
@@ -109,10 +110,10 @@ class DeadLetterRule(Table):
     headers: dict[str, str] = Field(default_factory=dict)
     to: Text | None = None  # The queue of action park.
     by: Literal["queue", "exchange"] = "queue"  # The route of action route-back.
-    keep_deaths: bool = True
+    keep_deaths: bool = True  # False removes the headers about deaths.
 
     @model_validator(mode="after")
-    def _park_needs_a_queue(self) -> DeadLetterRule:
+    def _check_park_queue(self) -> DeadLetterRule:
         if (self.action == "park") != (self.to is not None):
             raise ValueError("'to' names the queue of action 'park'")
         return self
@@ -133,13 +134,16 @@ class DeadLetterRule(Table):
         ):
             return False
         return all(
-            name in dead_letter.headers and fnmatchcase(_text(dead_letter.headers[name]), pattern)
+            name in dead_letter.headers
+            and fnmatchcase(_decode_text(dead_letter.headers[name]), pattern)
             for name, pattern in self.headers.items()
         )
 
 
-def _matches(text: str, patterns_or_one: list[str] | str) -> bool:
-    patterns = [patterns_or_one] if isinstance(patterns_or_one, str) else patterns_or_one
+def _matches(text: str, pattern_or_patterns: list[str] | str) -> bool:
+    patterns = (
+        [pattern_or_patterns] if isinstance(pattern_or_patterns, str) else pattern_or_patterns
+    )
     return any(fnmatchcase(text, pattern) for pattern in patterns)
 
 
@@ -152,7 +156,7 @@ def parse_duration(text: str) -> timedelta:
 def find_rule(
     rules: list[DeadLetterRule], dead_letter: Received
 ) -> tuple[DeadLetterRule | None, Death]:
-    """Return the first rule that applies to a message (or None), and the message's death."""
+    """Return the first rule that applies to a message, or None, and the death of the message."""
     death = read_death(dead_letter)
     now = datetime.now(UTC)
     for rule in rules:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a new pipeline and of its samples, rendered from a few answers."""
+"""Rendering of the files of a new pipeline and its samples, from a few answers."""
 
 from __future__ import annotations
 
@@ -98,10 +98,11 @@ def _dead_letter_path(answers: Answers) -> str:
 
 
 def _rule_lines(name: str, view: str, check: str) -> list[str]:
+    """Return the lines of a rule that sends failed rows to the sink `bad`."""
     rule = {"name": name, "view": view, "check": check, "action": "dead-letter", "to": "bad"}
     return ["[[rules]]", *(f"{key} = {toml_string(value)}" for key, value in rule.items()), ""]
 
 
 def toml_string(text: str) -> str:
-    """Return a text as a TOML string. A JSON string is a TOML string; `$$` stands for `$`."""
+    """Return a text as a TOML string, which is written like a JSON string; `$` becomes `$$`."""
     return json.dumps(text, ensure_ascii=False).replace("$", "$$")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishes archived messages again, with their properties and typed headers.
+"""Replay of archived messages: publishing them again, with their properties and typed headers.
 
-A replay can store its progress in a file, and continue from there after an interruption. Delivery
-is at least once: messages confirmed after the last write of the file are published again.
+A replay can store its progress in a file, and continue there after an interruption. Delivery is at
+least once, because messages confirmed after the last write of the file are published again.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS: Final = 500  # The maximum number of rows between two readings of the clock.
 UNCONFIRMED_MAX: Final = 2000
-SAVE_EVERY_S: Final = 1.0
-PACE_S: Final = 0.05  # The rate is kept over intervals of this length.
-# The broker adds the first two headers to deliveries of a stream. With the other two it would drop
+SAVE_EVERY_S: Final = 1.0  # The pause between two writes of the progress file.
+PACE_S: Final = 0.05  # The rate is met over intervals of this length.
+# The broker adds the first two headers to deliveries from a stream. By the other two it would drop
 # the repeated message as a duplicate.
 OMITTED_HEADERS: Final = (
     "x-stream-offset",
@@ -40,24 +40,33 @@ OMITTED_HEADERS: Final = (
     "x-publishing-id",
 )
 COPIED_PROPERTIES: Final = (
-    "content_type", "content_encoding", "priority", "correlation_id", "reply_to", "message_id",
-    "timestamp", "type", "user_id", "app_id", "cluster_id",
-)  # fmt: skip
+    "content_type",
+    "content_encoding",
+    "priority",
+    "correlation_id",
+    "reply_to",
+    "message_id",
+    "timestamp",
+    "type",
+    "user_id",
+    "app_id",
+    "cluster_id",
+)
 OMITTABLE_PROPERTIES: Final = (*COPIED_PROPERTIES, "expiration", "delivery_mode", "headers")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayRequest:
-    """Range and target of a replay. With None, the exchange or key of each message is used."""
+    """The messages of a replay, and how to publish them."""
 
     lake: Path
     message_filter: MessageFilter = field(default_factory=MessageFilter)
-    exchange: str | None = None
-    routing_key: str | None = None
-    rate: float | None = None  # Messages per second.
+    exchange: str | None = None  # None for the exchange of each message.
+    routing_key: str | None = None  # None for the routing key of each message.
+    rate: float | None = None  # Messages per second; None for no limit.
     without: frozenset[str] = frozenset()  # Names of properties to omit.
     headers: dict[str, str] = field(default_factory=dict)  # Headers to add.
-    progress: Path | None = None
+    progress: Path | None = None  # The progress file; None to store no progress.
     mandatory: bool = True
 
 
@@ -66,9 +75,10 @@ class ReplayCounts:
     """Counts of published messages, or of messages to publish."""
 
     messages: int = 0
-    size_bytes: int = 0
-    first: datetime | None = None
+    size_bytes: int = 0  # The size of the bodies.
+    first: datetime | None = None  # The time of arrival of the first message.
     last: datetime | None = None
+    # The number of messages by exchange and routing key.
     addresses: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def add(self, row: Row, exchange: str, routing_key: str) -> None:
@@ -84,9 +94,12 @@ class ReplayCounts:
 
 
 def make_message(row: Row, without: frozenset[str] = frozenset()) -> Message:
-    """Return the original message, from its content header or from the archive's columns."""
+    """Return the original message, from its content header or from the columns of the archive.
+
+    `without` has the names of properties to omit.
+    """
     header = row.get("content_header")
-    fields = _from_header(header) if header is not None else _from_columns(row)
+    fields = _read_header_fields(header) if header is not None else _read_column_fields(row)
     if "delivery_mode" in without:
         fields.pop("persistent", None)
     return Message(
@@ -94,27 +107,29 @@ def make_message(row: Row, without: frozenset[str] = frozenset()) -> Message:
     )
 
 
-def _from_header(header: bytes) -> dict[str, Cell]:
+def _read_header_fields(header: bytes) -> dict[str, Cell]:
+    """Return the arguments of `Message` for a content header."""
     properties = decode_properties(header)
     fields = {name: getattr(properties, name) for name in COPIED_PROPERTIES}
     headers = properties.headers or {}
     fields["headers"] = {key: value for key, value in headers.items() if key not in OMITTED_HEADERS}
     fields["persistent"] = properties.delivery_mode == 2
-    fields["expiration"] = _expiration(properties.expiration)
+    fields["expiration"] = _parse_expiration(properties.expiration)
     return fields
 
 
-def _from_columns(row: Row) -> dict[str, Cell]:
+def _read_column_fields(row: Row) -> dict[str, Cell]:
+    """Return the arguments of `Message` for the columns `properties` and `headers`."""
     properties = row.get("properties") or {}
     fields = {name: properties.get(name) for name in COPIED_PROPERTIES}
     headers = dict(row.get("headers") or ())
     fields["headers"] = {key: value for key, value in headers.items() if key not in OMITTED_HEADERS}
     fields["persistent"] = properties.get("delivery_mode") == 2
-    fields["expiration"] = _expiration(properties.get("expiration"))
+    fields["expiration"] = _parse_expiration(properties.get("expiration"))
     return fields
 
 
-def _expiration(text: str | None) -> timedelta | None:
+def _parse_expiration(text: str | None) -> timedelta | None:
     return timedelta(milliseconds=int(text)) if text and text.isdigit() else None
 
 
@@ -127,16 +142,18 @@ def choose_address(row: Row, request: ReplayRequest) -> tuple[str, str]:
 
 def count_messages(request: ReplayRequest) -> ReplayCounts:
     """Count the messages of a replay without publishing; no broker is needed."""
-    counters = ReplayCounts()
+    counts = ReplayCounts()
     for row in read_messages(request.lake, request.message_filter, _load_progress(request)):
-        counters.add(row, *choose_address(row, request))
-    return counters
+        counts.add(row, *choose_address(row, request))
+    return counts
 
 
 def replay(
     url: str, request: ReplayRequest, show: Callable[[ReplayCounts], None] = lambda _: None
 ) -> ReplayCounts:
     """Publish the messages and wait for all confirms.
+
+    `show` is called with the counts so far about once a second.
 
     Raises:
         PipelineError: a message was refused, or the connection failed.
@@ -150,20 +167,21 @@ def replay(
 async def _replay(
     url: str, request: ReplayRequest, show: Callable[[ReplayCounts], None]
 ) -> ReplayCounts:
+    """Publish the messages in chunks, at the requested rate, and store the progress."""
     rows = read_messages(request.lake, request.message_filter, _load_progress(request))
-    counters = ReplayCounts()
+    counts = ReplayCounts()
     next_offsets: dict[str, int] = dict(_load_progress(request))
-    size = (
+    chunk_rows = (
         CHUNK_ROWS
         if request.rate is None
         else max(1, min(CHUNK_ROWS, round(request.rate * PACE_S)))
     )
     unconfirmed: deque[tuple[asyncio.Future[None], str, int]] = deque()
-    started = last_save = time.monotonic()
+    started_s = last_save_s = time.monotonic()
     async with await connect(url, name="headrace replay") as connection:
         channel = await connection.channel(unconfirmed_max=UNCONFIRMED_MAX)
         try:
-            while chunk := await asyncio.to_thread(_next_rows, rows, size):
+            while chunk := await asyncio.to_thread(_take_rows, rows, chunk_rows):
                 for row in chunk:
                     exchange, routing_key = choose_address(row, request)
                     message = make_message(row, request.without)
@@ -174,27 +192,27 @@ async def _replay(
                     )
                     confirmed.add_done_callback(_retrieve_exception)
                     unconfirmed.append((confirmed, row["stream"], row["offset"] + 1))
-                    counters.add(row, exchange, routing_key)
+                    counts.add(row, exchange, routing_key)
                 _advance(unconfirmed, next_offsets)
-                moment = time.monotonic()
-                if moment - last_save >= SAVE_EVERY_S:
-                    last_save = moment
+                now_s = time.monotonic()
+                if now_s - last_save_s >= SAVE_EVERY_S:
+                    last_save_s = now_s
                     _save_progress(request, next_offsets)
-                    show(counters)
+                    show(counts)
                 if request.rate is not None:
-                    deadline = started + counters.messages / request.rate
-                    await asyncio.sleep(max(0.0, deadline - time.monotonic()))
+                    due_s = started_s + counts.messages / request.rate
+                    await asyncio.sleep(max(0.0, due_s - time.monotonic()))
             for confirmed, stream, offset in unconfirmed:
                 await confirmed
                 next_offsets[stream] = offset
         finally:
             _save_progress(request, next_offsets)
-    show(counters)
-    return counters
+    show(counts)
+    return counts
 
 
 def _retrieve_exception(confirmed: asyncio.Future[None]) -> None:
-    """Retrieve the exception, so that asyncio does not print errors after the reported one."""
+    """Retrieve the exception, so that asyncio does not print further errors after the first."""
     if not confirmed.cancelled():
         confirmed.exception()
 
@@ -202,14 +220,15 @@ def _retrieve_exception(confirmed: asyncio.Future[None]) -> None:
 def _advance(
     unconfirmed: deque[tuple[asyncio.Future[None], str, int]], next_offsets: dict[str, int]
 ) -> None:
-    """Advance the next offsets over confirmed messages, in order; raise the error of a refusal."""
+    """Advance `next_offsets` over confirmed messages, in order; raise the error of a refusal."""
     while unconfirmed and unconfirmed[0][0].done():
         confirmed, stream, offset = unconfirmed.popleft()
         confirmed.result()
         next_offsets[stream] = offset
 
 
-def _next_rows(rows: Iterator[Row], count: int) -> list[Row]:
+def _take_rows(rows: Iterator[Row], count: int) -> list[Row]:
+    """Return the next rows; the reads of files run on another thread."""
     return list(itertools.islice(rows, count))
 
 

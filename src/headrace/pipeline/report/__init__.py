@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The status of a pipeline on terminals, as OpenMetrics and as OpenLineage events."""
+"""Reports of the status of a pipeline: on terminals, as OpenMetrics, and as OpenLineage events."""

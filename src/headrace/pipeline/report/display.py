@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The status of a pipeline: a live table on a terminal, lines elsewhere."""
+"""Display of the status of a pipeline: a live table on a terminal, otherwise lines."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ def query_table(status: Status) -> Table:
     for heading in ("batch", "rows", "rows/s in", "rows/s done", "lag", "rejected", "seconds"):
         table.add_column(heading, justify="right")
     for query in status.queries:
-        table.add_row(query.name, Text(query.state, COLORS.get(query.state, "")), *_figures(query))
-    notes = waiting_rows(status)
+        table.add_row(
+            query.name, Text(query.state, COLORS.get(query.state, "")), *_format_figures(query)
+        )
+    notes = describe_waiting_rows(status)
     errors = [f"{query.name}: {query.error}" for query in status.queries if query.error]
     if not errors and status.error:
         errors = [status.error]
@@ -67,8 +69,8 @@ def status_tables(status: Status) -> list[Table]:
     return [query_table(status), rules_table(status)] if has_rules else [query_table(status)]
 
 
-def waiting_rows(status: Status) -> list[str]:
-    """Return a line for each query that holds back rows of open windows."""
+def describe_waiting_rows(status: Status) -> list[str]:
+    """Return a line for each query that holds back rows in open windows."""
     return [
         f"{query.name}: rows that wait in open windows: {query.waiting:,}; a row that is later "
         "than a window's end and the watermark's delay ends it"
@@ -77,7 +79,7 @@ def waiting_rows(status: Status) -> list[str]:
     ]
 
 
-def _figures(query: QueryStatus) -> tuple[str, ...]:
+def _format_figures(query: QueryStatus) -> tuple[str, ...]:
     return (
         "" if query.batch is None else f"{query.batch:,}",
         f"{query.rows:,}",
@@ -91,7 +93,7 @@ def _figures(query: QueryStatus) -> tuple[str, ...]:
 
 def status_line(query: QueryStatus) -> str:
     """Return the status of a query in one line, for logs."""
-    batch, rows, rate_in, rate_done, lag, rejected, seconds = _figures(query)
+    batch, rows, rate_in, rate_done, lag, rejected, seconds = _format_figures(query)
     rejections = f"{rejected} rejected, " if query.rejected else ""
     failed_by_rule = {rule: counts["batch_failed"] for rule, counts in query.rules.items()}
     for rule in sorted(
@@ -106,7 +108,7 @@ def status_line(query: QueryStatus) -> str:
 
 @contextmanager
 def status_display(console: Console) -> Iterator[Callable[[Status], None]]:
-    """Yield a function that shows a status: it redraws a table, or prints changes."""
+    """Yield a function that shows a status: it redraws a table on a terminal, or prints changes."""
     if console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
             yield lambda status: live.update(Group(*status_tables(status)), refresh=True)

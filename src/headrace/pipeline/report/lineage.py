@@ -2,8 +2,8 @@
 """OpenLineage events of a run: the sources, offsets and sinks of each query.
 
 A query is a job, with one run for each run of the pipeline. The first event of a run is START, the
-last one COMPLETE, ABORT or FAIL. RUNNING is sent at most once in `every`. An event has the offsets
-that were read since the event before.
+last one COMPLETE, ABORT or FAIL. RUNNING is sent at most once in the interval `every`. An event has
+the offsets that were read since the previous event.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PRODUCER: Final = f"urn:headrace:{headrace.__version__}"
-EVENTS_MAX: Final = 1000  # The limit of unsent events; further events are dropped.
-FLUSH_S_MAX: Final = 5.0  # The time to send remaining events at the end of a run.
-SEND_S_MAX: Final = 5.0
+EVENTS_MAX: Final = 1000  # Unsent events; further events are dropped.
+FLUSH_S_MAX: Final = 5.0  # The time for sending the remaining events at the end of a run.
+SEND_S_MAX: Final = 5.0  # The time for sending one event.
 END_STATES: Final = {
     "finished": RunState.COMPLETE,
     "stopped": RunState.ABORT,
@@ -54,7 +54,7 @@ UNIT_SECONDS: Final = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 
 
 @attr.define
 class OffsetsFacet(DatasetFacet):
-    """The offsets of a stream that were read: from `start` (inclusive) to `end` (exclusive)."""
+    """The offsets read from a stream: `start` (inclusive) to `end` (exclusive)."""
 
     start: int
     end: int
@@ -71,7 +71,7 @@ class BatchFacet(RunFacet):
 
 
 class EventSender:
-    """Sends events on a separate thread, so that a slow receiver does not delay batches."""
+    """A sender of events on a separate thread, so that a slow receiver does not delay batches."""
 
     def __init__(self, client: OpenLineageClient) -> None:
         self.dropped = 0
@@ -88,7 +88,7 @@ class EventSender:
             self._drop(f"{EVENTS_MAX} events are unsent")
 
     def close(self) -> None:
-        """Wait until the events are sent, for at most `FLUSH_S_MAX`."""
+        """Send the remaining events and end the thread, each within `FLUSH_S_MAX` seconds."""
         try:
             self._queue.put(None, timeout=FLUSH_S_MAX)
         except queue.Full:
@@ -108,7 +108,7 @@ class EventSender:
 
 
 class LineageReporter:
-    """Reports a run as events, from its status and Spark's progress."""
+    """A reporter of one run as events, from the status of the run and Spark's progress."""
 
     def __init__(self, pipeline: Pipeline, settings: Lineage, sender: EventSender) -> None:
         self.pipeline = pipeline
@@ -122,13 +122,16 @@ class LineageReporter:
         self._start_offsets: dict[str, dict[str, int]] = {}
 
     def report(self, status: Status, progress: Mapping[str, Json]) -> None:
-        """Send the events that the status of each query requires now."""
+        """Send the events that are due for each query.
+
+        `progress` has Spark's progress of the newest batch, by query.
+        """
         for query in status.queries:
             if query.name in self._ended:
                 continue
             newest = progress.get(query.name)
             if newest is not None and query.name not in self._start_offsets:
-                self._start_offsets[query.name] = _positions(newest, "startOffset")
+                self._start_offsets[query.name] = _read_positions(newest, "startOffset")
             end = END_STATES.get(query.state)
             moment = monotonic()
             if query.name not in self._sent_at:
@@ -142,6 +145,7 @@ class LineageReporter:
                 self._send(RunState.RUNNING, status, query, newest)
 
     def _send(self, state: RunState, status: Status, query: QueryStatus, newest: Json) -> None:
+        """Send an event of a query; `newest` is the progress of its newest batch."""
         facets: dict[str, RunFacet] = {}
         if newest is not None:
             rules = {
@@ -162,15 +166,16 @@ class LineageReporter:
                 eventTime=datetime.now(UTC).isoformat(),
                 run=Run(run, facets),
                 job=Job(self.settings.namespace, f"{status.pipeline}.{query.name}"),
-                inputs=list(self._inputs(query, newest)),
-                outputs=[self._output(sink) for sink in query.sinks],
+                inputs=list(self._build_inputs(query, newest)),
+                outputs=[self._build_output(sink) for sink in query.sinks],
                 producer=PRODUCER,
             )
         )
 
-    def _inputs(self, query: QueryStatus, newest: Json) -> Iterator[InputDataset]:
+    def _build_inputs(self, query: QueryStatus, newest: Json) -> Iterator[InputDataset]:
+        """Yield the sources of a query; record the end offsets as reported."""
         last_ends = self._reported_ends.get(query.name, self._start_offsets.get(query.name, {}))
-        ends = {} if newest is None else _positions(newest, "endOffset")
+        ends = {} if newest is None else _read_positions(newest, "endOffset")
         quality: dict[str, InputDatasetFacet] = (
             {"dataQualityAssertions": self._quality_facet(query)} if query.rules else {}
         )
@@ -200,6 +205,7 @@ class LineageReporter:
             self._reported_ends[query.name] = {**last_ends, **ends}
 
     def _quality_facet(self, query: QueryStatus) -> assertions.DataQualityAssertionsDatasetFacet:
+        """Return the rules of a query as assertions, with the numbers of failed rows."""
         rules = {rule.name: rule for rule in self.pipeline.rules}
         return assertions.DataQualityAssertionsDatasetFacet(
             [
@@ -215,7 +221,8 @@ class LineageReporter:
             producer=PRODUCER,
         )
 
-    def _output(self, name: str) -> OutputDataset:
+    def _build_output(self, name: str) -> OutputDataset:
+        """Return the dataset that a sink writes."""
         sink = self.pipeline.sinks[name]
         if isinstance(sink, AmqpSink):
             namespace, vhost = broker_namespace(self.pipeline.uri(sink.uri))
@@ -233,7 +240,7 @@ class LineageReporter:
 
 
 def broker_namespace(uri: str) -> tuple[str, str]:
-    """Return the namespace of a broker (without a login) and its virtual host."""
+    """Return the namespace of a broker, which has no login, and its virtual host."""
     parts = urlsplit(uri)
     hosts = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{hosts}", unquote(parts.path.removeprefix("/")) or "/"
@@ -259,12 +266,12 @@ def reads_stream(source: AmqpSource, stream: str) -> bool:
 
 
 def parse_interval(interval: str) -> float:
-    """Return the seconds of an interval, such as `5 minutes`."""
+    """Return an interval such as `5 minutes` in seconds."""
     number, unit = interval.split()
     return float(number) * UNIT_SECONDS[unit.removesuffix("s")]
 
 
-def _positions(progress: Json, key: str) -> dict[str, int]:
+def _read_positions(progress: Json, key: str) -> dict[str, int]:
     """Return the positions by stream of all sources in a batch's progress."""
     positions: dict[str, int] = {}
     for source in progress["sources"]:
@@ -283,7 +290,7 @@ def _positions(progress: Json, key: str) -> dict[str, int]:
 
 
 def make_client(settings: Lineage, home: Path) -> OpenLineageClient:
-    """Return the client for `[lineage]`. Without `url` and `file` it uses its own settings."""
+    """Return the client for `[lineage]`; without `url` and `file`, OpenLineage's own settings."""
     if settings.file is not None:
         path = str((home / settings.file).absolute())
         return OpenLineageClient(transport=FileTransport(FileConfig(path, append=True)))

@@ -26,7 +26,7 @@ QUERY_STATES: Final = ("starting", "running", "idle", "finished", "stopped", "fa
 
 
 class StatusMetrics(Collector):
-    """Collects the metrics of a status at each scrape."""
+    """A collector that reads the status of a pipeline at each scrape."""
 
     def __init__(self, status: Callable[[], Status]) -> None:
         self._status = status
@@ -39,6 +39,7 @@ class StatusMetrics(Collector):
 
 
 def _query_metrics(status: Status) -> Iterator[Metric]:
+    """Yield the metrics of each query."""
     prefix = "headrace_pipeline_"
     state = GaugeMetricFamily(
         f"{prefix}query_state",
@@ -84,6 +85,7 @@ def _query_metrics(status: Status) -> Iterator[Metric]:
 
 
 def _rule_metrics(status: Status) -> Iterator[Metric]:
+    """Yield the counts of each rule, since the checkpoint began and in the newest batch."""
     prefix = "headrace_pipeline_rule_"
     counters = {
         "checked": CounterMetricFamily(
@@ -116,7 +118,7 @@ def render_metrics(status: Status) -> str:
 
 @contextmanager
 def serve_metrics(status: Callable[[], Status], port: int | None) -> Iterator[int | None]:
-    """Serve metrics on a port of the loopback address; yield the port. None serves nothing.
+    """Serve metrics on a port of the loopback address, and yield the port; do nothing for None.
 
     Raises:
         PipelineError: the port is taken.

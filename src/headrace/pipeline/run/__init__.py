@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pipeline that runs."""
+"""The run of a pipeline: its session, views, rules, queries, checkpoints and status."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contents of Spark's checkpoints, and rewinding them, with a copy of the old state.
+"""Reading and rewinding of Spark's checkpoints; the old checkpoint is kept as a backup.
 
 A checkpoint has a file for each planned batch (`offsets`) and for each finished batch (`commits`).
-Rewinding deletes the newest of these files. The query then gets a new id: sinks identify a batch by
+Rewinding deletes the newest of these files. The query then gets a new id. Sinks identify a batch by
 id and number, so they accept the repeated batches as new ones.
 """
 
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     from headrace.pipeline.run.offset_log import EndOffsets
     from headrace.untyped import Json
 
-LISTED_BATCHES_MAX: Final = 10  # The maximum number of listed batches of a checkpoint.
+LISTED_BATCHES_MAX: Final = 10  # Batches in the description of a checkpoint.
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint: the end offsets of each batch, and the finished batches."""
+    """The checkpoint of one query."""
 
-    name: str
+    name: str  # The name of the query.
     path: Path
-    id: str | None
-    offsets: dict[int, EndOffsets]
-    commits: tuple[int, ...]
-    is_stateful: bool
-    queues: tuple[str, ...] = ()  # Sources that are queues.
+    id: str | None  # None before Spark has written the id.
+    offsets: dict[int, EndOffsets]  # The end of each planned batch.
+    commits: tuple[int, ...]  # The numbers of the finished batches.
+    is_stateful: bool  # True if the query has state between batches.
+    queues: tuple[str, ...] = ()  # The sources that are queues.
 
     @property
     def last_batch(self) -> int | None:
-        """The number of the last finished batch; None before the first."""
+        """The number of the last finished batch; None if no batch is finished."""
         return self.commits[-1] if self.commits else None
 
 
@@ -58,8 +58,8 @@ class ResetPlan:
     ends: EndOffsets | None = None  # New positions to continue at.
 
 
-def checkpoint_names(state: StateDirectory) -> list[str]:
-    """Return the queries that have a checkpoint."""
+def list_checkpoints(state: StateDirectory) -> list[str]:
+    """Return the names of the queries that have a checkpoint."""
     if not state.checkpoints.is_dir():
         return []
     return sorted(
@@ -86,27 +86,27 @@ def read_checkpoint(state: StateDirectory, name: str) -> Checkpoint:
 def _read_outline(state: StateDirectory, name: str) -> Checkpoint:
     """Return the checkpoint without its offsets, which may be damaged."""
     path = state.checkpoints / name
-    if name not in checkpoint_names(state):
-        existing = ", ".join(checkpoint_names(state)) or "none"
+    if name not in list_checkpoints(state):
+        existing = ", ".join(list_checkpoints(state)) or "none"
         raise PipelineError(f"there is no checkpoint of {name!r}; the existing ones are {existing}")
     commits = tuple(number for number, _ in _numbered_files(path / "commits"))
     # File names depend on the state store; queries without state have no file in the directory.
-    stateful = any(file.is_file() for file in (path / "state").rglob("*"))
+    is_stateful = any(file.is_file() for file in (path / "state").rglob("*"))
     sources = read_endpoints(path).get("sources", {})
     queues = tuple(
         source for source, endpoint in sources.items() if endpoint.get("type") == "queue"
     )
-    return Checkpoint(name, path, checkpoint_id(path), {}, commits, stateful, queues)
+    return Checkpoint(name, path, checkpoint_id(path), {}, commits, is_stateful, queues)
 
 
 def describe_checkpoints(
     state: StateDirectory, query: str | None, queries: Collection[str] | None = None
 ) -> Iterator[str]:
-    """Yield lines that describe the checkpoints.
+    """Yield lines that describe the checkpoint of `query`, or all checkpoints.
 
-    Checkpoints that are not in `queries`, the queries of the file, are marked.
+    Checkpoints of queries that are not in `queries`, those of the file, are marked.
     """
-    selected = checkpoint_names(state) if query is None else [query]
+    selected = list_checkpoints(state) if query is None else [query]
     if not selected:
         yield f"there is no checkpoint in {state.checkpoints}"
     for name in selected:
@@ -124,7 +124,7 @@ def describe_checkpoints(
 
 
 def parse_positions(texts: Sequence[str]) -> dict[str, int]:
-    """Parse arguments of the form STREAM=OFFSET."""
+    """Parse arguments of the form STREAM=OFFSET; return the offsets by stream."""
     offsets = {}
     for text in texts:
         name, _, offset = text.rpartition("=")
@@ -137,7 +137,7 @@ def parse_positions(texts: Sequence[str]) -> dict[str, int]:
 def plan_reset(
     state: StateDirectory, name: str, batch: int | None, positions: dict[str, int]
 ) -> ResetPlan:
-    """Plan a reset: to the end of a batch, to positions by stream, or (without both) to the start.
+    """Plan a reset: to the end of `batch`, to `positions` by stream, or without both to the start.
 
     Raises:
         PipelineError: the checkpoint does not exist or cannot be rewound.
@@ -157,12 +157,12 @@ def plan_reset(
                 f"{name}: batch {batch} is not among those that are kept: {kept_range}"
             )
         ends = checkpoint.offsets[batch]
-        gap = _count_between(ends, checkpoint.offsets[checkpoint.last_batch])
+        gap = _describe_gap(ends, checkpoint.offsets[checkpoint.last_batch])
         text = f"{name}: go back from batch {checkpoint.last_batch} to the end of batch {batch}"
         text += f", up to {_format_ends(ends)}"
         return ResetPlan(checkpoint, f"{text}: {gap} read again, and written again", batch)
     ends = _move_positions(checkpoint.offsets[checkpoint.last_batch], positions, name)
-    gap = _count_between(ends, checkpoint.offsets[checkpoint.last_batch])
+    gap = _describe_gap(ends, checkpoint.offsets[checkpoint.last_batch])
     return ResetPlan(
         checkpoint,
         f"{name}: continue at {_format_ends(ends)}: {gap} read again",
@@ -200,6 +200,7 @@ def apply_plan(state: StateDirectory, plan: ResetPlan) -> Path:
 
 
 def _check_rewindable(checkpoint: Checkpoint) -> None:
+    """Raise PipelineError if a batch of the checkpoint cannot be repeated."""
     if checkpoint.last_batch is None:
         raise PipelineError(f"{checkpoint.name}: no batch is done")
     if checkpoint.is_stateful:
@@ -220,7 +221,7 @@ def _numbered_files(folder: Path) -> list[tuple[int, Path]]:
     return sorted(files)
 
 
-def _positions(offset: Json) -> dict[str, int] | None:
+def _read_positions(offset: Json) -> dict[str, int] | None:
     if isinstance(offset, dict) and isinstance(offset.get("pos"), dict):
         return dict(offset["pos"])
     return None
@@ -233,19 +234,20 @@ def _format_ends(ends: EndOffsets) -> str:
 def _format_offset(offset: Json) -> str:
     if offset is None:
         return "nothing"
-    by_stream = _positions(offset)
+    by_stream = _read_positions(offset)
     if by_stream is None:
         return json.dumps(offset)
     return ", ".join(f"{name} {position}" for name, position in by_stream.items())
 
 
-def _count_between(start: EndOffsets, end: EndOffsets) -> str:
+def _describe_gap(start: EndOffsets, end: EndOffsets) -> str:
+    """Return the number of records between two ends, as the subject of a sentence."""
     count = 0
     for source, end_offset in end.by_source.items():
         start_offset = start.by_source.get(source)
         if end_offset is None and start_offset is None:
             continue
-        start_positions, end_positions = _positions(start_offset), _positions(end_offset)
+        start_positions, end_positions = _read_positions(start_offset), _read_positions(end_offset)
         if start_positions is None or end_positions is None:
             return "what came since is"
         count += sum(
@@ -261,7 +263,7 @@ def _move_positions(ends: EndOffsets, positions: dict[str, int], name: str) -> E
     Raises:
         PipelineError: a source is not a stream, or no source reads one of the streams.
     """
-    old_positions = {source: _positions(offset) for source, offset in ends.by_source.items()}
+    old_positions = {source: _read_positions(offset) for source, offset in ends.by_source.items()}
     if any(
         old_positions[source] is None
         for source, offset in ends.by_source.items()
@@ -289,7 +291,7 @@ def _move_positions(ends: EndOffsets, positions: dict[str, int], name: str) -> E
 
 
 def _add_batch(checkpoint: Path, batch: int, ends: EndOffsets) -> None:
-    """Add the files of a finished batch that ends at the offsets, without running the batch."""
+    """Add the files of a finished batch after `batch` that ends at `ends`, without running it."""
     write_whole(checkpoint / "offsets" / str(batch + 1), ends.to_text())
     commit = (checkpoint / "commits" / str(batch)).read_text("utf-8")
     write_whole(checkpoint / "commits" / str(batch + 1), commit)

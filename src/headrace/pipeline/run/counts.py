@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows that each rule checked and rejected since the checkpoint began.
+"""Counts of the rows that each rule checked and failed, since the checkpoint began.
 
-After a crash Spark runs the last batch again. The file therefore holds the counts of the last batch
-and those of all earlier batches separately, and a repeated batch replaces its counts::
+After a crash Spark runs the last batch again. So the file has the counts of the last batch and of
+all earlier batches separately, and a repeated batch replaces its counts::
 
     STATE/rules/QUERY.json    {"id": …, "batch": 17, "missed": 0,
                                "before": {RULE: [100, 2]}, "last": {RULE: [10, 0]}}
@@ -26,7 +26,7 @@ COUNTS_FOLDER: Final = "rules"
 
 @dataclass(frozen=True, slots=True)
 class RuleCount:
-    """The rows that a rule checked, and the rows for which it did not hold."""
+    """The numbers of rows that a rule checked, and of rows for which it did not hold."""
 
     checked: int = 0
     failed: int = 0
@@ -36,7 +36,7 @@ class RuleCount:
 
     @property
     def share(self) -> float:
-        """Return the share of rows for which the rule did not hold, from 0 to 1."""
+        """The share of rows for which the rule did not hold, from 0 to 1."""
         return self.failed / self.checked if self.checked else 0.0
 
 
@@ -44,7 +44,7 @@ RuleCounts = Mapping[str, RuleCount]  # Counts by the name of the rule.
 
 
 class CountsFile:
-    """The file of the counts of one query. A checkpoint with another id starts from zero."""
+    """The counts of one query, in a file; a checkpoint with another id starts from zero."""
 
     def __init__(self, state: Path, query: str) -> None:
         self.path = state / COUNTS_FOLDER / f"{query}.json"
@@ -55,7 +55,7 @@ class CountsFile:
         self._earlier_counts: dict[str, RuleCount] = {}
 
     def load(self, checkpoint: str) -> None:
-        """Load the counts of the checkpoint with this id; zero if the file has another id."""
+        """Load the counts of the checkpoint with this id; start from zero for a new id."""
         if self.id == checkpoint:
             return
         self.id = checkpoint
@@ -69,10 +69,10 @@ class CountsFile:
                 _from_json(saved["last"]),
             )
         except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return  # A damaged file must not end the pipeline: counts are statistics.
+            return  # Counts are statistics, so a damaged file must not end the pipeline.
 
     def store(self, batch: int, counts: RuleCounts) -> bool:
-        """Store the counts of a batch; return False for an earlier batch, which has counts."""
+        """Store the counts of a batch; return False if a later batch already has counts."""
         if self.batch is not None and batch < self.batch:
             return False
         if batch != self.batch:
@@ -90,7 +90,7 @@ class CountsFile:
 
     @property
     def total(self) -> dict[str, RuleCount]:
-        """Return the counts of all batches, by rule."""
+        """The counts of all batches, by rule."""
         return {
             rule: self._earlier_counts.get(rule, RuleCount())
             + self.last_counts.get(rule, RuleCount())
@@ -98,7 +98,7 @@ class CountsFile:
         }
 
     def report_to(self, status: QueryStatus) -> None:
-        """Copy the figures of each rule to the status of the query."""
+        """Write the counts and shares of each rule to the status of the query."""
         status.uncounted = self.missed_batches
         status.rules = {
             rule: {

@@ -15,7 +15,7 @@ SHOWN_KEYS = ("type", "name", "names", "pattern", "path", "table", "group", "act
 
 
 def describe_graph(pipeline: Pipeline) -> JsonObject:
-    """Return nodes, edges and rules. A rule with dead letters labels the edge to their sink."""
+    """Return nodes, edges and rules; a rule labels the edge to the sink of its dead letters."""
     nodes: list[JsonObject] = []
     edges: list[JsonObject] = []
     for kind, tables in (("source", pipeline.sources), ("table", pipeline.tables)):
@@ -39,10 +39,7 @@ def describe_graph(pipeline: Pipeline) -> JsonObject:
 
 
 def make_node(kind: str, name: str, table: Table) -> JsonObject:
-    """Return the node of a source, table or sink.
-
-    The key `where` has its queue, stream, exchange or path.
-    """
+    """Return the node of a source, table or sink; `where` is its queue, exchange or path."""
     values = {
         key: value for key, value in table.model_dump().items() if key in SHOWN_KEYS and value
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptions of a pipeline that has not started: its tables in short lines, and Spark's plans."""
+"""Descriptions of a pipeline without running it: its tables in short lines, and Spark's plans."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def describe_pipeline(pipeline: Pipeline) -> Iterator[str]:
             else source.path
         )
         yield f"  source {name}: {source.type} {address}"
-        yield from _rules(pipeline, name)
+        yield from _describe_rules(pipeline, name)
     for name, table in pipeline.tables.items():
         yield f"  table {name}: {table.type}"
     for step in pipeline.steps:
@@ -35,7 +35,7 @@ def describe_pipeline(pipeline: Pipeline) -> Iterator[str]:
         notes += [f"one of each {', '.join(step.deduplicate.by)}"] if step.deduplicate else []
         reads = ", ".join(pipeline.reads[step.name])
         yield f"  step {step.name} of {reads}{''.join(f'; {text}' for text in notes)}"
-        yield from _rules(pipeline, step.name)
+        yield from _describe_rules(pipeline, step.name)
     for query in plan_queries(pipeline):
         for name in query.sinks:
             sink = pipeline.sinks[name]
@@ -44,7 +44,7 @@ def describe_pipeline(pipeline: Pipeline) -> Iterator[str]:
             yield f"  sink {name}: {sink.type} of {views}, {pipeline.trigger(sink)}{shared}"
 
 
-def _rules(pipeline: Pipeline, view: str) -> Iterator[str]:
+def _describe_rules(pipeline: Pipeline, view: str) -> Iterator[str]:
     for rule in pipeline.rules:
         if rule.view != view:
             continue
@@ -53,18 +53,20 @@ def _rules(pipeline: Pipeline, view: str) -> Iterator[str]:
         yield f"    rule {rule.name}: {rule.condition}, else {consequence}{limit}"
 
 
-def plans(spark: SparkSession, pipeline: Pipeline, *, extended: bool) -> Iterator[tuple[str, str]]:
-    """Yield each sink with Spark's plan of it.
+def explain_sinks(
+    spark: SparkSession, pipeline: Pipeline, *, extended: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield the name of each sink and Spark's plan of its rows.
 
     Raises:
         PipelineError: Spark refuses the pipeline.
     """
     try:
-        tables = graph.static_frames(spark, pipeline)
-        sources = retry_slow_start(lambda: graph.source_frames(spark, pipeline))
+        tables = graph.read_tables(spark, pipeline)
+        sources = retry_slow_start(lambda: graph.read_sources(spark, pipeline))
         frames = retry_slow_start(lambda: graph.build_views(spark, pipeline, sources, tables))
         for name in pipeline.sinks:
-            plan = _plan(graph.sink_rows(pipeline, frames, name), extended=extended)
+            plan = _explain_rows(graph.select_sink_rows(pipeline, frames, name), extended=extended)
             yield name, redact(plan)
     except PipelineError:
         raise
@@ -72,13 +74,13 @@ def plans(spark: SparkSession, pipeline: Pipeline, *, extended: bool) -> Iterato
         raise PipelineError(error_reason(str(error))) from None
 
 
-def _plan(frame: DataFrame, *, extended: bool) -> str:
-    """Return the physical plan of a frame, or the logical plan of a streaming frame.
+def _explain_rows(rows: DataFrame, *, extended: bool) -> str:
+    """Return the physical plan of a DataFrame, or the logical plan of a streaming one.
 
-    Spark makes the physical plan of a streaming frame anew for each batch.
+    Spark makes a new physical plan of a streaming DataFrame for each batch.
     """
-    execution = frame._jdf.queryExecution()
-    if frame.isStreaming:
+    execution = rows._jdf.queryExecution()
+    if rows.isStreaming:
         plan = f"== Analyzed Logical Plan ==\n{execution.analyzed().treeString()}"
-        return plan + f"\n== Columns ==\n{frame.schema.treeString()}" if extended else plan
+        return plan + f"\n== Columns ==\n{rows.schema.treeString()}" if extended else plan
     return str(execution.toString() if extended else execution.simpleString())

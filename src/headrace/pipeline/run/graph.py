@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark DataFrames of a pipeline's views: sources, static tables and steps, filtered by rules."""
+"""Building of the DataFrames of a pipeline's views: sources, tables and steps, after rules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from headrace.untyped import Json
 
-
 # With this setting Spark identifies sources by name, and writes version 2 of the log of offsets.
 SOURCE_EVOLUTION: Final = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
@@ -45,10 +44,10 @@ class ViewFrames:
     rule_results: RuleResults = field(default_factory=RuleResults)
 
 
-def source_frames(
+def read_sources(
     spark: SparkSession, pipeline: Pipeline, *, named: bool = False
 ) -> dict[str, DataFrame]:
-    """Return the DataFrame of each source; with `named` checkpoints identify sources by name."""
+    """Return the DataFrame of each source; with `named`, checkpoints identify sources by name."""
     frames = {}
     for name, source in pipeline.sources.items():
         reader = spark.readStream
@@ -58,7 +57,7 @@ def source_frames(
 
 @contextmanager
 def name_sources(spark: SparkSession, *, named: bool) -> Iterator[None]:
-    """Set whether Spark's checkpoints identify sources by name, within the context."""
+    """Set whether checkpoints of queries that start in the context identify sources by name."""
     old_setting = str(spark.conf.get(SOURCE_EVOLUTION, "false"))
     spark.conf.set(SOURCE_EVOLUTION, str(named).lower())
     try:
@@ -67,7 +66,7 @@ def name_sources(spark: SparkSession, *, named: bool) -> Iterator[None]:
         spark.conf.set(SOURCE_EVOLUTION, old_setting)
 
 
-def static_frames(spark: SparkSession, pipeline: Pipeline) -> dict[str, DataFrame]:
+def read_tables(spark: SparkSession, pipeline: Pipeline) -> dict[str, DataFrame]:
     """Return the DataFrame of each static table."""
     return {name: _read_table(spark, pipeline, table) for name, table in pipeline.tables.items()}
 
@@ -80,21 +79,21 @@ def build_views(
 ) -> ViewFrames:
     """Build all views, and register them in the session under their names."""
     frames = ViewFrames()
-    for name, frame in tables.items():
-        frames.views[name] = frame
-        frame.createOrReplaceTempView(name)
-    for name, frame in sources.items():
-        _add_view(frames, pipeline, name, frame)
+    for name, rows in tables.items():
+        frames.views[name] = rows
+        rows.createOrReplaceTempView(name)
+    for name, rows in sources.items():
+        _add_view(frames, pipeline, name, rows)
     for step in pipeline.steps:
         with _explain_errors(f"step {step.name!r}"):
-            frame = _build_step(spark, frames, step)
-        _add_view(frames, pipeline, step.name, frame)
+            rows = _build_step(spark, frames, step)
+        _add_view(frames, pipeline, step.name, rows)
     return frames
 
 
 @contextmanager
 def _explain_errors(subject: str) -> Iterator[None]:
-    """Raise Spark's errors as PipelineError, without the plans that Spark adds to its text."""
+    """Raise Spark's errors as PipelineError, without the plans in Spark's texts."""
     from pyspark.errors import AnalysisException, ParseException
 
     try:
@@ -103,11 +102,11 @@ def _explain_errors(subject: str) -> Iterator[None]:
         raise PipelineError(f"{subject}: {error_reason(str(error))}") from None
 
 
-def sink_rows(pipeline: Pipeline, frames: ViewFrames, name: str) -> DataFrame:
+def select_sink_rows(pipeline: Pipeline, frames: ViewFrames, name: str) -> DataFrame:
     """Return the rows of a sink: the rows of its view, or the rows that rules send to it."""
     sink = pipeline.sinks[name]
     if sink.source is not None:
-        return frames.views[_defined_name(frames, sink.source)]
+        return frames.views[_find_defined_name(frames, sink.source)]
     dead_letters = [
         dead_letter_columns(
             frames.rule_results.rejected[rule.name],
@@ -123,42 +122,50 @@ def sink_rows(pipeline: Pipeline, frames: ViewFrames, name: str) -> DataFrame:
     )
 
 
-def _defined_name(frames: ViewFrames, name: str) -> str:
+def _find_defined_name(frames: ViewFrames, name: str) -> str:
+    """Return the name of a view as in its definition, because the case of names is ignored."""
     return {view.lower(): view for view in frames.views}[name.lower()]
 
 
-def _add_view(frames: ViewFrames, pipeline: Pipeline, name: str, frame: DataFrame) -> None:
+def _add_view(frames: ViewFrames, pipeline: Pipeline, name: str, rows: DataFrame) -> None:
+    """Apply the contract and the rules of a view, and register the view.
+
+    Raises:
+        PipelineError: the view breaks its contract, or Spark refuses a rule.
+    """
     if name in pipeline.required_columns:
-        types = {column.name: column.dataType.simpleString() for column in frame.schema}
+        types = {column.name: column.dataType.simpleString() for column in rows.schema}
         misfits = pipeline.required_columns[name].find_misfits(types)
         if misfits:
             raise PipelineError(f"view {name!r} breaks its contract: {'; '.join(misfits)}")
     for rule in pipeline.rules_about(name):
         with _explain_errors(f"rule {rule.name!r}"):
-            frame = apply_rule(frame, rule, frames.rule_results)
-    frames.views[name] = frame
-    frame.createOrReplaceTempView(name)
+            rows = apply_rule(rows, rule, frames.rule_results)
+    frames.views[name] = rows
+    rows.createOrReplaceTempView(name)
 
 
 def _build_step(spark: SparkSession, frames: ViewFrames, step: Step) -> DataFrame:
+    """Return the DataFrame of a step, before its rules."""
     if step.sql is not None:
-        frame = spark.sql(step.sql)
+        rows = spark.sql(step.sql)
     else:
         assert step.source is not None
-        frame = frames.views[_defined_name(frames, step.source)]
+        rows = frames.views[_find_defined_name(frames, step.source)]
     if step.watermark is not None:
-        frame = frame.withWatermark(step.watermark.column, step.watermark.delay)
+        rows = rows.withWatermark(step.watermark.column, step.watermark.delay)
     if step.deduplicate is not None:
-        if frame.isStreaming:
-            frame = frame.dropDuplicatesWithinWatermark(step.deduplicate.by)
+        if rows.isStreaming:
+            rows = rows.dropDuplicatesWithinWatermark(step.deduplicate.by)
         else:
-            frame = frame.dropDuplicates(step.deduplicate.by)
-    return frame
+            rows = rows.dropDuplicates(step.deduplicate.by)
+    return rows
 
 
 def _read_source(
     spark: SparkSession, pipeline: Pipeline, source: AnySource, reader: DataStreamReader
 ) -> DataFrame:
+    """Return the streaming DataFrame of a source."""
     if isinstance(source, AmqpSource):
         options = amqp_source_options(pipeline, source)
         reader = reader.format("amqp").options(**options)
@@ -187,15 +194,16 @@ def message_schema(names: list[str]) -> StructType:
 
 
 def _read_table(spark: SparkSession, pipeline: Pipeline, table: AnyStatic) -> DataFrame:
+    """Return the DataFrame of a static table."""
     if isinstance(table, StaticRows):
         return spark.createDataFrame(table.rows, table.ddl)
     if isinstance(table, StaticIceberg):
-        return iceberg_frame(spark, pipeline, table)
+        return _read_iceberg_table(spark, pipeline, table)
     if isinstance(table, StaticFiles):
         path = pipeline.resolve_path(table.path)
         options = spark_options(table.options)
         if table.type == "delta":
-            return delta_frame(spark, path)
+            return _read_delta_table(spark, path)
         reader = spark.read.format(table.type).options(**options)
         return (reader.schema(table.ddl) if table.ddl is not None else reader).load(path)
     options = {"url": table.url, "dbtable": table.table, **spark_options(table.options)}
@@ -204,7 +212,7 @@ def _read_table(spark: SparkSession, pipeline: Pipeline, table: AnyStatic) -> Da
     return spark.read.format("jdbc").options(**options).load()
 
 
-def delta_frame(spark: SparkSession, path: str) -> DataFrame:
+def _read_delta_table(spark: SparkSession, path: str) -> DataFrame:
     """Return the current rows of a Delta table, read from its Parquet files."""
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -218,13 +226,13 @@ def delta_frame(spark: SparkSession, path: str) -> DataFrame:
     struct = from_arrow_schema(schema)
     if not files:
         return spark.createDataFrame([], struct)
-    frame = spark.read.option("basePath", path).parquet(*files)
-    return frame.select(
+    rows = spark.read.option("basePath", path).parquet(*files)
+    return rows.select(
         *(f.col(f"`{column.name}`").cast(column.dataType).alias(column.name) for column in struct)
     )
 
 
-def iceberg_frame(spark: SparkSession, pipeline: Pipeline, table: StaticIceberg) -> DataFrame:
+def _read_iceberg_table(spark: SparkSession, pipeline: Pipeline, table: StaticIceberg) -> DataFrame:
     """Return the rows of an Iceberg table's current snapshot, with deletes applied."""
     from headrace.pipeline.iceberg.catalogs import error_context
     from headrace.pipeline.iceberg.read import read_rows

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of offsets in Spark's checkpoints: a file for each planned batch.
+"""The log of offsets in a checkpoint of Spark, with a file for each planned batch.
 
-Line 1 is the version of the format, line 2 is metadata of Spark. Then each source has a line. In
-version 1 the lines have the order of the sources in the query. In version 2 they have any order and
-the form `SOURCE:OFFSET`; SOURCE is the number or the name of the source. A dash stands for a source
-without an offset.
+Line 1 is the version of the format, and line 2 has metadata of Spark. Then each source has a line.
+In version 1 the lines have the order of the sources in the query. In version 2 they have any order
+and the form `SOURCE:OFFSET`, where SOURCE is the number or the name of the source. A source without
+an offset has a dash.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class EndOffsets:
     by_source: dict[str, Json]  # None for a source without offset.
 
     def with_offsets(self, by_source: dict[str, Json]) -> EndOffsets:
-        """Return end offsets with the same header and other offsets."""
+        """Return end offsets with the same head and other offsets."""
         return replace(self, by_source=by_source)
 
     def to_text(self) -> str:

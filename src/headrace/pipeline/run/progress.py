@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a query's status, from Spark's progress."""
+"""Update of the status of a query from Spark's progress, and short texts for Spark's errors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from headrace.pipeline.run.state import QueryStatus
     from headrace.untyped import Json
 
-REASON_CHARACTERS_MAX: Final = 600
-# Operators that hold rows of windows.
+REASON_CHARACTERS_MAX: Final = 600  # Characters of the reason of an error.
+# Spark's operators that keep the rows of windows.
 WINDOW_OPERATORS: Final = ("stateStoreSave", "sessionWindowStateStoreSave")
 _PYTHON_ERROR: Final = re.compile(
     r"(?!org\.apache|java\.|py4j\.|pyspark\.errors)"
@@ -29,11 +29,14 @@ _PYTHON_ERROR: Final = re.compile(
 def update_status(
     status: QueryStatus, query: StreamingQuery
 ) -> list[tuple[int, dict[str, RuleCount]]]:
-    """Update the status of a query from Spark's progress; return new counts of rules by batch."""
+    """Update the status of a query from Spark's progress; return the new counts of rules.
+
+    The counts are pairs of the number of a batch and its counts by rule.
+    """
     newest = query.lastProgress
     counts = []
     if newest is not None:
-        # Spark's list of recent progress (at most 100) is read only if batches were missed.
+        # Spark's list of recent progress, of up to 100 batches, is read only after missed batches.
         is_next = status.batch is not None and int(newest["batchId"]) <= status.batch + 1
         for progress in [newest] if is_next else query.recentProgress:
             batch = int(progress["batchId"])
@@ -44,14 +47,14 @@ def update_status(
                 for rule, rows in rejected_rows(progress["observedMetrics"]).items():
                     status.rejected[rule] = status.rejected.get(rule, 0) + rows
                 status.batch_s = float(progress["durationMs"].get("triggerExecution", 0)) / 1000
-        status.rows_per_s = _number(newest, "inputRowsPerSecond")
-        status.processed_per_s = _number(newest, "processedRowsPerSecond")
+        status.rows_per_s = _read_number(newest, "inputRowsPerSecond")
+        status.processed_per_s = _read_number(newest, "processedRowsPerSecond")
         status.lag = count_lag(newest)
         status.waiting = count_waiting_rows(newest) if status.holds_back else 0
     if status.state not in ("failed", "finished", "stopped"):
         is_active = query.status["isTriggerActive"]
         status.state = "running" if is_active or status.lag else "idle"
-    return [(batch, by_rule) for batch, by_rule in counts if by_rule]
+    return [(batch, counts_by_rule) for batch, counts_by_rule in counts if counts_by_rule]
 
 
 def observed_counts(observed: object) -> dict[str, RuleCount]:
@@ -68,11 +71,14 @@ def count_lag(progress: Json) -> int | None:
     unread_count = 0
     is_reported = False
     for source in progress["sources"]:
-        newest, reached = _positions(source["latestOffset"]), _positions(source["endOffset"])
-        if newest is None or reached is None:
+        newest, current = (
+            _read_positions(source["latestOffset"]),
+            _read_positions(source["endOffset"]),
+        )
+        if newest is None or current is None:
             continue
         is_reported = True
-        unread_count += sum(max(0, end - reached.get(name, end)) for name, end in newest.items())
+        unread_count += sum(max(0, end - current.get(name, end)) for name, end in newest.items())
     return unread_count if is_reported else None
 
 
@@ -85,7 +91,7 @@ def count_waiting_rows(progress: Json) -> int:
     )
 
 
-def _positions(offset: Json) -> dict[str, int] | None:
+def _read_positions(offset: Json) -> dict[str, int] | None:
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)
@@ -96,13 +102,14 @@ def _positions(offset: Json) -> dict[str, int] | None:
     return {str(name): int(position) for name, position in offset["pos"].items()}
 
 
-def _number(progress: Json, name: str) -> float:
+def _read_number(progress: Json, name: str) -> float:
+    """Return a number of Spark's progress; 0 for null and NaN."""
     value = progress[name]
     return float(value) if value is not None and value == value else 0.0
 
 
 def error_reason(text: str) -> str:
-    """Return the line of a Spark error that names the fault, without secrets, cut to its limit."""
+    """Return the line of a Spark error that names the fault, shortened and without secrets."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised_lines = [line for line in lines if "[USER_RAISED_EXCEPTION]" in line]
     python_lines = [line for line in lines if _PYTHON_ERROR.match(line)]

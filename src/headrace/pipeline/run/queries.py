@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queries of a pipeline, and the endpoints (sources and sinks) that a checkpoint records."""
+"""The queries of a pipeline, and the record of their endpoints, sources and sinks, on disk."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from headrace.pipeline.run.state import ENDPOINTS_FILE, is_pending, read_endpoin
 if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
-FORMER_SOURCES: Final = "gone"  # The key of a checkpoint's removed sources.
-WRITER_FILE: Final = "written-as"  # Names the writer of a sink of messages.
+FORMER_SOURCES: Final = "gone"  # The key of removed sources in the record.
+WRITER_FILE: Final = "written-as"  # The file with the writer of a sink of messages.
 SPARK_WRITER: Final = "spark"
 BATCH_WRITER: Final = "batch"
 
 
 @dataclass(frozen=True)
 class Query:
-    """A query to start. Its checkpoint is a directory with the name of the query."""
+    """A query to start; the directory of its checkpoint has its name."""
 
     name: str
     sinks: tuple[str, ...]
@@ -35,7 +35,7 @@ class Query:
 def plan_queries(pipeline: Pipeline) -> list[Query]:
     """Return one query for each sink, but a single query for all sinks of a queue."""
     queries: list[Query] = []
-    shared: dict[str, list[str]] = {}
+    sinks_by_queue: dict[str, list[str]] = {}
     for sink in pipeline.sinks:
         queues = [
             name
@@ -43,10 +43,10 @@ def plan_queries(pipeline: Pipeline) -> list[Query]:
             if isinstance(source := pipeline.sources[name], AmqpSource) and source.type == "queue"
         ]
         if queues:
-            shared.setdefault(queues[0], []).append(sink)
+            sinks_by_queue.setdefault(queues[0], []).append(sink)
         else:
             queries.append(Query(sink, (sink,)))
-    for queue, sinks in shared.items():
+    for queue, sinks in sinks_by_queue.items():
         if len(sinks) == 1:
             queries.append(Query(sinks[0], (sinks[0],)))
         else:
@@ -55,7 +55,7 @@ def plan_queries(pipeline: Pipeline) -> list[Query]:
 
 
 def record_endpoints(pipeline: Pipeline, query: Query, folder: Path) -> None:
-    """Record a query's sources and sinks in its checkpoint.
+    """Record the sources and sinks of a query in its checkpoint.
 
     Raises:
         PipelineError: the checkpoint was made for other sources or sinks.
@@ -77,7 +77,7 @@ def record_endpoints(pipeline: Pipeline, query: Query, folder: Path) -> None:
     endpoints: JsonObject = {"sources": sources, "sinks": sinks}
     saved = read_endpoints(folder)
     if has_named_sources(pipeline, folder):
-        endpoints[FORMER_SOURCES] = _former_sources(saved, sources, query)
+        endpoints[FORMER_SOURCES] = _find_former_sources(saved, sources, query)
         if saved.get("sinks", sinks) == sinks:
             saved = endpoints
     elif saved:
@@ -107,7 +107,7 @@ def has_named_sources(pipeline: Pipeline, folder: Path) -> bool:
     return offsets_file is None or offset_log.read(offsets_file).head[0] == offset_log.FORMAT_V2
 
 
-def _former_sources(saved: JsonObject, sources: JsonObject, query: Query) -> list[str]:
+def _find_former_sources(saved: JsonObject, sources: JsonObject, query: Query) -> list[str]:
     """Return the removed sources of a checkpoint.
 
     Raises:
@@ -135,8 +135,8 @@ def _former_sources(saved: JsonObject, sources: JsonObject, query: Query) -> lis
 def record_writer(query: Query, folder: Path, writer: str) -> None:
     """Record which writer publishes a query's messages: Spark's sink, or a function of each batch.
 
-    The two identify batches by different names, so a batch that one has begun would be published
-    again by the other.
+    The two writers identify batches by different names. So if one began a batch, the other would
+    publish the batch again.
 
     Raises:
         PipelineError: the other writer has an unfinished batch.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that are checked before a batch is written: over batches, and by shares of failed rows."""
+"""Checks of rules before a batch is written: rules over batches, and limits of failed rows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from headrace.pipeline.config.settings import Pipeline, Rule
 
 
-def running_counts(spark: SparkSession, query: str) -> dict[str, RuleCount]:
-    """Return the counts by rule that the running batch of a query has observed so far.
+def read_running_counts(spark: SparkSession, query: str) -> dict[str, RuleCount]:
+    """Return the counts by rule that Spark has observed in the running batch of a query.
 
     Spark reports progress only after it has committed a batch, so a kill before the report would
     lose the counts.
@@ -38,11 +38,11 @@ def running_counts(spark: SparkSession, query: str) -> dict[str, RuleCount]:
     return counts
 
 
-def collect_counts(frames: Mapping[str, DataFrame]) -> dict[str, RuleCount]:
-    """Return the counts by rule from frames of one row each."""
+def collect_counts(counts_by_rule: Mapping[str, DataFrame]) -> dict[str, RuleCount]:
+    """Return the counts by rule, from DataFrames of one row each."""
     counts = {}
-    for rule, frame in frames.items():
-        row = frame.first()
+    for rule, rule_counts in counts_by_rule.items():
+        row = rule_counts.first()
         assert row is not None, rule
         counts[rule] = RuleCount(row["checked"], row["rows"])
     return counts
@@ -54,7 +54,7 @@ def apply_rules(
     views: Mapping[str, DataFrame],
     sinks: Sequence[str],
 ) -> dict[str, RuleCount]:
-    """Return the counts of the rules of some sinks for one batch. Its views are not streaming."""
+    """Return the counts of the rules of some sinks in one batch, whose views are not streaming."""
     rules = {rule.name: rule for sink in sinks for rule in pipeline.rules_before(sink)}
     row_counts = collect_counts({name: counts[name] for name in counts if name in rules})
     return row_counts | check_batch_rules(rules.values(), views)
@@ -63,10 +63,10 @@ def apply_rules(
 def check_batch_rules(
     rules: Iterable[Rule], views: Mapping[str, DataFrame]
 ) -> dict[str, RuleCount]:
-    """Return the counts of the rules over batches.
+    """Return the counts of the rules over batches in one batch.
 
-    A rule with `having` counts the batch as one; a rule with `unique` counts rows. Batches without
-    rows are not checked.
+    A rule with `having` counts the batch as 1; a rule with `unique` counts rows. A batch without
+    rows is not checked.
     """
     from pyspark.sql import functions as f
 
@@ -74,15 +74,15 @@ def check_batch_rules(
     for rule in rules:
         if not rule.is_batch_rule:
             continue
-        frame = views[rule.view]
+        rows = views[rule.view]
         if rule.unique is not None:
-            group_sizes = frame.groupBy(*rule.unique).agg(f.count(f.lit(1)).alias("n"))
+            group_sizes = rows.groupBy(*rule.unique).agg(f.count(f.lit(1)).alias("n"))
             row = group_sizes.agg(f.sum("n"), f.sum(f.col("n") - 1)).first()
             assert row is not None, rule
             if row[0]:
                 counts[rule.name] = RuleCount(row[0], row[1])
         else:
-            row = frame.agg(f.count(f.lit(1)), f.expr(f"({rule.having})")).first()
+            row = rows.agg(f.count(f.lit(1)), f.expr(f"({rule.having})")).first()
             assert row is not None, rule
             if row[0]:
                 counts[rule.name] = RuleCount(1, int(row[1] is not True))
@@ -90,7 +90,7 @@ def check_batch_rules(
 
 
 def enforce_rules(rules: Iterable[Rule], counts: RuleCounts, batch: int) -> None:
-    """Raise PipelineError if a rule forbids writing the batch."""
+    """Raise PipelineError if the counts of a rule forbid writing the batch."""
     for rule in rules:
         count = counts.get(rule.name)
         if count is None or not count.failed:

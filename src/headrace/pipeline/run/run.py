@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of a pipeline: its queries are started, watched and stopped.
+"""One run of a pipeline, which starts, watches and stops its queries.
 
-Each sink has its own query and checkpoint. The sinks of one queue are the exception: they share a
-query, because the messages of a queue are consumed once. Each batch is then written to all of these
-sinks in turn.
+Each sink has its own query and checkpoint. Only the sinks of one queue share a query, because the
+messages of a queue are consumed once. Each batch is then written to all of these sinks in turn.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ from headrace.pipeline.run.rule_checks import (
     apply_rules,
     check_batch_rules,
     enforce_rules,
-    running_counts,
+    read_running_counts,
 )
 from headrace.pipeline.run.session import STARTS_MAX, is_slow_start, retry_slow_start
 from headrace.pipeline.run.state import QueryStatus, StateDirectory, Status, checkpoint_id
-from headrace.pipeline.sinks.frames import compute_rows
+from headrace.pipeline.sinks.compute import compute_rows
 from headrace.pipeline.sinks.outputs import make_output
 
 if TYPE_CHECKING:
@@ -60,9 +59,9 @@ if TYPE_CHECKING:
     from headrace.pipeline.run.graph import ViewFrames
     from headrace.untyped import Json
 
-POLL_S: Final = 0.1
-STATUS_EVERY_S: Final = 1.0
-STOP_S_MAX: Final = 60.0  # Running batches may take this long to finish.
+POLL_S: Final = 0.1  # The pause between two polls of the queries.
+STATUS_EVERY_S: Final = 1.0  # The pause between two writes of the status.
+STOP_S_MAX: Final = 60.0  # The time for running batches to finish after a stop request.
 
 ShowStatus = Callable[[Status], None]
 
@@ -72,7 +71,7 @@ class Stopping(Exception):
 
 
 class Run:
-    """One run of a pipeline. The caller holds the lock of the pipeline's state."""
+    """One run of a pipeline; the caller holds the lock of the pipeline's state."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, state: StateDirectory) -> None:
         self.spark = spark
@@ -81,16 +80,19 @@ class Run:
         self.status = state.begin_run(pipeline.head.name, pipeline.file)
         state.write_graph(describe_graph(pipeline))
         self.stopping = threading.Event()
-        # True after SIGINT (^C), which also ends Spark's Python workers.
+        # True after SIGINT (^C), which the terminal sends to Spark's Python workers, too.
         self._interrupted = False
         self._queries: dict[str, StreamingQuery] = {}
         self._starters: dict[str, Callable[[], StreamingQuery]] = {}
         self._start_counts: dict[str, int] = {}
         self._counts: dict[str, CountsFile] = {}
-        self._spark_counted: set[str] = set()  # Queries with counts only in their progress.
+        # Queries whose counts are only in Spark's progress.
+        self._spark_counted: set[str] = set()
 
     def run(self, show: ShowStatus = lambda _: None) -> Status:
         """Run until all queries finish, a stop is requested, or a query fails.
+
+        `show` is called with the status about once a second, and at the end.
 
         Raises:
             PipelineError: a query failed; the other queries have been stopped.
@@ -102,7 +104,7 @@ class Run:
         except BaseException as error:
             status.state = "failed"
             status.error = _error_text(error)
-            if _is_spark_error(error):  # Spark's text has whole plans and the options of sources.
+            if _is_spark_error(error):  # Spark's text has plans, and the options of sources.
                 raise PipelineError(status.error) from None
             raise
         finally:
@@ -112,7 +114,7 @@ class Run:
         return status
 
     def progress(self) -> dict[str, Json]:
-        """Return Spark's progress of the newest batch of each query that has one."""
+        """Return Spark's progress of the newest batch, by query."""
         newest = {name: query.lastProgress for name, query in self._queries.items()}
         return {name: progress for name, progress in newest.items() if progress is not None}
 
@@ -141,9 +143,9 @@ class Run:
                 signal.signal(number, handler)
 
     def start(self) -> dict[str, StreamingQuery]:
-        """Start the queries; return the streaming ones by name."""
+        """Start the queries and return them by name; write sinks of static tables at once."""
         pipeline = self.pipeline
-        tables = graph.static_frames(self.spark, pipeline)
+        tables = graph.read_tables(self.spark, pipeline)
         queries = plan_queries(pipeline)
         named_by_query = {
             query.name: has_named_sources(pipeline, self._checkpoint(query)) for query in queries
@@ -151,36 +153,39 @@ class Run:
         for query in queries:
             record_endpoints(pipeline, query, self._checkpoint(query))
         for is_named in sorted(set(named_by_query.values())):
-            group = [query for query in queries if named_by_query[query.name] == is_named]
+            same_kind = [query for query in queries if named_by_query[query.name] == is_named]
             with graph.name_sources(self.spark, named=is_named):
-                self._start_queries(group, tables, named=is_named)
+                self._start_queries(same_kind, tables, named=is_named)
         self.status.state = "running"
         return self._queries
 
     def _start_queries(
         self, queries: list[Query], tables: dict[str, DataFrame], *, named: bool
     ) -> None:
+        """Start queries whose checkpoints all identify sources by name, or all do not."""
         pipeline, spark = self.pipeline, self.spark
-        sources = retry_slow_start(lambda: graph.source_frames(spark, pipeline, named=named))
+        sources = retry_slow_start(lambda: graph.read_sources(spark, pipeline, named=named))
         frames = retry_slow_start(lambda: graph.build_views(spark, pipeline, sources, tables))
         for query in queries:
-            appends = all(pipeline.sinks[sink].mode == "append" for sink in query.sinks)
-            status = QueryStatus(query.name, list(query.sinks), holds_back=appends)
+            is_append = all(pipeline.sinks[sink].mode == "append" for sink in query.sinks)
+            status = QueryStatus(query.name, list(query.sinks), holds_back=is_append)
             self.status.queries.append(status)
             self._counts[query.name] = CountsFile(self.state.home, query.name)
             if query.queue is not None:
                 starter = partial(self._start_queue_query, query, sources, tables)
                 self._start_query(query, starter, named=named)
                 continue
-            frame = graph.sink_rows(pipeline, frames, query.sinks[0])
-            if frame.isStreaming:
-                self._start_query(query, partial(self._start_sink_query, query, frame), named=named)
+            rows = graph.select_sink_rows(pipeline, frames, query.sinks[0])
+            if rows.isStreaming:
+                self._start_query(query, partial(self._start_sink_query, query, rows), named=named)
             else:
-                self._write_static(query, frame, frames)
+                self._write_static(query, rows, frames)
 
     def _start_query(
         self, query: Query, starter: Callable[[], StreamingQuery], *, named: bool
     ) -> None:
+        """Start a query, and keep its starter for a restart."""
+
         def start() -> StreamingQuery:
             with graph.name_sources(self.spark, named=named):
                 return starter()
@@ -192,8 +197,9 @@ class Run:
     def _checkpoint(self, query: Query) -> Path:
         return self.state.checkpoints / query.name
 
-    def _writer(self, query: Query, frame: DataFrame, mode: str, trigger: str) -> Json:
-        writer = frame.writeStream.queryName(f"{self.pipeline.head.name}.{query.name}")
+    def _make_writer(self, query: Query, rows: DataFrame, mode: str, trigger: str) -> Json:
+        """Return a writer of Spark for a query, with its checkpoint and trigger."""
+        writer = rows.writeStream.queryName(f"{self.pipeline.head.name}.{query.name}")
         writer = writer.outputMode(mode).option("checkpointLocation", str(self._checkpoint(query)))
         if trigger == AVAILABLE_NOW:
             return writer.trigger(availableNow=True)
@@ -201,9 +207,10 @@ class Run:
             return writer.trigger(once=True)
         return writer.trigger(processingTime=trigger)
 
-    def _start_sink_query(self, query: Query, frame: DataFrame) -> StreamingQuery:
+    def _start_sink_query(self, query: Query, rows: DataFrame) -> StreamingQuery:
+        """Start the query of one sink, by Spark's own sink for messages if no rule prevents it."""
         sink = self.pipeline.sinks[query.sinks[0]]
-        writer = self._writer(query, frame, sink.mode, self.pipeline.trigger(sink))
+        writer = self._make_writer(query, rows, sink.mode, self.pipeline.trigger(sink))
         rules = self.pipeline.rules_before(query.sinks[0])
         is_checked_first = any(rule.is_checked_before_write for rule in rules)
         if isinstance(sink, AmqpSink):
@@ -216,43 +223,45 @@ class Run:
                 return _start_writer(writer.format("amqp").options(**options))
         output = make_output(self.pipeline, query.sinks[0], self._checkpoint(query))
 
-        def write(batch: DataFrame, number: int) -> None:
+        def write_batch(batch: DataFrame, number: int) -> None:
             self._check_stopping()
             checkpoint = self._checkpoint_id(query)
             if not is_checked_first:
                 output.write(batch, f"{checkpoint}-{query.sinks[0]}", number)
                 if rules:
                     self._record_counts(
-                        query, checkpoint, number, running_counts(self.spark, checkpoint)
+                        query, checkpoint, number, read_running_counts(self.spark, checkpoint)
                     )
                 return
             batch.persist()
             try:
-                compute_rows(batch)  # All rules are evaluated before the first row is written.
-                by_rule = running_counts(self.spark, checkpoint)
-                by_rule |= check_batch_rules(rules, {str(sink.source): batch})
-                self._record_counts(query, checkpoint, number, by_rule)
-                enforce_rules(rules, by_rule, number)
+                compute_rows(batch)  # Evaluates all rules before the first row is written.
+                counts_by_rule = read_running_counts(self.spark, checkpoint)
+                counts_by_rule |= check_batch_rules(rules, {str(sink.source): batch})
+                self._record_counts(query, checkpoint, number, counts_by_rule)
+                enforce_rules(rules, counts_by_rule, number)
                 output.write(batch, f"{checkpoint}-{query.sinks[0]}", number)
             finally:
                 batch.unpersist()
 
-        return _start_writer(writer.foreachBatch(write))
+        return _start_writer(writer.foreachBatch(write_batch))
 
     def _record_counts(
-        self, query: Query, checkpoint: str, number: int, by_rule: RuleCounts
+        self, query: Query, checkpoint: str, number: int, counts_by_rule: RuleCounts
     ) -> None:
-        counts, status = self._counts[query.name], self._status(query.name)
+        """Store the counts of a batch, and write the new totals to the status of the query."""
+        counts, status = self._counts[query.name], self._find_status(query.name)
         counts.load(checkpoint)
         if query.queue is not None and number != counts.batch:
-            for rule in self.pipeline.rules:  # Spark's progress has the counts of other queries.
-                failed = by_rule[rule.name].failed if rule.name in by_rule else 0
+            for rule in self.pipeline.rules:  # Spark's progress has no counts of such a query.
+                failed = counts_by_rule[rule.name].failed if rule.name in counts_by_rule else 0
                 if failed and rule.action in ("drop", "dead-letter"):
                     status.rejected[rule.name] = status.rejected.get(rule.name, 0) + failed
-        counts.store(number, by_rule)
+        counts.store(number, counts_by_rule)
         counts.report_to(status)
 
-    def _status(self, name: str) -> QueryStatus:
+    def _find_status(self, name: str) -> QueryStatus:
+        """Return the status of a query."""
         return next(status for status in self.status.queries if status.name == name)
 
     def _start_queue_query(
@@ -269,46 +278,46 @@ class Run:
         if len(triggers) > 1:
             raise PipelineError(f"the sinks of the queue of {query.queue!r} need the same trigger")
 
-        def write(batch: DataFrame, number: int) -> None:
+        def write_batch(batch: DataFrame, number: int) -> None:
             self._check_stopping()
             batch.persist()
             try:
                 frames = graph.build_views(
                     batch.sparkSession, queue_pipeline, {queue: batch}, tables
                 )
-                by_rule = apply_rules(
+                counts_by_rule = apply_rules(
                     queue_pipeline, frames.rule_results.counts, frames.views, query.sinks
                 )
-                self._record_counts(query, self._checkpoint_id(query), number, by_rule)
-                enforce_rules(queue_pipeline.rules, by_rule, number)
+                self._record_counts(query, self._checkpoint_id(query), number, counts_by_rule)
+                enforce_rules(queue_pipeline.rules, counts_by_rule, number)
                 for sink, output in outputs.items():
-                    rows = graph.sink_rows(queue_pipeline, frames, sink)
+                    rows = graph.select_sink_rows(queue_pipeline, frames, sink)
                     output.write(rows, f"{self._checkpoint_id(query)}-{sink}", number)
             finally:
                 batch.unpersist()
 
-        frame = sources[query.queue]
-        writer = self._writer(query, frame, "append", triggers.pop())
-        return _start_writer(writer.foreachBatch(write))
+        queue_rows = sources[query.queue]
+        writer = self._make_writer(query, queue_rows, "append", triggers.pop())
+        return _start_writer(writer.foreachBatch(write_batch))
 
-    def _write_static(self, query: Query, frame: DataFrame, frames: ViewFrames) -> None:
-        """Write a sink of static tables once, as batch 0 of its checkpoint."""
+    def _write_static(self, query: Query, rows: DataFrame, frames: ViewFrames) -> None:
+        """Write a sink that only static tables feed, once, as batch 0 of its checkpoint."""
         name = query.sinks[0]
-        done = self._checkpoint(query) / "done"
-        status = self._status(name)
-        if not done.exists():
-            writer_file = done.with_name("writer")
+        done_file = self._checkpoint(query) / "done"
+        status = self._find_status(name)
+        if not done_file.exists():
+            writer_file = done_file.with_name("writer")
             if not writer_file.exists():
                 write_whole(writer_file, f"static-{uuid.uuid4().hex}")
             writer = writer_file.read_text("utf-8")
-            by_rule = apply_rules(
+            counts_by_rule = apply_rules(
                 self.pipeline, frames.rule_results.counts, frames.views, query.sinks
             )
-            self._record_counts(query, writer, 0, by_rule)
-            enforce_rules(self.pipeline.rules_before(name), by_rule, 0)
+            self._record_counts(query, writer, 0, counts_by_rule)
+            enforce_rules(self.pipeline.rules_before(name), counts_by_rule, 0)
             output = make_output(self.pipeline, name, self._checkpoint(query))
-            output.write(frame, writer, 0)
-            write_whole(done, "")
+            output.write(rows, writer, 0)
+            write_whole(done_file, "")
         status.state = "finished"
 
     def _checkpoint_id(self, query: Query) -> str:
@@ -321,6 +330,7 @@ class Run:
             raise Stopping
 
     def _watch(self, show: ShowStatus) -> None:
+        """Poll the queries until all finish or a stop is requested."""
         last_write_s = 0.0
         while True:
             if self.stopping.is_set() or self.state.is_stop_requested(self.status.run):
@@ -340,7 +350,7 @@ class Run:
             self.stopping.wait(POLL_S)
 
     def _poll_queries(self, *, progress: bool) -> bool:
-        """Return True if a query is active; update the status, with `progress` also its figures.
+        """Return True if a query is active; with `progress` update the figures of the status.
 
         Raises:
             PipelineError: a query failed.
@@ -373,8 +383,8 @@ class Run:
         if status.name in self._spark_counted:
             counts = self._counts[status.name]
             counts.load(str(query.id))
-            for batch, of_rules in batches:
-                counts.store(batch, of_rules)
+            for batch, counts_by_rule in batches:
+                counts.store(batch, counts_by_rule)
             counts.report_to(status)
 
     def _stop_queries(self) -> None:
@@ -382,7 +392,7 @@ class Run:
         self.stopping.set()
         self.status.state = "stopping"
         self.state.write_status(self.status)
-        deadline = time.monotonic() + STOP_S_MAX
+        deadline_s = time.monotonic() + STOP_S_MAX
         batches_before = {name: _newest_batch(query) for name, query in self._queries.items()}
         for status in self.status.queries:
             query = self._queries.get(status.name)
@@ -391,7 +401,7 @@ class Run:
                 and query.isActive
                 and query.status["isTriggerActive"]
                 and _newest_batch(query) == batches_before[status.name]
-                and time.monotonic() < deadline
+                and time.monotonic() < deadline_s
             ):
                 time.sleep(POLL_S / 5)
         for status in self.status.queries:
@@ -409,6 +419,7 @@ class Run:
                 raise PipelineError(f"{status.name}: {status.error}")
 
     def _stop_active(self) -> None:
+        """Stop the queries that are still active after a failure."""
         for status in self.status.queries:
             query = self._queries.get(status.name)
             if query is not None and query.isActive:
@@ -434,7 +445,7 @@ def _newest_batch(query: StreamingQuery) -> int:
 
 
 def _error_text(error: BaseException) -> str:
-    """Return the cause of a failure in one line, without Spark's wrapping."""
+    """Return the cause of a failure in one line."""
     from headrace.pipeline.run.progress import error_reason
 
     return error_reason(str(error)) or type(error).__name__

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Spark session of a pipeline: quiet, in UTC, with the Python that runs the pipeline."""
+"""Start of a pipeline's Spark session: without output, in UTC, and with this process's Python."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FIXED_SETTINGS: Final = {
 def start_session(pipeline: Pipeline, state: Path) -> SparkSession:
     """Start a session with the settings of the file; logs go to `state`/spark.log.
 
-    A session that runs already is returned, where settings that Spark reads at its start have no
+    If this process has a session, return it. Settings that Spark reads at its start then have no
     effect.
 
     Raises:
@@ -69,7 +69,7 @@ def start_session(pipeline: Pipeline, state: Path) -> SparkSession:
     builder = SparkSession.builder.appName(f"headrace {pipeline.head.name}")
     builder = builder.master(pipeline.spark.master)
     conf = {**DEFAULT_SETTINGS, **_jar_setting(pipeline)}
-    options = f"-Dlog4j2.configurationFile={_log_config(state)}"
+    options = f"-Dlog4j2.configurationFile={_write_log_config(state)}"
     conf["spark.driver.extraJavaOptions"] = options
     for key, value in pipeline.spark.conf.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -93,7 +93,7 @@ def is_slow_start(error: object) -> bool:
 
 
 def retry_slow_start(make: Callable[[], T]) -> T:
-    """Return the result of `make`; retry when a Python worker started too slowly."""
+    """Return the result of `make`; call it again if a Python worker started too slowly."""
     for _ in range(STARTS_MAX - 1):
         try:
             return make()
@@ -116,7 +116,8 @@ def _jar_setting(pipeline: Pipeline) -> dict[str, str]:
     return {"spark.jars": ",".join(jars)} if jars else {}
 
 
-def _log_config(state: Path) -> Path:
+def _write_log_config(state: Path) -> Path:
+    """Write the configuration of Spark's log, and return its path."""
     path = state / "log4j2.properties"
     path.write_text(
         "rootLogger.level = warn\n"

@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 
 @dataclass
 class QueryStatus:
-    """The status of one query. Rows count from the start of the run; the lag is in records."""
+    """The status of one query."""
 
     name: str
     sinks: list[str]
     state: str = "starting"  # starting, running, idle, finished, stopped, failed
-    batch: int | None = None
-    rows: int = 0
+    batch: int | None = None  # The newest batch with rows.
+    rows: int = 0  # Rows since the start of the run.
     rows_per_s: float = 0.0
     processed_per_s: float = 0.0
-    lag: int | None = None
-    batch_s: float = 0.0
-    waiting: int = 0  # Rows of open windows.
-    holds_back: bool = False  # True in mode append: open windows wait.
+    lag: int | None = None  # Unread records; None if the sources do not report them.
+    batch_s: float = 0.0  # The duration of the newest batch with rows.
+    waiting: int = 0  # Rows in open windows.
+    holds_back: bool = False  # True in mode append, which writes a window when it ends.
     error: str = ""
     rejected: dict[str, int] = field(default_factory=dict)  # Rejected rows by rule.
     # Rows checked and failed by rule, since the checkpoint began and in its last batch.
@@ -71,7 +71,7 @@ class Status:
 
 
 def utc_timestamp() -> str:
-    """Return the present time as ISO 8601 in UTC, to the second."""
+    """Return the current time as ISO 8601 in UTC, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -112,14 +112,14 @@ class StateDirectory:
         return False
 
     def begin_run(self, pipeline: str, file: str) -> Status:
-        """Write and return the status of a new run. The caller holds the lock."""
+        """Write and return the status of a new run; the caller holds the lock."""
         (self.home / "stop").unlink(missing_ok=True)
         status = Status(pipeline, file, uuid.uuid4().hex, os.getpid(), utc_timestamp())
         self.write_status(status)
         return status
 
     def write_status(self, status: Status) -> None:
-        """Write the pipeline's status for other processes."""
+        """Write the status of the pipeline for other processes."""
         status.updated = utc_timestamp()
         write_whole(self.home / "status.json", json.dumps(asdict(status), indent=2) + "\n")
 
@@ -128,9 +128,10 @@ class StateDirectory:
         write_whole(self.home / "graph.json", json.dumps(graph, indent=2) + "\n")
 
     def read_status(self) -> Status | None:
-        """Return the status of the pipeline, or that of its last run; None before the first.
+        """Return the last written status; None before the first run.
 
-        A run that ended without a final status, such as a killed one, is reported as `killed`.
+        A killed process leaves the state that it had, such as `running`. `is_locked` tells whether
+        the process still runs.
         """
         try:
             values: JsonObject = json.loads((self.home / "status.json").read_text("utf-8"))
@@ -166,9 +167,9 @@ def read_endpoints(checkpoint: Path) -> JsonObject:
 
 
 def find_state(directory: Path, home: Path) -> StateDirectory:
-    """Return the state of a pipeline by its state directory or by the directory of a sink.
+    """Return the state of a pipeline, found by its state directory or the directory of a sink.
 
-    For a sink's directory, the states in `home/.headrace` are searched.
+    The directory of a sink is looked up in the states in `home/.headrace`.
 
     Raises:
         PipelineError: the directory is neither.
@@ -190,11 +191,11 @@ def find_state(directory: Path, home: Path) -> StateDirectory:
 def is_pending(checkpoint: Path) -> bool:
     """Return True if a checkpoint has a planned batch that is not finished."""
 
-    def newest(folder: str) -> int:
+    def newest_number(folder: str) -> int:
         names = [path.name for path in (checkpoint / folder).glob("[0-9]*")]
         return max((int(name) for name in names if name.isdigit()), default=-1)
 
-    return newest("offsets") > newest("commits")
+    return newest_number("offsets") > newest_number("commits")
 
 
 def checkpoint_id(checkpoint: Path) -> str | None:

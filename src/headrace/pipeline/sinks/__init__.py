@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sinks of pipelines."""
+"""The sinks of pipelines, which write each batch exactly once."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compaction of the small Parquet files of a partition, while others read and write.
 
-The large files are written to a new directory, with hard links to files that are large already.
-Then the kernel exchanges this directory with the partition in one step: a reader that lists the
+The large files are written to a new directory, with hard links to files that are already large.
+Then the kernel exchanges this directory with the partition in one step, so a reader that lists the
 partition finds either the old files or the new ones. A reader keeps the old files that it has open.
 A reader that opens an old file after the exchange gets an error, not wrong rows. The next
 compaction deletes files left by a crash.
@@ -36,7 +36,7 @@ _ROW_GROUP_ROWS: Final = 128 * 1024
 
 @dataclass(slots=True)
 class FolderCompaction:
-    """The result of a compaction: changed partitions, and their files before and after."""
+    """The result of a compaction: changed partitions, and the numbers of their files."""
 
     partitions: int = 0
     files_before: int = 0
@@ -50,30 +50,30 @@ def compact(
     if not root.is_dir():
         raise PipelineError(f"{root} is not a directory")
     ledger = Ledger(root)
-    result = FolderCompaction()
-    for folder in _partitions(root):
+    compaction = FolderCompaction()
+    for folder in _find_partitions(root):
         with ledger.lock():
             shutil.rmtree(ledger.home / "compacting", ignore_errors=True)
             files = _data_files(folder)
-            small = [path for path in files if path.stat().st_size < target_bytes // 2]
-            for group in _group_by_schema(small):
+            small_files = [path for path in files if path.stat().st_size < target_bytes // 2]
+            for group in _group_by_schema(small_files):
                 if len(group) < files_min:
                     continue
-                result.partitions += 1
-                result.files_before += len(files)
+                compaction.partitions += 1
+                compaction.files_before += len(files)
                 if not dry_run:
                     _replace_partition(ledger, folder, group, target_bytes)
-                    result.files_after += len(_data_files(folder))
+                    compaction.files_after += len(_data_files(folder))
                 else:
-                    result.files_after += len(files) - len(group) + 1
-    return result
+                    compaction.files_after += len(files) - len(group) + 1
+    return compaction
 
 
 def _data_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if _is_data_file(path))
 
 
-def _partitions(root: Path) -> Iterator[Path]:
+def _find_partitions(root: Path) -> Iterator[Path]:
     """Yield the directories below the root that have files. The root itself cannot be exchanged."""
     for folder, inner, names in os.walk(root):
         inner[:] = sorted(name for name in inner if not name.startswith(("_", ".")))
@@ -86,7 +86,7 @@ def _is_data_file(path: Path) -> bool:
 
 
 def _group_by_schema(files: list[Path]) -> list[list[Path]]:
-    """Group files by their columns: only files with equal columns are joined."""
+    """Group files by their columns, because only files with equal columns can be merged."""
     import pyarrow.parquet as pq
 
     groups: list[tuple[Arrow, list[Path]]] = []
@@ -101,13 +101,16 @@ def _group_by_schema(files: list[Path]) -> list[list[Path]]:
     return [group for _, group in groups]
 
 
-def _replace_partition(ledger: Ledger, folder: Path, small: list[Path], target_bytes: int) -> None:
+def _replace_partition(
+    ledger: Ledger, folder: Path, small_files: list[Path], target_bytes: int
+) -> None:
+    """Merge small files of a partition, and put the result in its place in one step."""
     new_folder = ledger.home / "compacting" / uuid.uuid4().hex
     new_folder.mkdir(parents=True)
     for path in folder.iterdir():
-        if path not in small and path.is_file():
+        if path not in small_files and path.is_file():
             os.link(path, new_folder / path.name)
-    _merge_files(small, new_folder, target_bytes)
+    _merge_files(small_files, new_folder, target_bytes)
     for path in new_folder.iterdir():
         atomic_files.sync_file(path)
     atomic_files.sync_folder(new_folder)
@@ -117,17 +120,17 @@ def _replace_partition(ledger: Ledger, folder: Path, small: list[Path], target_b
     shutil.rmtree(new_folder)  # The old files.
 
 
-def _merge_files(small: list[Path], new_folder: Path, target_bytes: int) -> None:
+def _merge_files(small_files: list[Path], new_folder: Path, target_bytes: int) -> None:
     """Write the rows of small files, ordered by file name, to files of about `target_bytes`."""
     import pyarrow.parquet as pq
 
     writer: pq.ParquetWriter | None = None
     path = new_folder
-    for batch in _row_groups(small):
+    for batch in _row_groups(small_files):
         if writer is None:
             path = (
                 new_folder
-                / f"{small[0].name.split('-')[0]}-compacted-{uuid.uuid4().hex[:12]}.parquet"
+                / f"{small_files[0].name.split('-')[0]}-compacted-{uuid.uuid4().hex[:12]}.parquet"
             )
             writer = pq.ParquetWriter(path, batch.schema, compression="zstd")
         writer.write_table(batch)

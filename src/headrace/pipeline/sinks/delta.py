@@ -2,7 +2,7 @@
 """Delta tables through the package `deltalake`, without a Java library.
 
 Spark's tasks write Parquet files. Then one commit of the table's log adds all files of a batch,
-with the batch's number as an application transaction. A batch that is run again finds its number in
+with the batch's number as an application transaction. A batch that runs again finds its number in
 the log and adds nothing.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
-STATISTICS_COLUMNS_MAX: Final = 32
+STATISTICS_COLUMNS_MAX: Final = 32  # Columns with statistics, as in Delta's own writers.
 
 
 def open_table(path: str) -> DeltaTable | None:
@@ -44,7 +44,7 @@ def current_files(table: DeltaTable) -> tuple[pa.Schema, list[str]]:
 
 
 def read_table_state(path: str, writer: str) -> tuple[str | None, int | None]:
-    """Return the table's id, None without a table, and the last batch of a writer in it."""
+    """Return the id of a table and the last batch of a writer in it; None for a missing one."""
     table = open_table(path)
     if table is None:
         return None, None
@@ -52,9 +52,13 @@ def read_table_state(path: str, writer: str) -> tuple[str | None, int | None]:
 
 
 def commit(
-    path: str, schema: pa.Schema, partition_by: list[str], writer: str, batch: int,
+    path: str,
+    schema: pa.Schema,
+    partition_by: list[str],
+    writer: str,
+    batch: int,
     staged: list[StagedFile],
-) -> str:  # fmt: skip
+) -> str:
     """Add the files of a batch to the table in one commit; create the table if it does not exist.
 
     Returns:
@@ -81,7 +85,7 @@ def commit(
         name += f"part-{batch:08d}-{uuid.uuid4()}.parquet"
         target = root / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        size, statistics = file.path.stat().st_size, _statistics(file.path)
+        size, statistics = file.path.stat().st_size, _describe_statistics(file.path)
         file.path.replace(target)
         atomic_files.sync_folders(target.parent, root)
         moment_ms = int(target.stat().st_mtime * 1000)
@@ -102,9 +106,9 @@ def commit(
 def merge(
     path: str, rows: pa.Table, partition_by: list[str], keys: list[str], writer: str, batch: int
 ) -> str:
-    """Update rows by key and insert new ones, in one commit; return the table's id.
+    """Update rows by the columns `keys` and insert new rows, in one commit; return the table's id.
 
-    The rows of the batch are held in memory, because batches of windows are small.
+    The rows of the batch are in memory, because batches of windows are small.
     """
     from deltalake import CommitProperties, DeltaTable, Transaction
 
@@ -128,7 +132,11 @@ def merge(
 def compact(path: str, target_bytes: int, keep_hours: int | None) -> dict[str, object]:
     """Merge small files into large ones in one commit, without disturbing readers.
 
-    Files that no version of the last `keep_hours` needs are deleted. None deletes nothing.
+    Delete the files that no version of the last `keep_hours` needs; None deletes nothing. Return
+    the metrics of deltalake, with the number of deleted files as `filesDeleted`.
+
+    Raises:
+        PipelineError: the directory is not a Delta table.
     """
     table = open_table(path)
     if table is None:
@@ -140,8 +148,8 @@ def compact(path: str, target_bytes: int, keep_hours: int | None) -> dict[str, o
     return outcome
 
 
-def _statistics(path: Path) -> str:
-    """Return the statistics of a file as Delta's JSON, by which readers skip files."""
+def _describe_statistics(path: Path) -> str:
+    """Return the statistics of a file as Delta's JSON; readers skip files by their integers."""
     import pyarrow.parquet as pq
 
     metadata = pq.read_metadata(path)
@@ -165,8 +173,8 @@ def _statistics(path: Path) -> str:
         ):
             continue
         low, high = (
-            f(getattr(chunk_statistics, bound) for chunk_statistics in statistics)
-            for f, bound in ((min, "min"), (max, "max"))
+            choose(getattr(chunk_statistics, bound) for chunk_statistics in statistics)
+            for choose, bound in ((min, "min"), (max, "max"))
         )
         if isinstance(low, int):
             minima[name], maxima[name] = low, high

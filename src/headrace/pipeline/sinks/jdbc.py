@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows into a table of a database, each batch in one transaction, once.
+"""Writing of batches to a table of a database, each exactly once in one transaction.
 
 Spark writes the batch in parallel to a staging table, `TABLE_headrace_batch`. Then one transaction
-copies its rows into the table and records the batch's number in `headrace_batches`. A batch that is
-run again finds its number there.
+copies its rows to the table and records the batch's number in `headrace_batches`. A batch that runs
+again finds its number there.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class DatabaseTable:
             self.options["driver"] = sink.driver
         self.staging = f"{sink.table}_headrace_batch"
 
-    def write(self, frame: DataFrame, writer: str, batch: int) -> bool:
-        """Add the rows of a batch; False when the table has them already."""
+    def write(self, rows: DataFrame, writer: str, batch: int) -> bool:
+        """Add the rows of a batch; return False if the table has the batch already."""
         writer = re.sub(r"[^A-Za-z0-9_-]", "", writer)[:64]
         with self._connect() as connection:
             self._create_batches_table(connection)
@@ -46,9 +46,9 @@ class DatabaseTable:
             )
             if last is not None and last >= batch:
                 return False
-            self._load(frame)
-            self._create_table(connection, frame)
-            columns = ", ".join(self._quote(connection, name) for name in frame.columns)
+            self._load(rows)
+            self._create_table(connection, rows)
+            columns = ", ".join(self._quote(connection, name) for name in rows.columns)
             statements = [
                 f"INSERT INTO {self.sink.table} ({columns}) SELECT {columns} FROM {self.staging}",
                 f"INSERT INTO {BATCHES_TABLE} (writer, batch) VALUES ('{writer}', {batch})"
@@ -58,17 +58,19 @@ class DatabaseTable:
             self._execute_in_transaction(connection, statements)
         return True
 
-    def _load(self, frame: DataFrame) -> None:
+    def _load(self, rows: DataFrame) -> None:
         """Write the batch to the staging table, on all workers."""
         options = {**self.options, "dbtable": self.staging}
-        frame.write.format("jdbc").mode("overwrite").options(**options).save()
+        rows.write.format("jdbc").mode("overwrite").options(**options).save()
 
-    def _create_table(self, connection: Java, frame: DataFrame) -> None:
+    def _create_table(self, connection: Java, rows: DataFrame) -> None:
+        """Create the table with the columns of the rows, unless it exists."""
         if not self._table_exists(connection, self.sink.table):
             options = {**self.options, "dbtable": self.sink.table}
-            frame.limit(0).write.format("jdbc").mode("ignore").options(**options).save()
+            rows.limit(0).write.format("jdbc").mode("ignore").options(**options).save()
 
     def _create_batches_table(self, connection: Java) -> None:
+        """Create the table of the last batch of each writer, unless it exists."""
         if not self._table_exists(connection, BATCHES_TABLE):
             self._execute_in_transaction(
                 connection,
@@ -89,6 +91,7 @@ class DatabaseTable:
         return True
 
     def _query_number(self, connection: Java, query: str) -> int | None:
+        """Return the number in the first row of a query; None without rows."""
         statement = connection.createStatement()
         try:
             rows = statement.executeQuery(query)

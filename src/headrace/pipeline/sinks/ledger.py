@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger of a directory: batches add their files exactly once, also after a crash.
+"""The ledger of a directory, by which batches add their files exactly once, also after a crash.
 
 Spark writes the files of a batch into a hidden directory. Then a record lists the target of each
 file (`moving`), the files are renamed to their targets, and the record is set to `done`. A batch
-that is run again reads its record: `done` ends the batch, and with `moving` the renaming continues.
-A reader sees only complete files, each once. Other tools need no changes, because Spark, Arrow and
-others do not read names that begin with `_` as data.
+that runs again reads its record. If the record is `done`, nothing remains to do; if it is `moving`,
+the renaming continues. A reader sees only complete files, each once. Other tools need no changes,
+because Spark, Arrow and others ignore names that begin with `_`.
 
 ::
 
@@ -50,8 +50,8 @@ class Ledger:
         self.root = root
         self.home = root / HIDDEN_FOLDER
 
-    def staging(self, writer: str) -> Path:
-        """Return the directory into which Spark writes the files of one batch."""
+    def staging_folder(self, writer: str) -> Path:
+        """Return the directory into which Spark writes the files of a batch."""
         return self.home / "staging" / writer
 
     @contextmanager
@@ -63,7 +63,7 @@ class Ledger:
             yield
 
     def last_batch(self, writer: str) -> int | None:
-        """Return the last batch of a writer whose files are all moved."""
+        """Return the last batch of a writer whose files are all moved; None if there is none."""
         record = self._read_record(writer)
         if record is None:
             return None
@@ -86,9 +86,10 @@ class Ledger:
             pairs = [[move.source, move.target] for move in moves]
             self._write_record(writer, {"batch": batch, "state": "moving", "files": pairs})
             self._move_files(writer, batch, moves)
-        shutil.rmtree(self.staging(writer), ignore_errors=True)
+        shutil.rmtree(self.staging_folder(writer), ignore_errors=True)
 
     def _move_files(self, writer: str, batch: int, moves: list[Move]) -> None:
+        """Rename the staged files that are not moved yet; set the record to `done`."""
         folders = set()
         for move in moves:
             source, target = self.root / move.source, self.root / move.target

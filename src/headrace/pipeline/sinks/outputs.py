@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Outputs of micro-batches: each output writes the rows of a batch once.
+"""Outputs of micro-batches, which write the rows of each batch once.
 
-After a crash Spark runs the last batch again with the same rows, so `write` may get a batch that is
-written already, completely or partly. The name of a writer consists of the id of the query's
-checkpoint and the name of the sink; a new checkpoint is a new writer.
+After a crash Spark runs the last batch again with the same rows. So `write` may get a batch that is
+already written, completely or partly. The name of a writer consists of the id of the query's
+checkpoint and the name of the sink, so a new checkpoint is a new writer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headrace.pipeline.config.settings import (
     Pipeline,
 )
 from headrace.pipeline.sinks import compact, delta
-from headrace.pipeline.sinks.frames import compute_rows
+from headrace.pipeline.sinks.compute import compute_rows
 from headrace.pipeline.sinks.iceberg import IcebergOutput
 from headrace.pipeline.sinks.jdbc import DatabaseTable
 from headrace.pipeline.sinks.ledger import Ledger, Move
@@ -39,27 +39,30 @@ if TYPE_CHECKING:
 class Output(Protocol):
     """The output of one sink."""
 
-    def write(self, frame: DataFrame, writer: str, batch: int) -> None:
-        """Write the rows of a batch, unless the writer has written this batch before."""
+    def write(self, rows: DataFrame, writer: str, batch: int) -> None:
+        """Write the rows of a batch, unless the writer has written the batch before.
+
+        All rows are computed in any case, because the state of the query depends on them.
+        """
 
 
 class FileOutput:
-    """A directory of Parquet, JSON, CSV or ORC; see `ledger`."""
+    """The output to a directory of Parquet, JSON, CSV or ORC files; see `ledger`."""
 
     def __init__(self, pipeline: Pipeline, sink: FileSink) -> None:
         self.sink = sink
         self.root = Path(pipeline.resolve_path(sink.path))
         self.ledger = Ledger(self.root)
 
-    def write(self, frame: DataFrame, writer: str, batch: int) -> None:
+    def write(self, rows: DataFrame, writer: str, batch: int) -> None:
         ledger = self.ledger
         ledger.finish_moves(writer)
         last = ledger.last_batch(writer)
         if last is not None and last >= batch:
-            compute_rows(frame)
+            compute_rows(rows)
             return
         options = spark_options(self.sink.options)
-        staged = write_staged(frame, self.sink, ledger.staging(writer), options)
+        staged = write_staged(rows, self.sink, ledger.staging_folder(writer), options)
         moves = []
         for index, file in enumerate(staged):
             suffix = "".join(file.path.suffixes).removeprefix(".c000")
@@ -73,34 +76,36 @@ class FileOutput:
 
 
 class DeltaOutput:
-    """A Delta table; see `delta`."""
+    """The output to a Delta table; see `delta`."""
 
     def __init__(self, pipeline: Pipeline, sink: DeltaSink, name: str, checkpoint: Path) -> None:
         self.sink = sink
         self.path = pipeline.resolve_path(sink.path)
         self.marker = table_marker(checkpoint, name, f"the table {sink.path}")
 
-    def write(self, frame: DataFrame, writer: str, batch: int) -> None:
+    def write(self, rows: DataFrame, writer: str, batch: int) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         table_id, last = delta.read_table_state(self.path, writer)
         self.marker.check(table_id, last)
         if last is not None and last >= batch:
-            compute_rows(frame)
+            compute_rows(rows)
             return
         keys = self.sink.merge_by
         if keys:
-            rows = frame.toArrow()
-            if rows.num_rows:
-                table_id = delta.merge(self.path, rows, self.sink.partition_by, keys, writer, batch)
+            arrow_rows = rows.toArrow()
+            if arrow_rows.num_rows:
+                table_id = delta.merge(
+                    self.path, arrow_rows, self.sink.partition_by, keys, writer, batch
+                )
                 self.marker.write(table_id, batch)
             return
-        folder = Ledger(Path(self.path)).staging(writer)
-        staged = write_staged(frame, self.sink, folder, spark_options(self.sink.options))
+        folder = Ledger(Path(self.path)).staging_folder(writer)
+        staged = write_staged(rows, self.sink, folder, spark_options(self.sink.options))
         if not staged:
             shutil.rmtree(folder, ignore_errors=True)
             return
-        schema = to_arrow_schema(frame.schema, timezone="UTC")
+        schema = to_arrow_schema(rows.schema, timezone="UTC")
         table_id = delta.commit(self.path, schema, self.sink.partition_by, writer, batch, staged)
         self.marker.write(table_id, batch)
         limits = self.sink.compact
@@ -109,19 +114,19 @@ class DeltaOutput:
 
 
 class JdbcOutput:
-    """A table of a database; see `jdbc`."""
+    """The output to a table of a database; see `jdbc`."""
 
     def __init__(self, pipeline: Pipeline, sink: JdbcSink) -> None:
         self.sink = sink
 
-    def write(self, frame: DataFrame, writer: str, batch: int) -> None:
+    def write(self, rows: DataFrame, writer: str, batch: int) -> None:
         options = spark_options(self.sink.options)
-        if not DatabaseTable(frame.sparkSession, self.sink, options).write(frame, writer, batch):
-            compute_rows(frame)
+        if not DatabaseTable(rows.sparkSession, self.sink, options).write(rows, writer, batch):
+            compute_rows(rows)
 
 
 class AmqpOutput:
-    """An exchange or a stream whose query is not written by Spark's sink for messages."""
+    """The output to an exchange or a stream, for queries that Spark's own sink cannot write."""
 
     def __init__(self, pipeline: Pipeline, sink: AmqpSink) -> None:
         self.options = amqp_sink_options(pipeline, sink)
@@ -129,33 +134,33 @@ class AmqpOutput:
         self.exactly_once = names.get("deliveryguarantee", "").lower() != "at-least-once"
         self.has_id = "sinkid" in names
 
-    def write(self, frame: DataFrame, writer: str, batch: int) -> None:
+    def write(self, rows: DataFrame, writer: str, batch: int) -> None:
         options = dict(self.options)
         if self.exactly_once:
             options["batchId"] = str(batch)
             if not self.has_id:
                 options["sinkId"] = make_sink_id(writer)
-        frame.write.format("amqp").mode("append").options(**options).save()
+        rows.write.format("amqp").mode("append").options(**options).save()
 
 
 class ConsoleOutput:
-    """Rows printed to standard output."""
+    """The output that prints rows to standard output."""
 
     def __init__(self, pipeline: Pipeline, sink: ConsoleSink) -> None:
         self.sink = sink
 
-    def write(self, frame: DataFrame, writer: str, batch: int) -> None:
+    def write(self, rows: DataFrame, writer: str, batch: int) -> None:
         print(f"batch {batch}")
-        frame.persist()  # A second computation would read and count the sources again.
+        rows.persist()  # A second computation would read and count the sources again.
         try:
-            compute_rows(frame)
-            frame.show(int(str(self.sink.options.get("numRows", 20))), truncate=False)
+            compute_rows(rows)
+            rows.show(int(str(self.sink.options.get("numRows", 20))), truncate=False)
         finally:
-            frame.unpersist()
+            rows.unpersist()
 
 
 def make_sink_id(writer: str) -> str:
-    """Return the writer's name for the broker, shortened to the 64 bytes that it accepts."""
+    """Return the name of a writer, shortened to the 64 bytes that the broker accepts."""
     if len(writer.encode()) <= SINK_ID_BYTES_MAX:
         return writer
     digest = hashlib.sha256(writer.encode()).hexdigest()[:24]
@@ -163,7 +168,7 @@ def make_sink_id(writer: str) -> str:
 
 
 def make_output(pipeline: Pipeline, name: str, checkpoint: Path) -> Output:
-    """Return the output of a sink. `checkpoint` is the directory of its query."""
+    """Return the output of a sink; `checkpoint` is the directory of the query's checkpoint."""
     sink = pipeline.sinks[name]
     if isinstance(sink, FileSink):
         return FileOutput(pipeline, sink)

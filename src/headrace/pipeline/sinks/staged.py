@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The staged files of a batch, in a hidden directory that readers ignore."""
+"""Writing of the staged files of a batch, to a hidden directory that readers ignore."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A staged file. `rows` is None if the format has no row count."""
+    """A file with rows of a batch, which Spark has written to the hidden directory."""
 
     path: Path
-    folder: str  # Its partition, such as `date=2026-01-31/hour=7`, or empty.
-    rows: int | None
+    folder: str  # Its partition, such as `date=2026-01-31/hour=7`; "" without partitions.
+    rows: int | None  # None if the format has no count of rows.
 
 
 def write_staged(
-    frame: DataFrame, sink: FileSink | DeltaSink, folder: Path, options: dict[str, str]
+    rows: DataFrame, sink: FileSink | DeltaSink, folder: Path, options: dict[str, str]
 ) -> list[StagedFile]:
     """Write the rows into `folder` with Spark; return the files that have rows."""
     shutil.rmtree(folder, ignore_errors=True)
-    kind = "parquet" if sink.type == "delta" else sink.type
+    file_format = "parquet" if sink.type == "delta" else sink.type
     if sink.files is not None:
-        frame = frame.coalesce(sink.files)
+        rows = rows.coalesce(sink.files)
     if sink.sort_by:
-        frame = frame.sortWithinPartitions(*sink.partition_by, *sink.sort_by)
-    writer = frame.write.format(kind).mode("overwrite").options(**options)
+        rows = rows.sortWithinPartitions(*sink.partition_by, *sink.sort_by)
+    writer = rows.write.format(file_format).mode("overwrite").options(**options)
     if sink.partition_by:
         writer = writer.partitionBy(*sink.partition_by)
     writer.save(str(folder))
     staged = []
-    for path in sorted(folder.rglob(f"*{SUFFIXES[kind]}*")):
+    for path in sorted(folder.rglob(f"*{SUFFIXES[file_format]}*")):
         relative = path.relative_to(folder)
         if any(part.startswith((".", "_")) for part in relative.parts):
             continue
-        rows = _count_rows(path, kind)
-        if rows == 0 or path.stat().st_size == 0:
+        row_count = _count_rows(path, file_format)
+        if row_count == 0 or path.stat().st_size == 0:
             continue
         parent = relative.parent.as_posix()
-        staged.append(StagedFile(path, "" if parent == "." else parent, rows))
+        staged.append(StagedFile(path, "" if parent == "." else parent, row_count))
     return staged
 
 
 def partition_values(folder: str) -> dict[str, str | None]:
-    """Return the partition's values by column, from the name of its directory."""
+    """Return the values of a partition by column, from the name of its directory."""
     values: dict[str, str | None] = {}
     for part in filter(None, folder.split("/")):
         name, _, value = part.partition("=")
@@ -64,15 +64,16 @@ def partition_values(folder: str) -> dict[str, str | None]:
     return values
 
 
-def _count_rows(path: Path, kind: str) -> int | None:
-    if kind == "parquet":
+def _count_rows(path: Path, file_format: str) -> int | None:
+    """Return the number of rows in a file; None if its format does not have it."""
+    if file_format == "parquet":
         import pyarrow.parquet as pq
 
         count: int = pq.read_metadata(path).num_rows
         return count
-    if kind == "orc":
+    if file_format == "orc":
         from pyarrow import orc
 
-        rows: Arrow = orc.ORCFile(path).nrows
-        return int(rows)
+        orc_count: Arrow = orc.ORCFile(path).nrows
+        return int(orc_count)
     return None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The marker of a sink's table in the checkpoint of its query.
 
-A table that another program deleted, recreated or rolled back would look like a table without
-batches of the sink, and rows would be missing silently. The marker has the id of the table and the
-number of the last batch that was written to it.
+A table that another program deleted, recreated or rolled back looks like a table without batches of
+the sink, so earlier rows would be missing without an error. The marker has the id of the table and
+the number of the last batch that was written to it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.pipeline.config.errors import PipelineError
 
 @dataclass(frozen=True, slots=True)
 class TableMarker:
-    """The marker of the table of one sink: a file in the checkpoint's directory."""
+    """The marker of one sink's table, a file in the directory of the checkpoint."""
 
     path: Path
     label: str  # The name of the table in errors.
@@ -50,7 +50,7 @@ class TableMarker:
         )
 
     def write(self, table: str, batch: int) -> None:
-        """Record that a table has a batch."""
+        """Record a batch as the last one of a table."""
         write_whole(self.path, json.dumps({"table": table, "batch": batch}))
 
 

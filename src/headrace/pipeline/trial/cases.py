@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from headrace.pipeline.config.settings import Pipeline
     from headrace.untyped import Json
 
-MESSAGES_MAX: Final = 10_000  # The maximum number of messages of a source.
-FILE_BYTES_MAX: Final = 16 << 20  # The maximum size of a file of bodies.
+MESSAGES_MAX: Final = 10_000  # Messages of a source.
+FILE_BYTES_MAX: Final = 16 << 20  # The size of a file of bodies.
+
 T = TypeVar("T", bound=Table)
 
 
@@ -93,17 +94,17 @@ CASE_TABLES: Final[dict[str, type[Table]]] = {
 
 @dataclass(frozen=True)
 class Cases:
-    """The samples and expectations of a file. `lines` has the lines of its keys."""
+    """The samples and expectations of a file; `lines` has the lines of its keys."""
 
     file: str
-    home: Path
+    home: Path  # The directory for relative paths in the file.
     samples: Mapping[str, Sample]
     tables: Mapping[str, TableSample]
     expected: Mapping[str, ExpectedRows]
     lines: Lines
 
     def read_bodies(self, sample: Sample) -> list[bytes]:
-        """Return the bodies of a sample, from `bodies` or from the lines of its file."""
+        """Return the bodies of a sample, from `bodies` or from the lines of `file`."""
         if sample.file is None:
             return [body.encode() for body in sample.bodies or ()]
         path = self.home / sample.file
@@ -117,7 +118,7 @@ class Cases:
 
 
 def load_cases(path: Path, pipeline: Pipeline) -> Cases:
-    """Read the file of a trial of a pipeline.
+    """Read the file of a trial, and check its names against the pipeline.
 
     Raises:
         ConfigError: the file has problems; each has its line.
@@ -182,6 +183,7 @@ def load_cases(path: Path, pipeline: Pipeline) -> Cases:
 def _parse_table(
     kind: type[T], values: Json, path: tuple[str, str], lines: Lines, problems: list[Problem]
 ) -> T | None:
+    """Return the table at `path`; None, with new problems, if it is invalid."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:

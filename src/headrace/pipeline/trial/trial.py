@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trial run of a pipeline: one batch of samples, and comparison with expected rows.
 
-The samples are published to a broker for the trial, so that the data source reads and decodes them
-as in production. The batch has no state of earlier batches, and its rows include those of open
-windows.
+The samples are published to a broker that runs for the trial, so the data source reads and decodes
+them as in production. The batch has no state of earlier batches, and its rows include the rows of
+open windows.
 """
 
 from __future__ import annotations
@@ -36,11 +36,17 @@ if TYPE_CHECKING:
 # Options of streaming reads, which a read of one batch does not accept.
 STREAMING_OPTIONS: Final = frozenset(
     (
-        *("startingoffsets", "startingtimestamp", "maxrecordspertrigger", "maxbytespertrigger"),
-        *("minrecordspertrigger", "mintriggerdelay", "group", "schemalocation"),
+        "startingoffsets",
+        "startingtimestamp",
+        "maxrecordspertrigger",
+        "maxbytespertrigger",
+        "minrecordspertrigger",
+        "mintriggerdelay",
+        "group",
+        "schemalocation",
     )
 )
-DIFFERENCES_MAX: Final = 20  # The maximum number of unexpected rows reported per view.
+DIFFERENCES_MAX: Final = 20  # Unexpected rows reported for each view.
 
 
 @dataclass(frozen=True)
@@ -56,21 +62,21 @@ def run_trial(spark: SparkSession, pipeline: Pipeline, cases: Cases, url: str) -
 
     A source without a sample has no rows.
     """
-    pipeline = _with_tables(pipeline, cases)
+    pipeline = _replace_tables(pipeline, cases)
     sources = {}
     for name, source in pipeline.sources.items():
         sample = cases.samples.get(name)
         if isinstance(source, AmqpSource):
-            _publish(url, name, source, _messages(cases, sample, pipeline.uri(source.uri)))
+            _publish(url, name, source, _sample_messages(cases, sample, pipeline.uri(source.uri)))
             sources[name] = retry_slow_start(partial(_read_from_broker, spark, pipeline, name, url))
         else:
             sources[name] = _read_sample_file(spark, source.ddl, cases, sample)
-    tables = graph.static_frames(spark, pipeline)
+    tables = graph.read_tables(spark, pipeline)
     frames = graph.build_views(spark, pipeline, sources, tables)
     views = [*pipeline.sources, *(step.name for step in pipeline.steps)]
     rows = {name: _collect_rows(frames.views[name]) for name in views}
     for name in pipeline.sinks:
-        rows[name] = _collect_rows(graph.sink_rows(pipeline, frames, name))
+        rows[name] = _collect_rows(graph.select_sink_rows(pipeline, frames, name))
     counts = apply_rules(pipeline, frames.rule_results.counts, frames.views, list(pipeline.sinks))
     return TrialResult(rows, counts)
 
@@ -87,6 +93,7 @@ def find_differences(cases: Cases, result: TrialResult) -> list[Problem]:
 def _compare(
     cases: Cases, name: str, expected: ExpectedRows, rows: list[Json]
 ) -> Iterator[Problem]:
+    """Yield the differences of a view's rows from the expected rows, in any order of rows."""
     path = ("expected", name)
     if expected.count is not None:
         if len(rows) != expected.count:
@@ -98,10 +105,10 @@ def _compare(
     ]
     columns = list(dict.fromkeys(key for row in expected_rows for key in row))
     unmatched = Counter(
-        _row_text({key: row.get(key) for key in columns} if columns else row) for row in rows
+        _format_row({key: row.get(key) for key in columns} if columns else row) for row in rows
     )
     for index, row in enumerate(expected_rows):
-        text = _row_text({key: row.get(key) for key in columns})
+        text = _format_row({key: row.get(key) for key in columns})
         if unmatched[text]:
             unmatched[text] -= 1
         else:
@@ -112,36 +119,39 @@ def _compare(
         yield Problem(line, f"expected.{name}.rows", f"the row {text} is not expected")
 
 
-def _row_text(row: Mapping[str, Json]) -> str:
-    return json.dumps({key: _number(value) for key, value in row.items()}, ensure_ascii=False)
+def _format_row(row: Mapping[str, Json]) -> str:
+    return json.dumps(
+        {key: _normalize_number(value) for key, value in row.items()}, ensure_ascii=False
+    )
 
 
-def _number(value: Json) -> Json:
-    """Return a number in a form in which 5 and 5.0 are equal."""
+def _normalize_number(value: Json) -> Json:
+    """Return a whole number as a float, so that 5 and 5.0 have the same text."""
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def to_spark_json(value: object) -> Json:
-    """Return a TOML value in the form in which Spark writes it as JSON."""
+    """Return a TOML value as Spark writes it in JSON."""
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03}Z"
     return value.isoformat() if isinstance(value, date) else value
 
 
-def _collect_rows(frame: DataFrame) -> list[Json]:
+def _collect_rows(rows: DataFrame) -> list[Json]:
     """Return the rows as JSON objects, with bytes as UTF-8 text."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import BinaryType, StringType
 
     columns = []
-    for column in frame.schema:
+    for column in rows.schema:
         spark_type = StringType() if isinstance(column.dataType, BinaryType) else column.dataType
         columns.append(f.col(f"`{column.name}`").cast(spark_type).alias(column.name))
-    rows = frame.select(f.to_json(f.struct(*columns), {"ignoreNullFields": "false"})).collect()
-    return [json.loads(row[0]) for row in rows]
+    texts = rows.select(f.to_json(f.struct(*columns), {"ignoreNullFields": "false"})).collect()
+    return [json.loads(row[0]) for row in texts]
 
 
-def _with_tables(pipeline: Pipeline, cases: Cases) -> Pipeline:
+def _replace_tables(pipeline: Pipeline, cases: Cases) -> Pipeline:
+    """Return the pipeline with the rows of the file in place of its static tables."""
     tables = dict(pipeline.tables)
     for name, sample in cases.tables.items():
         ddl = sample.ddl or getattr(tables[name], "ddl", None)
@@ -152,16 +162,18 @@ def _with_tables(pipeline: Pipeline, cases: Cases) -> Pipeline:
     return replace(pipeline, tables=tables)
 
 
-def _messages(cases: Cases, sample: Sample | None, uri: str) -> Iterator[tuple[Message, str]]:
+def _sample_messages(
+    cases: Cases, sample: Sample | None, uri: str
+) -> Iterator[tuple[Message, str]]:
     """Yield the messages of a sample, each with its routing key."""
     if sample is None:
         return
     if sample.queue is not None:
         for dead_letter in browse(uri, sample.queue, sample.limit):
-            fields_of_letter = {
+            message_fields = {
                 field.name: getattr(dead_letter, field.name) for field in fields(Message)
             }
-            yield Message(**fields_of_letter), dead_letter.routing_key
+            yield Message(**message_fields), dead_letter.routing_key
     elif sample.messages is not None:
         for message in sample.messages:
             properties = message.model_dump(exclude={"routing_key", "body"}, exclude_none=True)
@@ -174,6 +186,7 @@ def _messages(cases: Cases, sample: Sample | None, uri: str) -> Iterator[tuple[M
 def _publish(
     url: str, name: str, source: AmqpSource, messages: Iterator[tuple[Message, str]]
 ) -> None:
+    """Declare the stream or queue of a source, and publish messages to it by routing key."""
     arguments: dict[str, Json] = {} if source.type == "queue" else {"x-queue-type": "stream"}
     with blocking.connect(url, reconnect=None) as connection, connection.channel() as channel:
         channel.declare_queue(name, arguments=arguments)
@@ -184,6 +197,7 @@ def _publish(
 
 
 def _read_from_broker(spark: SparkSession, pipeline: Pipeline, name: str, url: str) -> DataFrame:
+    """Return the rows of a source by a batch read, with the options of the source that apply."""
     source = pipeline.sources[name]
     assert isinstance(source, AmqpSource)
     all_options = amqp_source_options(pipeline, source)
@@ -211,6 +225,6 @@ def _read_sample_file(
 
     if ddl is None:
         raise PipelineError("a source of Parquet files needs 'ddl' to be tried on samples")
-    texts = [message.body.decode() for message, _ in _messages(cases, sample, "")]
-    frame = spark.createDataFrame([(text,) for text in texts], "text STRING")
-    return frame.select(f.from_json("text", ddl).alias("row")).select("row.*")
+    texts = [message.body.decode() for message, _ in _sample_messages(cases, sample, "")]
+    rows = spark.createDataFrame([(text,) for text in texts], "text STRING")
+    return rows.select(f.from_json("text", ddl).alias("row")).select("row.*")

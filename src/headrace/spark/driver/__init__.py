@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads of streams in the driver: planning of batches, and requests to the broker."""
+"""Reads of streams, planned in the driver: ranges of batches, partitions and groups."""

@@ -25,18 +25,21 @@ PARTITION_RECORDS_MIN: Final = 1000  # A task for fewer records costs more time 
 
 
 class RangePartition(InputPartition):
-    """The range that one task reads. Spark may print it, so it must not have a broker's URL."""
+    """The partition of one task with the range that it reads, which is None if it is empty.
+
+    Spark may print a partition, so it must not have a broker's URL.
+    """
 
     def __init__(self, stream_range: Range | None) -> None:
         super().__init__(stream_range)
         self.stream_range = stream_range
         self.owner = ""  # The name of the query at the broker, or "".
         self.runs: tuple[OffsetRun, ...] = ()  # The parts of an archive that have the range.
-        self.has_rejects = False  # True if messages of the lease are rejected in advance.
+        self.has_rejects = False  # True if the broker has rejects in advance for the lease.
 
 
 class StreamBatchReader(DataSourceReader):
-    """The reader of a batch query on the records that streams have when it is planned."""
+    """The reader of a batch query on the records that streams have at the time of planning."""
 
     def __init__(self, options: ReadOptions, columns: QueryColumns) -> None:
         self.options = options
@@ -44,16 +47,16 @@ class StreamBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the partitions of the ranges to read."""
-        from headrace.columns.broker_streams import archived_ranges, stream_ranges
+        from headrace.columns.broker_streams import find_archived_ranges, find_stream_ranges
 
         options, archive, archive_split = self.options, None, None
         if options.archive:
             from headrace.columns.archive.index import Archive
 
             archive = Archive(options.archive)
-            ranges, archive_split = archived_ranges(options, archive)
+            ranges, archive_split = find_archived_ranges(options, archive)
         else:
-            ranges = stream_ranges(options)
+            ranges = find_stream_ranges(options)
         # Spark needs a partition even when there are no records.
         return list(
             plan_partitions(options, ranges, archive, archive_split) or [RangePartition(None)]
@@ -70,7 +73,7 @@ def plan_partitions(
     archive: Archive | None = None,
     archive_split: ArchiveSplit | None = None,
 ) -> list[RangePartition]:
-    """Return the partitions of ranges; the same ranges and split give the same partitions."""
+    """Return the partitions of ranges; equal ranges and splits give equal partitions."""
     if archive_split is not None:
         ranges = archive_split.cut(ranges)
     records_max = options.partition_records_max
@@ -101,7 +104,8 @@ def read_partition(
 ) -> Iterator[pa.RecordBatch]:
     """Read the records of a partition, in the process of its task.
 
-    `source` is the queue whose leases the partition has, or that `browse` reads.
+    `source` is the queue of leased messages, or "" for a stream. With `browse` the range is a part
+    of a queue, which is read without consuming.
     """
     from headrace.columns.read.read_range import read_range
 
@@ -115,7 +119,7 @@ def read_partition(
         from headrace.spark.task.rejects import Rejects
 
         rejects = Rejects(options, partition.owner, stream_range)
-        if not rejecting:
+        if not rejecting:  # The messages were rejected before the option `mode` changed.
             rejects.clear()
             rejects = None
     return read_range(

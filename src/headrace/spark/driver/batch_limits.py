@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of one micro-batch in records and bytes, shared by the streams.
+"""Limits of one micro-batch in records and bytes, divided among the streams.
 
-Every stream with a backlog gets a share if the limit allows, so that none starves.
+Every stream with a backlog gets a share if the limit is large enough, so that no stream starves.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class Measure(Protocol):
-    """The request for the size of records at the broker."""
+    """The request for the size of records at the broker; see `positions.Broker.measure`."""
 
     def __call__(self, stream_range: Range, bytes_max: int | None) -> RangeSize:
-        """Measure the first records of a range, up to a number of bytes, but at least one."""
+        """Measure the first records of a range: at least one, then up to `bytes_max` bytes."""
 
 
 def share_limit(demands: Mapping[str, int], limit: int) -> dict[str, int]:
-    """Share `limit` among demands in proportion; no share exceeds its demand.
+    """Divide `limit` in proportion to the demands; no share exceeds its demand.
 
-    Each share is at least one if `limit` allows it.
+    Each share is at least 1 if `limit` is at least the number of demands.
     """
     total = sum(demands.values())
     if total <= limit:
@@ -45,7 +45,7 @@ def share_limit(demands: Mapping[str, int], limit: int) -> dict[str, int]:
 def limit_records(
     start: Mapping[str, int], end: Mapping[str, int], records_max: int
 ) -> dict[str, int]:
-    """Return positions between `start` and `end`, at most `records_max` records after `start`."""
+    """Return the end positions of a batch of at most `records_max` records after `start`."""
     record_shares = share_limit(
         {stream_range.stream: len(stream_range) for stream_range in ranges_between(start, end)},
         records_max,
@@ -59,9 +59,10 @@ def limit_records(
 def limit_bytes(
     start: Mapping[str, int], end: Mapping[str, int], bytes_max: int, measure: Measure
 ) -> dict[str, int]:
-    """Move from `start` towards `end` by at most `bytes_max` bytes, shared by backlog.
+    """Return the end positions of a batch of about `bytes_max` bytes after `start`.
 
-    Every stream with a backlog advances by at least one record, however large it is.
+    The bytes are divided in proportion to the backlogs. Every stream with a backlog advances by at
+    least one record, however large the record is.
     """
     backlogs = ranges_between(start, end)
     sizes = {backlog.stream: measure(backlog, None).size for backlog in backlogs}
@@ -69,7 +70,7 @@ def limit_bytes(
         return dict(end)
     byte_shares = share_limit(sizes, bytes_max)
     end_by_stream = dict(end)
-    # A share is seldom used up, because records are not cut. The next stream gets the rest.
+    # A batch has whole records, so a share is seldom used up. The next stream gets the remainder.
     remaining_bytes = 0
     for backlog in sorted(
         backlogs, key=lambda backlog: (byte_shares[backlog.stream], backlog.stream)

@@ -33,26 +33,26 @@ if TYPE_CHECKING:
 
 
 class BatchPlanner(Protocol):
-    """A planner of micro-batches, of streams or of a queue."""
+    """The planner of a query's micro-batches, on streams or on a queue."""
 
     def initial_offset(self) -> Offset:
         """Return the first offset of a query without checkpoint."""
 
     def fix_target(self) -> None:
-        """Fix the current end offsets as the target (trigger availableNow)."""
+        """Fix the current end as the target of the query (trigger availableNow)."""
 
     def latest_offset(self) -> Offset | None:
-        """Return the current end offset, if it is known yet."""
+        """Return the current end of the source; None if it is not known yet."""
 
-    def plan_batch(self, before: Offset, *, unlimited: bool = False) -> Offset | None:
-        """Return the end of the batch after `before`; None if no batch is due."""
+    def plan_batch(self, previous: Offset, *, unlimited: bool = False) -> Offset | None:
+        """Return the end of the batch after `previous`; None if no batch is due."""
 
     def commit(self, end: Offset) -> None:
-        """Commit a batch, by its end: its rows are in the sink."""
+        """Commit the batch that ends at `end`, whose rows are in the sink."""
 
 
 class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The common part of reads of streams and queues, which pass Spark's calls to a planner."""
+    """A streaming reader, which passes Spark's calls in the driver to a planner."""
 
     def __init__(self, options: ReadOptions, columns: QueryColumns) -> None:
         self.options = options
@@ -61,12 +61,12 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner: BatchPlanner | None = None  # Only the driver has one.
 
     def make_planner(self) -> BatchPlanner:
-        """Make the planner."""
+        """Make the planner of this kind of source."""
         raise NotImplementedError
 
     @property
     def planner(self) -> BatchPlanner:
-        """Return the planner; the first call makes it, in the driver's process."""
+        """The planner, which the first use makes in the driver's process."""
         if self._planner is None:
             self._planner = self.make_planner()
         return self._planner
@@ -78,7 +78,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit of a batch as Spark's type for it."""
+        """Return the limit of a batch from the options, as Spark's type for it."""
         options = self.options
         if options.records_per_trigger_max is not None:
             return ReadMaxRows(options.records_per_trigger_max)
@@ -93,10 +93,10 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.planner.fix_target()
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
-        """Return the end of the next micro-batch; `start` itself if there is no new record.
+        """Return the end of the next micro-batch; `start` itself if no batch is due.
 
-        Spark passes the limit of `getDefaultReadLimit`, which the options refine; or, with
-        trigger(once=True), no limit.
+        Spark passes the limit from `getDefaultReadLimit`, and the planner applies all limits of the
+        options. With trigger(once=True) Spark passes ReadAllAvailable, and no limit applies.
         """
         unlimited = isinstance(limit, ReadAllAvailable)
         end = self.planner.plan_batch(Offset.from_json(start), unlimited=unlimited)
@@ -108,11 +108,11 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if latest_offset is None else latest_offset.to_json()
 
     def commit(self, end: dict[str, object]) -> None:
-        """Commit a batch, by its end: its rows are in the sink, and the next batch is logged."""
+        """Commit the batch that ends at `end`: its rows are in the sink."""
         self.planner.commit(Offset.from_json(end))
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the part of the reader that tasks need."""
+        """Return the state to pickle for tasks, which need no planner."""
         return {**self.__dict__, "_planner": None}
 
 
@@ -120,7 +120,7 @@ class StreamReader(MicroBatchReader):
     """The reader of a streaming query on streams; docs/guides/spark.md has the guarantees."""
 
     def make_planner(self) -> StreamPlanner:
-        """Make the planner."""
+        """Make the planner, with the group and the archive of the options."""
         from headrace.columns.broker_streams import BrokerStreams
         from headrace.spark.driver.planner import StreamPlanner
 
@@ -138,7 +138,7 @@ class StreamReader(MicroBatchReader):
         return StreamPlanner(self.options, streams, time.monotonic, offset_store, archive)
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
-        """Return the partitions of a micro-batch, equal for equal offsets, also after a restart."""
+        """Return the partitions of a micro-batch; equal offsets give equal ones after a restart."""
         end_offset = Offset.from_json(end)
         start_positions = batch_start(Offset.from_json(start), end_offset)
         stream_ranges = ranges_between(start_positions, end_offset.positions)
@@ -147,7 +147,7 @@ class StreamReader(MicroBatchReader):
 
             archive = cast("StreamPlanner", self.planner).archive
             partitions = plan_partitions(
-                self.options, stream_ranges, archive, ArchiveSplit.of(end_offset)
+                self.options, stream_ranges, archive, ArchiveSplit.from_offset(end_offset)
             )
         else:
             partitions = plan_partitions(self.options, stream_ranges)

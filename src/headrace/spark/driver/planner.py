@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The range of the next micro-batch of a streaming read of streams.
+"""Planning of the micro-batches of a streaming read of streams.
 
 The planner opens no connections. It calls a `Broker`, which `broker_streams` implements. The range
 of a batch is decided once and stored in its end offset. The partitions of a batch depend on its
-start and its end only.
+start and its end only, so a repeated batch has the same partitions.
 """
 
 from __future__ import annotations
@@ -31,15 +31,21 @@ log = logging.getLogger(__name__)
 
 
 class OffsetStore(Protocol):
-    """The store of a group's committed positions, which operators see."""
+    """The store of a group's positions at the broker, where operators see them.
+
+    All mappings are by stream; `ids` are the ids of the streams.
+    """
 
     def begin(self, start: Mapping[str, int], ids: Mapping[str, int]) -> dict[str, int]:
-        """Store the first position of the group in each stream; return its initial positions."""
+        """Store the first positions of the group if it has none; return its first positions."""
 
     def join(self, owner: str, start: Mapping[str, int], ids: Mapping[str, int]) -> dict[str, int]:
-        """Claim the group on some streams; return its position in each.
+        """Claim the group on the streams of `start`; return its position in each.
 
-        In a new stream the group begins at `start`. GroupInUseError when it has another owner.
+        In a stream that is new to the group, its position is the one in `start`.
+
+        Raises:
+            GroupInUseError: the group has another owner.
         """
 
     def commit(
@@ -59,8 +65,9 @@ class StreamPlanner:
         offset_store: OffsetStore | None = None,
         archive: Archive | None = None,
     ) -> None:
-        """`clock` returns monotonic seconds; `offset_store` is None for a query without a group.
+        """Make the planner of a query.
 
+        `clock` returns monotonic seconds. `offset_store` is None for a query without a group.
         `archive` has the records that retention dropped.
         """
         self.options = options
@@ -74,22 +81,23 @@ class StreamPlanner:
         self._waiting_since: float | None = None  # The time when too few records were ready.
         # The first offset of each stream in the running batch.
         self._batch_start: Mapping[str, int] | None = None
-        self._skips_counted = False  # True if the lost records of that batch are counted.
+        self._skips_counted = False  # True if the lost records of the batch are counted.
 
     def initial_offset(self) -> Offset:
-        """Return the first offset of a query without checkpoint; with a group, the group's first.
+        """Return the first offset of a query without checkpoint.
 
-        Nothing is claimed yet: Spark also calls this when it replays the first batch of a query,
+        With a group, "latest" means the end of the stream when the group first began. The group is
+        not claimed yet, because Spark also calls this when it replays the first batch of a query,
         whose checkpoint names the owner.
         """
         extents = self._broker.extents()
-        ids = _ids(extents)
+        ids = _stream_ids(extents)
         start = resolve_bound(self._broker, self.options.starting, extents)
         if self._offset_store is None:
             owner = "" if self.options.fail_on_data_loss else uuid.uuid4().hex
             return Offset(start, start, 0, self._broker.identity(), ids, owner=owner)
         group_starts = self._offset_store.begin(start, ids) if start else {}
-        position_by_stream = self.options.starting.of(tuple(extents))
+        position_by_stream = self.options.starting.for_streams(tuple(extents))
         for stream, position in position_by_stream.items():
             if position is Edge.LATEST:
                 start[stream] = min(group_starts[stream], start[stream])
@@ -101,16 +109,17 @@ class StreamPlanner:
         self._target = self._broker.extents()
 
     def latest_offset(self) -> Offset:
-        """Return an offset at the present end of every stream."""
+        """Return the current end of every stream."""
         extents = self._broker.extents()
         ends = {stream: extent.next for stream, extent in extents.items()}
-        return Offset(ends, {}, 0, self._broker.identity(), _ids(extents))
+        return Offset(ends, {}, 0, self._broker.identity(), _stream_ids(extents))
 
     def plan_batch(self, previous: Offset, *, unlimited: bool = False) -> Offset | None:
         """Return the end of the batch after `previous`; None if no batch is due.
 
-        DataLossError when retention dropped unread records, OffsetError when the broker or a stream
-        is not the one of the checkpoint.
+        Raises:
+            DataLossError: retention dropped unread records.
+            OffsetError: the broker or a stream is not the one of the checkpoint.
         """
         extents = self._broker.extents()
         self._check_identity(previous, extents)
@@ -119,7 +128,7 @@ class StreamPlanner:
         previous_skipped = previous.skipped
         if not self.options.fail_on_data_loss:
             previous = self._count_skipped(previous, extents)
-        previous = replace(previous, archived={}, gaps={})  # They belong to the batch before.
+        previous = replace(previous, archived={}, gaps={})  # Both describe the previous batch.
         end = self._plan_end(previous, extents, unlimited=unlimited)
         if end is None and previous.skipped != previous_skipped:
             return replace(previous, epoch=previous.epoch + 1, origin=previous.unread_starts())
@@ -132,7 +141,7 @@ class StreamPlanner:
         return end
 
     def commit(self, end: Offset) -> None:
-        """Commit a batch, by its end: its rows are in the sink."""
+        """Commit the batch that ends at `end` to the group: its rows are in the sink."""
         if self._offset_store is not None:
             extents = self._broker.extents()
             joined = self._join_group(end, extents)
@@ -141,7 +150,9 @@ class StreamPlanner:
             }
             if finished_positions:
                 self._group_positions.update(
-                    self._offset_store.commit(joined.owner, finished_positions, _ids(extents))
+                    self._offset_store.commit(
+                        joined.owner, finished_positions, _stream_ids(extents)
+                    )
                 )
 
     def _join_group(self, previous: Offset, extents: Mapping[str, StreamExtent]) -> Offset:
@@ -157,21 +168,21 @@ class StreamPlanner:
         }
         if new_positions:
             self._group_positions.update(
-                self._offset_store.join(owner, new_positions, _ids(extents))
+                self._offset_store.join(owner, new_positions, _stream_ids(extents))
             )
         return replace(previous, owner=owner)
 
     def _plan_end(
         self, previous: Offset, extents: Mapping[str, StreamExtent], *, unlimited: bool
     ) -> Offset | None:
-        """Return the end of a batch with records; None if there are none, or too few yet."""
+        """Return the end of a batch with records; None if no record is new, or too few are."""
         start = self._find_start(previous, extents)
         first = batch_start(previous, start)
         if self._target is None:
             end = {stream: extent.next for stream, extent in extents.items()}
         else:
             end = {
-                # Retention may have passed the target since then.
+                # Retention may have passed the target since it was fixed.
                 stream: max(self._target[stream].next, start.origin.get(stream, 0))
                 for stream in extents
                 if stream in self._target
@@ -188,13 +199,12 @@ class StreamPlanner:
         self._waiting_since = None
         self._batch_start, self._skips_counted = first, False
         origin = {stream: position for stream, position in start.origin.items() if stream in end}
-        return replace(start, positions=end, origin=origin, ids=_ids(extents))
+        return replace(start, positions=end, origin=origin, ids=_stream_ids(extents))
 
     def _count_skipped(self, previous: Offset, extents: Mapping[str, StreamExtent]) -> Offset:
-        """Add the lost records that tasks of the last batch reported.
+        """Return `previous` with the lost records that tasks of the last batch reported.
 
-        If retention has not passed the start of that batch, none can be lost, and the broker is not
-        asked.
+        If retention has not passed the start of that batch, no record is lost and no request sent.
         """
         owner = previous.owner or uuid.uuid4().hex
         previous = replace(previous, owner=owner)
@@ -212,7 +222,14 @@ class StreamPlanner:
         return replace(previous, skipped={**previous.skipped, **skipped})
 
     def _find_start(self, previous: Offset, extents: Mapping[str, StreamExtent]) -> Offset:
-        """Return the start of a batch; `origin` has the streams that start at another offset."""
+        """Return the start of a batch.
+
+        Its `origin` has the streams that do not start at their position in `previous`: new streams,
+        and streams whose next records retention dropped.
+
+        Raises:
+            DataLossError: retention dropped unread records, or a stream is gone.
+        """
         origin = {
             stream: position
             for stream, position in previous.unread_starts().items()
@@ -247,9 +264,9 @@ class StreamPlanner:
         extents: Mapping[str, StreamExtent],
         archive: Archive,
     ) -> tuple[Offset, dict[str, int]]:
-        """Split a batch between archive and broker, and end it early if it has too many gaps.
+        """Split a batch between archive and broker; return the start with the split, and the end.
 
-        The result is the start with the split, and the new end positions.
+        If a stream has too many gaps, the batch ends early in it.
         """
         oldest = {stream: extent.first for stream, extent in extents.items()}
         fail = self.options.fail_on_data_loss
@@ -303,6 +320,7 @@ class StreamPlanner:
         return now - self._waiting_since < self.options.trigger_delay_s
 
     def _apply_limits(self, first: Mapping[str, int], end: dict[str, int]) -> dict[str, int]:
+        """Return the end of a batch within the limits of the options."""
         records_max, bytes_max = (
             self.options.records_per_trigger_max,
             self.options.bytes_per_trigger_max,
@@ -314,5 +332,5 @@ class StreamPlanner:
         return end
 
 
-def _ids(extents: Mapping[str, StreamExtent]) -> dict[str, int]:
+def _stream_ids(extents: Mapping[str, StreamExtent]) -> dict[str, int]:
     return {stream: extent.id for stream, extent in extents.items() if extent.id}

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The group of a streaming read of streams, at its broker: its first and committed positions.
+"""The group of a streaming read at its broker: first and committed positions in each stream.
 
-A query reads by the offsets of its checkpoint. The group shows them to operators and to other
-programs, stores the offset that "latest" meant when the query began, and excludes a second query.
+A query reads by the offsets of its checkpoint. The group shows these offsets to operators and other
+programs. It stores the offset that "latest" meant when the query began. It also prevents a second
+query from reading as the same group.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
     from headrace.columns.options.options import ReadOptions
     from headrace.untyped import Json, JsonObject
 
-CLAIM_PAUSE_S: Final = 0.25
+CLAIM_PAUSE_S: Final = 0.25  # The pause between two requests while the group has another owner.
 
 
 class StreamGroup:
-    """One group on the streams of one query; see `planner.OffsetStore`."""
+    """The group of one query at its broker; it implements `planner.OffsetStore`."""
 
     def __init__(
         self,
@@ -40,9 +41,10 @@ class StreamGroup:
         self._sleep = sleep
 
     def begin(self, start: Mapping[str, int], ids: Mapping[str, int]) -> dict[str, int]:
-        """Store the first position of the group in each stream; return its initial positions.
+        """Store the first positions of the group if it has none; return its first positions.
 
-        A group with committed positions is of an earlier query, and begins again.
+        In a stream where the group has a committed position, it belongs to an earlier query. It is
+        deleted there and begins again.
         """
         groups = self._request("group.begin", positions=start, ids=ids, pin=self.options.pin)
         restarted_streams = [group["stream"] for group in groups if group["committed"] is not None]
@@ -57,9 +59,9 @@ class StreamGroup:
         return {group["stream"]: group["initial"] for group in groups}
 
     def join(self, owner: str, start: Mapping[str, int], ids: Mapping[str, int]) -> dict[str, int]:
-        """Claim the group on some streams; return its position in each.
+        """Claim the group on the streams of `start`; return its position in each.
 
-        In a new stream the group begins at `start`.
+        In a stream that is new to the group, its position is the one in `start`.
         """
         groups = self._request_until_free("group.claim", streams=list(start), ids=ids, owner=owner)
         new_positions: dict[str, int] = {
@@ -92,6 +94,7 @@ class StreamGroup:
             self._sleep(CLAIM_PAUSE_S)
 
     def _request(self, operation: str, **fields: Json) -> list[JsonObject]:
+        """Send a request about the group; return its state in each stream."""
         if not self._streams.identity():
             raise OptionError("option 'group' needs Headrace as the broker")
         try:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues as sources: leased, spooled, or a snapshot."""
+"""Reads of queues: streaming by lease or spool, and batches by snapshot."""

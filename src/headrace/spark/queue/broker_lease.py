@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CLAIM_PAUSE_S: Final = 0.25
-DISK_FULL_PAUSE_S: Final = 5.0
-OWNER_GONE_S: Final = 30  # The broker keeps the owner for this time without a connection.
+CLAIM_PAUSE_S: Final = 0.25  # The pause between two claims while the lease has another owner.
+DISK_FULL_PAUSE_S: Final = 5.0  # The pause between two requests while the broker's disk is full.
+OWNER_GONE_S: Final = 30  # The broker keeps an owner for this time without a connection.
 
 
 class BrokerLease:
-    """A `planner.QueueLease` at the broker, of one queue for one group."""
+    """The lease of one queue for one group at its broker; it implements `planner.QueueLease`."""
 
     def __init__(
         self,
@@ -40,10 +40,14 @@ class BrokerLease:
         self._clock = clock
         self._sleep = sleep
         self._stream = ""
-        self.rejects = 0  # The number of rejects in advance, from the broker's last answer.
+        self.rejects = 0  # Messages rejected in advance, as in the broker's last answer.
 
     def stream(self) -> str:
-        """Return the name of the stream of leased messages, whose offsets are their numbers."""
+        """Return the name of the stream of leased messages, whose offsets are their numbers.
+
+        Raises:
+            DataLossError: the lease no longer exists.
+        """
         if not self._stream and self.state() is None:
             options = self.options
             raise DataLossError(
@@ -52,7 +56,11 @@ class BrokerLease:
         return self._stream
 
     def claim(self, owner: str) -> QueueLeaseState:
-        """Become the owner; wait for another owner to leave, up to a GroupInUseError."""
+        """Make `owner` the owner of the lease; wait while the lease has another owner.
+
+        Raises:
+            GroupInUseError: the other owner is still there after `group_timeout_s`.
+        """
         options = self.options
         deadline_s = self._clock() + options.group_timeout_s
         while True:
@@ -71,11 +79,11 @@ class BrokerLease:
             self._sleep(CLAIM_PAUSE_S)
 
     def release(self, owner: str) -> None:
-        """Give up the ownership."""
+        """Give up the ownership of the lease, which keeps its messages."""
         self._request("leave", owner=owner)
 
     def state(self) -> QueueLeaseState | None:
-        """Return the state of the lease; None if there was never one."""
+        """Return the state of the lease; None if it was never created."""
         try:
             return self._lease_state(self._send("info"))
         except RequestRefused as refused:
@@ -106,6 +114,7 @@ class BrokerLease:
         return settled
 
     def _lease_state(self, answer: JsonObject) -> QueueLeaseState:
+        """Return the state in an answer; check that malformed messages have dead letters."""
         self._stream = answer["stream"]
         self.rejects = answer["rejects"]
         decoding = self.options.decoding
@@ -117,12 +126,14 @@ class BrokerLease:
         return QueueLeaseState(*(answer[name] for name in QueueLeaseState._fields))
 
     def _request(self, request: str, **fields: Json) -> JsonObject:
+        """Send a request about the lease; raise the query's error if it is refused."""
         try:
             return self._send(request, **fields)
         except RequestRefused as refused:
             self._raise_error(refused)
 
     def _send(self, request: str, **fields: Json) -> JsonObject:
+        """Send a request about the lease; raise RequestRefused if it is refused."""
         options = self.options
 
         def ask(connection: blocking.Connection) -> JsonObject:
@@ -138,7 +149,7 @@ class BrokerLease:
         return run_with_retry(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK)
 
     def _raise_error(self, refused: RequestRefused) -> NoReturn:
-        """Raise the query's error for a refusal."""
+        """Raise the error of the query for a refused request."""
         if refused.code == "conflict":
             raise GroupInUseError(
                 f"option 'group': {refused.text}; another query took over"

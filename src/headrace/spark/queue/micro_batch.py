@@ -33,7 +33,7 @@ class QueueReader(MicroBatchReader):
 
     @property
     def lease(self) -> BrokerLease | SpoolLease:
-        """Return the lease of the queue, or its spool; the first call makes it."""
+        """The lease of the queue, at the broker or in a spool, which the first use makes."""
         if self._lease is None and self.options.spool_directory:
             from headrace.spark.queue.spool_lease import SpoolLease
 
@@ -45,19 +45,19 @@ class QueueReader(MicroBatchReader):
         return self._lease
 
     def make_planner(self) -> QueuePlanner:
-        """Make the planner."""
+        """Make the planner, which uses `lease`."""
         from headrace.spark.queue.planner import QueuePlanner
 
         return QueuePlanner(self.options, self.lease, time.monotonic)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name.
-        """Return the limit of a batch, which applies unless Spark asks for all messages."""
+        """Return the limit of a batch, which is `RECORDS_MAX` messages unless an option sets it."""
         from headrace.spark.queue.planner import RECORDS_MAX
 
         return ReadMaxRows(self.options.records_per_trigger_max or RECORDS_MAX)
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
-        """Return the partitions of a micro-batch, equal for equal offsets, also after a restart."""
+        """Return the partitions of a micro-batch; equal offsets give equal ones after a restart."""
         end_offset = Offset.from_json(end)
         start_positions = batch_start(Offset.from_json(start), end_offset)
         stream_ranges = ranges_between(start_positions, end_offset.positions)
@@ -76,5 +76,5 @@ class QueueReader(MicroBatchReader):
         return read_partition(self.options, self.columns, partition, self.options.queue)
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the part of the reader that tasks need."""
+        """Return the state to pickle for tasks, which need no lease."""
         return {**super().__getstate__(), "_lease": None}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The range of the next micro-batch of a streaming read of a queue.
+"""Planning of the micro-batches of a streaming read of a queue.
 
 A queue deletes a consumed message, so a query leases the messages instead. The broker numbers them
 and keeps them in order until they are settled. The position of a query is the number after its last
@@ -7,8 +7,8 @@ message. A batch can be read again and in parallel, like a range of a stream. Sp
 batch settles its messages.
 
 Spark commits a batch while it plans the next one. If no message is ready and the last batch is not
-settled, the planner makes Spark run an empty batch, with the same positions and the next epoch.
-Only the broker's answer shows whether that is necessary.
+settled, the planner makes Spark run an empty batch, with the same positions and the next epoch. The
+broker's answer shows whether the last batch is settled.
 """
 
 from __future__ import annotations
@@ -24,16 +24,21 @@ from headrace.columns.schema.offsets import Offset, OffsetError
 if TYPE_CHECKING:
     from headrace.columns.options.options import ReadOptions
 
-RECORDS_MAX: Final = 100_000  # Messages of a batch, by default.
+# The limits of a batch without options.
+RECORDS_MAX: Final = 100_000
 BYTES_MAX: Final = 256 << 20
-TAKE_RECORDS_MAX: Final = 1 << 20  # The broker's limit of one request.
+# The broker's limits for one request.
+TAKE_RECORDS_MAX: Final = 1 << 20
 TAKE_BYTES_MAX: Final = 1 << 30
 
 
 class QueueLeaseState(NamedTuple):
-    """The state of a lease: it has the numbers [settled, next), and `ready` messages follow."""
+    """The state of a lease, which has the messages with the numbers [settled, next).
 
-    broker: str
+    `ready` is the number of ready messages in the queue, which are not leased yet.
+    """
+
+    broker: str  # The identity of the broker.
     id: int  # Never reused, not even by a later lease of the same queue and group.
     settled: int
     next: int
@@ -44,18 +49,22 @@ class QueueLease(Protocol):
     """The lease of the messages of one queue for one group, until they are settled."""
 
     def claim(self, owner: str) -> QueueLeaseState:
-        """Become the owner; wait for another owner to leave, up to a GroupInUseError."""
+        """Make `owner` the owner of the lease; wait while the lease has another owner.
+
+        Raises:
+            GroupInUseError: the other owner is still there after `group_timeout_s`.
+        """
 
     def release(self, owner: str) -> None:
         """Give up the ownership of the lease."""
 
     def state(self) -> QueueLeaseState | None:
-        """Return the state of the lease; None if there was never one."""
+        """Return the state of the lease; None if it was never created."""
 
     def take(self, owner: str, first: int, records_max: int, bytes_max: int) -> int:
         """Lease messages, numbered from `first` on; return the number after the last.
 
-        If the message `first` is leased already, no further messages are leased.
+        If message `first` is leased already, the call leases no further messages.
         """
 
     def settle(self, owner: str, upto: int) -> int:
@@ -66,7 +75,7 @@ class QueuePlanner:
     """The planner of the micro-batches of one query on a queue."""
 
     def __init__(self, options: ReadOptions, lease: QueueLease, clock: Callable[[], float]) -> None:
-        """`clock` returns monotonic seconds."""
+        """Make the planner of a query; `clock` returns monotonic seconds."""
         self.options = options
         self._lease = lease
         self._clock = clock
@@ -77,10 +86,10 @@ class QueuePlanner:
         self._waiting_since: float | None = None
 
     def initial_offset(self) -> Offset:
-        """Return the first offset of a query without checkpoint: the leased messages, if any.
+        """Return the first offset of a query without checkpoint: the first message of the lease.
 
         Spark also calls this when it replays the first batch of a query, whose checkpoint names
-        another owner. So the new owner claims the lease only if it did not exist before.
+        another owner. So the new owner claims the lease only if it does not exist yet.
         """
         owner = uuid.uuid4().hex
         state = self._lease.state()
@@ -92,11 +101,11 @@ class QueuePlanner:
         return Offset(start, start, 0, state.broker, ids, owner=owner)
 
     def fix_target(self) -> None:
-        """Read only the messages that are ready when the first batch is planned."""
+        """Limit the query to the messages that are ready when the first batch is planned."""
         self._has_target = True  # The target needs a lease, which may not exist yet.
 
     def latest_offset(self) -> Offset | None:
-        """Return the number of the next message to arrive; None before the first batch."""
+        """Return the number that the next arriving message will get; None without a lease."""
         state = self._lease.state()
         if state is None:
             return None
@@ -116,13 +125,18 @@ class QueuePlanner:
         return None
 
     def commit(self, end: Offset) -> None:
-        """Settle the messages of a batch: its rows are in the sink."""
+        """Settle the messages of the batch that ends at `end`: its rows are in the sink."""
         position = self._resume(end)
         settled = self._lease.settle(self._owner, position)
         self._state = self._state._replace(settled=settled)
 
     def _resume(self, previous: Offset) -> int:
-        """Claim the lease for the owner in the checkpoint; return the query's position."""
+        """Claim the lease for the owner in the checkpoint; return the query's position.
+
+        Raises:
+            OffsetError: the checkpoint belongs to another read, broker or lease.
+            DataLossError: messages after the position are settled.
+        """
         if not previous.owner or self.options.queue not in previous.positions:
             raise OffsetError(
                 f"the checkpoint is not one of a read of queue {self.options.queue!r}; start with "
@@ -152,6 +166,7 @@ class QueuePlanner:
         return position
 
     def _claim(self, owner: str) -> None:
+        """Claim the lease for `owner`, unless this process has claimed it already."""
         if owner == self._owner:
             return
         if self._owner:
@@ -160,6 +175,7 @@ class QueuePlanner:
         self._owner = owner
 
     def _take(self, position: int, unlimited: bool) -> int:
+        """Lease the messages of the next batch; return the number after the last."""
         options = self.options
         records_max = min(options.records_per_trigger_max or RECORDS_MAX, TAKE_RECORDS_MAX)
         bytes_max = min(options.bytes_per_trigger_max or BYTES_MAX, TAKE_BYTES_MAX)

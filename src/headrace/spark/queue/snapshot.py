@@ -26,12 +26,12 @@ class SnapshotReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return parts of the queue with about equal numbers of messages."""
-        from headrace.columns.browse import queue_parts
+        from headrace.columns.browse import find_queue_parts
 
         # Spark requires a partition even if there are no messages.
-        return [RangePartition(stream_range) for stream_range in queue_parts(self.options)] or [
-            RangePartition(None)
-        ]
+        return [
+            RangePartition(stream_range) for stream_range in find_queue_parts(self.options)
+        ] or [RangePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one part as Arrow batches, in the process of its task."""

@@ -3,8 +3,8 @@
 
 The driver consumes messages and appends them to a durable spool. Spark's offsets are numbers in the
 spool, and tasks read ranges of it. Messages are acked when their batch is committed, so a lost
-spool loses no messages. After a restart the broker redelivers the unacked messages. A message that
-is in the spool is recognised by its bytes and keeps its number.
+spool loses no messages. After a restart the broker redelivers the unacked messages. The lease
+recognises a spooled message by a digest of its bytes, and the message keeps its number.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ READY_WAIT_S: Final = 5.0  # The wait for a message that the broker reports as r
 
 
 class SpoolLease:
-    """A `planner.QueueLease` in a spool, of one queue for one group."""
+    """The lease of one queue for one group in a spool; it implements `planner.QueueLease`."""
 
     rejects = 0  # A spool has no rejects in advance.
 
@@ -48,16 +48,23 @@ class SpoolLease:
         self._broker = ""
         self._consumer: BulkConsumer | None = None
         self._connection: blocking.Connection | None = None
-        self._tags: deque[tuple[int, int]] = deque()  # Delivery tags and numbers, unacked.
-        self._known_numbers: dict[bytes, deque[int]] = {}  # Numbers in the spool, by digest.
-        self._settled_unacked: list[SpoolEntry] = []  # Messages settled in the spool and not acked.
+        # Delivery tag and spool number of each unacked message, in order.
+        self._tags: deque[tuple[int, int]] = deque()
+        # Spool numbers of messages that the broker may redeliver, by digest.
+        self._known_numbers: dict[bytes, deque[int]] = {}
+        # Messages that are settled in the spool but not acked.
+        self._settled_unacked: list[SpoolEntry] = []
 
     def stream(self) -> str:
         """Return the directory of the spool, which tasks read."""
         return self.options.spool_directory
 
     def claim(self, owner: str) -> QueueLeaseState:
-        """Open the spool; GroupInUseError if another process has opened it."""
+        """Open the spool, unless it is open.
+
+        Raises:
+            GroupInUseError: another process has the spool open.
+        """
         if self._spool is None:
             self._broker = self._broker_identity()
             identity = {
@@ -74,14 +81,17 @@ class SpoolLease:
         return self._lease_state(self._spool)
 
     def release(self, owner: str) -> None:
-        """Do nothing: the process keeps the spool, which the new owner uses."""
+        """Do nothing, because the next owner is in this process and uses the same spool."""
 
     def state(self) -> QueueLeaseState | None:
         """Return the state of the lease; None before the spool is open."""
         return None if self._spool is None else self._lease_state(self._spool)
 
     def take(self, owner: str, first: int, records_max: int, bytes_max: int) -> int:
-        """Spool messages, numbered from `first` on; return the number after the last."""
+        """Spool messages, numbered from `first` on; return the number after the last.
+
+        If message `first` is spooled already, the call spools no further messages.
+        """
         spool = self._open_spool()
         records_max = min(records_max, BATCH_MAX)
         if first < spool.next:
@@ -130,6 +140,8 @@ class SpoolLease:
         )
 
     def _broker_identity(self) -> str:
+        """Return the best name of the broker in its server properties."""
+
         def read_properties(connection: blocking.Connection) -> str:
             properties = connection.server_properties
             identity = properties.get("headrace_id") or properties.get("cluster_name")
@@ -162,7 +174,7 @@ class SpoolLease:
         )
 
     def _open_consumer(self) -> None:
-        """Open a consumer, unless there is one on the present connection."""
+        """Open a consumer, unless the current connection has one."""
 
         def open_consumer(connection: blocking.Connection) -> None:
             if self._consumer is not None and self._connection is connection:
@@ -195,7 +207,7 @@ class SpoolLease:
         return messages
 
     def _append(self, spool: Spool, message: DrainedMessage) -> None:
-        """Append a message, unless it is a redelivery of a spooled one."""
+        """Append a message, unless it is a redelivery of a spooled message."""
         header, body = message.header, message.body
         exchange, routing_key = message.exchange.encode(), message.routing_key.encode()
         if message.redelivered and self._known_numbers:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A faster start of Spark, in half the time, by a cache directory.
+"""A cache directory with which Spark starts in half the time.
 
-Two steps take most of the time. First, Spark's Python workers import PySpark and py4j from zips
-without bytecode, so each worker compiles them. In a Spark home without these zips, workers import
-the installed packages. A directory with `quick_start_python`, which each worker runs first,
-replaces PySpark's zip. Second, the JVM loads and verifies 20,000 classes. An archive of class data
-has them in loaded form. `prepare` creates the archive; without it only the workers start faster.
+Two steps take most of the time of a start. First, Spark's Python workers import PySpark and py4j
+from zips without bytecode, so each worker compiles them. In a Spark home without these zips,
+workers import the installed packages. A directory with `quick_start_python`, which each worker runs
+first, replaces PySpark's zip. Second, the JVM loads and verifies 20,000 classes. An archive of
+class data has them in loaded form. `prepare` creates the archive; without it only the workers start
+faster.
 
 The name of the cache directory is a hash of the versions of PySpark and Java, the options of Java,
 and the startup script.
@@ -24,17 +25,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+# Environment variables.
 CACHE: Final = "HEADRACE_SPARK_CACHE"
 HOME: Final = "SPARK_HOME"
 OPTIONS: Final = "SPARK_SUBMIT_OPTS"  # The JVM options of a session.
 JAVA_OPTIONS: Final = "JDK_JAVA_OPTIONS"
-ARCHIVE: Final = "classes.jsa"
-LINKED_NAMES: Final = ("bin", "data", "jars", "licenses", "sbin")
+
+ARCHIVE: Final = "classes.jsa"  # The name of the archive of class data.
+LINKED_NAMES: Final = ("bin", "data", "jars", "licenses", "sbin")  # Directories of a Spark home.
 STARTUP_MODULE: Final = (
-    "python/lib/pyspark.zip/sitecustomize.py"  # Spark has that zip in PYTHONPATH.
+    "python/lib/pyspark.zip/sitecustomize.py"  # Spark puts this zip into PYTHONPATH.
 )
 STARTUP_SCRIPT: Final = Path(__file__).with_name("quick_start_python.py")
-PREPARE_MAX_S: Final = 600
+PREPARE_MAX_S: Final = 600  # The time for the session that writes the archive.
 
 
 class NotPrepared(Exception):
@@ -50,10 +53,10 @@ def cache() -> Path:
 
 
 def use() -> bool:
-    """Make the next session of this process start quickly; return True if there is an archive.
+    """Make the next session of this process start quickly; return True if the archive exists.
 
-    If SPARK_HOME is set, it is used and nothing changes. Without a writable cache the session
-    starts at the usual speed.
+    If SPARK_HOME is set, that Spark starts at the usual speed. So does a session without a writable
+    cache directory.
     """
     if HOME in os.environ:
         return False
@@ -74,7 +77,7 @@ def use() -> bool:
 def prepare() -> tuple[Path, bool]:
     """Create the archive of class data if it is missing; return its path, and True if it is new.
 
-    This runs a session of Spark in another process, for half a minute.
+    The function runs a session of Spark in another process, which takes half a minute.
 
     Raises:
         NotPrepared: SPARK_HOME names another Spark, or the session failed.
@@ -97,6 +100,7 @@ def prepare() -> tuple[Path, bool]:
 
 
 def _run_session(home: Path, archive: Path, scratch: Path) -> None:
+    """Run a session of Spark whose JVM writes the archive when it ends."""
     options = f"{os.environ.get(OPTIONS, '')} -XX:ArchiveClassesAtExit={archive}".strip()
     python = {"PYSPARK_PYTHON": sys.executable}
     environment = {**os.environ, **python, HOME: str(home), OPTIONS: options}
@@ -150,7 +154,10 @@ def _java_identity() -> str:
 
 
 def _spark_home(directory: Path) -> Path:
-    """Return a Spark home with links to the installed package, but without its zips."""
+    """Return a Spark home with links to the installed package but without its zips.
+
+    The home is created if it is missing.
+    """
     home, pyspark_directory = directory / "home", _pyspark_directory()
     if home.is_dir():
         return home

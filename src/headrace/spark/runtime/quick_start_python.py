@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Start-up code of Spark's Python processes; `quick_start` installs it as `sitecustomize`.
 
-Such a process imports 600 modules, runs one query, and ends. The garbage collector took a fifth of
-the processor time, because it traversed the imported modules repeatedly. Freeing them at the end
-took another fifth. Each import also searched Spark's jar, which has no Python code.
+Such a process imports 600 modules, runs one query, and ends. Three things wasted its time. The
+garbage collector traversed the imported modules again and again, for a fifth of the processor time.
+Freeing the modules at the end took another fifth. Each import searched Spark's jar, which has no
+Python code.
 
 The module has no dependencies. Another `sitecustomize`, such as the distribution's, still runs.
 """
@@ -20,7 +21,7 @@ JAR_PREFIX = "/spark-core_"
 
 
 def run_shadowed(name: str, own_directory: str) -> None:
-    """Run the module of the same name in the rest of the path, which this module shadows."""
+    """Run the module `name` of the path outside `own_directory`, if there is one."""
     spec = PathFinder.find_spec(name, [path for path in sys.path if path != own_directory])
     if spec is not None and spec.loader is not None:
         spec.loader.exec_module(module_from_spec(spec))

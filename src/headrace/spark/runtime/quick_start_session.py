@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A session of Spark that loads the classes of Headrace's queries; `quick_start` runs it.
 
-It reads a Python data source as a batch and as a stream, so that the archive of class data has the
-classes which these reads load.
+The session reads a Python data source as a batch and as a stream. The archive of class data then
+has the classes that such reads load.
 """
 
 from __future__ import annotations
@@ -79,15 +79,15 @@ class NumberSource(DataSource):
 
 
 def main(scratch: Path) -> None:
-    """Run queries whose files are below `scratch`."""
+    """Run the queries, with their files in the directory `scratch`."""
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.host", "127.0.0.1")
     builder = builder.config("spark.sql.shuffle.partitions", "2")
     builder = builder.config("spark.local.dir", str(scratch / "local"))
     spark = builder.config("spark.sql.warehouse.dir", str(scratch / "tables")).getOrCreate()
     spark.dataSource.register(NumberSource)
-    read = spark.read.format("quick_start").load()
-    text = read.selectExpr("number", "cast(body as string) as text", "current_timestamp() as at")
+    numbers = spark.read.format("quick_start").load()
+    text = numbers.selectExpr("number", "cast(body as string) as text", "current_timestamp() as at")
     parsed = text.withColumn("value", f.from_json("text", "a int, b array<string>"))
     sums = parsed.groupBy("number").agg(f.sum("number").alias("sum"), f.count("*").alias("count"))
     sums.join(text, "number").orderBy("number").collect()
@@ -97,13 +97,13 @@ def main(scratch: Path) -> None:
     counted = stream.withColumn("at", f.current_timestamp()).withWatermark("at", "1 minute")
     counted = counted.groupBy(f.window("at", "1 minute"), "number").count()
 
-    for name, frame in {"append": stream, "update": counted}.items():
+    for output_mode, data_frame in {"append": stream, "update": counted}.items():
 
-        def keep(batch: DataFrame, number: int, name: str = name) -> None:
-            batch.write.parquet(str(scratch / f"{name}-{number}"))
+        def write_batch(batch: DataFrame, number: int, output_mode: str = output_mode) -> None:
+            batch.write.parquet(str(scratch / f"{output_mode}-{number}"))
 
-        writer = frame.writeStream.foreachBatch(keep).outputMode(name)
-        writer = writer.option("checkpointLocation", str(scratch / f"checkpoint-{name}"))
+        writer = data_frame.writeStream.foreachBatch(write_batch).outputMode(output_mode)
+        writer = writer.option("checkpointLocation", str(scratch / f"checkpoint-{output_mode}"))
         writer.trigger(availableNow=True).start().awaitTermination()
     spark.stop()
 

@@ -6,20 +6,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+# Local properties that Spark sets on the tasks of a streaming query.
 QUERY: Final = "sql.streaming.queryId"
 BATCH: Final = "streaming.sql.batchId"
-RUN: Final = "spark.jobGroup.id"  # The run id of a streaming query.
+RUN: Final = "spark.jobGroup.id"
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One attempt at one partition; outside of a task, partition 0."""
+    """One attempt at one partition of a query.
+
+    The defaults stand for a process that runs no task.
+    """
 
     partition: int = 0
     attempt: int = 0  # Unique in the application.
-    query: str = ""  # "" in a batch query.
-    batch: int = -1
-    run: str = ""
+    query: str = ""  # The id in the checkpoint; "" in a batch query.
+    batch: int = -1  # The number of the micro-batch; -1 in a batch query.
+    run: str = ""  # The id of this run of the query.
 
     @classmethod
     def current(cls) -> Task:
@@ -38,6 +42,9 @@ class Task:
             context.getLocalProperty(RUN) or "",
         )
 
-    def ids(self) -> str | None:
-        """Return the prefix of the ids of the partition's messages; None in a batch query."""
+    def id_prefix(self) -> str | None:
+        """Return the prefix of generated message ids; None in a batch query.
+
+        Another attempt at the partition has the same prefix, so its messages have the same ids.
+        """
         return f"{self.query}:{self.batch}:{self.partition}:" if self.query else None

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns, types and offsets."""
+"""Spark's types for the columns of a read, and the observed metrics of a query."""

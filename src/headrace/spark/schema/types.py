@@ -28,7 +28,7 @@ _SPARK_TYPES: Final = {kind: spark_type for spark_type, kind in SIMPLE_TYPES.ite
 
 
 def to_spark(kind: value_types.DataType) -> spark.DataType:
-    """Return Spark's type, with nulls allowed everywhere."""
+    """Return Spark's type for a type of decoded values, with nulls allowed everywhere."""
     if isinstance(kind, value_types.StructType):
         return struct_to_spark(kind)
     if isinstance(kind, value_types.ArrayType):
@@ -41,17 +41,17 @@ def to_spark(kind: value_types.DataType) -> spark.DataType:
 
 
 def struct_to_spark(kind: value_types.StructType) -> spark.StructType:
-    """Return Spark's schema of these columns."""
+    """Return Spark's schema for the columns of decoded values."""
     return spark.StructType(
         [spark.StructField(field.name, to_spark(field.kind)) for field in kind.fields]
     )
 
 
 def from_spark(kind: spark.DataType, *, nulls: bool = True) -> value_types.DataType:
-    """Return the type of decoded values; UnsupportedType for a type that they cannot have.
+    """Return the type of decoded values; UnsupportedType if decoding cannot produce the type.
 
-    With `nulls`, a type with parts that cannot be null, or with comments, is unsupported, because
-    decoding cannot guarantee them.
+    With `nulls`, a type that forbids nulls or has comments is unsupported as well, because decoded
+    values may be null and carry no comments.
     """
     converted = _from_spark(kind)
     if converted is None or (nulls and _make_nullable(kind) != kind):
@@ -60,7 +60,7 @@ def from_spark(kind: spark.DataType, *, nulls: bool = True) -> value_types.DataT
 
 
 def struct_from_spark(schema: spark.StructType) -> value_types.StructType:
-    """Return the columns of a schema, each by `from_spark`."""
+    """Return the columns of Spark's schema as types of decoded values; see `from_spark`."""
     return value_types.StructType(
         value_types.StructField(field.name, from_spark(field.dataType)) for field in schema.fields
     )
@@ -80,6 +80,7 @@ def _make_nullable(kind: spark.DataType) -> spark.DataType:
 
 
 def _from_spark(kind: spark.DataType) -> value_types.DataType | None:
+    """Return the type of decoded values; None if decoding cannot produce the type."""
     if isinstance(kind, spark.DecimalType):
         return value_types.DecimalType(kind.precision, kind.scale)
     if isinstance(kind, spark.ArrayType):

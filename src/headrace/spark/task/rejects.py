@@ -22,23 +22,30 @@ if TYPE_CHECKING:
     from headrace.columns.schema.offsets import Range
     from headrace.untyped import Json, JsonObject
 
-NUMBERS_MAX: Final = 20_000  # The maximum number of messages in one request.
+NUMBERS_MAX: Final = 20_000  # Malformed messages in one request.
 
 
 @dataclass(slots=True)
 class Rejects:
-    """The rejects of one task among leased messages; `owner` is the owner of the lease."""
+    """The reports of one task about malformed messages in its range of a lease.
+
+    `owner` is the name under which the query owns the lease.
+    """
 
     options: ReadOptions
     owner: str
     stream_range: Range
-    # The numbers of the range that the broker has as rejected; None before the first request.
+    # The messages of the range that the broker has recorded as rejected, by number; None before
+    # the first request.
     _known_numbers: set[int] | None = field(default=None, init=False)
 
     def record(self, first: int, last: int, malformed_offsets: Sequence[int]) -> None:
-        """Report `malformed_offsets`: all malformed messages of [first, last), sorted.
+        """Report which messages of [first, last) are malformed, sorted by offset.
 
-        DeadLetterError if the broker refuses the report.
+        The report replaces an earlier one about these messages.
+
+        Raises:
+            DeadLetterError: the broker refuses the report.
         """
         if self._known_numbers is None:
             answer = self._ask(
@@ -58,10 +65,11 @@ class Rejects:
                 )
 
     def clear(self) -> None:
-        """Report that no message of the range is malformed."""
+        """Report that no message of the task's range is malformed."""
         self.record(self.stream_range.first, self.stream_range.last, ())
 
     def _ask(self, operation: str, **fields: Json) -> JsonObject:
+        """Send a request about the rejects of the lease."""
         options = self.options
 
         def send_request(connection: blocking.Connection) -> JsonObject:
@@ -86,7 +94,7 @@ class Rejects:
 def _split_report(
     first: int, last: int, malformed_offsets: Sequence[int]
 ) -> Iterator[tuple[int, int, Sequence[int]]]:
-    """Cut a range into parts with at most `NUMBERS_MAX` malformed messages."""
+    """Split [first, last) into parts with at most `NUMBERS_MAX` malformed messages each."""
     while len(malformed_offsets) > NUMBERS_MAX:
         cut = malformed_offsets[NUMBERS_MAX]
         yield first, cut, malformed_offsets[:NUMBERS_MAX]

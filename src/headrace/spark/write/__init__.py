@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows written as messages."""
+"""Writes of rows as messages: encoding, publishing in tasks, and commits in the driver."""

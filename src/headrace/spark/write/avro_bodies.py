@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encoding of the column `value` in Avro, before rows become messages."""
+"""Encoding of the column `value` in Avro, which happens before rows become messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from fastavro import schemaless_writer
 
-from headrace.columns.decode.avro import read_schema, single_object_framing, spark_type
+from headrace.columns.decode.avro import parse_record_schema, single_object_framing, spark_type
 from headrace.columns.errors import RegistryError
 from headrace.columns.registry.client import Registry
 from headrace.columns.schema.columns import SchemaError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 VALUE: Final = "value"
 IDS_CACHED_MAX: Final = 100  # Ids of registered schemas that a process caches.
 
-_ids: dict[tuple[str, str, str], int] = {}
+_schema_ids: dict[tuple[str, str, str], int] = {}
 
 
 class EncodeError(RuntimeError):
@@ -37,22 +37,31 @@ class Encoder:
     """The encoder of one write; the driver creates it, and Spark pickles it for the tasks."""
 
     def __init__(self, options: EncodeOptions, schema: spark.StructType) -> None:
-        """SchemaError if the column `value` does not fit, RegistryError if the registry refuses."""
+        """Check the column `value`, and register the schema if the options say so.
+
+        Raises:
+            SchemaError: the column `value` does not have the type of the schema.
+            RegistryError: the registry refuses the schema or does not answer.
+        """
         self._text = options.text
-        expected = spark_type(read_schema(options.text))
+        expected = spark_type(parse_record_schema(options.text))
         _check_column(schema, expected)
-        self._framing = _framing(options)
+        self._framing = _build_framing(options)
 
     def encode_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Encode the column `value` of batches; EncodeError names a row that does not fit."""
-        schema = read_schema(self._text)
+        """Encode the column `value` of each batch; a null stays null.
+
+        Raises:
+            EncodeError: a row does not fit the schema. The text has its number.
+        """
+        schema = parse_record_schema(self._text)
         convert_maps = _make_map_converter(spark_type(schema))
         first = 0
         for batch in batches:
             column_index = batch.schema.names.index(VALUE)
             bodies: list[bytes | None] = []
             for row, value in enumerate(batch.column(column_index).to_pylist()):
-                if value is None:  # A row without a body is refused later.
+                if value is None:  # The encoder of messages refuses a row without a body.
                     bodies.append(None)
                     continue
                 stream = io.BytesIO()
@@ -72,7 +81,7 @@ class Encoder:
 
 
 def _describe_fault(schema: JsonObject, value: Json, error: Exception) -> str:
-    """Return the fault of a row without its content, which the library's message has."""
+    """Return the fault of a row without its content, which fastavro puts into its message."""
     for field in schema["fields"]:
         kind = field["type"]
         if value[field["name"]] is None and "null" not in (kind if isinstance(kind, list) else ()):
@@ -81,14 +90,15 @@ def _describe_fault(schema: JsonObject, value: Json, error: Exception) -> str:
 
 
 def _check_column(schema: spark.StructType, expected: StructType) -> None:
+    """Raise SchemaError unless the column `value` has the expected type."""
     value_type = {field.name: field.dataType for field in schema.fields}.get(VALUE)
     if value_type is None or _sort_fields(from_spark(value_type, nulls=False)) != _sort_fields(
         expected
     ):
-        found = "none" if value_type is None else value_type.simpleString()
+        actual = "none" if value_type is None else value_type.simpleString()
         raise SchemaError(
             f"column 'value' must be of type {expected.text()}, which option 'valueSchema' "
-            f"has; it is {found}"
+            f"has; it is {actual}"
         )
 
 
@@ -104,23 +114,26 @@ def _sort_fields(kind: DataType) -> DataType:
     return kind
 
 
-def _framing(options: EncodeOptions) -> bytes:
-    """Return the bytes before each datum."""
+def _build_framing(options: EncodeOptions) -> bytes:
+    """Return the bytes before each datum; a registry is asked for the id of the schema."""
     if options.registry is not None:
-        schema_id = _schema_id(options)
+        schema_id = _find_schema_id(options)
         return b"\0" + schema_id.to_bytes(4) if options.framing == "registry" else b""
     return (
-        single_object_framing(read_schema(options.text))
+        single_object_framing(parse_record_schema(options.text))
         if options.framing == "single-object"
         else b""
     )
 
 
-def _schema_id(options: EncodeOptions) -> int:
-    """Return the id of the schema; the registry checks that it is compatible with its subject."""
+def _find_schema_id(options: EncodeOptions) -> int:
+    """Return the id of the schema in the registry, from the cache or by a request.
+
+    The registry checks that a new schema is compatible with the earlier ones of its subject.
+    """
     assert options.registry is not None
     key = (options.registry.url, options.subject, options.text)
-    schema_id = _ids.get(key)
+    schema_id = _schema_ids.get(key)
     if schema_id is None:
         registry = Registry(options.registry)
         request_id = registry.register if options.register else registry.find_id
@@ -130,9 +143,9 @@ def _schema_id(options: EncodeOptions) -> int:
                 f"subject {options.subject!r} does not have the schema of option 'valueSchema', "
                 "and option 'schemaRegister' is 'false'"
             )
-        if len(_ids) >= IDS_CACHED_MAX:
-            _ids.clear()
-        _ids[key] = schema_id
+        if len(_schema_ids) >= IDS_CACHED_MAX:
+            _schema_ids.clear()
+        _schema_ids[key] = schema_id
     return schema_id
 
 
@@ -144,19 +157,19 @@ def _make_map_converter(kind: DataType) -> Callable[[Json], Json] | None:
             (name, convert) for name, convert in converters.items() if convert is not None
         ]
 
-        def struct(value: Json) -> Json:
+        def convert_struct(value: Json) -> Json:
             if value is not None:
                 for name, convert in map_fields:
                     value[name] = convert(value[name])
             return value
 
-        return struct if map_fields else None
+        return convert_struct if map_fields else None
     if isinstance(kind, ArrayType):
-        element = _make_map_converter(kind.element)
-        if element is None:
+        convert_element = _make_map_converter(kind.element)
+        if convert_element is None:
             return None
         return lambda value: (
-            None if value is None else [element(element_value) for element_value in value]
+            None if value is None else [convert_element(element) for element in value]
         )
     if isinstance(kind, MapType):
         convert_value = _make_map_converter(kind.value) or (lambda value: value)

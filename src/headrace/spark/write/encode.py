@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from headrace.untyped import Arrow
 
 SHORT_STRING_BYTES_MAX: Final = 255
-OUTPUT_BYTES: Final = 1 << 20  # The size of the frames that are encoded at once.
-FRAME_OVERHEAD_BYTES: Final = 32  # The size of a header frame without its properties.
+OUTPUT_BYTES: Final = 1 << 20  # The size of a chunk of encoded frames.
+FRAME_OVERHEAD_BYTES: Final = 32  # At least the size of a header frame without its properties.
+ENTRY_OVERHEAD_BYTES: Final = 6  # The lengths of name and value, and the kind of the value.
 EXPIRATION_PATTERN: Final = r"^[0-9]{1,18}$"
 
+# Taking from this array converts numbers below 256 to bytes.
 _BYTES: Final = pa.array([bytes((n,)) for n in range(256)], pa.binary())
+# The bit of each property in the flags of a content header.
 _FLAG_BITS: Final = {
     "content_type": 15,
     "content_encoding": 14,
@@ -89,9 +92,10 @@ class EncodedBatch:
 def encode(
     options: WriteOptions, batch: pa.RecordBatch, ids: tuple[str, int] | None, frame_max: int
 ) -> EncodedBatch:
-    """Encode a batch; `ids` is the prefix and the first number of generated message ids.
+    """Encode a batch; invalid rows are left out, and their errors returned.
 
-    Rows without message id get one: the prefix and the number. With None they get none.
+    `ids` is the prefix and the first number of generated message ids. A row without message id gets
+    the prefix followed by its number. If `ids` is None, the row stays without message id.
     """
     valid_rows, errors = None, {}
     suspect_rows = np.flatnonzero(_find_suspects(options, batch, frame_max))
@@ -131,7 +135,10 @@ def _address_column(batch: pa.RecordBatch, name: str, default: str | None) -> Oc
 
 
 def _find_suspects(options: WriteOptions, batch: pa.RecordBatch, frame_max: int) -> Arrow:
-    """Return a numpy array of booleans, True for each row that may be invalid."""
+    """Return a numpy array of booleans, True for each row that may be invalid.
+
+    The check is cheap and may name valid rows; `_check_rows` decides.
+    """
     suspects = np.zeros(batch.num_rows, bool)
 
     def add_suspects(mask: pa.Array) -> None:
@@ -163,7 +170,9 @@ def _find_suspects(options: WriteOptions, batch: pa.RecordBatch, frame_max: int)
     if headers is not None and len(headers.keys):
         names = pc.binary_length(headers.keys)
         values = pc.fill_null(pc.binary_length(headers.items), 0)
-        ends = np.concatenate(([0], np.cumsum(np.asarray(names) + np.asarray(values) + 6)))
+        ends = np.concatenate(
+            ([0], np.cumsum(np.asarray(names) + np.asarray(values) + ENTRY_OVERHEAD_BYTES))
+        )
         offsets = np.asarray(headers.offsets)
         size += ends[offsets[1:]] - ends[offsets[:-1]]
         too_long = np.concatenate(([0], np.cumsum(np.asarray(names) > SHORT_STRING_BYTES_MAX)))
@@ -185,7 +194,7 @@ def _check_rows(
 
 
 def _property_columns(properties: pa.StructArray) -> dict[str, pa.Array]:
-    """Return the columns of a struct, which are null where the struct is null."""
+    """Return the fields of a struct as columns, null where the struct is null."""
     names = [properties.type.field(i).name for i in range(properties.type.num_fields)]
     return dict(zip(names, properties.flatten(), strict=True))
 
@@ -193,6 +202,11 @@ def _property_columns(properties: pa.StructArray) -> dict[str, pa.Array]:
 def _encode_properties(
     options: WriteOptions, batch: pa.RecordBatch, ids: tuple[str, int] | None, valid_rows: Arrow
 ) -> Octets:
+    """Return the property list of each publish in wire form: flags, then the properties present.
+
+    `valid_rows` has the original numbers of the batch's rows, for message ids; None if no row was
+    left out.
+    """
     count = batch.num_rows
     properties = _find_column(batch, "properties")
     if properties is None and ids is None and "headers" not in batch.schema.names:
@@ -256,22 +270,22 @@ def _encode_tables(column: pa.MapArray) -> pa.Array:
     offsets = np.asarray(column.offsets)
     names, values = column.keys.cast(pa.binary()), column.items.cast(pa.binary())
     lengths = np.asarray(pc.fill_null(pc.binary_length(values), 0)).astype(">u4")
-    value_heads = np.empty((len(names), 5), np.uint8)
-    value_heads[:, 0] = ord("S")
-    value_heads[:, 1:] = lengths.view(np.uint8).reshape(len(names), 4)
-    value_kinds: Arrow = _fixed_width_column(value_heads, 5)
+    long_string_heads = np.empty((len(names), 5), np.uint8)  # The kind "S" and the length.
+    long_string_heads[:, 0] = ord("S")
+    long_string_heads[:, 1:] = lengths.view(np.uint8).reshape(len(names), 4)
+    value_heads: Arrow = _fixed_width_column(long_string_heads, 5)
     if values.null_count:
-        value_kinds = pc.if_else(pc.is_null(values), pa.scalar(b"V", pa.binary()), value_kinds)
+        value_heads = pc.if_else(pc.is_null(values), pa.scalar(b"V", pa.binary()), value_heads)
         values = pc.fill_null(values, b"")
     keys = _BYTES.take(pc.binary_length(names))
-    entries = pc.binary_join_element_wise(keys, names, value_kinds, values, b"")
+    entries = pc.binary_join_element_wise(keys, names, value_heads, values, b"")
     entry_ends = np.frombuffer(entries.buffers()[1], np.int32)[entries.offset :][: len(entries) + 1]
     ends = entry_ends[offsets]
-    entries_of_row = pa.Array.from_buffers(
+    row_entries = pa.Array.from_buffers(
         pa.binary(), len(column), [None, pa.py_buffer(ends.tobytes()), entries.buffers()[2]]
     )
     sizes = _fixed_width_column(np.diff(ends).astype(">u4"), 4)
-    tables = pc.binary_join_element_wise(sizes, entries_of_row, b"")
+    tables = pc.binary_join_element_wise(sizes, row_entries, b"")
     return pc.if_else(pa.array(np.diff(ends) > 0), tables, pa.scalar(b"", pa.binary()))
 
 

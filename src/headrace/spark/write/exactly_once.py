@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exactly once: a batch is staged by its tasks and made visible at once by the driver.
+"""Exactly-once writes: tasks stage the rows of a batch, and the driver makes them visible at once.
 
 Each attempt of a task stages its rows under sink, batch, partition and attempt. The driver commits
-the successful attempts. The broker makes them visible, and records the batch as the sink's last
-one, in one step, so a batch that Spark runs again is skipped. The commit discards the other
-attempts of the batch, which failed or were killed. docs/guides/spark.md has a drawing.
+the successful attempts. In one step the broker makes their messages visible and records the batch
+as the last one of the sink, so a batch that Spark repeats is skipped. The commit discards the
+failed and killed attempts of the batch. docs/guides/spark.md has a drawing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REPLAY_BYTES_MAX: Final = 64 << 20  # A larger partition is not kept in memory for a replay.
-BREAKS_MAX: Final = 10  # The maximum number of connections that break while a task stages.
+BREAKS_MAX: Final = 10  # Lost connections after which the task fails.
 FRAME_MAX: Final = 131072  # A broker with smaller frames refuses rows one by one.
 
 
@@ -44,7 +44,7 @@ class SinkTakenError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class StagedPartition:
-    """The result of one task: the branches of its staged messages, which the driver commits."""
+    """The staged messages of one task, which the driver commits by their `branches`."""
 
     sink: str
     epoch: int
@@ -66,9 +66,13 @@ def stage(
     batch: int,
     task: Task,
 ) -> StagedPartition:
-    """Stage the rows of one partition; PublishError if the broker refused a row.
+    """Stage the rows of one partition.
 
     After a lost connection the rows are staged again if all of them are still in memory.
+
+    Raises:
+        PublishError: a row is invalid, or the broker refused it.
+        SinkTakenError: the sink belongs to another query.
     """
     first_batch = next(batches, None)
     if first_batch is None:
@@ -98,6 +102,7 @@ def _stage_once(
     batch: int,
     task: Task,
 ) -> StagedPartition:
+    """Stage the rows over one connection."""
     from headrace.spark.write.encode import encode
 
     result = PartitionResult(task.partition)
@@ -136,7 +141,10 @@ def _stage_once(
 
 
 def _claim_sink(options: WriteOptions, sink: str, owner: str, run: str) -> tuple[int, int | None]:
-    """Claim the sink, in every task of a run; return its epoch and its last committed batch."""
+    """Claim the sink for a run; return its epoch and its last committed batch.
+
+    Every task of the run claims the sink and gets the same epoch.
+    """
 
     def send_request(connection: blocking.Connection) -> tuple[int, int | None]:
         if not isinstance(connection.server_properties.get("headrace_id"), str):
@@ -166,16 +174,16 @@ def _claim_sink(options: WriteOptions, sink: str, owner: str, run: str) -> tuple
 
 
 def commit(options: WriteOptions, partitions: Sequence[StagedPartition], batch: int) -> None:
-    """Make a batch visible, with exactly these partitions; a repeated call does nothing."""
-    staged = [part for part in partitions if part.branches]
+    """Make the messages of these partitions visible; a repeated call does nothing."""
+    staged = [partition for partition in partitions if partition.branches]
     if not staged:
         return
-    sink, epoch = staged[0].sink, max(part.epoch for part in staged)
+    sink, epoch = staged[0].sink, max(partition.epoch for partition in staged)
 
     def send_request(connection: blocking.Connection) -> None:
         sink_client = Sink(connection, sink, requests=requests(connection))
         sink_client.epoch = epoch
-        sink_client.commit(batch, [part.branches for part in staged])
+        sink_client.commit(batch, [partition.branches for partition in staged])
 
     run_with_retry(
         options.uri, options.reconnect_timeout_s, send_request, Purpose.ASK, reached_before=True
@@ -183,7 +191,7 @@ def commit(options: WriteOptions, partitions: Sequence[StagedPartition], batch: 
 
 
 def abort(options: WriteOptions, sink: str, batch: int) -> None:
-    """Abort a staged batch of any writer; if the request fails, the batch expires."""
+    """Discard a staged batch; if the request fails, the batch expires at the broker."""
 
     def send_request(connection: blocking.Connection) -> None:
         Sink(connection, sink, requests=requests(connection)).abort(batch)
@@ -194,7 +202,7 @@ def abort(options: WriteOptions, sink: str, batch: int) -> None:
 
 
 def forget(options: WriteOptions, sink: str) -> None:
-    """Delete a sink that had one batch."""
+    """Delete the sink of a batch write, which has no further batches."""
 
     def send_request(connection: blocking.Connection) -> None:
         requests(connection).ask("sink.discard", sink=sink)
@@ -213,7 +221,7 @@ def _try_request(
 
 
 class _ReplayableBatches:
-    """The batches of a partition, which are kept in memory up to `REPLAY_BYTES_MAX`."""
+    """The record batches of a partition, kept in memory while they fit `REPLAY_BYTES_MAX`."""
 
     def __init__(self, first_batch: pa.RecordBatch, remaining: Iterator[pa.RecordBatch]) -> None:
         self._batches: list[pa.RecordBatch] = [first_batch]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishes of one partition, at least once: every message is confirmed, or the task fails."""
+"""At-least-once publishing of one partition: all messages are confirmed, or the task fails."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from headrace.spark.write.encode import EncodedBatch
     from headrace.spark.write.rows import Row
 
-UNCONFIRMED_MAX: Final = 2000  # Unconfirmed messages, in versions without bulk publishes.
-ERRORS_SHOWN_MAX: Final = 10
+UNCONFIRMED_MAX: Final = 2000  # Unconfirmed messages in versions without bulk publishing.
+ERRORS_SHOWN_MAX: Final = 10  # Rows in the text of a PublishError.
 
 
 class PublishError(RuntimeError):
-    """Rows were not published; the text has their numbers and the reasons, without their data."""
+    """Rows were not published; the text has their numbers and the reasons, but no bodies."""
 
 
 @dataclass(slots=True)
 class PartitionResult:
-    """The result of one partition: the numbers of rows seen and failed, and the errors by row."""
+    """The result of one partition: the numbers of rows read and failed, and the errors by row."""
 
     partition: int | None = None
     row_count: int = 0
@@ -77,10 +77,12 @@ def publish(
     partition: int | None = None,
     id_prefix: str | None = None,
 ) -> int:
-    """Publish all rows and wait for all confirms; return their number.
+    """Publish all rows, wait for all confirms and return the number of rows.
 
-    With `id_prefix`, a row without message id gets the prefix and its number. PublishError if the
-    broker did not confirm a row.
+    With `id_prefix`, a row without message id gets the prefix followed by the number of the row.
+
+    Raises:
+        PublishError: a row is invalid, or the broker did not confirm it.
     """
     result = PartitionResult(partition)
     first = next(batches, None)
@@ -100,6 +102,7 @@ def _publish_in_bulk(
     result: PartitionResult,
     id_prefix: str | None,
 ) -> None:
+    """Publish whole record batches at once, in version 0-9-1."""
     from headrace.client.blocking.bulk import BulkPublisher
     from headrace.columns.runtime.connections import Purpose, run_with_retry
     from headrace.spark.write.encode import encode
@@ -140,7 +143,7 @@ def _publish_in_bulk(
 async def _publish_singly(
     options: WriteOptions, batches: Iterator[pa.RecordBatch], result: PartitionResult
 ) -> None:
-    """Publish message by message, for versions that have no bulk publishes."""
+    """Publish message by message, in versions without bulk publishing."""
     from headrace.client import connect
     from headrace.spark.write.rows import make_rows
 
@@ -172,7 +175,7 @@ async def _publish_row(
 
 
 class _PendingConfirms:
-    """The unconfirmed rows of a partition, which are published one by one."""
+    """The unconfirmed rows of a partition that is published row by row."""
 
     def __init__(self, result: PartitionResult) -> None:
         self._result = result

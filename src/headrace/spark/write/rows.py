@@ -47,7 +47,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class RowError:
-    """A row that cannot be published: the reason, and the fields that identify it."""
+    """The reason why a row cannot be published, and the fields that identify the row."""
 
     reason: str
     exchange: str = ""
@@ -56,7 +56,7 @@ class RowError:
 
 
 class _MalformedRow(ValueError):
-    pass
+    """A row cannot become a message; the text is the reason."""
 
 
 def check_columns(options: WriteOptions, columns: list[tuple[str, str]]) -> None:
@@ -91,6 +91,7 @@ def check_columns(options: WriteOptions, columns: list[tuple[str, str]]) -> None
 
 
 def _check_properties(sql_type: str) -> None:
+    """Raise SchemaError if a struct has a field that is no property, or of another type."""
     if not sql_type.startswith("struct<"):
         raise SchemaError(f"column 'properties' must be a struct, not {sql_type}")
     for entry in sql_type[len("struct<") : -1].split(","):
@@ -117,7 +118,7 @@ def make_rows(
 
     An encoded content header of more than `header_max` bytes is an error.
     """
-    # Arrow's values have no narrower type: each is checked where it is used.
+    # The type of a value is not known here; each function checks the values that it uses.
     columns: dict[str, list[Cell]] = {
         name: batch.column(index).to_pylist() for index, name in enumerate(batch.schema.names)
     }
@@ -135,6 +136,7 @@ def make_rows(
 
 
 def _make_row(options: WriteOptions, values: dict[str, Cell], header_max: int | None) -> Row:
+    """Return the message of one row; raise _MalformedRow if a value is invalid."""
     body = values.get("body", values.get("value"))
     if body is None:
         raise _MalformedRow("the body is null")
@@ -143,7 +145,7 @@ def _make_row(options: WriteOptions, values: dict[str, Cell], header_max: int | 
     if headers is not None:
         fields["headers"] = dict(headers)
     message = Message(body.encode() if isinstance(body, str) else body, **fields)
-    header = encode_header(message)  # Its error names a wrong property.
+    header = encode_header(message)  # Raises ValueError with the name of an invalid property.
     if header_max is not None and len(header) > header_max:
         raise _MalformedRow("the properties do not fit into a frame")
     return Row(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writers of batch and streaming queries: each row becomes a message.
 
-By default messages are written exactly once: tasks stage them and the driver commits the batch.
-With the option `deliveryGuarantee` they are written at least once: tasks publish them, again if
-Spark runs a task or a batch again.
+By default messages are written exactly once: tasks stage them and the driver commits the batch. The
+option `deliveryGuarantee` may select at-least-once writes. Then tasks publish the messages, and
+publish them again if Spark repeats a task or a batch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TaskResult(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """The writer of a batch query."""
+    """The writer of a batch query, which Spark pickles for the tasks."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -54,7 +54,7 @@ class BatchWriter(DataSourceArrowWriter):
         self.encoder = _check_columns(self.options, schema)
         self.run = uuid.uuid4().hex
         self.batch = self.options.batch_id or 0
-        # A sink of its own makes all messages of the write visible at once.
+        # Without the option, a new sink for this write makes all its messages visible at once.
         self.sink = self.options.sink_id or f"write-{self.run}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
@@ -98,7 +98,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """The writer of a streaming query."""
+    """The writer of a streaming query, which Spark pickles for the tasks."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self.options = write_options(options, streaming=True)
@@ -110,7 +110,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if self.encoder is not None:
             iterator = self.encoder.encode_batches(iterator)
         if not self.options.exactly_once:
-            return TaskResult(publish(self.options, iterator, task.partition, task.ids()))
+            return TaskResult(publish(self.options, iterator, task.partition, task.id_prefix()))
         from headrace.spark.write.exactly_once import stage
 
         staged = stage(
@@ -132,9 +132,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
             commit(self.options, staged_partitions, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Discard the staged messages of a failed batch; otherwise its commit discards them.
+        """Discard the staged messages of a failed batch.
 
-        After a failure all `messages` may be None, and then only the option names the sink.
+        After a failure all `messages` may be None, and then only the option `sinkId` names the
+        sink. Without it the commit of the repeated batch discards the messages.
         """
         sinks = {staged.sink for staged in _staged_partitions(messages)} | {
             self.options.sink_id or ""
@@ -156,7 +157,7 @@ def _staged_partitions(messages: list[WriterCommitMessage | None]) -> list[Stage
 
 
 def _check_columns(options: WriteOptions, schema: StructType) -> Encoder | None:
-    """Check the columns of the rows; return the encoder of `value`, None without an encoding."""
+    """Check the columns of the rows; return the encoder of `value`, or None if not encoded."""
     from headrace.spark.write.rows import check_columns
 
     columns = {field.name: field.dataType.simpleString() for field in schema.fields}
