@@ -48,7 +48,7 @@ class HoldingConsumer(Consumer):
         super().__init__(queue, "held", False)
         self.taken: list[Any] = []
 
-    def can_take(self) -> bool:
+    def has_room(self) -> bool:
         return True
 
     def deliver(self, message: Any) -> None:

@@ -23,7 +23,7 @@ def warned() -> tuple[ClusterWarnings, list[tuple[str, object]]]:
     def listen(event: Event) -> None:
         heard.append((event.kind, event.facts["vhost"]))
 
-    events.listen(listen)
+    events.add_listener(listen)
     return ClusterWarnings(events), heard
 
 

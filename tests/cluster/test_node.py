@@ -51,7 +51,7 @@ def test_a_heartbeat_from_before_the_broker_stood_still_thaws_nothing() -> None:
         heard.append(event.kind)
 
     def play(node: ClusterNode, events: Events) -> None:
-        events.listen(listen)
+        events.add_listener(listen)
         node.frozen = True
         node.on_rows(NOTHING, boot_s() - LEASE_S)
         assert node.frozen

@@ -157,7 +157,7 @@ def sound(peaceful: bool) -> Sound:
         while len(owed) > 40 and random.random() < 0.8:
             settle()
         if random.random() < 0.5:
-            journal.note_delivered(QUEUES[-1], seq)
+            journal.record_delivered(QUEUES[-1], seq)
         if random.random() < 0.3:
             sync(journal)
     sync(journal)

@@ -25,7 +25,7 @@ def heard() -> list[Event]:
 @pytest.fixture
 def events(heard: list[Event]) -> Events:
     events = Events(Counters(now_ms=1_000))
-    events.listen(heard.append)
+    events.add_listener(heard.append)
     return events
 
 
@@ -50,11 +50,11 @@ def test_without_listeners_nothing_is_heard() -> None:
     events = Events()
     assert not events.has_listeners
     heard: list[Event] = []
-    events.listen(heard.append)
-    events.listen(heard.append)
+    events.add_listener(heard.append)
+    events.add_listener(heard.append)
     assert events.has_listeners
     events.emit("alarm.set")
-    events.ignore(heard.append)
+    events.remove_listener(heard.append)
     assert not events.has_listeners
     events.emit("alarm.cleared")
     assert [event.kind for event in heard] == ["alarm.set"]
@@ -66,15 +66,15 @@ def test_listeners_are_bounded_and_one_that_fails_does_no_harm(
     def bad(event: Event) -> None:
         raise ValueError(event.kind)
 
-    events.ignore(heard.append)
-    events.listen(bad)
-    events.listen(heard.append)
+    events.remove_listener(heard.append)
+    events.add_listener(bad)
+    events.add_listener(heard.append)
     events.emit("vhost.created", name="x")
     assert [event.kind for event in heard] == ["vhost.created"]
     for _ in range(LISTENERS_MAX - 2):
-        events.listen([].append)  # type: ignore[arg-type]
+        events.add_listener([].append)  # type: ignore[arg-type]
     with pytest.raises(ResourceError):
-        events.listen([].append)  # type: ignore[arg-type]
+        events.add_listener([].append)  # type: ignore[arg-type]
 
 
 def test_declarations_are_told(vhost: VirtualHost, heard: list[Event]) -> None:

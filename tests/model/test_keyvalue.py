@@ -41,7 +41,7 @@ def test_facts_come_by_prefix_in_order_and_may_change_meanwhile(facts: Facts) ->
         facts.put(key, None)
         facts.put(b"b/0", b"before")
     assert seen == [(b"b/1", b"B/1"), (b"b/2", b"B/2"), (b"b/3", b"B/3")]
-    assert facts.forget(b"b/") == 1
+    assert facts.remove_all(b"b/") == 1
     assert [key for key, _ in facts.items()] == [b"a/1", b"b", b"c/1"]
 
 
@@ -84,7 +84,7 @@ def test_a_work_changes_facts_at_its_commit() -> None:
     with pytest.raises(ResourceError):
         transaction.fact(b"", b"")
     with pytest.raises(IllegalState):
-        Transaction(vhost, owns=True).fact(b"a", b"1")
+        Transaction(vhost, owns_messages=True).fact(b"a", b"1")
 
 
 def test_of_more_ids_than_survive_the_newest_do(
@@ -100,9 +100,9 @@ def test_of_more_ids_than_survive_the_newest_do(
 
     ids = made()
     for name in (b"a", b"b", b"c", b"d", b"e", b"a"):
-        ids.note(name * 16, {}, True)
+        ids.add_id(name * 16, {}, True)
     assert all(ids.contains(name * 16) for name in (b"a", b"b", b"c", b"d", b"e"))
-    ids.note(b"f" * 16, {}, False)
+    ids.add_id(b"f" * 16, {}, False)
     assert len(ids) == 5
     assert not ids.contains(b"b" * 16)
     again = made()

@@ -233,7 +233,7 @@ def test_the_last_position_is_found_from_the_end() -> None:
 def test_runs_of_own_records() -> None:
     own = OwnRecords()
     for offset in (3, 4, 5, 9, 20, 21):
-        own.note(offset)
+        own.record(offset)
     assert len(own) == 3
     assert [n for n in range(25) if n in own] == [3, 4, 5, 9, 20, 21]
     own.pass_by(9)

@@ -97,11 +97,11 @@ class Frost:
 
     def freeze(self, vhost: Host) -> None:
         self.vhosts.add(vhost)
-        vhost.frozen = True
+        vhost.is_frozen = True
 
     def thaw(self, vhost: Host) -> None:
         self.vhosts.discard(vhost)
-        vhost.frozen = False
+        vhost.is_frozen = False
 
     def drop(self, vhost: Host) -> None:
         self.vhosts.discard(vhost)
@@ -276,7 +276,7 @@ class Broker:
 
     def deliver(self) -> None:
         for vhost, host in self.vhosts.items():
-            if not host.frozen:
+            if not host.is_frozen:
                 self.simulation.delivered(self, vhost, host.epoch)
 
 
@@ -370,7 +370,7 @@ class Simulation:
         await self.steps(max(self.away_until - self.now_s, 0) + SETTLED_S)
         for vhost in VHOSTS:
             serving = [broker for broker in self.brokers if vhost in broker.vhosts]
-            if len(serving) != 1 or serving[0].vhosts[vhost].frozen:
+            if len(serving) != 1 or serving[0].vhosts[vhost].is_frozen:
                 names = [broker.name for broker in serving]
                 self.broken.append(f"in the end {vhost!r} is served by {names}")
 

@@ -41,11 +41,11 @@ class ArrivalTimes:
         """Drop marks that are close to others."""
         times_ms, seqs = array("q"), array("Q")
         kept_ms = 0
-        for when_ms, seq in zip(self._times_ms, self._seqs, strict=True):
-            if (when_ms - kept_ms) * AGE_PARTS >= now_ms - when_ms:
-                times_ms.append(when_ms)
+        for mark_ms, seq in zip(self._times_ms, self._seqs, strict=True):
+            if (mark_ms - kept_ms) * AGE_PARTS >= now_ms - mark_ms:
+                times_ms.append(mark_ms)
                 seqs.append(seq)
-                kept_ms = when_ms
+                kept_ms = mark_ms
         self._times_ms, self._seqs = times_ms, seqs
 
     def covers(self, seq: int) -> bool:

@@ -53,7 +53,7 @@ class Counters:
         # The bytes above which queues page out; publishers are blocked at 1.25 times as many.
         self.memory_max = memory_max
         self.generation = 1  # Changes with bindings and permissions: cached routes are void.
-        self.waking: list[Drainable] = []  # Queues to drain at the end of the turn.
+        self.to_drain: list[Drainable] = []  # Queues to drain at the end of the turn.
         self.published = 0
         self.routed = 0  # Routed messages, counted once for each queue.
         self.published_bytes = 0  # Bytes of the bodies of published messages.
@@ -61,7 +61,8 @@ class Counters:
         self.queues_ended = QueueTally()  # The queues of deleted virtual hosts.
         self.channels_ended: dict[str, ChannelTally] = {}  # Sums by version, such as "0-9-1".
         self.deaths = dict.fromkeys(columns(DEATHS), 0)  # Deaths by reason and strategy.
-        self.sampled_gone: list[object] | None = None  # States of samplers for deleted queues.
+        # States of samplers for deleted queues.
+        self.deleted_sampler_states: list[object] | None = None
         self.letters_ms = 0  # The millisecond of ``letters_left``.
         self.letters_left = 0  # Dead letters that are allowed before they are postponed.
         self.arrivals = ArrivalTimes()  # Approximate arrival times by seq.
@@ -71,7 +72,7 @@ class Counters:
         self.published += 1
         self.published_bytes += size
         if size > C_SMALLEST_MAX:
-            self.sizes.note(size)
+            self.sizes.count(size)
         return 0
 
     def begin_letters(self, now_ms: int) -> int:
@@ -81,7 +82,7 @@ class Counters:
             self.letters_left = LETTERS_MAX
         return 0
 
-    def crowded(self) -> bool:
+    def is_memory_short(self) -> bool:
         """Return True if memory is so short that publishers must wait."""
         return self.memory_used > self.memory_max + (self.memory_max >> 2)
 

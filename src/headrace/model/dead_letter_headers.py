@@ -29,7 +29,7 @@ DEATH_COUNT_MAX = (1 << 31) - 1  # The maximum count of one queue and reason.
 DEATHS_MAX = 128  # Entries of x-death; the oldest are dropped.
 
 
-def with_death(
+def add_death(
     content: Content, queue: str, reason: str, now_ms: int, *, rerouted: bool, detail: str = ""
 ) -> dict[str, object]:
     """Return the headers after one more death; with ``rerouted`` the CC header is removed.

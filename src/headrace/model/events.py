@@ -81,7 +81,7 @@ class Events:
         self._counters = counters
         self._listeners: list[Listener] = []
 
-    def listen(self, listener: Listener) -> None:
+    def add_listener(self, listener: Listener) -> None:
         """Call a listener with every event from now on; a repeated call is not an error.
 
         Raises:
@@ -94,13 +94,13 @@ class Events:
         self._listeners.append(listener)
         self.has_listeners = True
 
-    def ignore(self, listener: Listener) -> None:
+    def remove_listener(self, listener: Listener) -> None:
         """Remove a listener; a missing one is not an error."""
         if listener in self._listeners:
             self._listeners.remove(listener)
         self.has_listeners = bool(self._listeners)
 
-    def require(self) -> None:
+    def check_auditable(self) -> None:
         """Check that a change can be audited.
 
         Raises:

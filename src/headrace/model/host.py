@@ -175,9 +175,10 @@ class PolicyHost(ExchangePolicyHost, Protocol):
     scheduler: Scheduler
     queues: dict[str, Queue]
     queues_in_order: ChunkedList[Queue]
-    retime: Callable[[Queue], None] | None  # Called when a queue's consumer timeout changes.
+    # Called when a queue's consumer timeout has changed.
+    on_timeout_changed: Callable[[Queue], None] | None
 
-    def effective(self, queue: Queue) -> dict[str, object]:
+    def effective_arguments(self, queue: Queue) -> dict[str, object]:
         """Return a queue's arguments with policies and limits applied."""
 
     def expire_queue(self, queue: Queue, now_ms: int) -> int:

@@ -78,7 +78,7 @@ class Facts:
         if growth > 0 and self._size + growth > FACTS_BYTES_MAX:
             raise ResourceError(f"the facts of a virtual host have {FACTS_BYTES_MAX} bytes at most")
 
-    def require(self, count: int, size: int) -> None:
+    def check_room(self, count: int, size: int) -> None:
         """Check that ``count`` more facts with ``size`` bytes in all fit.
 
         Raises:
@@ -122,7 +122,7 @@ class Facts:
             else:
                 index = bisect_left(self._keys, key)
 
-    def forget(self, prefix: bytes) -> int:
+    def remove_all(self, prefix: bytes) -> int:
         """Remove all facts whose keys have a prefix; return their number."""
         keys = [key for key, _ in self.items(prefix)]
         for key in keys:

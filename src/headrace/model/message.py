@@ -61,9 +61,8 @@ class Message:
             self.parts: Any = None  # tuple[bytes, ...] or None.
             self.consumer: Any = None  # The consumer that has it unsettled; None while ready.
             self.deadline_ms = 0  # Wall clock in milliseconds; 0 is never.
-            self.seq = (
-                0  # The order in all queues of the virtual host, and its name in the journal.
-            )
+            # The order in all queues of the virtual host, and its name in the journal.
+            self.seq = 0
             self.position = 0  # The store's handle; 0 if not stored.
             self.body_size = 0  # Bytes.
             self.publisher = 0  # Number of the publishing connection, for no-local.

@@ -17,7 +17,7 @@ cdef class Store:
     cdef public object notify
     cdef public list prepared_branches
     cdef public dict facts
-    cdef public dict waits
+    cdef public dict retry_times
 
     cdef unsigned long long publish(
         self, const unsigned char* data, Py_ssize_t start, Py_ssize_t end, unsigned int address_len,
@@ -35,18 +35,18 @@ cdef class Store:
     cpdef bind(self)
     cpdef Span span(self)
     cpdef int forget(self, unsigned int queue_id, unsigned long long position) except -2
-    cpdef note_delivered(self, unsigned int queue_id, unsigned long long seq)
-    cpdef unsigned long long note_count(
+    cpdef record_delivered(self, unsigned int queue_id, unsigned long long seq)
+    cpdef unsigned long long record_count(
         self, unsigned int queue_id, unsigned long long seq, unsigned long long position,
-        unsigned int count, unsigned long long when_ms,
+        unsigned int count, unsigned long long due_ms,
     ) except? 0
     cpdef drop(self, unsigned int queue_id, unsigned long long upto_seq)
     cpdef begin(self)
     cpdef commit(self)
     cpdef prepare(self, bytes xid, list publishes, list settles)
-    cpdef decide(self, bytes xid, int status, long long when_ms)
+    cpdef decide(self, bytes xid, int status, long long decided_ms)
     cpdef fact(self, bytes key, object value)
-    cpdef bint failing(self) except -1
+    cpdef bint is_failing(self) except -1
     cpdef seal_changes(self)
     cpdef bint page_out(self, Message message) except -1
     cpdef load(self, Message message)

@@ -57,7 +57,7 @@ class Store:
         #: See headrace.model.keyvalue; only :meth:`fact` changes it.
         self.facts: dict[bytes, bytes] = {}
         #: Due times of delayed retries (ms), by queue id and seq; found by :meth:`recover`.
-        self.waits: dict[tuple[int, int], int] = {}
+        self.retry_times: dict[tuple[int, int], int] = {}
 
     def publish(
         self,
@@ -124,16 +124,16 @@ class Store:
         """
         return -1
 
-    def note_delivered(self, queue_id: int, seq: int) -> None:
+    def record_delivered(self, queue_id: int, seq: int) -> None:
         """Note that messages up to ``seq`` may have been delivered.
 
         After an unclean stop they are recovered as redelivered.
         """
 
-    def note_count(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> int:
+    def record_count(self, queue_id: int, seq: int, position: int, count: int, due_ms: int) -> int:
         """Note the redelivery count of a message that is being delivered.
 
-        After any stop it is recovered with this count, and is not ready before ``when_ms`` (0: at
+        After any stop it is recovered with this count, and is not ready before ``due_ms`` (0: at
         once).
 
         Returns:
@@ -163,10 +163,10 @@ class Store:
         messages.
         """
 
-    def decide(self, xid: bytes, status: int, when_ms: int) -> None:
+    def decide(self, xid: bytes, status: int, decided_ms: int) -> None:
         """Store the outcome of a branch.
 
-        With ``status`` 0 the branch is forgotten. Its publishes count as arrived at ``when_ms``.
+        With ``status`` 0 the branch is forgotten. Its publishes count as arrived at ``decided_ms``.
         """
 
     def fact(self, key: bytes, value: bytes | None) -> None:
@@ -176,7 +176,7 @@ class Store:
         else:
             self.facts[key] = value
 
-    def failing(self) -> bool:
+    def is_failing(self) -> bool:
         """Return True while writes fail and the store retries them."""
         return False
 

@@ -39,24 +39,24 @@ class Scheduler:
             heappop(heap)
         return 0
 
-    def put(self, key: Hashable, when_ms: int, call: Callable[[int], int]) -> None:
+    def put(self, key: Hashable, due_ms: int, call: Callable[[int], int]) -> None:
         """Schedule ``call(now_ms)``, unless ``key`` has an earlier deadline.
 
         The call returns its next deadline, or 0 for none.
         """
         entry = self._due.get(key)
-        if entry is not None and entry[0] <= when_ms:
+        if entry is not None and entry[0] <= due_ms:
             return
         earliest = self.next_ms
-        self._due[key] = (when_ms, call)
+        self._due[key] = (due_ms, call)
         self._count += 1
-        heappush(self._heap, (when_ms, self._count, key))
+        heappush(self._heap, (due_ms, self._count, key))
         if len(self._heap) > 2 * len(self._due) + _STALE_MIN:
             self._heap = [(when, n, key) for n, (key, (when, _)) in enumerate(self._due.items())]
             heapify(self._heap)
             self._count = len(self._heap)
-        if self.wake is not None and (not earliest or when_ms < earliest):
-            self.wake(when_ms)
+        if self.wake is not None and (not earliest or due_ms < earliest):
+            self.wake(due_ms)
 
     def remove(self, key: Hashable) -> None:
         """Cancel the deadline of a key."""

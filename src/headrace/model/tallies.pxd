@@ -67,5 +67,5 @@ cdef class SizeHistogram:
     cdef public unsigned long long up_to_100m
     cdef public unsigned long long larger
 
-    cdef int note(self, unsigned long long size) except -1
+    cdef int count(self, unsigned long long size) except -1
     cpdef tuple counts(self, unsigned long long published)

@@ -178,7 +178,7 @@ class SizeHistogram:
         self.up_to_100m = 0
         self.larger = 0
 
-    def note(self, size: int) -> None:
+    def count(self, size: int) -> None:
         """Count a body that is larger than those of the first bucket."""
         if size <= 1_000:
             self.up_to_1k += 1

@@ -25,7 +25,7 @@ from headrace.gateway.v0_x.plug_ins import SERVED
 from headrace.model.counters import Counters
 from headrace.model.events import Events
 from headrace.model.policy.accounts import AccountError
-from headrace.model.policy.rules import Limits, limits_of_user
+from headrace.model.policy.rules import Limits, read_user_limits
 from headrace.model.scheduler import Scheduler
 from headrace.server.config.identity import introduction
 from headrace.server.config.logs import LogError, Logs
@@ -471,7 +471,7 @@ class Broker:
     def limits_of_user(self, user: str) -> Limits:
         """Return the limits that operators set for a user."""
         assert self.access is not None
-        return limits_of_user(self.access.snapshot.parameters, user)
+        return read_user_limits(self.access.snapshot.parameters, user)
 
     async def start_relays(self) -> None:
         """Start the number of relay processes that the setting ``relays`` requests.

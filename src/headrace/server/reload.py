@@ -151,10 +151,10 @@ def set_consumer_timeout(broker: Reloadable, settings: Settings) -> None:
     broker.context.consumer_timeout_ms = round(1000 * settings.ack_timeout_s)
     broker.context.consumer_timeout_closes = settings.ack_timeout_closes
     for vhost in broker.hosts.vhosts.values():
-        vhost.retime = partial(retime, vhost, broker.context.consumer_timeout_ms)
+        vhost.on_timeout_changed = partial(retime, vhost, broker.context.consumer_timeout_ms)
         for queue in vhost.queues.values():
             if queue.consumers:
-                vhost.retime(queue)
+                vhost.on_timeout_changed(queue)
 
 
 def set_cluster(broker: Reloadable, settings: Settings) -> None:

@@ -110,7 +110,7 @@ class VirtualHosts:
         )
         vhost.rules = self.vhost_rules(name)
         vhost.delayed.refusal = partial(context.access.refusal_when_due, vhost)
-        vhost.retime = partial(retime, vhost, context.consumer_timeout_ms)
+        vhost.on_timeout_changed = partial(retime, vhost, context.consumer_timeout_ms)
         if name == (settings.event_vhost or settings.default_vhost):
             self._event_publisher = RabbitEventPublisher(vhost, context.events)
         vhost.load()
@@ -137,7 +137,7 @@ class VirtualHosts:
         vhost.jobs.close()
         vhost.branches.close()
         for queue in list(vhost.queues.values()):
-            queue.hand_over_tally(context.counters.queues_ended)
+            queue.merge_tally(context.counters.queues_ended)
             queue.destroy()
         context.counters.queues_ended.add(vhost.queues_ended)
         vhost.orphans.close()
@@ -185,7 +185,7 @@ class VirtualHosts:
         """Add the tallies of a virtual host's queues to the broker's counters."""
         counters = self._context.counters
         for queue in vhost.queues.values():
-            queue.hand_over_tally(counters.queues_ended)
+            queue.merge_tally(counters.queues_ended)
         counters.queues_ended.add(vhost.queues_ended)
 
     def _find_transports(self, vhost: VirtualHost) -> list[Transport]:

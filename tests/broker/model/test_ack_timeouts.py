@@ -20,7 +20,7 @@ every_version = pytest.mark.parametrize("version", list(SPEAKERS))
 @pytest.fixture
 def rig() -> Rig:
     rig = Rig()
-    rig.vhost.retime = partial(retime, rig.vhost, 0)
+    rig.vhost.on_timeout_changed = partial(retime, rig.vhost, 0)
     return rig
 
 

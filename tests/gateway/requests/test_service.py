@@ -83,7 +83,7 @@ class Broker:
         self.vhost.deliver(message, [self.vhost.queues[queue]], False)
 
     def turn(self) -> None:
-        waking, self.vhost.counters.waking = self.vhost.counters.waking, []
+        waking, self.vhost.counters.to_drain = self.vhost.counters.to_drain, []
         for one in waking:
             one.drain()
 

@@ -41,7 +41,7 @@ class Taker(Consumer):
         self.numbers: list[int] = []
         self.end = ""
 
-    def can_take(self) -> bool:
+    def has_room(self) -> bool:
         return self.room > 0
 
     def deliver(self, message: Message) -> None:
@@ -126,10 +126,10 @@ def test_messages_that_no_selector_matches_are_read_in_slices(scene: Scene) -> N
     last = attach(scene.queue, Taker(scene.queue, f"n = {3 * LOOKS_MAX - 1}"))
     assert scene.contents.looks <= LOOKS_MAX
     assert last.numbers == []
-    assert last.scanning
+    assert last.is_scanning
     scene.later()
     assert last.numbers == [3 * LOOKS_MAX - 1]
-    assert not last.scanning
+    assert not last.is_scanning
     assert scene.contents.looks == 3 * LOOKS_MAX
 
 
@@ -191,7 +191,7 @@ def test_no_local_takes_a_cursor_not_the_queue(scene: Scene) -> None:
 def test_a_browser_with_a_selector(scene: Scene) -> None:
     scene.enqueue(*range(2 * LOOKS_MAX))
     browser = Taker(scene.queue, f"n >= {2 * LOOKS_MAX - 2}")
-    browser.browses = True
+    browser.is_browser = True
     attach(scene.queue, browser)
     scene.later()
     assert browser.numbers == [2 * LOOKS_MAX - 2, 2 * LOOKS_MAX - 1]
@@ -205,7 +205,7 @@ def test_auto_close_ends_when_there_is_no_more(scene: Scene, browses: bool) -> N
     scene.enqueue(*range(6))
     taker = Taker(scene.queue, "n < 4", room=2, no_ack=browses)
     taker.auto_close = True
-    taker.browses = browses
+    taker.is_browser = browses
     attach(scene.queue, taker)
     assert (taker.numbers, taker.end) == ([0, 1], "")
     taker.room = 2
@@ -225,13 +225,13 @@ def test_one_without_room_for_this_message_is_not_overtaken(scene: Scene) -> Non
     class Small(Taker):
         full = True
 
-        def accepts(self, message: Message) -> int:
+        def evaluate(self, message: Message) -> int:
             return 2 if self.full else 1
 
     small = attach(scene.queue, Small(scene.queue, "n > 1"))
     scene.enqueue(*range(4))
     assert small.numbers == []
-    assert small.parked
+    assert small.is_parked
     small.full = False  # type: ignore[attr-defined]
     scene.queue.unpark(small)
     assert small.numbers == [2, 3]
@@ -292,7 +292,7 @@ def test_nothing_is_lost_or_had_twice(scene: Scene, seed: int) -> None:
 
 def test_arguments() -> None:
     choice = ConsumerFilter({"x-filter-jms-selector": " ", "x-qpid-no-local": "TRUE"}, "queue 'q'")
-    assert (choice.selector, choice.no_local, choice.browses) == (None, True, False)
+    assert (choice.selector, choice.no_local, choice.is_browser) == (None, True, False)
     choice = ConsumerFilter({"x-apache-selector": b"a = 1", "x-filter-auto-close": 1}, "queue 'q'")
     assert choice.selector is not None
     assert (choice.selector.text, choice.auto_close) == ("a = 1", True)

@@ -321,7 +321,7 @@ def test_consumers_count_wherever_they_take_from() -> None:
             consumer.arguments = {"x-note": "n" * 100}
             if place is vhost.queues["s"] or place is places[2]:
                 place.check_consumer(consumer, False)
-            consumer.browses = browses
+            consumer.is_browser = browses
             vhost.check_consumer(consumer)
             place.add_consumer(consumer)
             each = memory_estimate.consumer_memory("tag", consumer.arguments, None)
@@ -343,7 +343,7 @@ class Idle(Consumer):
 
     room = 1
 
-    def can_take(self) -> bool:
+    def has_room(self) -> bool:
         return self.room > 0
 
     def deliver(self, message: Any) -> None:

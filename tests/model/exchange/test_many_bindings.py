@@ -146,7 +146,7 @@ def test_each_binding_that_goes_is_told_before_what_it_goes_with(exchange: str, 
     vhost = VirtualHost("/", store=Store(), counters=Counters(now_ms=1_000), events=events)
     vhost.declare_queue("q", exclusive=True, owner=OWNER)
     bound(vhost, exchange)
-    events.listen(heard.append)
+    events.add_listener(heard.append)
     GONE[how](vhost)
     *undone, last = heard
     assert (last.kind, last.facts["name"]) == ("queue.deleted", "q")

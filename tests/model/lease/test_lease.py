@@ -403,7 +403,7 @@ def test_consumers_go_first() -> None:
     host = Host()
 
     class Greedy(Consumer):
-        def can_take(self) -> bool:
+        def has_room(self) -> bool:
             return True
 
     host.queue.add_consumer(Greedy(host.queue, "", True))
@@ -420,21 +420,21 @@ def test_a_second_owner_is_refused_while_the_first_is_alive() -> None:
         host.claim(owner="second", connection=2)
     host.pass_time(100)
     with pytest.raises(IllegalState, match="whose connection is open"):
-        leases.own(lease, "second", 2)
+        leases.own_lease(lease, "second", 2)
     host.open.discard(1)
     with pytest.raises(IllegalState, match=r"'first', for another \d+\.\d s"):
-        leases.own(lease, "second", 2)
+        leases.own_lease(lease, "second", 2)
     host.pass_time(10)
-    leases.own(lease, "second", 2)
+    leases.own_lease(lease, "second", 2)
     assert leases.ownerships.live_owner(lease) == "second"
     host.open.add(3)
     host.claim(owner="third", connection=3, force=True)
     with pytest.raises(IllegalState, match="'third'"):
-        leases.own(lease, "second", 2)
-    leases.leave(lease, "second")
+        leases.own_lease(lease, "second", 2)
+    leases.remove_owner(lease, "second")
     assert leases.ownerships.live_owner(lease) == "third"
-    leases.leave(lease, "third")
-    leases.own(lease, "second", 2)
+    leases.remove_owner(lease, "third")
+    leases.own_lease(lease, "second", 2)
 
 
 def test_an_owner_that_reconnects_is_the_same_owner() -> None:
@@ -442,7 +442,7 @@ def test_an_owner_that_reconnects_is_the_same_owner() -> None:
     lease = host.claim(owner="o", connection=1, timeout_s=10)
     host.open.discard(1)
     host.pass_time(5)
-    host.vhost.leases.own(lease, "o", 2)
+    host.vhost.leases.own_lease(lease, "o", 2)
     host.pass_time(100)
     assert host.vhost.leases.ownerships.live_owner(lease) == "o"
 

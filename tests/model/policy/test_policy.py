@@ -10,7 +10,7 @@ import pytest
 from headrace.model.arguments.values import QUEUE_ARGUMENTS
 from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument
-from headrace.model.policy.effective_arguments import QUORUM_DELIVERY_LIMIT, effective
+from headrace.model.policy.effective_arguments import QUORUM_DELIVERY_LIMIT, effective_arguments
 from headrace.model.policy.name_patterns import NamePattern
 from headrace.model.policy.parameters import Key
 from headrace.model.policy.policy import (
@@ -26,9 +26,9 @@ from headrace.model.policy.rules import (
     NO_LIMITS,
     Limits,
     Rules,
-    limits_of_user,
     read_limits,
     read_rules,
+    read_user_limits,
 )
 from headrace.model.ports import Store
 from headrace.model.queue.queue import Queue
@@ -114,7 +114,7 @@ def test_who_limits_the_length_says_how_it_is_kept(
 ) -> None:
     vhost = made(policies=Policies({"p": say(".*", overflow=own)}, {"o": say(".*", **operator)}))
     declared = vhost.declare_queue("q", arguments={"x-overflow": own, "x-max-length": 9})
-    assert vhost.effective(declared)["x-overflow"] == kept
+    assert vhost.effective_arguments(declared)["x-overflow"] == kept
 
 
 def test_the_stricter_limit_counts() -> None:
@@ -253,8 +253,8 @@ def test_what_cannot_be_read_is_left_out(caplog: pytest.LogCaptureFixture) -> No
     assert rules.unknown_arguments == "log"
     assert "policy 'o' is not an object" in caplog.text
     assert "unknown limit 'max-cats'" in caplog.text
-    assert limits_of_user(parameters, "ada") == Limits(connections=3)
-    assert limits_of_user(parameters, "bob") == limits_of_user(parameters, "eve") == NO_LIMITS
+    assert read_user_limits(parameters, "ada") == Limits(connections=3)
+    assert read_user_limits(parameters, "bob") == read_user_limits(parameters, "eve") == NO_LIMITS
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,11 @@ WHAT_COUNTS: dict[str, tuple[Any, Callable[[Any], Any], Any]] = {
     "dead-letter-routing-key": ("k", lambda q: q.dead_letter_routing_key, "k"),
     "dead-letter-strategy": ("at-least-once", lambda q: q.dead_letter_at_least_once, True),
     "delivery-limit": (7, lambda q: q.delivery_limit, 7),
-    "consumer-timeout": (70, lambda q: q.vhost.effective(q).get("x-consumer-timeout"), 70),
+    "consumer-timeout": (
+        70,
+        lambda q: q.vhost.effective_arguments(q).get("x-consumer-timeout"),
+        70,
+    ),
     "delayed-retry-type": ("failed", lambda q: q.backoff and q.backoff.failed, True),
     "delayed-retry-min": (70, lambda q: q.backoff and q.backoff.min_ms, 70),
     "delayed-retry-max": (70, lambda q: q.backoff and q.backoff.max_ms, 70),
@@ -433,7 +437,7 @@ def test_a_policy_and_an_argument(key: str, kind: str, answer: str, said_by: str
         own_arguments = {"x-queue-type": kind, argument: own}
         queue = Queue("q", store=Store(), counters=Counters(now_ms=0), arguments=own_arguments)
         wanted = {SMALLER: smaller, ARGUMENT: own, POLICY: policy}[answer]
-        assert effective(rules, queue)[argument] == wanted
+        assert effective_arguments(rules, queue)[argument] == wanted
 
 
 def test_a_policy_that_goes_leaves_a_stream_its_arguments() -> None:

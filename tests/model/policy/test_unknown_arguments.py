@@ -9,7 +9,7 @@ from headrace.model.arguments.aliases import QUEUE_ALIASES
 from headrace.model.arguments.values import QUEUE_ARGUMENTS, check_queue_arguments
 from headrace.model.errors import InvalidArgument, NotUnderstood
 from headrace.model.policy import unknown_arguments
-from headrace.model.policy.unknown_arguments import HARMLESS, MEANINGFUL, understand
+from headrace.model.policy.unknown_arguments import HARMLESS, MEANINGFUL, translate_arguments
 
 
 @pytest.fixture(autouse=True)
@@ -36,9 +36,9 @@ def nothing_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_other_names_mean_ours(given: dict[str, Any], meant: dict[str, Any]) -> None:
-    translated = understand(given, "queue 'q'", "refuse")
+    translated = translate_arguments(given, "queue 'q'", "refuse")
     assert translated == {**given, **meant}  # What was given stays: clients look for it.
-    assert understand(translated, "queue 'q'", "refuse") == translated
+    assert translate_arguments(translated, "queue 'q'", "refuse") == translated
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_other_names_mean_ours(given: dict[str, Any], meant: dict[str, Any]) -> 
 @pytest.mark.parametrize("mode", ["default", "refuse", "log", "ignore"])
 def test_wrong_values_are_always_refused(given: dict[str, Any], text: str, mode: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        understand(given, "queue 'q'", mode)
+        translate_arguments(given, "queue 'q'", mode)
     assert caught.value.text.startswith(text)
     assert not isinstance(caught.value, NotUnderstood)
 
@@ -65,10 +65,10 @@ def test_what_contradicts_is_refused_or_loses(caplog: pytest.LogCaptureFixture) 
     arguments = {"qpid.max_count": 5, "x-max-length": 7}
     for mode in ("default", "refuse"):
         with pytest.raises(InvalidArgument, match="it contradicts 'x-max-length'"):
-            understand(arguments, "queue 'q'", mode)
-    assert understand(arguments, "queue 'q'", "ignore") == arguments
+            translate_arguments(arguments, "queue 'q'", mode)
+    assert translate_arguments(arguments, "queue 'q'", "ignore") == arguments
     assert not caplog.text
-    assert understand(arguments, "queue 'q'", "log") == arguments
+    assert translate_arguments(arguments, "queue 'q'", "log") == arguments
     assert "argument 'qpid.max_count' is ignored: it contradicts 'x-max-length'" in caplog.text
 
 
@@ -77,32 +77,32 @@ def test_what_would_silently_change_behaviour_is_refused(name: str) -> None:
     text = f"invalid arg '{name}' for queue 'q': this broker does not have it"
     for mode in ("default", "refuse"):
         with pytest.raises(NotUnderstood) as caught:
-            understand({name: 1}, "queue 'q'", mode)
+            translate_arguments({name: 1}, "queue 'q'", mode)
         assert caught.value.text == text
-    assert understand({name: 1}, "queue 'q'", "log") == {name: 1}
-    assert understand({name: 1}, "queue 'q'", "ignore") == {name: 1}
+    assert translate_arguments({name: 1}, "queue 'q'", "log") == {name: 1}
+    assert translate_arguments({name: 1}, "queue 'q'", "ignore") == {name: 1}
 
 
 def test_names_that_others_ignore_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:
     strange = {"x-ha-policy": "all", "team": "billing", "x-qpid-description": "my queue"}
-    assert understand(strange, "queue 'q'", "default") == strange
+    assert translate_arguments(strange, "queue 'q'", "default") == strange
     assert not caplog.text
     with pytest.raises(NotUnderstood, match="'team'"):
-        understand(strange, "queue 'q'", "refuse")
-    assert understand(dict.fromkeys(HARMLESS, 1), "queue 'q'", "refuse")
-    understand({"x-mesage-ttl": 5}, "queue 'q'", "default")
-    understand({"x-mesage-ttl": 5}, "queue 'q2'", "default")  # Said once.
+        translate_arguments(strange, "queue 'q'", "refuse")
+    assert translate_arguments(dict.fromkeys(HARMLESS, 1), "queue 'q'", "refuse")
+    translate_arguments({"x-mesage-ttl": 5}, "queue 'q'", "default")
+    translate_arguments({"x-mesage-ttl": 5}, "queue 'q2'", "default")  # Said once.
     assert caplog.text.count("'x-message-ttl' may be meant") == 1
 
 
 def test_strange_names_fill_no_log_and_no_memory(caplog: pytest.LogCaptureFixture) -> None:
     for number in range(unknown_arguments.NAMES_LOGGED_MAX + 10):
-        understand({f"strange-{number}": 1}, "queue 'q'", "log")
+        translate_arguments({f"strange-{number}": 1}, "queue 'q'", "log")
     assert (
         len(caplog.records) == len(unknown_arguments._logged) == unknown_arguments.NAMES_LOGGED_MAX
     )
     with pytest.raises(NotUnderstood) as caught:
-        understand({"y" * 5000: 1}, "queue 'q'", "refuse")
+        translate_arguments({"y" * 5000: 1}, "queue 'q'", "refuse")
     assert len(caught.value.text) < 400
 
 
@@ -118,7 +118,7 @@ def test_strange_names_fill_no_log_and_no_memory(caplog: pytest.LogCaptureFixtur
     ],
 )
 def test_the_text_of_a_number_is_that_number(name: str, text: str, number: object) -> None:
-    translated = understand({name: text}, "queue 'q'", "default")
+    translated = translate_arguments({name: text}, "queue 'q'", "default")
     assert translated[name] == number
     assert type(translated[name]) is type(number)
 
@@ -126,6 +126,6 @@ def test_the_text_of_a_number_is_that_number(name: str, text: str, number: objec
 @pytest.mark.parametrize("text", ["", "five", "1.5", "0x5", " 5", "5\n", "\u0665", "1" * 20, "--5"])
 def test_what_is_no_number_stays_a_text(text: str) -> None:
     arguments = {"x-max-length": text}
-    assert understand(arguments, "queue 'q'", "default") == arguments
+    assert translate_arguments(arguments, "queue 'q'", "default") == arguments
     with pytest.raises(InvalidArgument, match="expected integer, got longstr"):
         check_queue_arguments(arguments, "queue 'q'")

@@ -16,11 +16,11 @@ class Looker(Consumer):
 
     def __init__(self, queue: Queue, room: int = 1000, *, browses: bool = True) -> None:
         super().__init__(queue, "looker", False)
-        self.browses = browses
+        self.is_browser = browses
         self.room = room
         self.shown: list[Message] = []
 
-    def can_take(self) -> bool:
+    def has_room(self) -> bool:
         return self.room > 0
 
     def deliver(self, message: Message) -> None:
@@ -53,9 +53,9 @@ def attach(queue: Queue, consumer: Looker) -> Looker:
 
 
 def turn(queue: Queue) -> None:
-    for waking in queue.counters.waking:
+    for waking in queue.counters.to_drain:
         waking.drain()
-    queue.counters.waking = []
+    queue.counters.to_drain = []
 
 
 def test_a_browser_sees_what_is_there_and_what_comes_and_takes_nothing() -> None:

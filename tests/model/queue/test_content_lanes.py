@@ -152,7 +152,7 @@ def test_no_file_is_dropped_for_want_of_room(vhost: VirtualHost, overflow: str) 
     lane = get_lane(queue, KIND_FILE)
     assert isinstance(lane, FileQueue)
     for n in range(5):
-        assert lane.full() == (n >= 2)
+        assert lane.is_full() == (n >= 2)
         enqueue(queue, KIND_FILE, bytes((n,)))
     assert lane.ready_count == 5
     vhost.counters.memory_max = 1

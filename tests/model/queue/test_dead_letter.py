@@ -9,7 +9,7 @@ import pytest
 from headrace.gateway.conversion.headers import BasicContents
 from headrace.model.contents import Content
 from headrace.model.counters import Counters
-from headrace.model.dead_letter_headers import with_death
+from headrace.model.dead_letter_headers import add_death
 from headrace.model.message import Message, new_message
 from headrace.model.policy.policy import Policies
 from headrace.model.policy.rules import Rules
@@ -268,7 +268,7 @@ COUNTED = {"queue": "q", "reason": "expired"}
 )
 def test_headers_that_a_client_made_up_do_no_harm(deaths: Any) -> None:
     content = Content("", "k", {"x-death": deaths}, None, False)
-    headers = with_death(content, "q", "expired", NOW_MS, rerouted=False)
+    headers = add_death(content, "q", "expired", NOW_MS, rerouted=False)
     assert headers["x-death"][0]["count"] == 1
     assert is_cycle("q", headers)
     assert not is_cycle("p", headers)
@@ -284,7 +284,7 @@ class Sharing(Consumer):
 
     room = 1
 
-    def can_take(self) -> bool:
+    def has_room(self) -> bool:
         return Sharing.room > 0
 
     def deliver(self, message: Message) -> None:

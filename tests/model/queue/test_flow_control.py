@@ -82,9 +82,9 @@ def test_publishers_wait_from_stop_to_resume(host: Host, arguments: dict[str, An
     queue = host.queue(**arguments)
     for body in "abc":
         host.enqueue(queue, body)
-    assert not queue.stopped
+    assert not queue.publishers_stopped
     host.enqueue(queue, "d")
-    assert queue.stopped
+    assert queue.publishers_stopped
     assert queue.ready_count > queue.pace_above
     publisher = wait(queue)
     taker = Taker(queue, room=1).start()
@@ -95,10 +95,10 @@ def test_publishers_wait_from_stop_to_resume(host: Host, arguments: dict[str, An
         assert publisher.waits
         taker.settle("b")
     assert not publisher.waits
-    assert not queue.stopped
+    assert not queue.publishers_stopped
     host.enqueue(queue, "e")
     host.enqueue(queue, "f")
-    assert queue.stopped
+    assert queue.publishers_stopped
 
 
 @pytest.mark.parametrize("said", ["by the queue", "by a policy", "by a policy, late"])
@@ -120,12 +120,12 @@ def test_what_is_handed_out_at_once_counts_until_it_is_settled(
     queue = host.queue(**(bound if said == "by the queue" else {}))
     taker = Taker(queue).start()
     for body in "ab":
-        assert not queue.stopped
+        assert not queue.publishers_stopped
         host.enqueue(queue, body)
         if body == "a" and said == "by a policy, late":
             host.vhost.set_rules(Rules(policies))
     assert taker.got == ["a", "b"]
-    assert queue.stopped != bool(alerts(heard))
+    assert queue.publishers_stopped != bool(alerts(heard))
     publisher = wait(queue)
     taker.settle("a")
     host.pass_time(50)
@@ -134,13 +134,13 @@ def test_what_is_handed_out_at_once_counts_until_it_is_settled(
     Taker(queue, no_ack=True).start()
     for body in "cdef":  # These are not unacked.
         host.enqueue(queue, body)
-    assert not queue.stopped
+    assert not queue.publishers_stopped
     host.vhost.set_rules(Rules())
     taker.settle("b")
     assert (queue.unacked_count, queue.unacked_bytes) == (0, 0)
     if said != "by the queue":
         assert queue.guard is None
-        assert not queue.traced
+        assert not queue.reports_deliveries
 
 
 def test_all_ways_to_let_go_of_a_message_are_weighed(host: Host) -> None:
@@ -161,7 +161,7 @@ def test_all_ways_to_let_go_of_a_message_are_weighed(host: Host) -> None:
     a, bb, ccc, dddd, eeeee = taker.held
     queue.settle(a)
     queue.discard(bb)
-    queue.unconvertible(ccc, taker, "no")
+    queue.on_unconvertible(ccc, taker, "no")
     queue.release(dddd)
     queue.requeue(eeeee)
     assert (queue.unacked_count, queue.unacked_bytes) == (0, 0)
@@ -178,7 +178,7 @@ def test_all_ways_to_let_go_of_a_message_are_weighed(host: Host) -> None:
     queue.requeue_now(again)
     assert queue.acquire(again, taker)
     assert queue.unacked_bytes == 4
-    queue.give_up(again)
+    queue.dead_letter_over_limit(again)
     assert (queue.unacked_count, queue.unacked_bytes, queue.ready_count) == (0, 0, 0)
     assert left(host.vhost.queues["dead"]) == ["bb", "ccc", "eeeee", "dddd"]
 
@@ -274,7 +274,7 @@ def test_thresholds_that_make_no_sense(
 @pytest.fixture
 def heard(host: Host) -> list[Event]:
     events: list[Event] = []
-    host.vhost.events.listen(lambda event: events.append(event))
+    host.vhost.events.add_listener(lambda event: events.append(event))
     return events
 
 

@@ -213,7 +213,7 @@ def test_a_consumer_without_room_is_left_alone_until_it_has_some(queue: Queue) -
     enqueue(queue, b"a")
     enqueue(queue, b"b")
     assert taker.bodies == [b"a"]
-    assert taker.parked
+    assert taker.is_parked
     taker.room = 5
     queue.unpark(taker)
     assert taker.bodies == [b"a", b"b"]
@@ -356,12 +356,12 @@ def test_a_message_returned_to_a_deleted_queue_is_gone(queue: Queue, counters: C
 
 def test_a_consumer_may_pass_messages_by(queue: Queue) -> None:
     class Choosy(Taker):
-        def accepts(self, message: Message) -> int:
+        def evaluate(self, message: Message) -> int:
             return 0 if message.publisher == self.publisher else 1
 
     own = Choosy(queue)
     own.publisher = 7
-    own.selective = True
+    own.is_selective = True
     attach(queue, own)
     enqueue(queue, b"mine", publisher=7)
     enqueue(queue, b"yours", publisher=8)
@@ -403,13 +403,13 @@ def test_a_publisher_that_waits_again_is_remembered_once_and_not_when_it_is_gone
 
         def resume_publishing(self) -> None:
             self.released += 1
-            queue.drop_waiter(self)
+            queue.remove_waiter(self)
 
     stays, leaves = Publisher(), Publisher()
     for _ in range(3):
         queue.add_waiter(stays)
         queue.add_waiter(leaves)
-    queue.drop_waiter(leaves)
+    queue.remove_waiter(leaves)
     assert queue.waiters is not None
     assert list(queue.waiters) == [stays]
     queue.release_waiters()
@@ -420,7 +420,7 @@ def test_a_publisher_that_waits_again_is_remembered_once_and_not_when_it_is_gone
 class Disk(Store):
     """A store that is durable up to where the test says."""
 
-    def note_delivered(self, queue_id: int, seq: int) -> None:
+    def record_delivered(self, queue_id: int, seq: int) -> None:
         self.appended += 32
 
     def settle(self, queue_id: int, seq: int, position: int) -> None:
@@ -434,7 +434,7 @@ class Careful(Taker):
         super().__init__(queue)
         self.holds: list[int] = []
 
-    def hold(self, position: int) -> None:
+    def delay_deliveries(self, position: int) -> None:
         self.holds.append(position)
 
 

@@ -125,7 +125,7 @@ def test_what_is_held_in_a_transaction_branch_binds_its_group(host: Host) -> Non
     queue = host.queue(**SHARED)
     one = Taker(queue, room=1).start()
     fill(host, queue, "a1", "a2")
-    transaction = Transaction(host.vhost, owns=True)
+    transaction = Transaction(host.vhost, owns_messages=True)
     transaction.settle(queue, one.held.pop(), ACCEPT)
     two = Taker(queue).start()
     assert two.got == []

@@ -30,14 +30,14 @@ def facts() -> Facts:
 
 def test_what_several_tell_is_counted_once(facts: Facts) -> None:
     lost, stream = LostRecords(facts), stream_that_begins_with(100, 7)
-    assert lost.note(stream, "query", 0, 10, 1) == 10
-    assert lost.note(stream, "query", 5, 20, 2) == 20
-    assert lost.note(stream, "query", 50, 60, 3) == 30
-    assert lost.note(stream, "query", 0, 60, 4) == 60
-    assert lost.note(stream, "other", 90, 100, 5) == 10
+    assert lost.record(stream, "query", 0, 10, 1) == 10
+    assert lost.record(stream, "query", 5, 20, 2) == 20
+    assert lost.record(stream, "query", 50, 60, 3) == 30
+    assert lost.record(stream, "query", 0, 60, 4) == 60
+    assert lost.record(stream, "other", 90, 100, 5) == 10
     assert (lost.count(stream, "query"), lost.count(stream, "nobody")) == (60, 0)
     with pytest.raises(PreconditionFailed, match="begins with 100"):
-        lost.note(stream, "query", 90, 101, 6)
+        lost.record(stream, "query", 90, 101, 6)
     lost.forget(stream)
     assert len(facts) == 0
 
@@ -47,8 +47,8 @@ def test_ranges_and_readers_are_bounded(facts: Facts, monkeypatch: pytest.Monkey
     monkeypatch.setattr(lost_records, "READERS_MAX", 2)
     lost, stream = LostRecords(facts), stream_that_begins_with(100, 7)
     for first in (0, 20, 40):
-        lost.note(stream, "a", first, first + 10, 1)
-    assert lost.note(stream, "a", 0, 50, 2) == 50  # What was only counted counts no more.
-    lost.note(stream, "b", 0, 5, 3)
-    lost.note(stream, "c", 0, 6, 4)
+        lost.record(stream, "a", first, first + 10, 1)
+    assert lost.record(stream, "a", 0, 50, 2) == 50  # What was only counted counts no more.
+    lost.record(stream, "b", 0, 5, 3)
+    lost.record(stream, "c", 0, 6, 4)
     assert [lost.count(stream, reader) for reader in "abc"] == [0, 5, 6]

@@ -39,7 +39,7 @@ class Reader(Consumer):
         stream.add_consumer(self)
         stream.drain()
 
-    def can_take(self) -> bool:
+    def has_room(self) -> bool:
         return self.room > 0
 
     def deliver(self, message: Message) -> None:

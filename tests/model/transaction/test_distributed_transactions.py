@@ -381,7 +381,7 @@ def test_a_commit_delivers_to_who_waits(vhost: VirtualHost, queue: Queue) -> Non
     got: list[bytes | None] = []
 
     class Waiting(Consumer):
-        def can_take(self) -> bool:
+        def has_room(self) -> bool:
             return True
 
         def deliver(self, message: Message) -> None:

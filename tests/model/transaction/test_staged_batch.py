@@ -48,7 +48,7 @@ def stage(vhost: VirtualHost, name: str, batch: int, count: int = 1) -> Stage:
         session.transaction.publish(
             new_message(b"\x00\x01q\x00\x00x", 3, 1), [vhost.queues["q"]], True
         )
-        session.transaction.seen += 1
+        session.transaction.publish_count += 1
     assert vhost.sinks.prepare("s", 0, batch, f"{name}/0", count)
     return Stage(name, 1)
 

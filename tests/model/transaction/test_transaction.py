@@ -66,7 +66,7 @@ def test_what_a_branch_owns_returns_when_it_is_undone(host: SmallHost, queue: Qu
     put(host, queue, b"a", b"b")
     first, second = take(queue), take(queue)
     session = first.consumer
-    transaction = Transaction(host, owns=True)
+    transaction = Transaction(host, owns_messages=True)
     transaction.publish(message(b"never"), (queue,), False)
     transaction.settle(queue, first, ACCEPT)
     transaction.settle(queue, second, DISCARD)
@@ -80,8 +80,8 @@ def test_what_a_branch_owns_returns_when_it_is_undone(host: SmallHost, queue: Qu
 def test_what_is_added_to_dead_work_is_undone_at_once(host: SmallHost, queue: Queue) -> None:
     put(host, queue, b"a")
     delivery = take(queue)
-    transaction = Transaction(host, owns=True)
-    transaction.dead = True
+    transaction = Transaction(host, owns_messages=True)
+    transaction.is_ended = True
     transaction.publish(message(b"never"), (queue,), False)
     transaction.settle(queue, delivery, ACCEPT)
     assert not transaction
@@ -90,7 +90,7 @@ def test_what_is_added_to_dead_work_is_undone_at_once(host: SmallHost, queue: Qu
 
 def test_a_queue_that_went_meanwhile_gets_nothing(host: SmallHost, queue: Queue) -> None:
     put(host, queue, b"a")
-    transaction = Transaction(host, owns=True)
+    transaction = Transaction(host, owns_messages=True)
     transaction.settle(queue, take(queue), ACCEPT)
     transaction.publish(message(b"b"), (queue,), True)
     queue.destroy()

@@ -20,7 +20,7 @@ class Ruled(VirtualHost):
 
     rule: dict[str, Any] | None = None
 
-    def effective(self, queue: Queue) -> dict[str, Any]:
+    def effective_arguments(self, queue: Queue) -> dict[str, Any]:
         return queue.arguments if self.rule is None else {**queue.arguments, **self.rule}
 
 

@@ -62,7 +62,7 @@ class Scene:
         transports: Any = [self.one, self.other]
         self.events = Events(self.counters)
         self.told: list[Event] = []
-        self.events.listen(self.told.append)
+        self.events.add_listener(self.told.append)
         self.now_s = 100.0
         self.alarms = Alarms(
             self.reactor,  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from headrace.server.observe.account_events import emit_changes
 def test_policies_limits_and_parameters_that_come_change_and_go() -> None:
     heard: list[Event] = []
     events = Events()
-    events.listen(heard.append)
+    events.add_listener(heard.append)
     kept = {Key("/", "policy", "same"): {"pattern": "x"}}
     before = Snapshot(
         parameters={

@@ -151,7 +151,7 @@ def test_a_disk_that_takes_nothing_has_changes_refused_and_nothing_changed() -> 
     journal.start_write()
     assert not journal.writer.step()
     journal.handle_finished()
-    assert journal.failing()
+    assert journal.is_failing()
     assert journal.synced < journal.defined_position  # So no client learns of "first" yet.
     for change in (
         lambda: vhost.declare_queue("q", durable=True),

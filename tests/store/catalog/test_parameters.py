@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.model.policy.accounts import AccountError
-from headrace.model.policy.parameters import EVERYWHERE, Key, of_vhost
+from headrace.model.policy.parameters import EVERYWHERE, Key, select_vhost
 from headrace.store.catalog.parameters import VALUE_CHARACTERS_MAX
 from headrace.store.catalog.users import UserDirectory
 
@@ -31,7 +31,7 @@ def test_what_is_set_is_read_by_others(directory: UserDirectory, tmp_path: Path)
         Key("/", "policy", "short"): value,
         Key("", "user-limits", "ada"): 3,
     }
-    assert of_vhost(found, "/") == {"policy": {"short": value}}
+    assert select_vhost(found, "/") == {"policy": {"short": value}}
     other.parameters.set("/", "policy", "short", 1)  # In its place.
     other.parameters.clear(EVERYWHERE, "user-limits", "ada")
     assert directory.parameters.all() == {Key("/", "policy", "short"): 1}

@@ -37,8 +37,8 @@ def test_a_count_outlives_its_segment() -> None:
     disk = FaultyDisk(1)
     journal, _ = opened(disk)
     kept, gone = publish(journal, 1), publish(journal, 2)
-    journal.note_count(QUEUE, 1, kept.position, 3, 1 << 41)
-    journal.note_count(QUEUE, 2, gone.position, 9, 0)
+    journal.record_count(QUEUE, 1, kept.position, 3, 1 << 41)
+    journal.record_count(QUEUE, 2, gone.position, 9, 0)
     journal.settle(QUEUE, 2, gone.position)
     for seq in range(3, 2000):
         journal.settle(QUEUE, seq, publish(journal, seq).position)
@@ -50,20 +50,20 @@ def test_a_count_outlives_its_segment() -> None:
         assert list(found) == [1]
         assert found[1].deliveries == 3
         assert found[1].flags & REDELIVERED
-        assert journal.waits == {(QUEUE, 1): 1 << 41}
+        assert journal.retry_times == {(QUEUE, 1): 1 << 41}
 
 
 def test_what_is_said_again_does_not_hide_what_came_later() -> None:
     disk = FaultyDisk(1)
     journal, _ = opened(disk)
     message = publish(journal, 1)
-    journal.note_count(QUEUE, 1, message.position, 200, 0)
+    journal.record_count(QUEUE, 1, message.position, 200, 0)
     write(journal)
     first = journal.segment
     while journal.segment is first:
         journal.settle(QUEUE, 2, publish(journal, 2).position)
         write(journal)
-    journal.note_count(QUEUE, 1, message.position, 5, 0)  # It was given back unseen, say.
+    journal.record_count(QUEUE, 1, message.position, 5, 0)  # It was given back unseen, say.
     write(journal)
     assert journal.counts.carry(first), "it takes more than a turn"
     assert len(journal.segment.counts or b"") == 2 * ENTRY, "nothing was said again"
@@ -78,14 +78,14 @@ def test_one_message_that_comes_back_for_ever_takes_no_room() -> None:
     message = publish(journal, 1)
     for turn in range(3000):
         for _ in range(10):
-            journal.note_count(QUEUE, 1, message.position, min(turn, 255), turn)
+            journal.record_count(QUEUE, 1, message.position, min(turn, 255), turn)
         write(journal)
     assert len(journal.order) <= 6
     assert sum(len(segment.counts or b"") for segment in journal.order) <= 7 * SEGMENT_SIZE
     disk.power_cut()
     journal, found = opened(disk)
     assert found[1].deliveries == 255
-    assert journal.waits == {(QUEUE, 1): 2999}
+    assert journal.retry_times == {(QUEUE, 1): 2999}
 
 
 def test_many_counts_do_not_go_round_and_round() -> None:
@@ -97,13 +97,13 @@ def test_many_counts_do_not_go_round_and_round() -> None:
     messages = [publish(journal, seq) for seq in range(1, 2001)]
     for message in messages:
         told[message.seq] = random.randrange(1, 255)
-        journal.note_count(QUEUE, message.seq, message.position, told[message.seq], 0)
+        journal.record_count(QUEUE, message.seq, message.position, told[message.seq], 0)
         write(journal)
     before, changed = journal.appended, 0
     for _ in range(6000):
         message = random.choice(messages[:100])
         told[message.seq] = random.randrange(1, 255)
-        journal.note_count(QUEUE, message.seq, message.position, told[message.seq], 0)
+        journal.record_count(QUEUE, message.seq, message.position, told[message.seq], 0)
         changed += ENTRY + 40
         write(journal)
     assert journal.appended - before < 3 * changed

@@ -372,7 +372,7 @@ def test_messages_up_to_the_reservation_come_back_redelivered() -> None:
     disk, journal = fresh()
     for seq in range(1, 5):
         publish(journal, seq, queues=Q1 + Q2)
-    journal.note_delivered(1, 2)
+    journal.record_delivered(1, 2)
     sync(journal)
     disk.kill()
     _, found = recovered(disk)
@@ -385,7 +385,7 @@ def test_nothing_is_kept_of_the_deliveries_of_a_deleted_queue() -> None:
     for queue_id in range(1, 21):
         journal.define(queue_key(queue_id), b"queue")
         message = publish(journal, queue_id, queues=queue_id.to_bytes(4, "big"))
-        journal.note_delivered(queue_id, queue_id + 65536)  # Ahead of the deliveries.
+        journal.record_delivered(queue_id, queue_id + 65536)  # Ahead of the deliveries.
         journal.settle(queue_id, queue_id, message.position)
         journal.drop(queue_id, queue_id)
         journal.define(queue_key(queue_id), None)
@@ -401,7 +401,7 @@ def test_after_a_stop_in_peace_the_marks_are_exact() -> None:
     disk, journal = fresh()
     for seq in range(1, 5):
         publish(journal, seq)
-    journal.note_delivered(1, 1000)
+    journal.record_delivered(1, 1000)
     journal.store_redelivered([(1, 3)])
     journal.close()
     journal, found = recovered(disk)

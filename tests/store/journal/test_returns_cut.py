@@ -46,10 +46,10 @@ class Taker(Consumer):
         self.held_to = 0
         self.got: list[tuple[Message, int]] = []  # With what must be durable first.
 
-    def can_take(self) -> bool:
+    def has_room(self) -> bool:
         return len(self.got) < ROOM
 
-    def hold(self, position: int) -> None:
+    def delay_deliveries(self, position: int) -> None:
         self.held_to = max(self.held_to, position)
 
     def deliver(self, message: Message) -> None:
@@ -159,7 +159,7 @@ class Run(Lives):
                 if queue.backoff is not None:
                     wait_ms = min(10, message.deliveries) * STEP_MS
                     self.due[number] = rig.store.appended + 1, rig.counters.now_ms + wait_ms
-        if taker.parked and taker.can_take():
+        if taker.is_parked and taker.has_room():
             queue.unpark(taker)
 
     def see(self, number: int) -> None:

@@ -97,7 +97,7 @@ class SinkLife(Life):
         message = new_message(HEAD + body + bytes(self.random.choice((0, 300))), 3, len(body))
         queues = self.queues.values()
         transaction.publish(message, [queue for queue in queues if not queue.deleted], True)
-        transaction.seen += 1
+        transaction.publish_count += 1
 
     # --- What came of it ------------------------------------------------------------------------
 

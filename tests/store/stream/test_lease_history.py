@@ -83,7 +83,7 @@ class LeaseRun(Run):
         return self.vhost.queues[name]
 
     def leases(self) -> list[Lease]:
-        return self.vhost.leases.of(self.queue())
+        return self.vhost.leases.find_all(self.queue())
 
     def finish(self, steps: Generator[None, None, T], broken_off: bool = False) -> T | None:
         """Run all slices of a job; perhaps no caller waits for the last ones."""

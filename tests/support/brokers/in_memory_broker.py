@@ -118,7 +118,7 @@ class Rig:
     def turn(self) -> None:
         """Do as the event loop does after each read."""
         self.store.start_write()
-        waking = self.counters.waking
+        waking = self.counters.to_drain
         while waking:
             waking.pop().drain()
         self.context.pending_confirms("/").advance()

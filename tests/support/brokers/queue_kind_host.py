@@ -43,7 +43,7 @@ class Host:
 
     def turn(self) -> None:
         """Drain the queues that were woken, as the event loop does after an iteration."""
-        waking = self.counters.waking
+        waking = self.counters.to_drain
         while waking:
             waking.pop().drain()
 
@@ -74,12 +74,12 @@ class Taker(Consumer):
         self, queue: Queue, room: int = 1000, *, no_ack: bool = False, browses: bool = False
     ) -> None:
         super().__init__(queue, "taker", no_ack)
-        self.browses = browses
+        self.is_browser = browses
         self.room = room
         self.held: list[Message] = []  # Unacked messages.
         self.got: list[str] = []  # The bodies of all deliveries.
 
-    def can_take(self) -> bool:
+    def has_room(self) -> bool:
         return self.room > 0
 
     def deliver(self, message: Message) -> None:

@@ -22,7 +22,7 @@ class Taker(Consumer):
         self.taken: list[Message] = []
         self.bodies: list[bytes | None] = []
 
-    def can_take(self) -> bool:
+    def has_room(self) -> bool:
         return self.room > 0
 
     def deliver(self, message: Message) -> None:

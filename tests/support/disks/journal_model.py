@@ -387,7 +387,7 @@ class History:
     def count(self, fact: Fact) -> None:
         """Say that a message came back so often, and perhaps waits."""
         count, when_ms = self.random.randrange(256), self.random.choice((0, 1 << 40, 12345))
-        durable = self.journal.note_count(
+        durable = self.journal.record_count(
             fact.queue, fact.seq, fact.message.position, count, when_ms
         )
         entry = Count(count, when_ms, durable, self.transaction)
@@ -515,7 +515,7 @@ class History:
         noted = self.reservations.setdefault(queue, [])
         if noted and noted[-1].seq >= seq:
             return
-        self.journal.note_delivered(queue, seq)
+        self.journal.record_delivered(queue, seq)
         noted.append(Reservation(seq, self.journal.appended))
 
     def page_some(self) -> None:
@@ -660,13 +660,13 @@ class History:
 
     def compare_counts(self, found: dict[tuple[int, int], Message], synced: int) -> None:
         """Each message has a count that it may have, and waits as it says with that."""
-        assert self.journal.waits.keys() <= found.keys(), "a waiting message is missing"
+        assert self.journal.retry_times.keys() <= found.keys(), "a waiting message is missing"
         for key, message in found.items():
             entries = self.counts.get(key, [Count(0, 0, 0)])
             last = max(k for k, entry in enumerate(entries) if entry.durable <= synced)
             if entries[last].durable == 0 and last:
                 last = 0  # It was given back: what was said before may be known, or not.
-            told = message.deliveries, self.journal.waits.get(key, 0)
+            told = message.deliveries, self.journal.retry_times.get(key, 0)
             possible = {(entry.count, entry.when_ms) for entry in entries[last:]}
             assert told in possible, f"{key} came back {told}, not {possible}"
             assert not message.deliveries or message.flags & REDELIVERED

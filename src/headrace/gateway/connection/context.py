@@ -182,7 +182,7 @@ class Context:
     def serves(self, vhost: str) -> bool:
         """Return True if this broker serves a virtual host now."""
         virtual_host = self.vhosts.get(vhost)
-        return virtual_host is not None and not virtual_host.frozen
+        return virtual_host is not None and not virtual_host.is_frozen
 
     def pending_confirms(self, vhost: str) -> PendingConfirms:
         """Return the queue of confirms that wait for a virtual host's store."""

@@ -27,7 +27,7 @@ from headrace.model.errors import (
     ResourceError,
 )
 from headrace.model.message import KIND_FILE, REDELIVERED, Message
-from headrace.model.queue.destination import Consumer
+from headrace.model.queue.destination import ACCEPTED, NEVER, NO_ROOM, Consumer
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
 
@@ -78,21 +78,21 @@ class FileConsumer(Consumer):
         Consumer.__init__(self, lane, tag, False)
         self.files = files
         self.automatic = automatic
-        self.selective = self.filters = True  # Rejected files are not delivered again.
+        self.is_selective = self.is_filtering = True  # Rejected files are not delivered again.
         self.publisher = files.number
 
-    def can_take(self) -> bool:
-        return self.files.can_take(self)
+    def has_room(self) -> bool:
+        return self.files.has_room(self)
 
-    def accepts(self, message: Message) -> int:
+    def evaluate(self, message: Message) -> int:
         if self.no_local and self.publisher == message.publisher:
-            return 0
-        return self.files.accepts(self, message)
+            return NEVER
+        return self.files.evaluate(self, message)
 
     def deliver(self, message: Message) -> None:
         self.files.deliver(self, message)
 
-    def hold(self, position: int) -> None:
+    def delay_deliveries(self, position: int) -> None:
         self.files.hold_output(self.queue.store, position)
 
     def on_cancel(self) -> None:
@@ -250,20 +250,20 @@ class FileClass(FilePort):
     # --- Deliveries -----------------------------------------------------------------------------
 
     # Keeps 0-9/file.qos.prefetch-count#01, 0-10/s208.
-    def can_take(self, consumer: FileConsumer) -> bool:
+    def has_room(self, consumer: FileConsumer) -> bool:
         """Return True if a further file may be delivered to a consumer."""
         if self.ended or self.transfer is not None or not self.ready(consumer.queue):
             return False
         return consumer.automatic or (self.limits.allows() and self.shared.allows())
 
-    def accepts(self, consumer: FileConsumer, message: Message) -> int:
-        """Return 1 if a file may be delivered to a consumer, 0 if never, 2 if not now."""
+    def evaluate(self, consumer: FileConsumer, message: Message) -> int:
+        """Return ACCEPTED if a file may be delivered to a consumer now, else NEVER or NO_ROOM."""
         if message.seq in self.refused:
-            return 0
+            return NEVER
         size = message.body_size
         if consumer.automatic or (self.limits.allows(size) and self.shared.allows(size)):
-            return 1
-        return 2
+            return ACCEPTED
+        return NO_ROOM
 
     # Keeps 0-10/s225.
     def deliver(self, consumer: FileConsumer, message: Message) -> None:
@@ -272,7 +272,7 @@ class FileClass(FilePort):
         assert data is not None
         body = self.staging.find_body(data)
         assert body is not None  # The message refers to it.
-        if consumer.browses:  # Another consumer may take the message; the browser settles a copy.
+        if consumer.is_browser:  # Another consumer may get the message; the browser settles a copy.
             message = copy_for_browser(message, consumer)
         self.tag += 1
         self.unacked[self.tag] = message
@@ -283,13 +283,13 @@ class FileClass(FilePort):
             header = self.header_for(message)
         except CannotConvert as error:
             self.forget_delivery(consumer, message)
-            consumer.queue.unconvertible(message, consumer, error.reason)
+            consumer.queue.on_unconvertible(message, consumer, error.reason)
             return
         try:
             reader = self.staging.reader(body)
         except OSError as error:
             self.forget_delivery(consumer, message)
-            consumer.queue.unconvertible(message, consumer, f"its body cannot be read: {error}")
+            consumer.queue.on_unconvertible(message, consumer, f"its body cannot be read: {error}")
             return
         self.transfer = FileTransfer(consumer, message, self.tag, header, reader)
         self.offered = True
@@ -337,7 +337,7 @@ class FileClass(FilePort):
     def refresh(self) -> None:
         """Let the queues of parked consumers deliver: the limits have room again."""
         for consumer in list(self.consumers()):
-            if consumer.parked and isinstance(consumer, FileConsumer):
+            if consumer.is_parked and isinstance(consumer, FileConsumer):
                 consumer.queue.unpark(consumer)
 
     def qos(self, size: int, count: int, whole_connection: bool) -> None:
@@ -379,7 +379,7 @@ class FileClass(FilePort):
     def reject(self, tag: int, requeue: bool) -> None:
         """Requeue or discard a file; this channel does not get it again."""
         tags = self.tags(tag, False)
-        if self.unacked[tag].consumer.browses:
+        if self.unacked[tag].consumer.is_browser:
             self.decide(tags, "accept")
         elif requeue and len(self.refused) < REFUSED_MAX:
             self.refused.add(self.unacked[tag].seq)
@@ -404,7 +404,7 @@ class FileClass(FilePort):
             message = self.unacked[tag]
             consumer = cast("FileConsumer", message.consumer)
             lane = consumer.queue
-            joined = None if consumer.automatic or consumer.browses else transaction
+            joined = None if consumer.automatic or consumer.is_browser else transaction
             if joined is not None:
                 joined.settle(lane, message, OUTCOMES[outcome])
             del self.unacked[tag]
@@ -416,7 +416,7 @@ class FileClass(FilePort):
                     self.tx_settled[tag] = message
                 continue
             touched[lane] = None
-            if consumer.browses:
+            if consumer.is_browser:
                 continue
             if outcome == "accept":
                 lane.settle(message)
@@ -475,7 +475,7 @@ class FileClass(FilePort):
             if not transfer.consumer.automatic:
                 self.limits.remove(message.body_size)
                 self.shared.remove(message.body_size)
-            if not transfer.consumer.browses:
+            if not transfer.consumer.is_browser:
                 lane = transfer.consumer.queue
                 lane.requeue(message)
                 lane.drain()
@@ -501,7 +501,7 @@ class FileClass(FilePort):
                 self.shared.remove(message.body_size)
         touched: dict[Queue, None] = {}
         for message in self.unacked.values():
-            if message.consumer.browses:
+            if message.consumer.is_browser:
                 continue
             lane = message.consumer.queue
             touched[lane] = None

@@ -308,7 +308,7 @@ class FileUploads:
 
     def watch(self, lanes: Iterable[FileQueue]) -> None:
         """Request the client to stop publishing while a queue that it publishes to is full."""
-        full = [lane for lane in lanes if lane.full()]
+        full = [lane for lane in lanes if lane.is_full()]
         if full and not self.files.ended:
             self.stop("queue")
             for lane in full:

@@ -9,6 +9,7 @@ from headrace.model.arguments.consumer import REPLAY, ConsumerFilter
 from headrace.model.errors import NotImplementedHere
 from headrace.model.operations.peek import OFFSET
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
+from headrace.model.queue.destination import ACCEPTED
 from headrace.model.queue_kinds.content_lanes import get_lane
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode, Scope
@@ -49,8 +50,8 @@ def takes_at_once(lane: Queue, message: Message) -> bool:
     if lane.ready_count:
         return False
     return any(
-        consumer.can_take()
-        and consumer.accepts(message) == 1
+        consumer.has_room()
+        and consumer.evaluate(message) == ACCEPTED
         and (
             consumer.selector is None
             or (contents is not None and consumer.selector.matches(contents.values(message)))
@@ -73,5 +74,5 @@ def apply_arguments(consumer: Consumer, arguments: Mapping[str, object]) -> None
             raise NotImplementedHere(f"arg '{name}' for {subject} is for messages only")
     consumer_filter = ConsumerFilter(arguments, subject)
     consumer.arguments = dict(arguments)
-    consumer.browses = consumer_filter.browses or lane.parent.browse_only
+    consumer.is_browser = consumer_filter.is_browser or lane.parent.browse_only
     consumer_filter.apply(consumer)

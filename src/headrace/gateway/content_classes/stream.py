@@ -16,7 +16,7 @@ from headrace.gateway.content_classes.port import ContentClassPort
 from headrace.gateway.conversion.headers import message_address, shortstr
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.model.message import KIND_STREAM, LARGE, Message, new_message
-from headrace.model.queue.destination import Consumer
+from headrace.model.queue.destination import ACCEPTED, NEVER, Consumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,11 +57,11 @@ class StreamConsumer(Consumer):
         self.packets = packets
         self.publisher = packets.number
 
-    def can_take(self) -> bool:
-        return self.packets.can_take(self)
+    def has_room(self) -> bool:
+        return self.packets.has_room(self)
 
-    def accepts(self, message: Message) -> int:
-        return 0 if self.no_local and self.publisher == message.publisher else 1
+    def evaluate(self, message: Message) -> int:
+        return NEVER if self.no_local and self.publisher == message.publisher else ACCEPTED
 
     def deliver(self, message: Message) -> None:
         self.packets.deliver(self, message)
@@ -162,7 +162,7 @@ class PacketClass(ContentClassPort):
         elif mandatory:
             self.send_return(NO_ROUTE, "NO_ROUTE", message)
 
-    def can_take(self, consumer: StreamConsumer) -> bool:
+    def has_room(self, consumer: StreamConsumer) -> bool:
         """Return True if a packet may be delivered to a consumer now."""
         if self.ended or not self.ready(consumer.queue):
             return False
@@ -188,7 +188,7 @@ class PacketClass(ContentClassPort):
         try:
             self.send_deliver(consumer, self.tag, message)
         except CannotConvert as error:
-            consumer.queue.unconvertible(message, consumer, error.reason)
+            consumer.queue.on_unconvertible(message, consumer, error.reason)
 
     # Keeps 0-9/stream.qos.consume-rate#01, 0-10/s238.
     def qos(self, rate: int, whole_connection: bool) -> None:
@@ -197,7 +197,7 @@ class PacketClass(ContentClassPort):
         limited.rate = rate
         limited.next_ms = 0.0
         for consumer in list(self.consumers()):
-            if consumer.parked and isinstance(consumer, StreamConsumer):
+            if consumer.is_parked and isinstance(consumer, StreamConsumer):
                 consumer.queue.unpark(consumer)
 
     def end(self) -> None:

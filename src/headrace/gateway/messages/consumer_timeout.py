@@ -52,7 +52,7 @@ def find_timeout_ms(
         ]
         value = min([timeout_ms for timeout_ms in timeouts_ms if timeout_ms], default=0)
     else:
-        value = vhost.effective(queue).get(ARGUMENT, default_ms)
+        value = vhost.effective_arguments(queue).get(ARGUMENT, default_ms)
     timeout_ms = parse_integer(value)
     if timeout_ms is None or not 0 <= timeout_ms <= TIMEOUT_MS_MAX:
         raise PreconditionFailed(

@@ -102,7 +102,7 @@ class Distributor:
         counters.published += 1
         counters.published_bytes += publish.body_size
         if publish.body_size > C_SMALLEST_MAX:
-            counters.sizes.note(publish.body_size)
+            counters.sizes.count(publish.body_size)
         counters.routed += route.count
         route.tally.publish_in += 1
         route.tally.publish_out += route.count
@@ -173,7 +173,9 @@ class Distributor:
                 queue.dispatch_arrival(consumer, message)
             else:
                 refused += queue.enqueue(message)
-            if queue.ready.count > queue.pace_above and (queue.round is not None or queue.stopped):
+            if queue.ready.count > queue.pace_above and (
+                queue.round is not None or queue.publishers_stopped
+            ):
                 self.endpoint.pace = queue  # The queue's consumers do not keep up.
         self.position = position
         return refused
@@ -186,7 +188,7 @@ class Distributor:
 
     def pace(self, queue: Queue) -> None:
         """Slow the publisher down if the queue's consumers do not keep up."""
-        if queue.round is not None or queue.stopped:
+        if queue.round is not None or queue.publishers_stopped:
             self.endpoint.pace = queue
 
     def make_message(self, publish: Publish, data: bytes) -> Message:
@@ -269,12 +271,12 @@ class Distributor:
         publishing_ids.check(publishing_id[0])
         if not is_durable:
             self.distribute(publish, route, buffer, start, end)
-            publishing_ids.note(publishing_id, False)
+            publishing_ids.record(publishing_id, False)
             return 0
         self.store.begin()
         try:
             self.distribute(publish, route, buffer, start, end)
-            publishing_ids.note(publishing_id, True)
+            publishing_ids.record(publishing_id, True)
         finally:
             self.store.commit()
         return 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.model.arguments.values import keeps_all
+from headrace.model.arguments.values import stores_all
 from headrace.model.tallies import ExchangeTally
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Route:
         #: True if the broker itself consumes all queues.
         self.serves = self.count > 0 and all(queue.name.startswith(SERVICES) for queue in queues)
         #: True if a queue keeps transient messages over a restart, too.
-        self.keeps = any(keeps_all(queue.arguments) for queue in queues)
+        self.keeps = any(stores_all(queue.arguments) for queue in queues)
         self.uncommon = self.serves or self.keeps
 
 

@@ -7,12 +7,12 @@ from headrace.model.stream.lost_records import READER_BYTES_MAX
 from headrace.model.stream.stream import Stream
 
 
-def note(call: RequestCall) -> RequestAnswer:
+def record(call: RequestCall) -> RequestAnswer:
     """Record a range of records that a reader found missing."""
     stream, reader = call.stream(), reader_name(call)
     first, last = call.number("first"), call.number("last")
     gaps = call.vhost.lost_records
-    return {"records": gaps.note(stream, reader, first, last, call.vhost.counters.now_ms)}
+    return {"records": gaps.record(stream, reader, first, last, call.vhost.counters.now_ms)}
 
 
 def count(call: RequestCall) -> RequestAnswer:
@@ -37,4 +37,4 @@ def reader_name(call: RequestCall) -> str:
     return call.text("reader", bytes_max=READER_BYTES_MAX)
 
 
-HANDLERS: dict[str, Handler] = {"gap.note": note, "gap.count": count}
+HANDLERS: dict[str, Handler] = {"gap.note": record, "gap.count": count}

@@ -131,10 +131,10 @@ def list_page(call: RequestCall) -> RequestAnswer:
 def require_room(call: RequestCall, name: str, streams: Iterable[Stream]) -> None:
     """Refuse new groups beyond the limits, before anything is changed."""
     groups = consumer_groups(call)
-    more = sum(not groups.has(stream, name) for stream in streams)
+    more = sum(not groups.exists(stream, name) for stream in streams)
     if more:
-        groups.require(more)
-        call.vhost.facts.require(more, more * GROUP_BYTES)
+        groups.check_room(more)
+        call.vhost.facts.check_room(more, more * GROUP_BYTES)
 
 
 def change_all(

@@ -34,7 +34,7 @@ def find_lease(call: RequestCall) -> Lease:
 def owned_lease(call: RequestCall) -> Lease:
     """Return the lease that a request names, if its owner sent it."""
     lease = find_lease(call)
-    call.vhost.leases.own(lease, read_owner(call), call.connection.number)
+    call.vhost.leases.own_lease(lease, read_owner(call), call.connection.number)
     return lease
 
 
@@ -44,7 +44,7 @@ def claim(call: RequestCall) -> Steps:
     leases = call.vhost.leases
     timeout_s = call.number("timeout_s", TIMEOUT_S, minimum=1, maximum=TIMEOUT_S_MAX)
     on_timeout, force = call.text("on_timeout", KEEP), call.flag("force")
-    existing = next((lease for lease in leases.of(queue) if lease.group == group), None)
+    existing = next((lease for lease in leases.find_all(queue) if lease.group == group), None)
     if existing is not None and leases.ownerships[existing].owner != owner:
         yield from leases.wait_idle(existing)  # Requests of the last owner are done first.
     lease = leases.claim(
@@ -133,7 +133,7 @@ def release(call: RequestCall) -> Steps:
 
 def leave(call: RequestCall) -> RequestAnswer:
     """Release the ownership of a lease."""
-    call.vhost.leases.leave(find_lease(call), read_owner(call))
+    call.vhost.leases.remove_owner(find_lease(call), read_owner(call))
     return {}
 
 

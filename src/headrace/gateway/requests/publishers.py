@@ -33,7 +33,7 @@ def publisher_forget(call: RequestCall) -> RequestAnswer:
     """Forget a publisher, so that its ids may be used again."""
     name = call.text("name", bytes_max=NAME_MAX)
     call.allow("configure", name)
-    return {"forgotten": call.vhost.publishing_ids.forget(name.encode())}
+    return {"forgotten": call.vhost.publishing_ids.remove(name.encode())}
 
 
 HANDLERS: dict[str, Handler] = {

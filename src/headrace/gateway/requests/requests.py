@@ -219,12 +219,12 @@ class RequestService(Consumer):
         self.number = 0
         queue.add_consumer(self)
 
-    def can_take(self) -> bool:
+    def has_room(self) -> bool:
         return len(self.turn_requests) < REQUESTS_MAX and self.sliced_count < SLICED_MAX
 
     def deliver(self, message: Message) -> None:
         if not self.turn_requests:
-            self.vhost.counters.waking.append(self)
+            self.vhost.counters.to_drain.append(self)
         self.turn_requests.append(message)
 
     def drain(self) -> None:

@@ -165,7 +165,7 @@ class AuthorizedHost:
         existing = vhost.queues.get(name) if name else None
         self.blamed_field = "arguments"
         if existing is None or is_0_10:
-            arguments = vhost.understand(arguments, name, strict=self.strict)
+            arguments = vhost.translate_arguments(arguments, name, strict=self.strict)
             arguments = self._with_alternate(arguments, alternate)
         if existing is None:
             self._check_new_queue(name, arguments, alternate)

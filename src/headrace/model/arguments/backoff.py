@@ -37,7 +37,7 @@ class Backoff(NamedTuple):
         return min(self.min_ms * count, self.max_ms)
 
 
-def backoff(arguments: Mapping[str, object]) -> Backoff | None:
+def read_backoff(arguments: Mapping[str, object]) -> Backoff | None:
     """Return the delays in a queue's checked arguments; None without delays."""
     kind = arguments.get(TYPE, "all" if MIN in arguments else "disabled")
     if kind == "disabled":

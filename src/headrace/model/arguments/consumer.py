@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.model.arguments.no_local import is_on
+from headrace.model.arguments.no_local import has_no_local
 from headrace.model.arguments.values import parse_integer, type_name
 from headrace.model.errors import InvalidArgument
 from headrace.model.selector import Selector, compile_selector
@@ -142,7 +142,15 @@ class RepublishedHeaders:
 class ConsumerFilter:
     """The filter, priority and mode of a consumer, read from its arguments."""
 
-    __slots__ = ("auto_close", "browses", "no_local", "priority", "replays", "selector", "subject")
+    __slots__ = (
+        "auto_close",
+        "is_browser",
+        "no_local",
+        "priority",
+        "replays",
+        "selector",
+        "subject",
+    )
 
     def __init__(self, arguments: Mapping[str, object], subject: str) -> None:
         """Read the arguments of a consumer; ``subject`` names its queue.
@@ -153,7 +161,7 @@ class ConsumerFilter:
         self.priority = read_priority(arguments, subject)
         self.selector = read_selector(arguments, subject)
         self.no_local = read_boolean(arguments, NO_LOCAL, subject)
-        self.browses = read_boolean(arguments, NO_CONSUME, subject)
+        self.is_browser = read_boolean(arguments, NO_CONSUME, subject)
         self.auto_close = read_boolean(arguments, AUTO_CLOSE, subject)
         self.replays = replay_period(arguments, subject) is not None
         self.subject = subject
@@ -164,7 +172,7 @@ class ConsumerFilter:
         Raises:
             InvalidArgument: a consumer that does not browse has a replay period.
         """
-        if self.replays and not consumer.browses and not consumer.queue.is_stream:
+        if self.replays and not consumer.is_browser and not consumer.queue.is_stream:
             raise InvalidArgument(
                 f"invalid arg '{REPLAY}' for {self.subject}: only consumers that browse may have it"
             )
@@ -172,8 +180,8 @@ class ConsumerFilter:
         consumer.selector = self.selector
         consumer.auto_close = self.auto_close
         queue = consumer.queue
-        if self.no_local or (not queue.is_stream and is_on(queue.arguments)):
+        if self.no_local or (not queue.is_stream and has_no_local(queue.arguments)):
             consumer.no_local = True
         if consumer.no_local or self.selector is not None or self.auto_close:
-            consumer.filters = True
-            consumer.selective = True
+            consumer.is_filtering = True
+            consumer.is_selective = True

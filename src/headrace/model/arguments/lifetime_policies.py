@@ -254,7 +254,7 @@ class QueueLifetimes:
         # Queues that are deleted when empty, even in use; True once they had messages.
         self._drained: dict[Queue, bool] = {}
 
-    def begin(self, queue: Queue, plan: LifetimePlan, owner: object, session: object) -> None:
+    def register(self, queue: Queue, plan: LifetimePlan, owner: object, session: object) -> None:
         """Register a new queue."""
         life = plan.life
         queue.exclusive_only = plan.policy == LINK
@@ -279,7 +279,7 @@ class QueueLifetimes:
             if plan.life.drained:
                 self._await_drain(queue)
 
-    def end(self, scope: object) -> list[Queue]:
+    def queues_to_delete(self, scope: object) -> list[Queue]:
         """Return the queues to delete with a closed connection or session."""
         return list(self._by_scope.get(scope, ()))
 
@@ -287,7 +287,7 @@ class QueueLifetimes:
         """Return True if a queue is deleted with a connection or session."""
         return queue in self._scopes
 
-    def forget(self, queue: Queue) -> None:
+    def unregister(self, queue: Queue) -> None:
         """Forget a deleted queue."""
         scope = self._scopes.pop(queue, None)
         if scope is not None:
@@ -302,7 +302,7 @@ class QueueLifetimes:
             del self._drained[queue]
             self._vhost.scheduler.remove(("drained", queue))
 
-    def stays(self, queue: Queue) -> bool:
+    def must_stay(self, queue: Queue) -> bool:
         """Return True if an unused queue stays until it is empty; then check it regularly."""
         if queue not in self._empty or not (queue.message_count() or queue.unacked_count):
             return False

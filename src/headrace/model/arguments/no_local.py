@@ -48,7 +48,7 @@ def is_local(destination: object, publisher: int) -> bool:
     return consumer is not None and consumer.publisher == publisher
 
 
-def is_on(arguments: Mapping[str, object]) -> bool:
+def has_no_local(arguments: Mapping[str, object]) -> bool:
     """Return True if a queue with these checked arguments keeps local messages out."""
     value = arguments.get(QUEUE_ARGUMENT, False)
     return value.lower() == "true" if isinstance(value, str) else value == 1

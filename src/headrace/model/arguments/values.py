@@ -375,7 +375,7 @@ def queue_type(arguments: Mapping[str, object]) -> str:
     return kind if isinstance(kind, str) else "classic"
 
 
-def keeps_all(arguments: Mapping[str, object]) -> bool:
+def stores_all(arguments: Mapping[str, object]) -> bool:
     """Return True if transient messages are stored like persistent ones."""
     return arguments.get("x-queue-type") == "quorum"
 

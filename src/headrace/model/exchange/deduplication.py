@@ -70,9 +70,8 @@ class IdCache:
         # The number and time of expiry (ms; 0 is never) of each digest.
         self._entries: dict[bytes, tuple[int, int]] = {}
         self._number = 0  # The number of the newest id.
-        self._persistent_numbers: dict[
-            int, None
-        ] = {}  # Numbers of the ids that are facts, oldest first.
+        # Numbers of the ids that are facts, oldest first.
+        self._persistent_numbers: dict[int, None] = {}
         if self._facts is not None:
             for key, value in self._facts.items(prefix):
                 self._number = int.from_bytes(key[len(prefix) :], "big")
@@ -112,9 +111,9 @@ class IdCache:
             and self._facts is not None
             and len(self._persistent_numbers) < self._persistent_max
         ):
-            self._facts.require(1, len(self._prefix) + 8 + DIGEST_SIZE + 8)
+            self._facts.check_room(1, len(self._prefix) + 8 + DIGEST_SIZE + 8)
 
-    def note(self, message_id: bytes, headers: Mapping[str, object], persistent: bool) -> None:
+    def add_id(self, message_id: bytes, headers: Mapping[str, object], persistent: bool) -> None:
         """Add an id; if ``persistent``, inside its message's store transaction."""
         now_ms = self._counters.now_ms
         if message_id in self._entries:
@@ -134,9 +133,8 @@ class IdCache:
         self._entries[message_id] = self._number, until_ms
         self._counters.memory_used += WEIGHT
         if persistent and self._facts is not None:
-            if (
-                len(self._persistent_numbers) >= PERSISTENT_MAX
-            ):  # Only the newest survive a restart.
+            # Only the newest survive a restart.
+            if len(self._persistent_numbers) >= PERSISTENT_MAX:
                 self._forget_fact(self._facts, next(iter(self._persistent_numbers)))
             self._persistent_numbers[self._number] = None
             self._facts.change(self._key(self._number), message_id + until_ms.to_bytes(8, "big"))

@@ -89,7 +89,7 @@ class Observer(Protocol):
     def is_duplicate(self, headers: Mapping[str, object]) -> bool:
         """Return True if a message with this id was accepted before."""
 
-    def keeps(self, headers: Mapping[str, object]) -> bool:
+    def must_keep(self, headers: Mapping[str, object]) -> bool:
         """Return True if a message is to be kept."""
 
     def stamps(self) -> dict[str, object]:
@@ -98,7 +98,7 @@ class Observer(Protocol):
     def check(self, persistent: bool) -> None:
         """Raise ResourceError if the id of a message cannot be stored."""
 
-    def note(self, headers: Mapping[str, object], persistent: bool) -> None:
+    def record_id(self, headers: Mapping[str, object], persistent: bool) -> None:
         """Remember the id of an accepted message."""
 
     def replay_to(self, binding: Binding) -> None:

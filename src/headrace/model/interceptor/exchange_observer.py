@@ -70,7 +70,7 @@ class ExchangeObserver:
         message_id = self.ids.read_id(headers)
         return message_id is not None and self.ids.contains(message_id)
 
-    def keeps(self, headers: Mapping[str, object]) -> bool:
+    def must_keep(self, headers: Mapping[str, object]) -> bool:
         """Return True if a message is to be kept; in 0-8 and 0-9, without booleans, 1 is true."""
         return self.kept is not None and headers.get(NO_STORE) != 1
 
@@ -93,12 +93,12 @@ class ExchangeObserver:
         if self.ids is not None:
             self.ids.check(persistent)
 
-    def note(self, headers: Mapping[str, object], persistent: bool) -> None:
+    def record_id(self, headers: Mapping[str, object], persistent: bool) -> None:
         """Remember the id of an accepted message."""
         if self.ids is not None:
             message_id = self.ids.read_id(headers)
             if message_id is not None:
-                self.ids.note(message_id, headers, persistent)
+                self.ids.add_id(message_id, headers, persistent)
 
     # --- Bindings -----------------------------------------------------------------------------
 

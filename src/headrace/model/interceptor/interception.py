@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from headrace.model.arguments.values import keeps_all
+from headrace.model.arguments.values import stores_all
 from headrace.model.contents import UnreadableError
 from headrace.model.errors import PreconditionFailed
 from headrace.model.message import copy_message
@@ -89,7 +89,7 @@ class Interception:
         headers = self.headers()
         return any(observer.is_duplicate(headers) for observer in self.observers)
 
-    def remembers(self) -> bool:
+    def deduplicates(self) -> bool:
         """Return True if an exchange deduplicates the message."""
         return any(observer.ids is not None for observer in self.observers)
 
@@ -101,7 +101,7 @@ class Interception:
         return [
             observer.kept
             for observer in self.observers
-            if observer.kept is not None and observer.keeps(headers)
+            if observer.kept is not None and observer.must_keep(headers)
         ]
 
     def publish(
@@ -130,7 +130,7 @@ class Interception:
         ):
             return 0
         targets = [*queues, *self.history_queues()]
-        persistent = persistent or any(keeps_all(queue.arguments) for queue in queues)
+        persistent = persistent or any(stores_all(queue.arguments) for queue in queues)
         is_stored = any(queue.is_stream or (persistent and queue.durable) for queue in targets)
         refused = 0
         if not in_transaction:
@@ -138,7 +138,7 @@ class Interception:
                 return self._refuse(publishing_id)
             refusing = [queue for queue in queues if queue.would_reject(message.body_size)]
             refused = len(refusing)
-            if refusing and (publishing_id is not None or self.remembers()):
+            if refusing and (publishing_id is not None or self.deduplicates()):
                 vhost.deliver(copy_message(message), refusing, False)
                 return self._refuse(publishing_id)
         if publishing_id is not None:
@@ -155,11 +155,11 @@ class Interception:
             if targets:
                 refused = max(refused, vhost.deliver(message, targets, persistent))
             if publishing_id is not None:
-                publishers.note(publishing_id, is_stored)
+                publishers.record(publishing_id, is_stored)
             if self.observers and targets:
                 headers = self.headers()
                 for observer in self.observers:
-                    observer.note(headers, is_stored)
+                    observer.record_id(headers, is_stored)
         finally:
             if own_transaction:
                 vhost.store.commit()
@@ -175,7 +175,7 @@ class Interception:
             PreconditionFailed: an exchange deduplicates the message, which a branch cannot
                 guarantee.
         """
-        if self.remembers():
+        if self.deduplicates():
             raise PreconditionFailed(
                 "a message that is deduplicated cannot be part of a distributed transaction"
             )
@@ -187,7 +187,9 @@ class Interception:
         stamps: dict[str, object] = {}
         timestamp_s: int | None = None
         if vhost.stamps is not None:
-            stamps, timestamp_s = vhost.stamps.of_arrival(self.headers(), vhost.counters.now_ms)
+            stamps, timestamp_s = vhost.stamps.make_arrival_stamps(
+                self.headers(), vhost.counters.now_ms
+            )
         for observer in self.observers:
             stamps.update(observer.stamps())
         if vhost.contents is None or not (stamps or timestamp_s is not None):

@@ -37,7 +37,7 @@ class Stamps(NamedTuple):
     def __bool__(self) -> bool:
         return self.timestamp != OFF or self.routed_by != OFF or self.sent_time
 
-    def of_arrival(
+    def make_arrival_stamps(
         self, headers: Mapping[str, object], now_ms: int
     ) -> tuple[dict[str, object], int | None]:
         """Return the headers to add on arrival, and the timestamp (s) if one is to be set."""

@@ -22,7 +22,7 @@ cdef class Lease(Stream):
     @cython.locals(source=Queue, log=StreamLog, store=Store, before=cython.longlong,
                    count=cython.longlong, size=cython.longlong, now_ms=cython.longlong,
                    message=Message, data=bytes, arrived_ms=cython.longlong, full=cython.bint)
-    cpdef tuple take_some(self, long long messages_max, long long bytes_max, bint at_least_one)
+    cpdef tuple lease_some(self, long long messages_max, long long bytes_max, bint at_least_one)
     cpdef bytes join_parts(self, Message message)
     @cython.locals(source=Queue, offset=cython.ulonglong, raw=bytes, address_len=Py_ssize_t,
                    body_size=Py_ssize_t, arrived_ms=cython.longlong, message=Message,

@@ -61,7 +61,7 @@ class Lease(Stream):
         self.raw_log: Any = log  # The same log: LeaseLog and DiskLeaseLog have no common base.
         self.settled = 0  # All numbers below it are settled or released.
 
-    def follow(self, source: Queue, group: str) -> None:
+    def set_source(self, source: Queue, group: str) -> None:
         """Set the queue and the group of the lease."""
         self.source = source
         self.group = group
@@ -79,7 +79,7 @@ class Lease(Stream):
     def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
         """Do nothing: clients do not publish to a lease."""
 
-    def take_some(
+    def lease_some(
         self, messages_max: int, bytes_max: int, at_least_one: bool
     ) -> tuple[int, int, bool]:
         """Take a slice of the ready messages in their order.
@@ -169,7 +169,7 @@ class Lease(Stream):
                 if not message.position:
                     message.flags &= ~C_PERSISTENT
                 if source.delivery_limit >= 0:
-                    source.note_count(message, message.deliveries, 0)
+                    source.record_count(message, message.deliveries, 0)
             self.counters.memory_used += source.weight(message)
             source.reinsert(message)
             if message.flags & C_GONE:
@@ -199,7 +199,7 @@ class Lease(Stream):
             return 1
         return count
 
-    def move(self, settled: int) -> None:
+    def raise_settled(self, settled: int) -> None:
         """Raise ``settled`` to a number, if it is lower."""
         self.settled = max(self.settled, settled)
 
@@ -207,6 +207,6 @@ class Lease(Stream):
         """Return the number of leased messages."""
         return self.log.next_offset - self.settled
 
-    def memory(self, before: int) -> None:
+    def count_memory(self, before: int) -> None:
         """Count the change of the log's memory, which was ``before`` bytes."""
         self.counters.memory_used += self.log.memory - before

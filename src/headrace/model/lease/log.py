@@ -88,7 +88,7 @@ class LeaseLog(StreamLog):
     def deliver_records(self, offset: int, end: int, consumer: Consumer) -> int:
         entries = self.read(offset, DELIVERY_READ_SIZE)
         for seq, data, address_len, _, arrived_ms in entries:
-            if seq >= end or not consumer.can_take():
+            if seq >= end or not consumer.has_room():
                 break
             consumer.put_record(data, 0, address_len, len(data), seq, arrived_ms)
             offset = seq + 1

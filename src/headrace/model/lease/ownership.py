@@ -45,7 +45,7 @@ class LeaseOwnership:
     connection: int = field(default=0, compare=False)
     seen_ms: int = field(default=0, compare=False)  # The last time at which it was open (ms).
 
-    def leave(self, owner: str) -> bool:
+    def remove_owner(self, owner: str) -> bool:
         """Remove the owner; return False if ``owner`` does not own the lease."""
         if self.owner != owner:
             return False
@@ -95,7 +95,7 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
             return ownership.owner
         return ownership.owner if now_ms < ownership.seen_ms + ownership.timeout_s * 1000 else ""
 
-    def own(self, lease: Lease, owner: str, connection: int, force: bool) -> bool:
+    def own_lease(self, lease: Lease, owner: str, connection: int, force: bool) -> bool:
         """Set the owner of a lease; return True if it changed.
 
         Raises:
@@ -133,7 +133,7 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
         self[lease] = ownership
         self.watch(lease)
 
-    def forget(self, lease: Lease) -> None:
+    def remove(self, lease: Lease) -> None:
         """Forget a deleted lease."""
         self.pop(lease, None)
         self._scheduler.remove(("owner", lease))
@@ -161,6 +161,6 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
             lease.group,
             ownership.owner,
         )
-        ownership.leave(ownership.owner)
+        ownership.remove_owner(ownership.owner)
         self._on_owner_timeout(lease)
         return 0

@@ -110,13 +110,15 @@ class Leases:
             raise NotFound(f"group '{group}' has no lease of queue '{queue.name}'")
         return lease
 
-    def of(self, queue: Queue) -> list[Lease]:
+    def find_all(self, queue: Queue) -> list[Lease]:
         """Return the leases of a queue."""
         return list(self._by_queue.get(queue.id, {}).values())
 
-    def in_use(self, queue: Queue) -> bool:
+    def is_in_use(self, queue: Queue) -> bool:
         """Return True if messages of a queue are leased or being taken."""
-        return any(lease.count() or self.ownerships.live_owner(lease) for lease in self.of(queue))
+        return any(
+            lease.count() or self.ownerships.live_owner(lease) for lease in self.find_all(queue)
+        )
 
     # --- Owners ---------------------------------------------------------------------------------
 
@@ -142,7 +144,7 @@ class Leases:
         lease = self._leases.get((queue.id, group))
         if lease is None:
             lease = self._make(queue, group)
-        self.ownerships.own(lease, owner, connection, force)
+        self.ownerships.own_lease(lease, owner, connection, force)
         ownership = self.ownerships[lease]
         ownership.timeout_s = timeout_s
         ownership.on_timeout = on_timeout
@@ -155,19 +157,19 @@ class Leases:
         while lease in self._busy:
             yield
 
-    def own(self, lease: Lease, owner: str, connection: int) -> None:
+    def own_lease(self, lease: Lease, owner: str, connection: int) -> None:
         """Check that ``owner`` owns a lease; without a live owner it becomes the owner.
 
         Raises:
             IllegalState: another owner is alive.
         """
-        if self.ownerships.own(lease, owner, connection, False):
+        if self.ownerships.own_lease(lease, owner, connection, False):
             self._store_fact(lease)
         self.ownerships.watch(lease)
 
-    def leave(self, lease: Lease, owner: str) -> None:
+    def remove_owner(self, lease: Lease, owner: str) -> None:
         """Remove the owner of a lease; its messages stay leased for the next owner."""
-        if self.ownerships[lease].leave(owner):
+        if self.ownerships[lease].remove_owner(owner):
             self._store_fact(lease)
 
     def _on_owner_timeout(self, lease: Lease) -> None:
@@ -229,7 +231,7 @@ class Leases:
             if numbers and numbers[-1] >= upto:
                 raise PreconditionFailed(f"{numbers[-1]} is rejected, but not below {upto}")
             rejected = 0
-            for numbers_in_order in self.rejects.in_order(lease, upto, numbers):
+            for numbers_in_order in self.rejects.merge_in_order(lease, upto, numbers):
                 index = 0
                 while index < len(numbers_in_order):
                     yield from self._wait_durable(lease, numbers_in_order[index])
@@ -267,7 +269,7 @@ class Leases:
                             "%r: leased messages cannot be read: %d to %d",
                             *(lease, lease.settled, upto),
                         )
-                        lease.move(upto)
+                        lease.raise_settled(upto)
                     self._store_fact(lease)
                 count += returned
                 self._remove_settled(lease)
@@ -297,16 +299,16 @@ class Leases:
                 log.warning("%r is dropped: its queue does not exist", lease)
                 self._remove(lease)
                 continue
-            lease.follow(source, group)
+            lease.set_source(source, group)
             raw = self.vhost.facts.get(_key(lease))
             fields = {} if raw is None else json.loads(raw)
-            lease.move(min(fields.pop("settled", 0), lease.log.next_offset))
+            lease.raise_settled(min(fields.pop("settled", 0), lease.log.next_offset))
             self._remove_settled(lease)
             self.ownerships.restore(lease, fields)
 
     def on_queue_deletion(self, queue: Queue) -> None:
         """Pass the leased messages of a deleted queue to its alternate exchange."""
-        for lease in self.of(queue):
+        for lease in self.find_all(queue):
             if queue.alternate_exchange is not None and lease.count():
                 self._forget(lease)
                 self._run(self._orphan(lease))
@@ -331,7 +333,7 @@ class Leases:
             if source.deleted or not source.ready_count or store.full:
                 break
             with self._transaction():
-                count, size, full = lease.take_some(
+                count, size, full = lease.lease_some(
                     min(SLICE_MESSAGES, messages - (lease.log.next_offset - first)),
                     bytes_max - size_taken,
                     lease.log.next_offset == first,
@@ -374,7 +376,7 @@ class Leases:
 
     def _has_other_leases(self, lease: Lease) -> bool:
         """Return True if another group has leased messages of the same queue."""
-        return any(other.count() for other in self.of(lease.source) if other is not lease)
+        return any(other.count() for other in self.find_all(lease.source) if other is not lease)
 
     # --- Inside: making and removing --------------------------------------------------------------
 
@@ -400,7 +402,7 @@ class Leases:
         lease = vhost.make_hidden_stream(name, arguments)
         assert isinstance(lease, Lease)
         self.adopt(lease)
-        lease.follow(queue, group)
+        lease.set_source(queue, group)
         return lease
 
     def _remove(self, lease: Lease) -> None:
@@ -413,13 +415,13 @@ class Leases:
         """Remove a lease from the registry."""
         queue_id, group = _read_source(lease)
         self.vhost.facts.put(_key(lease), None)
-        self.rejects.forget(lease)
+        self.rejects.delete_all(lease)
         self._leases.pop((queue_id, group), None)
         leases = self._by_queue.get(queue_id, {})
         leases.pop(group, None)
         if not leases:
             self._by_queue.pop(queue_id, None)
-        self.ownerships.forget(lease)
+        self.ownerships.remove(lease)
 
     def _orphan(self, lease: Lease) -> Steps:
         """Reroute the messages leased from a deleted queue to its alternate exchange."""
@@ -431,7 +433,7 @@ class Leases:
                 numbers = list(range(lease.settled, end))
                 with self._transaction():
                     count = lease.reject_some(numbers, "orphaned")
-                    lease.move(numbers[count - 1] + 1)
+                    lease.raise_settled(numbers[count - 1] + 1)
                 yield
         finally:
             self._busy.discard(lease)
@@ -462,15 +464,15 @@ class Leases:
         return _Transaction(self.vhost)
 
     def _move(self, lease: Lease, settled: int) -> None:
-        lease.move(settled)
+        lease.raise_settled(settled)
         self._store_fact(lease)
 
     def _remove_settled(self, lease: Lease) -> None:
         """Remove settled records, from memory now, from disk once the fact is durable."""
         memory = lease.log.memory
         lease.raw_log.forget_below(lease.settled, self.vhost.store.appended)
-        self.rejects.tidy(lease)
-        lease.memory(memory)
+        self.rejects.remove_settled(lease)
+        lease.count_memory(memory)
 
     def _store_fact(self, lease: Lease) -> None:
         """Store the fact of a lease."""

@@ -99,7 +99,7 @@ class Rejects:
                     merged.append((number, number + 1))
         return merged
 
-    def in_order(self, lease: Lease, upto: int, more: Iterable[int]) -> Iterator[list[int]]:
+    def merge_in_order(self, lease: Lease, upto: int, more: Iterable[int]) -> Iterator[list[int]]:
         """Yield the rejected numbers below ``upto``, merged with ``more``, in order, as lists.
 
         Between two yields the lease may be settled up to the last number yielded.
@@ -122,7 +122,7 @@ class Rejects:
         )
         return total - below.bit_count()
 
-    def tidy(self, lease: Lease) -> None:
+    def remove_settled(self, lease: Lease) -> None:
         """Remove the facts of settled blocks."""
         all_settled = lease.settled >= lease.log.next_offset
         for key, _ in self._facts.items(_prefix(lease)):
@@ -130,9 +130,9 @@ class Rejects:
                 return
             self._facts.change(key, None)
 
-    def forget(self, lease: Lease) -> None:
+    def delete_all(self, lease: Lease) -> None:
         """Remove all facts of a deleted lease."""
-        self._facts.forget(_prefix(lease))
+        self._facts.remove_all(_prefix(lease))
 
     def blocks(self, lease: Lease) -> list[int]:
         """Return the blocks with rejected numbers, in order."""

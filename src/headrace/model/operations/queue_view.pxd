@@ -19,10 +19,10 @@ cdef class QueueView(Stream):
 
     cpdef long long message_count(self) except -1
     cpdef add_consumer(self, Consumer consumer)
-    cpdef present(self, Consumer consumer, Message message)
+    cpdef show_message(self, Consumer consumer, Message message)
     cpdef unpark(self, Consumer consumer)
     cpdef drain(self)
-    @cython.locals(batch=list, scanning=cython.bint)
+    @cython.locals(batch=list, was_scanning=cython.bint)
     cdef show_some(self, Consumer consumer)
     @cython.locals(source=Queue, entries=list, messages=list, message=Message,
                    first=cython.ulonglong, last=cython.ulonglong, read_size=Py_ssize_t,

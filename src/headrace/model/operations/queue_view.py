@@ -65,7 +65,7 @@ class QueueView(Stream):
             InvalidArgument: two arguments set the start.
         """
         if not consumer.arguments.get(ARGUMENT):
-            consumer.browses = True  # Ready messages and arrivals; see :meth:`present`.
+            consumer.is_browser = True  # Ready messages and arrivals; see :meth:`show_message`.
             self.cursors[consumer] = start_position(self.source, consumer.arguments)
             return
         if not consumer.no_ack and not getattr(consumer, "prefetch", 1):
@@ -75,14 +75,14 @@ class QueueView(Stream):
             )
         first = start_position(self.source, consumer.arguments)
         end = self.counters.next_seq
-        consumer.browses = False
+        consumer.is_browser = False
         last = read_position(self.source, consumer.arguments, "x-stream-last", end)
         self.cursors[consumer] = first
         self.ends[consumer] = min(end, last)
         self.ahead[consumer] = self.source.ready.requeued_between(first, last)
 
     def add_consumer(self, consumer: Consumer) -> None:
-        if not consumer.browses:
+        if not consumer.is_browser:
             Stream.add_consumer(self, consumer)
             return
         if self.source.vhost is not None:
@@ -91,21 +91,21 @@ class QueueView(Stream):
         self.source.browse_from(consumer, self.cursors[consumer])
         self.source.wake()
 
-    def present(self, consumer: Consumer, message: Message) -> None:
+    def show_message(self, consumer: Consumer, message: Message) -> None:
         """Show a message of the queue to a consumer that browses it."""
         entry = self.entry(message)
         if entry is not None:
-            self.hand_out(consumer, [entry])
+            self.deliver_batch(consumer, [entry])
 
     def unpark(self, consumer: Consumer) -> None:
-        if consumer.browses:
+        if consumer.is_browser:
             self.source.unpark(consumer)
         else:
             Stream.unpark(self, consumer)
 
     def drain(self) -> None:
         """Deliver the next messages to every reader with room."""
-        self.waking = False
+        self.will_drain = False
         if self.source.browsing is not None:
             self.source.wake()
         if self.round is not None:
@@ -115,12 +115,12 @@ class QueueView(Stream):
 
     def show_some(self, consumer: Consumer) -> None:
         """Deliver to one reader while it has room; end it after its range."""
-        scanning = consumer.scanning
+        was_scanning = consumer.is_scanning
         while True:
             batch = self.fetched.get(consumer)
             if not batch:
                 batch = self.prepare(consumer)
-                if consumer.scanning:
+                if consumer.is_scanning:
                     self.vhost.scheduler.put(
                         ("look", self), self.counters.now_ms + 1, self.drain_again
                     )
@@ -130,27 +130,27 @@ class QueueView(Stream):
                     consumer.on_queue_end()
                     return
                 self.fetch(consumer, batch)
-            if not consumer.can_take():
+            if not consumer.has_room():
                 self.deactivate(consumer)
-                if scanning:
+                if was_scanning:
                     consumer.on_scan_end()
                 return
-            self.hand_out(consumer, batch)
+            self.deliver_batch(consumer, batch)
 
     def prepare(self, consumer: Consumer) -> list[StreamRecord]:
         """Return the next messages for a reader, as records of a stream.
 
-        If there are none, the reader is ``scanning`` or has read its range.
+        If there are none, the reader is ``is_scanning`` or has read its range.
         """
         source = self.source
         last = self.ends[consumer]
         entries: list[StreamRecord] = []
         read_size = READ_SIZE if consumer.selector is None else SELECT_READ
         bytes_left = SELECT_SIZE
-        consumer.scanning = False
+        consumer.is_scanning = False
         while not entries:
             if bytes_left <= 0:
-                consumer.scanning = True
+                consumer.is_scanning = True
                 break
             if consumer.selector is not None:
                 bytes_left -= read_size
@@ -207,7 +207,7 @@ class QueueView(Stream):
         return (message.seq, data, message.address_len, message.body_size, arrived_ms)
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        if consumer.browses:
+        if consumer.is_browser:
             self.source.remove_browser(consumer)
         Stream.remove_consumer(self, consumer)
         self.ends.pop(consumer, None)

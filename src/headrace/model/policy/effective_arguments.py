@@ -30,7 +30,7 @@ def is_own(name: str) -> bool:
     return name.startswith(OWN_PREFIXES)
 
 
-def effective(rules: Rules, queue: Queue) -> dict[str, object]:
+def effective_arguments(rules: Rules, queue: Queue) -> dict[str, object]:
     """Return the effective arguments of a queue; its own mapping if nothing is added.
 
     A limit is the smallest of arguments, policy and operator policy. Anything else is taken from

@@ -27,7 +27,7 @@ Json: TypeAlias = Any
 Parameters = Mapping[Key, Json]
 
 
-def of_vhost(parameters: Parameters, vhost: str) -> dict[str, dict[str, Json]]:
+def select_vhost(parameters: Parameters, vhost: str) -> dict[str, dict[str, Json]]:
     """Return the values of one virtual host by component and name."""
     by_component: dict[str, dict[str, Json]] = {}
     for key, value in parameters.items():

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from headrace.model.arguments.memory_estimate import LIMIT as DEFINITIONS
 from headrace.model.errors import InvalidArgument
 from headrace.model.policy import policy
-from headrace.model.policy.parameters import EVERYWHERE, Key, Parameters, of_vhost
+from headrace.model.policy.parameters import EVERYWHERE, Key, Parameters, select_vhost
 from headrace.model.policy.policy import Policies
 
 log = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ def read_rules(
 
     The other arguments are the defaults where the host has no rule.
     """
-    components = of_vhost(parameters, vhost)
+    components = select_vhost(parameters, vhost)
     limits, metadata = NO_LIMITS, NO_METADATA
     limit_values = components.get(VHOST_LIMITS, {}).get(LIMITS_NAME, {})
     try:
@@ -194,7 +194,7 @@ def read_rules(
     )
 
 
-def limits_of_user(parameters: Parameters, user: str) -> Limits:
+def read_user_limits(parameters: Parameters, user: str) -> Limits:
     """Return the limits of a user; malformed ones are logged and left out."""
     value = parameters.get(Key(EVERYWHERE, USER_LIMITS, user))
     if value is None:

@@ -145,7 +145,7 @@ def dead_letter_queue(queue: str) -> str:
     return f"{queue}_DLQ"
 
 
-def understand(
+def translate_arguments(
     arguments: Mapping[str, object], subject: str, mode: str, queue: str = ""
 ) -> Mapping[str, object]:
     """Return the arguments of a queue with aliases translated; unknown ones are kept.
@@ -155,7 +155,7 @@ def understand(
     Raises:
         InvalidArgument: an argument is refused; the text names it.
     """
-    arguments = with_numbers(arguments)
+    arguments = parse_numbers(arguments)
     if all(name in QUEUE_ARGUMENTS for name in arguments):
         return arguments
 
@@ -191,7 +191,7 @@ def understand(
     return translated
 
 
-def with_numbers(arguments: Mapping[str, object]) -> Mapping[str, object]:
+def parse_numbers(arguments: Mapping[str, object]) -> Mapping[str, object]:
     """Return the arguments with numbers in place of their texts."""
     texts = [name for name in NUMBERS & arguments.keys() if isinstance(arguments[name], str)]
     if not texts:

@@ -2,7 +2,9 @@
 import cython
 
 from headrace.model.message cimport C_PAGED, Message
-from headrace.model.queue.destination cimport Consumer, ConsumerRound
+from headrace.model.queue.destination cimport (
+    C_ACCEPTED, C_NEVER, C_NO_ROOM, Consumer, ConsumerRound,
+)
 from headrace.model.queue.queue cimport Queue
 from headrace.model.queue.ready_list cimport Cursor, ReadyList
 

@@ -3,9 +3,10 @@
 
 Browsing. A browser gets messages at their positions, and acquires none.
 
-Filtering. A consumer with a selector or no-local acquires messages from the middle of the queue. It
-evaluates each message once, and again after a requeue. After ``LOOKS_MAX`` messages in a row that
-it does not accept, fewer large ones, it continues ``LOOK_PAUSE_MS`` later.
+Filtering. A filter, a consumer with a selector or no-local, acquires messages from the middle of
+the queue. The queue evaluates each message once for it, and again after a requeue. After
+``LOOKS_MAX`` messages in a row that the filter does not accept, or fewer large ones, the scan
+pauses for ``LOOK_PAUSE_MS``.
 
 Browsers and filters have a cursor, which the ready list keeps up to date.
 """
@@ -17,16 +18,20 @@ import cython
 if not cython.compiled:
     from headrace.model.message import PAGED as C_PAGED
     from headrace.model.message import Message
+    from headrace.model.queue.destination import ACCEPTED as C_ACCEPTED
+    from headrace.model.queue.destination import NEVER as C_NEVER
+    from headrace.model.queue.destination import NO_ROOM as C_NO_ROOM
     from headrace.model.queue.destination import Consumer
 
 if TYPE_CHECKING:
     from headrace.model.contents import Contents
     from headrace.model.queue.queue import Queue
 
-LOOKS_MAX = 512  # Looks of one cursor in a row; a message passed over counts for at least one.
-PAGED_LOOKS = 16  # Looks that a message loaded from the disk counts for.
-LOOK_BYTES = 1024  # Bytes of properties and headers that count for one look more.
-LOOK_PAUSE_MS = 1  # Pause after ``LOOKS_MAX``.
+# A look is the cost unit of a scan: one evaluation of a small message in memory.
+LOOKS_MAX = 512  # Looks of one cursor in a row, before a pause.
+PAGED_LOOKS = 16  # Looks of a message that is loaded from the disk.
+LOOK_BYTES = 1024  # Each multiple of this size of properties and headers costs one look more.
+LOOK_PAUSE_MS = 1  # The pause after ``LOOKS_MAX``.
 
 
 class Browsing:
@@ -40,7 +45,7 @@ class Browsing:
         self.closing = 0  # The number of filters that end at the end of the queue.
 
     def clear(self) -> None:
-        """Forget all consumers."""
+        """Remove all consumers."""
         self.browsers = []
         self.filters = []
 
@@ -52,7 +57,7 @@ class Browsing:
     # --- Filters ----------------------------------------------------------------------------------
 
     def add_filter(self, consumer: Consumer) -> None:
-        """Let a consumer filter, from the first ready message on."""
+        """Add a filter, which starts with the first ready message."""
         ready = self.queue.ready
         consumer.cursor = ready.new_cursor(False)
         ready.watch(consumer.cursor)
@@ -61,7 +66,7 @@ class Browsing:
             self.closing += 1
 
     def remove_filter(self, consumer: Consumer) -> None:
-        """Forget a consumer that filters."""
+        """Remove a filter and its cursor."""
         if consumer.cursor is not None:
             self.queue.ready.unwatch(consumer.cursor)
         self.filters.remove(consumer)
@@ -70,7 +75,7 @@ class Browsing:
             self.closing -= 1
 
     def drain_selective(self) -> None:
-        """Deliver ready messages where some consumers do not take every message."""
+        """Deliver ready messages to consumers, some of which do not accept every message."""
         queue = self.queue
         ready = queue.ready
         consumers = queue.round
@@ -95,7 +100,7 @@ class Browsing:
             else:
                 queue.dispatch(consumer, message)
         for consumer in self.resting:
-            if consumer.parked and consumer.cursor is not None and queue.round is not None:
+            if consumer.is_parked and consumer.cursor is not None and queue.round is not None:
                 queue.activate(consumer)
         self.resting = []
         if self.closing:
@@ -105,32 +110,33 @@ class Browsing:
     def choose_consumer(self, consumer: Consumer, message: Message) -> Consumer | None:
         """Return the consumer that accepts a message: ``consumer``, or another with room.
 
-        A consumer without room for this message is parked, so that smaller messages do not overtake
-        the message for ever. Filters are skipped, since each seeks its own messages.
+        A consumer without room for this message is parked. Otherwise smaller messages could always
+        overtake it. Filters are skipped, since each seeks its own messages.
         """
         other: Consumer
         consumers = self.queue.round
         assert consumers is not None
         for other in [consumer, *consumers.active]:
-            if other.parked or other.cursor is not None:
+            if other.is_parked or other.cursor is not None:
                 continue
-            if not other.selective:
-                if other is consumer or other.can_take():
+            if not other.is_selective:
+                if other is consumer or other.has_room():
                     return other
                 continue
-            verdict = other.accepts(message)
-            if verdict == 1 and (other is consumer or other.can_take()):
+            verdict = other.evaluate(message)
+            if verdict == C_ACCEPTED and (other is consumer or other.has_room()):
                 return other
-            if verdict == 0:
+            if verdict == C_NEVER:
                 self.queue.start_filtering(other)
-            if verdict == 2:
+            if verdict == C_NO_ROOM:
                 consumers.deactivate(other)
         return None
 
     def seek(self, consumer: Consumer) -> Message | None:
         """Return the next message that a filter accepts, in memory, without popping it.
 
-        Without such a message the consumer leaves the round: parked without room, or resting.
+        If there is none, or the filter has no room for it, deactivate the filter. A filter that
+        has scanned all messages is ``resting`` until the end of the drain.
         """
         queue = self.queue
         ready = queue.ready
@@ -145,7 +151,7 @@ class Browsing:
                 self.resting.append(consumer)
                 return None
             if message.deadline_ms and message.deadline_ms <= queue.counters.now_ms:
-                ready.pass_over(cursor, message)  # It expires soon.
+                ready.pass_over(cursor, message)  # `Queue.expire` removes it.
                 continue
             paged = message.flags & C_PAGED
             if paged and not queue.load(message):
@@ -153,13 +159,13 @@ class Browsing:
                 continue
             cursor.looks += self.count_looks(message, paged)
             verdict = self.evaluate(consumer, message)
-            if verdict == 1:
+            if verdict == C_ACCEPTED:
                 ready.pass_over(cursor, message)
                 cursor.looks = 0
                 return message
             if paged:
                 queue.page_out(message)
-            if verdict == 2:
+            if verdict == C_NO_ROOM:
                 self.end_scan(consumer, True)
                 consumers.deactivate(consumer)
                 return None
@@ -173,44 +179,44 @@ class Browsing:
         return looks
 
     def evaluate(self, consumer: Consumer, message: Message) -> int:
-        """Return 1 if a consumer accepts a message, 0 if never, 2 if it lacks room for it now."""
+        """Return NEVER if a filter excludes a message, else the result of its ``evaluate``."""
         if consumer.no_local and consumer.publisher == message.publisher:
-            return 0
+            return C_NEVER
         if consumer.selector is not None:
             contents: Contents | None = None
             if self.queue.vhost is not None:
                 contents = self.queue.vhost.contents
             if contents is None or not consumer.selector.matches(contents.values(message)):
-                return 0
-        return consumer.accepts(message)
+                return C_NEVER
+        return consumer.evaluate(message)
 
     def end_scan(self, consumer: Consumer, complete: bool) -> None:
-        """End a scan at the end of the queue (``complete``), or interrupt it for a pause."""
+        """Complete a scan at the end of the queue, or without ``complete`` pause it."""
         queue = self.queue
         if consumer.cursor is not None:
             consumer.cursor.looks = 0
         if not complete:
-            consumer.scanning = True
+            consumer.is_scanning = True
             has_scheduler = queue.vhost is not None
             if has_scheduler:
-                due_ms = queue.counters.now_ms + LOOK_PAUSE_MS
-                queue.vhost.scheduler.put(("look", queue), due_ms, self.continue_scans)
+                resume_ms = queue.counters.now_ms + LOOK_PAUSE_MS
+                queue.vhost.scheduler.put(("look", queue), resume_ms, self.continue_scans)
             else:
                 queue.wake()
-        elif consumer.scanning:
-            consumer.scanning = False
+        elif consumer.is_scanning:
+            consumer.is_scanning = False
             consumer.on_scan_end()
 
     def continue_scans(self, now_ms: int) -> int:
-        """Continue the scans of the filters."""
+        """Continue the scans of the filters after a pause; return 0, for no further call."""
         self.queue.drain()
         for consumer in list(self.filters):
-            if consumer.scanning and not consumer.can_take():
+            if consumer.is_scanning and not consumer.has_room():
                 self.end_scan(consumer, True)  # The consumer has no room.
         return 0
 
     def end_closing(self) -> None:
-        """End auto-close consumers that have reached the end of the queue."""
+        """End auto-close filters that have reached the end of the queue."""
         for consumer in list(self.filters):
             cursor = consumer.cursor
             if (
@@ -226,7 +232,7 @@ class Browsing:
     def add_browser(self, consumer: Consumer) -> None:
         """Show a consumer all ready messages and all arrivals; the caller drains the queue."""
         if consumer.no_local or consumer.selector is not None:
-            consumer.filters = True
+            consumer.is_filtering = True
         ready = self.queue.ready
         consumer.cursor = ready.new_cursor(True)
         ready.watch(consumer.cursor)
@@ -255,8 +261,8 @@ class Browsing:
         cursor = consumer.cursor
         assert cursor is not None
         while not queue.deleted:
-            if not consumer.can_take():
-                consumer.parked = True
+            if not consumer.has_room():
+                consumer.is_parked = True
                 self.end_scan(consumer, True)
                 return
             message = ready.peek_unseen(cursor)
@@ -270,15 +276,15 @@ class Browsing:
             if paged and not queue.load(message):
                 ready.withdraw(message)
                 continue
-            verdict = 1
-            if consumer.selective or consumer.filters:
+            verdict = C_ACCEPTED
+            if consumer.is_selective or consumer.is_filtering:
                 verdict = self.evaluate(consumer, message)
-                if verdict == 2:
-                    consumer.parked = True  # The message waits for room.
+                if verdict == C_NO_ROOM:
+                    consumer.is_parked = True  # The message waits for room.
                     self.end_scan(consumer, True)
                     return
             ready.pass_over(cursor, message)
-            if verdict == 0:
+            if verdict == C_NEVER:
                 if paged:
                     queue.page_out(message)
                 cursor.looks += self.count_looks(message, paged)
@@ -291,6 +297,6 @@ class Browsing:
             if consumer.queue is queue:
                 consumer.deliver(message)
             else:
-                consumer.queue.present(consumer, message)
+                consumer.queue.show_message(consumer, message)
             if paged and queue.counters.memory_used > queue.counters.memory_max:
                 queue.page_out(message)

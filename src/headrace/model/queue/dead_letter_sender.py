@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class DeadLetterSender:
     """Sends the dead letters of one queue.
 
-    With dead-lettering at least once, a message stays in the queue until its dead letter arrived.
+    With the strategy at-least-once, a message stays in the queue until its dead letter has arrived.
     """
 
     def __init__(self, queue: "Queue") -> None:
@@ -69,7 +69,7 @@ class DeadLetterSender:
     def dead_letter(self, message: Message, reason: str) -> None:
         """Send a dead letter and remove its message.
 
-        A dead letter that must arrive, and has not, is kept and retried.
+        With at-least-once, a dead letter that did not arrive is retried later.
         """
         queue = self.queue
         begun = self.begin(message)
@@ -85,7 +85,7 @@ class DeadLetterSender:
                 self.end()
 
     def retry(self, message: Message, reason: str) -> bool:
-        """Send a kept dead letter again; return True if it arrived."""
+        """Send an undelivered dead letter again; return True if it arrived."""
         begun = self.begin(message)
         try:
             if not self.publish(message, reason):
@@ -103,7 +103,7 @@ class DeadLetterSender:
             self.queue.counters.deaths["dead_confirmed"] += 1
 
     def publish(self, message: Message, reason: str) -> bool:
-        """Publish a dead letter; return False if it must arrive, and has not."""
+        """Publish a dead letter; return False if it did not arrive under at-least-once."""
         if not self.has_exchange():
             return True
         queue = self.queue
@@ -128,7 +128,7 @@ class DeadLetterSender:
                 self.end()
 
     def orphan(self, message: Message) -> None:
-        """Pass a message of a deleted queue on to the alternate exchange, if it has one."""
+        """Remove a message of a deleted queue; publish it to the alternate exchange, if any."""
         queue = self.queue
         begun = self.begin(message)
         try:
@@ -140,7 +140,7 @@ class DeadLetterSender:
                 self.end()
 
     def orphan_some(self, maximum: int) -> int:
-        """Pass up to ``maximum`` ready messages on to the alternate exchange, in one transaction.
+        """Publish up to ``maximum`` ready messages to the alternate exchange, in one transaction.
 
         Return ``maximum`` less the number of messages.
         """

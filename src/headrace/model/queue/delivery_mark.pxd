@@ -9,12 +9,12 @@ cdef unsigned long long RESERVATION
 cdef class DeliveryMark:
     cdef Store store
     cdef unsigned int queue_id
-    cdef bint notes_each
+    cdef bint records_each
     cdef readonly unsigned long long durable_seq
     cdef readonly unsigned long long pending_seq
     cdef unsigned long long pending_log_position
 
-    cpdef note_each(self, bint notes_each)
+    cpdef set_records_each(self, bint records_each)
     cdef int reserve(self, unsigned long long seq) except -1
     @cython.locals(durable_seq=cython.ulonglong)
     cdef unsigned long long reserve_for(self, unsigned long long seq) except? 0

@@ -9,40 +9,45 @@ from headrace.model.tallies cimport QueueTally
 
 cdef ReadyList NOTHING_READY
 
+cdef enum:
+    C_NEVER = 0
+    C_ACCEPTED = 1
+    C_NO_ROOM = 2
+
 cdef class Consumer:
     cdef public Destination queue
     cdef public str tag
     cdef public bint no_ack
     cdef public bint exclusive
     cdef public bint no_local
-    cdef public bint selective
-    cdef public bint filters
+    cdef public bint is_selective
+    cdef public bint is_filtering
     cdef public bint auto_close
     cdef public object selector
     cdef public Cursor cursor
-    cdef public bint scanning
-    cdef public bint parked
-    cdef public bint browses
+    cdef public bint is_scanning
+    cdef public bint is_parked
+    cdef public bint is_browser
     cdef public int priority
-    cdef public int family
+    cdef public int content_kind
     cdef public unsigned int publisher
     cdef public dict arguments
 
-    cpdef bint can_take(self) except -1
-    cpdef int accepts(self, Message message) except -1
+    cpdef bint has_room(self) except -1
+    cpdef int evaluate(self, Message message) except -1
     cpdef deliver(self, Message message)
     cdef int put(
         self, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t address_len, Py_ssize_t end,
         int redelivered,
     ) except -1
     cpdef bint lags(self) except -1
-    cpdef bint takes_records(self) except -1
+    cpdef bint accepts_records(self) except -1
     cdef int put_record(
         self, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t address_len, Py_ssize_t end,
         unsigned long long offset, unsigned long long arrived_ms,
     ) except -1
     cpdef on_redelivery(self)
-    cpdef hold(self, unsigned long long position)
+    cpdef delay_deliveries(self, unsigned long long position)
     cpdef on_cancel(self)
     cpdef on_scan_end(self)
     cpdef on_queue_end(self)
@@ -57,7 +62,7 @@ cdef class ConsumerRound:
     cdef public list active
     cdef Py_ssize_t next_index
     cdef bint has_priorities
-    cdef public int selective
+    cdef public int selective_count
     cdef public Consumer single_active_consumer
 
     cdef int add(self, Consumer consumer, bint single_active) except -1
@@ -98,13 +103,13 @@ cdef class Destination:
     cdef public bint exclusive_only
     cdef public bint browse_only
     cdef public bint single_active
-    cdef public bint traced
-    cdef public bint waking
+    cdef public bint reports_deliveries
+    cdef public bint will_drain
     cdef public long long pace_above
-    cdef public bint stopped
+    cdef public bint publishers_stopped
     cdef public dict waiters
     cdef public QueueTally tally
-    cdef public object sampled
+    cdef public object sampler_state
     cdef public long long unacked_count
     cdef public long long unacked_bytes
 
@@ -119,7 +124,7 @@ cdef class Destination:
     cpdef remove_consumer(self, Consumer consumer)
     cpdef start_filtering(self, Consumer consumer)
     cpdef set_selective(self, Consumer consumer, bint selective)
-    cpdef present(self, Consumer consumer, Message message)
+    cpdef show_message(self, Consumer consumer, Message message)
     cdef join_round(self, Consumer consumer)
     cdef activate(self, Consumer consumer)
     cdef deactivate(self, Consumer consumer)
@@ -134,11 +139,11 @@ cdef class Destination:
     cpdef release(self, Message message)
     cpdef discard(self, Message message)
     cpdef redeliver(self, Message message)
-    cpdef unconvertible(self, Message message, Consumer consumer, str text)
+    cpdef on_unconvertible(self, Message message, Consumer consumer, str text)
     cpdef remove(self, Message message)
     cdef long long weight(self, Message message) except -1
     cpdef add_waiter(self, object publisher)
-    cpdef drop_waiter(self, object publisher)
+    cpdef remove_waiter(self, object publisher)
     cpdef long long message_count(self) except -1
     cpdef Py_ssize_t consumer_count(self) except -1
     cpdef long long purge(self) except -1

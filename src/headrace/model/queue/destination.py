@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two ports: a queue or stream, as exchanges and channels use it, and a consumer, as queues use it.
+"""Two ports: a queue or stream, as exchanges and channels use it; a consumer, as queues use it.
 
 A :class:`Destination` enqueues messages that were routed to it, and delivers messages to consumers.
 Queues, streams, leases and views of queues are destinations. :class:`Destination` and
 :class:`Consumer` are in one module because each has an attribute of the other's C type.
 
 A destination has a :class:`ConsumerRound`, made with its first consumer. Active consumers take
-turns (round robin); consumers of a higher priority come first. A consumer without room is parked
-outside the round until it reports room again, so a parked consumer costs nothing. With a single
-active consumer (``x-single-active-consumer``) all other consumers are parked.
+turns (round robin); consumers of a higher priority are served first. A consumer without room is
+parked outside the round until it reports room again, so that a parked consumer costs nothing. With
+a single active consumer (``x-single-active-consumer``) all other consumers are parked.
 """
 
 import operator
@@ -36,6 +36,15 @@ if TYPE_CHECKING:
 PACE_ABOVE = 8192  # Ready messages in a queue with consumers, above which its publishers pause.
 PRIORITY = operator.attrgetter("priority")
 
+# The results of ``Consumer.evaluate``.
+NEVER = 0  # The consumer must not get the message.
+ACCEPTED = 1  # The message may be delivered now.
+NO_ROOM = 2  # The message waits until the consumer has room for it.
+if not cython.compiled:
+    C_NEVER = NEVER
+    C_ACCEPTED = ACCEPTED
+    C_NO_ROOM = NO_ROOM
+
 
 class PacedPublisher(Protocol):
     """A connection that does not read its socket until a queue is shorter."""
@@ -47,7 +56,7 @@ class PacedPublisher(Protocol):
 class LengthGuard(Protocol):
     """A guard of a queue's length; see :mod:`headrace.model.queue.flow_control`."""
 
-    counts_unacked: bool  # Unacked messages count too.
+    counts_unacked: bool  # True if unacked messages count.
 
     def check_depth(self) -> None:
         """Compare the depth of the queue with the thresholds."""
@@ -55,15 +64,15 @@ class LengthGuard(Protocol):
     def check_size(self, message: Message) -> None:
         """Compare the size of an arrival with its threshold."""
 
-    def note_delivery(self, consumer: "Consumer", message: Message) -> None:
+    def check_delivery(self, consumer: "Consumer", message: Message) -> None:
         """Check the depth before a delivery."""
 
     def resume(self) -> None:
-        """Let the publishers continue."""
+        """Resume the publishers."""
 
 
 class Consumer:
-    """A consumer, as its queue sees it; gateways override ``can_take``, ``deliver`` and ``put``."""
+    """A consumer, as its queue sees it; gateways override ``has_room``, ``deliver`` and ``put``."""
 
     def __init__(self, queue: "Queue", tag: str, no_ack: bool) -> None:
         self.queue = queue
@@ -71,37 +80,38 @@ class Consumer:
         self.no_ack = no_ack
         self.exclusive = False
         self.no_local = False
-        self.selective = False  # Call ``accepts`` before each message: prefetch-size, or filters.
-        self.filters = False  # True with no-local or a selector: it needs a cursor.
+        # Call ``evaluate`` before each message: prefetch-size, or filters.
+        self.is_selective = False
+        self.is_filtering = False  # True with no-local or a selector: it needs a cursor.
         self.selector: Selector | None = None  # The selector of the messages that it accepts.
         self.auto_close = False  # The consumer ends at the end of the queue.
         self.cursor: Cursor | None = None  # The position in the queue, while it filters or browses.
-        self.scanning = False  # The scan of the queue continues in a later turn.
+        self.is_scanning = False  # The scan of the queue continues in a later turn.
         self.priority = 0
-        self.family = 0  # The kind of content that ``put`` accepts; see model/message.py.
-        self.publisher = 0  # The number of its connection, as in Message.publisher.
-        self.parked = False  # The consumer is outside the queue's round until it has room.
-        self.browses = False  # The consumer gets messages without acquiring them.
+        self.content_kind = 0  # The kind of message that ``put`` accepts, such as KIND_BASIC.
+        self.publisher = 0  # The number of the consumer's connection, as in Message.publisher.
+        self.is_parked = False  # The consumer is outside the queue's round until it has room.
+        self.is_browser = False  # The consumer gets messages without acquiring them.
         self.arguments: Mapping[str, object] = {}
 
-    def can_take(self) -> bool:
+    def has_room(self) -> bool:
         """Return True if the consumer has room for one more message."""
         return False
 
-    def accepts(self, message: Message) -> int:
-        """Return 1 if this message may be delivered, 0 if never, 2 if there is no room for it now.
+    def evaluate(self, message: Message) -> int:
+        """Return ACCEPTED if this message may be delivered now, else NEVER or NO_ROOM.
 
-        Called only where ``selective`` is set.
+        Called only where ``is_selective`` is set.
         """
-        return 1
+        return C_ACCEPTED
 
     def deliver(self, message: Message) -> None:
-        """Send a message to the client. Its data is in memory; unless ``no_ack`` it is unacked."""
+        """Send a message, with its data in memory; unless ``no_ack`` it is unacked."""
 
     def on_redelivery(self) -> None:
         """Called before a delivery of a message that was delivered before."""
 
-    def hold(self, position: int) -> None:
+    def delay_deliveries(self, position: int) -> None:
         """Delay later deliveries until the journal is synced up to ``position``.
 
         After a crash the messages that a client received are then marked redelivered.
@@ -117,13 +127,13 @@ class Consumer:
         return 0
 
     def lags(self) -> bool:
-        """Return True if earlier deliveries still wait to be written.
+        """Return True if earlier deliveries are not yet written to the socket.
 
-        Large messages are then better shared than copied.
+        The caller then shares large messages instead of copying them.
         """
         return False
 
-    def takes_records(self) -> bool:
+    def accepts_records(self) -> bool:
         """Return True if ``put_record`` accepts records of a stream from a buffer."""
         return False
 
@@ -143,7 +153,7 @@ class Consumer:
         """Called when the queue is deleted, or no longer serves this consumer."""
 
     def on_scan_end(self) -> None:
-        """Called when a ``scanning`` consumer has read the whole queue."""
+        """Called when a ``is_scanning`` consumer has read the whole queue."""
 
     def on_queue_end(self) -> None:
         """Called when an auto-close consumer was removed at the end of its queue."""
@@ -161,19 +171,19 @@ class ConsumerRound:
         self.counters = counters
         # The time at which the last consumer ran out of room; 0 while a consumer may have room.
         self.stalled_since_ms = 0
-        self.stalled_total_ms = 0  # The duration of earlier stalls.
+        self.stalled_total_ms = 0  # The total time without a consumer with room, before that.
         self.consumers: list[Consumer] = []
         self.active: list[Consumer] = []  # Consumers that may have room, by priority.
-        self.next_index = 0  # The index in ``active`` of the consumer that comes next.
-        self.has_priorities = False  # Some consumer has a priority other than 0.
-        self.selective = 0  # The number of consumers that do not accept every message.
+        self.next_index = 0  # The index in ``active`` of the consumer to serve next.
+        self.has_priorities = False  # A consumer has a priority other than 0.
+        self.selective_count = 0  # The number of consumers that do not accept every message.
         self.single_active_consumer: Consumer | None = None
 
     def add(self, consumer: Consumer, single_active: bool) -> None:
         """Add a consumer; the caller activates it next."""
         self.consumers.append(consumer)
-        if consumer.selective:
-            self.selective += 1
+        if consumer.is_selective:
+            self.selective_count += 1
         if consumer.priority:
             self.has_priorities = True
         if single_active and self.single_active_consumer is None:
@@ -184,9 +194,9 @@ class ConsumerRound:
     def activate(self, consumer: Consumer, single_active: bool) -> None:
         """Put a consumer in the round, behind the consumers of its priority."""
         if single_active and consumer is not self.single_active_consumer:
-            consumer.parked = True
+            consumer.is_parked = True
             return
-        consumer.parked = False
+        consumer.is_parked = False
         if self.stalled_since_ms:
             self.stalled_total_ms += self.counters.now_ms - self.stalled_since_ms
             self.stalled_since_ms = 0
@@ -204,7 +214,7 @@ class ConsumerRound:
 
     def deactivate(self, consumer: Consumer) -> None:
         """Park an active consumer, which has no room."""
-        consumer.parked = True
+        consumer.is_parked = True
         self.active.remove(consumer)
 
     def remove(self, consumer: Consumer) -> Consumer | None:
@@ -213,17 +223,17 @@ class ConsumerRound:
         Return the next single active consumer if the removed one was the single active consumer.
         """
         self.consumers.remove(consumer)
-        if not consumer.parked:
+        if not consumer.is_parked:
             index = self.active.index(consumer)
             del self.active[index]
             if index < self.next_index:
                 self.next_index -= 1
-        consumer.parked = False  # Room that it gains by settling no longer matters.
-        if consumer.selective:
-            self.selective -= 1
+        consumer.is_parked = False  # Room that it gains by settling no longer matters.
+        if consumer.is_selective:
+            self.selective_count -= 1
         if consumer is not self.single_active_consumer:
             return None
-        # The consumer of the highest priority comes next, and of equal ones the oldest.
+        # The oldest consumer of the highest priority follows.
         successor: Consumer | None = max(self.consumers, key=PRIORITY) if self.consumers else None
         self.single_active_consumer = successor
         return successor
@@ -251,10 +261,10 @@ class ConsumerRound:
             if self.next_index >= n:
                 self.next_index = 0
             consumer = cython.cast(Consumer, active[self.next_index])  # The list has no other type.
-            if consumer.can_take():
+            if consumer.has_room():
                 self.next_index += 1
                 return consumer
-            consumer.parked = True
+            consumer.is_parked = True
             del active[self.next_index]
             n -= 1
         if self.stalled_since_ms == 0:
@@ -262,7 +272,7 @@ class ConsumerRound:
         return None
 
     def pick_by_priority(self) -> Consumer | None:
-        """As :meth:`pick`; consumers of a higher x-priority come first while they have room."""
+        """Return the next consumer with room, by x-priority; park the consumers without room."""
         consumer: Consumer
         active = self.active
         while active:
@@ -272,17 +282,17 @@ class ConsumerRound:
             if self.next_index >= level_end:
                 self.next_index = 0
             consumer = active[self.next_index]
-            if consumer.can_take():
+            if consumer.has_room():
                 self.next_index += 1
                 return consumer
-            consumer.parked = True
+            consumer.is_parked = True
             del active[self.next_index]
         if self.stalled_since_ms == 0:
             self.stalled_since_ms = self.counters.now_ms
         return None
 
     def skip(self, consumer: Consumer) -> None:
-        """Let another consumer come next, if ``consumer`` would and it is not the only one."""
+        """Serve another active consumer next instead of ``consumer``, if there is one."""
         if len(self.active) > 1:
             index = self.next_index if self.next_index < len(self.active) else 0
             if self.active[index] is consumer:
@@ -303,7 +313,7 @@ class Options(TypedDict, total=False):
 
 
 class Destination:
-    """A queue or stream: identity, consumers, and the operations of exchanges and channels."""
+    """A queue or stream, with its identity, its consumers and the operations of channels."""
 
     # Uncompiled, a dictionary of so many attributes would take twice the memory of all else.
     __slots__ = (
@@ -324,20 +334,20 @@ class Destination:
         "is_stream",
         "name",
         "pace_above",
+        "publishers_stopped",
         "ready",
+        "reports_deliveries",
         "round",
-        "sampled",
+        "sampler_state",
         "single_active",
-        "stopped",
         "store",
         "tally",
-        "traced",
         "unacked_bytes",
         "unacked_count",
         "used_ms",
         "vhost",
         "waiters",
-        "waking",
+        "will_drain",
     )
 
     def __init__(
@@ -370,19 +380,20 @@ class Destination:
         self.expires_ms = -1  # The time without consumers after which it is deleted (x-expires).
         self.used_ms = counters.now_ms  # The time of its last use, for x-expires.
         self.deleted = False
-        self.ready = NOTHING_READY  # A queue has a list of its own.
+        self.ready = NOTHING_READY  # Replaced by queues; streams have no ready list.
         self.round: ConsumerRound | None = None
         self.exclusive_consumer: Consumer | None = None
-        self.exclusive_only = False  # At most one consumer at a time (exclusive queue policy).
-        self.browse_only = False  # Every consumer browses.
-        self.single_active = False  # x-single-active-consumer: only one gets messages.
-        self.traced = False  # Call the virtual host before each delivery.
-        self.waking = False  # The queue is drained at the end of this turn.
+        self.exclusive_only = False  # True if at most one consumer is allowed (policy LINK).
+        self.browse_only = False  # True if every consumer is a browser.
+        self.single_active = False  # True if only one consumer gets messages at a time.
+        self.reports_deliveries = False  # True if the virtual host is called before deliveries.
+        self.will_drain = False  # True until the drain at the end of this turn.
         self.pace_above = PACE_ABOVE  # Ready messages above which publishers are paced.
-        self.stopped = False  # Publishers are paced, until the guard of flow control resumes them.
+        # Publishers are paced, until the guard of flow control resumes them.
+        self.publishers_stopped = False
         self.waiters: dict[PacedPublisher, None] | None = None  # Paced publishers.
         self.tally = QueueTally()
-        self.sampled: object = None  # The state of a sampler, which the model does not use.
+        self.sampler_state: object = None  # Set by the sampler of the server; opaque to the model.
         self.unacked_count = 0
         self.unacked_bytes = 0  # The bytes of the bodies of unacked messages.
 
@@ -413,12 +424,12 @@ class Destination:
 
     @property
     def consumers(self) -> list[Consumer] | None:
-        """Consumers other than browsers; None when there are none."""
+        """The consumers other than browsers; None if there are none."""
         return None if self.round is None else self.round.consumers
 
     @property
     def single_active_consumer(self) -> Consumer | None:
-        """The consumer that gets the messages; None without ``x-single-active-consumer``."""
+        """The single active consumer; None if there is none."""
         return None if self.round is None else self.round.single_active_consumer
 
     # --- Arrivals ---------------------------------------------------------------------------------
@@ -442,7 +453,7 @@ class Destination:
     def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
         """Enqueue an arrival that got its position when its transaction was prepared.
 
-        With ``promised`` the queue reserved room for it then, so it is not rejected now.
+        With ``promised`` the queue has reserved room for it, so it is not rejected.
         """
         self.enqueue(message)
 
@@ -467,14 +478,14 @@ class Destination:
         """Let a consumer pass messages over from now on."""
 
     def set_selective(self, consumer: Consumer, selective: bool) -> None:
-        """Set whether :meth:`Consumer.accepts` is called before each message."""
-        if consumer.selective != selective:
-            consumer.selective = selective
+        """Set whether :meth:`Consumer.evaluate` is called before each message."""
+        if consumer.is_selective != selective:
+            consumer.is_selective = selective
             if self.round is not None and consumer in self.round.consumers:
-                self.round.selective += 1 if selective else -1
+                self.round.selective_count += 1 if selective else -1
 
-    def present(self, consumer: Consumer, message: Message) -> None:
-        """Show a message of another queue to a browser of this one."""
+    def show_message(self, consumer: Consumer, message: Message) -> None:
+        """Show a message of another queue to a browser of this queue."""
         consumer.deliver(message)
 
     # Keeps 0-9-1/basic.consume#01, 0-9/basic.consume#01, 0-9/message.consume#01,
@@ -524,9 +535,9 @@ class Destination:
 
     def wake(self) -> None:
         """Drain the queue at the end of this turn."""
-        if not self.waking:
-            self.waking = True
-            self.counters.waking.append(self)
+        if not self.will_drain:
+            self.will_drain = True
+            self.counters.to_drain.append(self)
 
     # --- Settlement -------------------------------------------------------------------------------
 
@@ -547,7 +558,7 @@ class Destination:
     def requeue(self, message: Message) -> None:
         """Requeue a message after a failed delivery; it is marked redelivered.
 
-        The caller drains the queue afterwards, once for all messages that it requeues.
+        The caller drains the queue once, after it has requeued all messages.
         """
 
     def release(self, message: Message) -> None:
@@ -557,9 +568,9 @@ class Destination:
         """Discard a message that a consumer rejected without requeue."""
 
     def redeliver(self, message: Message) -> None:
-        """Deliver an unacked message to its consumer once more (recover without requeue)."""
+        """Deliver an unacked message to its consumer again (recover without requeue)."""
 
-    def unconvertible(self, message: Message, consumer: Consumer, text: str) -> None:
+    def on_unconvertible(self, message: Message, consumer: Consumer, text: str) -> None:
         """Handle a message that cannot be converted to a consumer's protocol.
 
         ``text`` is the cause.
@@ -574,7 +585,7 @@ class Destination:
             return C_PAGED_WEIGHT
         return message.body_size + (message.header_units << 8) + C_MESSAGE_OVERHEAD
 
-    # --- Publishers that wait ---------------------------------------------------------------------
+    # --- Paced publishers -------------------------------------------------------------------------
 
     def add_waiter(self, publisher: PacedPublisher) -> None:
         """Register a publisher to resume when the queue is shorter."""
@@ -582,7 +593,7 @@ class Destination:
             self.waiters = {}
         self.waiters[publisher] = None
 
-    def drop_waiter(self, publisher: PacedPublisher) -> None:
+    def remove_waiter(self, publisher: PacedPublisher) -> None:
         """Unregister a publisher of :meth:`add_waiter`."""
         if self.waiters is not None:
             self.waiters.pop(publisher, None)

@@ -19,5 +19,5 @@ cdef class Expiry:
     @cython.locals(message=Message, deadline_ms=cython.longlong)
     cdef Py_ssize_t first_ms(self) except -1
     @cython.locals(message=Message, budget=cython.longlong, limited=cython.bint, counters=Counters,
-                   batch=cython.bint, deadline_ms=cython.longlong, spent=cython.bint)
+                   batch=cython.bint, deadline_ms=cython.longlong, is_over_budget=cython.bint)
     cdef Py_ssize_t expire(self, Queue queue, long long now_ms) except -1

@@ -14,13 +14,13 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
 
-EXPIRE_MAX = 16384  # Messages that expire in one call; dead letters: LETTERS_MAX of all queues.
+EXPIRE_MAX = 16384  # Messages that expire in one call, fewer if they are dead-lettered.
 
 
 class Expiry:
     """A heap of deadlines, so that a message expires on time at any position in the queue.
 
-    A message that was removed, or is unacked, keeps its entry until the deadline or a sweep.
+    The entry of a removed or unacked message stays until its deadline or a sweep.
     """
 
     def __init__(self) -> None:
@@ -34,9 +34,9 @@ class Expiry:
         return self.deadlines[0][2] is message
 
     def sweep(self) -> None:
-        """Keep one entry for each ready message, and drop all others.
+        """Remove the entries of removed and unacked messages, and duplicates.
 
-        An unacked message gets an entry when it is requeued. A sweep drops at least half of the
+        An unacked message gets an entry when it is requeued. A sweep removes at least half of the
         entries, so that the cost of a message does not depend on their number.
         """
         message: Message
@@ -51,7 +51,7 @@ class Expiry:
         heapify(self.deadlines)
 
     def first_ms(self) -> int:
-        """Return the soonest deadline of a ready message; 0 when there is none."""
+        """Return the soonest deadline of a ready message; 0 if there is none."""
         message: Message
         while self.deadlines:
             message = self.deadlines[0][2]
@@ -62,7 +62,7 @@ class Expiry:
         return 0
 
     def expire(self, queue: "Queue", now_ms: int) -> int:
-        """Dead-letter messages that are due; return the next deadline, 0 when there is none."""
+        """Dead-letter expired messages; return the next deadline, 0 if there is none."""
         message: Message
         budget = EXPIRE_MAX
         limited = queue.dead_letter_exchange is not None
@@ -74,8 +74,8 @@ class Expiry:
         try:
             while True:
                 deadline_ms = self.first_ms()
-                spent = budget == 0 or (limited and counters.letters_left <= 0)
-                if deadline_ms == 0 or deadline_ms > now_ms or spent:
+                is_over_budget = budget == 0 or (limited and counters.letters_left <= 0)
+                if deadline_ms == 0 or deadline_ms > now_ms or is_over_budget:
                     return deadline_ms
                 message = heappop(self.deadlines)[2]
                 budget -= 1

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flow control and alerts by the length of a queue, as Qpid's brokers have them.
+"""Flow control and alerts by the length of a queue, as in Qpid's brokers.
 
 Flow control. At the stop threshold the broker stops reading from the queue's publishers, until the
 queue has shrunk to the resume threshold. A connection that also consumes from the queue is only
-slowed: its settlements make the queue shorter.
+slowed, because its settlements make the queue shorter.
 
-Alerts. Beyond a threshold the broker emits an event ``queue.alert`` and logs a line. It repeats
-both while the excess lasts, once in each repeat gap. The age of the oldest message is checked at
-intervals, so that its alert may be late by a tenth of the age.
+Alerts. Beyond a threshold the broker emits an event ``queue.alert`` and logs a line, and repeats
+both once in each repeat gap while the excess lasts. The age of the oldest message is checked at
+intervals, so that an alert may be late by a tenth of the age.
 
 Only queues with thresholds have a guard. Thresholds apply to ready messages. With limits or
-thresholds under Qpid's names unacked messages count, too, and each delivery is checked.
+thresholds under Qpid's names unacked messages count as well, and each delivery is checked.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHECK_MS = 50  # The interval between two checks of a queue whose publishers are stopped.
-GAP_MS = 60_000  # Default of the gap between two alerts for one reason.
+GAP_MS = 60_000  # Default of the shortest time between two alerts for one reason.
 AGE_MIN_MS = 1000  # The shortest interval between two checks of the age.
 AGE_CHECKS = 10  # Checks within the alerting age.
 RESUME_TENTHS = 8  # Default of the resume threshold, in tenths of the stop threshold.
@@ -67,7 +67,7 @@ THRESHOLD_ARGUMENTS = (
 )
 
 
-def threshold(arguments: Mapping[str, object], names: tuple[str, ...]) -> int:
+def read_threshold(arguments: Mapping[str, object], names: tuple[str, ...]) -> int:
     """Return the lowest threshold among the arguments ``names``; 0 if none is set."""
     return min(
         (number(arguments[name]) for name in names if number(arguments.get(name, 0))), default=0
@@ -75,24 +75,26 @@ def threshold(arguments: Mapping[str, object], names: tuple[str, ...]) -> int:
 
 
 class FlowGuard:
-    """The thresholds of one queue; 0 is none."""
+    """The thresholds of one queue; 0 means no threshold."""
 
     def __init__(self, queue: Queue, arguments: Mapping[str, object]) -> None:
         self.queue = queue
-        self.stop_count = threshold(arguments, STOP_COUNT)
-        self.stop_size = threshold(arguments, STOP_SIZE)
+        self.stop_count = read_threshold(arguments, STOP_COUNT)
+        self.stop_size = read_threshold(arguments, STOP_SIZE)
         if arguments.get("x-overflow") == "flow-control":
             self.stop_count = self.stop_count or number(arguments.get("x-max-length", 0))
             self.stop_size = self.stop_size or number(arguments.get("x-max-length-bytes", 0))
         tenths = RESUME_TENTHS
-        self.resume_count = threshold(arguments, RESUME_COUNT) or self.stop_count * tenths // 10
-        self.resume_count = min(self.resume_count, self.stop_count)  # A policy may lower that.
-        self.resume_size = threshold(arguments, RESUME_SIZE) or self.stop_size * tenths // 10
+        self.resume_count = (
+            read_threshold(arguments, RESUME_COUNT) or self.stop_count * tenths // 10
+        )
+        self.resume_count = min(self.resume_count, self.stop_count)  # A policy may lower the limit.
+        self.resume_size = read_threshold(arguments, RESUME_SIZE) or self.stop_size * tenths // 10
         self.resume_size = min(self.resume_size, self.stop_size)
-        self.alert_count = threshold(arguments, ALERT_COUNT)
-        self.alert_size = threshold(arguments, ALERT_SIZE)
-        self.alert_message = threshold(arguments, ALERT_MESSAGE)
-        self.alert_age_ms = threshold(arguments, ALERT_AGE)
+        self.alert_count = read_threshold(arguments, ALERT_COUNT)
+        self.alert_size = read_threshold(arguments, ALERT_SIZE)
+        self.alert_message = read_threshold(arguments, ALERT_MESSAGE)
+        self.alert_age_ms = read_threshold(arguments, ALERT_AGE)
         self.gap_ms = GAP_MS
         if GAP_S in arguments:
             self.gap_ms = 1000 * number(arguments[GAP_S])
@@ -101,12 +103,13 @@ class FlowGuard:
         self.counts_unacked = any(
             number(arguments.get(name, 0)) for name in (*UNACKED_THRESHOLDS, *LENGTH_LIMITS)
         )
-        self.alerted: dict[str, int] = {}  # Time of the last alert (ms) for each reason.
-        self.marks: deque[tuple[int, int]] = deque()  # Next position and time (ms) of each check.
+        self.last_alerts: dict[str, int] = {}  # Time of the last alert (ms) for each reason.
+        # The next position and the time (ms) of each check of the age.
+        self.marks: deque[tuple[int, int]] = deque()
 
     @property
     def has_thresholds(self) -> bool:
-        """True if there is a threshold."""
+        """True if there is a threshold that depends on the depth or age of the queue."""
         return bool(
             self.stops_publishers or self.alert_count or self.alert_size or self.alert_age_ms
         )
@@ -119,16 +122,16 @@ class FlowGuard:
     # --- Flow control -----------------------------------------------------------------------
 
     def check_depth(self, delivered: Message | None = None) -> None:
-        """Stop or resume publishers, and raise alerts, after messages arrived or left.
+        """Stop or resume publishers, and raise alerts, after the depth has changed.
 
-        ``delivered`` is a message that is about to be unacked.
+        ``delivered`` is a message that is about to be delivered, and then unacked.
         """
         queue = self.queue
         count, size = self.depth()
         if delivered is not None:
             count += 1
             size += delivered.body_size
-        if queue.stopped:
+        if queue.publishers_stopped:
             if self.may_resume(count, size):
                 self.resume()
         elif (self.stop_count and count >= self.stop_count) or (
@@ -140,7 +143,7 @@ class FlowGuard:
         if self.alert_size and size >= self.alert_size:
             self.alert("queue-depth", size, self.alert_size)
 
-    def note_delivery(self, consumer: Consumer, message: Message) -> None:
+    def check_delivery(self, consumer: Consumer, message: Message) -> None:
         """Check the depth before a delivery that will be unacked."""
         if self.counts_unacked and not consumer.no_ack:
             self.check_depth(message)
@@ -162,9 +165,9 @@ class FlowGuard:
         return not self.stop_size or size <= self.resume_size
 
     def stop(self) -> None:
-        """Make every publisher wait from its next message on."""
+        """Make every publisher wait before its next message."""
         queue = self.queue
-        queue.stopped = True
+        queue.publishers_stopped = True
         queue.pace_above = -1
         log.info("queue %r: publishers wait at %d messages", queue.name, self.depth()[0])
         queue.vhost.scheduler.put(("flow", queue), queue.counters.now_ms + CHECK_MS, self.check)
@@ -175,7 +178,7 @@ class FlowGuard:
         Return the time of the next check, 0 for none.
         """
         queue = self.queue
-        if queue.stopped and queue.guard is self and not queue.deleted:
+        if queue.publishers_stopped and queue.guard is self and not queue.deleted:
             if not self.may_resume(*self.depth()):
                 return now_ms + CHECK_MS
             self.resume()
@@ -184,7 +187,7 @@ class FlowGuard:
     def resume(self) -> None:
         """Resume the publishers."""
         queue = self.queue
-        queue.stopped = False
+        queue.publishers_stopped = False
         queue.pace_above = PACE_ABOVE
         queue.release_waiters()
 
@@ -211,8 +214,8 @@ class FlowGuard:
     def check_age(self, now_ms: int) -> int:
         """Raise an alert if the oldest message is too old; return the time of the next check.
 
-        Each check records the position of the next arrival. A message is at least as old as the
-        first check whose position is beyond the message's own.
+        Each check records the position of the next arrival as a mark. A message arrived before
+        the first mark behind its position.
         """
         queue = self.queue
         next_check_ms: int = now_ms + self.age_check_ms
@@ -225,7 +228,7 @@ class FlowGuard:
             while len(marks) > 1 and marks[0][0] <= oldest:
                 marks.popleft()  # The oldest message arrived after this check.
             if len(marks) > AGE_CHECKS + 2:
-                del marks[1]  # The oldest message is older than the first check already.
+                del marks[1]  # The first mark decides: the oldest message is older.
             if marks[0][0] > oldest:
                 age_ms = now_ms - marks[0][1]
                 if age_ms >= self.alert_age_ms:
@@ -239,10 +242,10 @@ class FlowGuard:
         """Raise an alert, unless there was one for this reason within the repeat gap."""
         queue = self.queue
         now_ms = queue.counters.now_ms
-        last_alert_ms = self.alerted.get(reason)
+        last_alert_ms = self.last_alerts.get(reason)
         if last_alert_ms is not None and now_ms - last_alert_ms < self.gap_ms:
             return
-        self.alerted[reason] = now_ms
+        self.last_alerts[reason] = now_ms
         log.warning("queue %r: %s %d has reached %d", queue.name, reason, value, limit)
         events = queue.vhost.events
         if events.has_listeners:
@@ -258,51 +261,54 @@ class FlowGuard:
             )
 
 
-def check(arguments: Mapping[str, object], subject: str) -> None:
-    """Refuse thresholds that contradict each other.
+def check_thresholds(arguments: Mapping[str, object], subject: str) -> None:
+    """Refuse thresholds that contradict each other; ``subject`` names the queue.
 
     Raises:
         InvalidArgument: a resume threshold has no stop threshold, or is above it.
     """
-    for stops, resumes in ((STOP_COUNT, RESUME_COUNT), (STOP_SIZE, RESUME_SIZE)):
-        stop, resume = threshold(arguments, stops), threshold(arguments, resumes)
-        name = next((name for name in resumes if name in arguments), resumes[0])
+    for stop_names, resume_names in ((STOP_COUNT, RESUME_COUNT), (STOP_SIZE, RESUME_SIZE)):
+        stop = read_threshold(arguments, stop_names)
+        resume = read_threshold(arguments, resume_names)
+        name = next((name for name in resume_names if name in arguments), resume_names[0])
         if resume and not stop and arguments.get("x-overflow") != "flow-control":
-            raise InvalidArgument(f"invalid arg '{name}' for {subject}: it needs '{stops[0]}'")
+            raise InvalidArgument(f"invalid arg '{name}' for {subject}: it needs '{stop_names[0]}'")
         if stop and resume > stop:
-            other = next(name for name in stops if name in arguments)
+            other = next(name for name in stop_names if name in arguments)
             raise InvalidArgument(
                 f"invalid arg '{name}' for {subject}: {resume} is more than '{other}', {stop}"
             )
 
 
-def is_traced(queue: Queue) -> bool:
+def must_report_deliveries(queue: Queue) -> bool:
     """Return True if the virtual host or the guard is called before each delivery."""
-    return bool(queue.vhost.traced or (queue.guard is not None and queue.guard.counts_unacked))
+    return bool(
+        queue.vhost.reports_deliveries or (queue.guard is not None and queue.guard.counts_unacked)
+    )
 
 
 def set_guard(queue: Queue, arguments: Mapping[str, object]) -> None:
-    """Set the guard of a queue from its effective arguments; called again when they change."""
+    """Set the guard of a queue from its effective arguments, which may have changed."""
     is_needed = arguments.get("x-overflow") == "flow-control" or any(
         name in arguments for name in THRESHOLD_ARGUMENTS
     )
-    old = queue.guard
+    old_guard = queue.guard
     if not is_needed:
         queue.guard = None
-        queue.traced = is_traced(queue)
-        if queue.stopped and old is not None:
-            old.resume()
+        queue.reports_deliveries = must_report_deliveries(queue)
+        if queue.publishers_stopped and old_guard is not None:
+            old_guard.resume()
         return
     guard = FlowGuard(queue, arguments)
-    if isinstance(old, FlowGuard):
-        guard.alerted, guard.marks = old.alerted, old.marks
+    if isinstance(old_guard, FlowGuard):
+        guard.last_alerts, guard.marks = old_guard.last_alerts, old_guard.marks
     queue.guard = guard
-    queue.traced = is_traced(queue)
+    queue.reports_deliveries = must_report_deliveries(queue)
     if guard.has_thresholds and queue.limits is None:
         queue.limits = Overflow()  # Without limits, the queue reports arrivals to its guard.
-    if queue.stopped and not guard.stops_publishers:
+    if queue.publishers_stopped and not guard.stops_publishers:
         guard.resume()
-    elif queue.stopped:
+    elif queue.publishers_stopped:
         queue.vhost.scheduler.remove(("flow", queue))
         queue.vhost.scheduler.put(("flow", queue), queue.counters.now_ms + CHECK_MS, guard.check)
     queue.vhost.scheduler.remove(("alert", queue))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages in a queue that are not ready before a time.
 
-A heap by time, then by position: adding and removing a message costs the logarithm of their number.
-The queue counts their memory and pages them out. A waiting message is not ready, not unacked, and
-not counted in any limit.
+The messages are in a heap by time, then by position: adding or removing one of n messages takes
+O(log n). The queue counts their memory and pages them out. A waiting message is neither ready nor
+unacked, and no limit counts it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from headrace.model.message import Message
 
-READY_MS_MAX = 1 << 52  # In the year 144,683; later times count as this.
+READY_MS_MAX = 1 << 52  # In the year 144,683; a later time is replaced by this one.
 
 
-def due_ms(value: object) -> int:
-    """Return the time in a header in milliseconds since 1970; 0, which is past, if it has none.
+def parse_time_ms(value: object) -> int:
+    """Return the time in a header in milliseconds since 1970; 0 if the value is not a time.
 
-    It may be a number, its text, or a timestamp: numbers of 0-8 and 0-9 have 32 bits.
+    It may be a number, its text, or a timestamp, since numbers of 0-8 and 0-9 have 32 bits.
     """
     value = read_number(value)
     if isinstance(value, datetime):
@@ -49,12 +49,12 @@ class TimedMessages:
 
     @property
     def next_ms(self) -> int:
-        """The time at which the first message becomes ready; 0 if none waits."""
+        """The time at which the first message becomes ready; 0 if there is none."""
         return self._heap[0][0] if self._heap else 0
 
-    def add(self, when_ms: int, message: Message) -> None:
-        """Add a message that becomes ready at a time."""
-        heappush(self._heap, (min(when_ms, READY_MS_MAX), message.seq, message))
+    def add(self, ready_ms: int, message: Message) -> None:
+        """Add a message that becomes ready at ``ready_ms``."""
+        heappush(self._heap, (min(ready_ms, READY_MS_MAX), message.seq, message))
 
     def in_order(self) -> Iterator[tuple[int, Message]]:
         """Yield the waiting messages with their times, in order of time.
@@ -63,8 +63,8 @@ class TimedMessages:
         """
         heap = self._heap.copy()
         while heap:
-            when_ms, _, message = heappop(heap)
-            yield when_ms, message
+            ready_ms, _, message = heappop(heap)
+            yield ready_ms, message
 
     def pop_due(self, now_ms: int, count_max: int) -> list[Message]:
         """Remove and return at most ``count_max`` due messages, in order of time."""

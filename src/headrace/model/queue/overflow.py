@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The length limits of a queue, and its policy for messages beyond them.
 
-Queues drop their oldest messages, reject arrivals, keep the surplus on disk only, or are deleted.
+A queue beyond a limit drops its oldest messages, rejects arrivals, keeps further messages on disk
+only, or is deleted. `Queue.enqueue` returns 1 for a rejected arrival. The gateway then nacks the
+publish (``SlowPathReceiver.refuse``).
 """
 
 import logging
@@ -45,7 +47,7 @@ class Overflow:
         self.max_length = max_length
         self.max_length_bytes = max_length_bytes
         self.policy = policy
-        self.counts_unacked = counts_unacked  # Unacked messages count, too (Qpid's rule).
+        self.counts_unacked = counts_unacked  # Unacked messages count as well (Qpid's rule).
 
     def is_full_for(self, queue: "Queue", body_size: int) -> bool:
         """Return True if the policy rejects an arrival with a body of this size."""
@@ -75,7 +77,7 @@ class Overflow:
         return queue.ready.bytes
 
     def exceeds(self, queue: "Queue", count: int, body_bytes: int) -> bool:
-        """Return True if the queue would exceed a limit with ``count`` messages more.
+        """Return True if the queue would exceed a limit with ``count`` more messages.
 
         ``body_bytes`` is the size of their bodies.
         """
@@ -91,7 +93,7 @@ class Overflow:
             begun = sender.begin(message)
             try:
                 sender.publish(message, "maxlen")
-                queue.forget_arrival(message)
+                queue.remove_arrival(message)
             finally:
                 if begun:
                     sender.end()
@@ -99,11 +101,11 @@ class Overflow:
         if self.policy == C_SELF_DESTRUCT and not queue.deleted:
             log.warning("queue %r is full and is deleted: its policy is self-destruct", queue.name)
             queue.vhost.destruct(queue)
-        queue.forget_arrival(message)
+        queue.remove_arrival(message)
 
     # Keeps 0-9-1/basic#02, 0-9/basic#02, 0-9/message#02, 0-10/s058.
     def enforce(self, queue: "Queue", message: Message | None) -> None:
-        """Apply the policy after ``message`` arrived, or with None after messages were requeued."""
+        """Apply the policy after ``message`` arrived; None after messages were requeued."""
         policy = self.policy
         if policy == C_TO_DISK:
             if message is not None and message.consumer is None and self.exceeds(queue, 0, 0):
@@ -125,7 +127,7 @@ class Overflow:
             queue.dead_letter(message, "maxlen")
 
     def drop_head_in_batch(self, queue: "Queue") -> None:
-        """Drop a large number of messages, after a policy changed or many were requeued."""
+        """Drop many messages in one transaction, after a policy change or a requeue."""
         if not queue.ready.count or not self.exceeds(queue, 0, 0):
             return
         sender = queue.dead_letter_sender()

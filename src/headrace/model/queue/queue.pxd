@@ -22,11 +22,11 @@ cdef long long RESIDENT_BYTES
 cdef long long PACE_BELOW
 
 cdef class Queue(Destination):
-    cdef public bint ending
+    cdef public bint is_retired
     cdef public Overflow limits
     cdef Expiry expiry
     cdef public Browsing browsing
-    cdef readonly DeliveryMark mark
+    cdef readonly DeliveryMark delivery_mark
     cdef DeadLetterSender sender
     cdef public object guard
     cdef public object backoff
@@ -50,7 +50,7 @@ cdef class Queue(Destination):
     cpdef int enqueue(self, Message message) except -1
     cdef int push(self, Message message) except -1
     cdef int reinsert(self, Message message) except -1
-    cdef int forget_arrival(self, Message message) except -1
+    cdef int remove_arrival(self, Message message) except -1
     cpdef enqueue_in_place(self, Message message, bint promised=*)
     cpdef dispatch_arrival(self, Consumer consumer, Message message)
     cpdef restore(self, Message message, long long arrived_ms)
@@ -73,21 +73,21 @@ cdef class Queue(Destination):
     cpdef Message get(self, Consumer getter)
     @cython.locals(mark=DeliveryMark, log_position=cython.ulonglong)
     cdef reserve_for(self, Consumer consumer, Message message)
-    cpdef unsigned long long note_count(
-        self, Message message, unsigned int count, unsigned long long when_ms
+    cpdef unsigned long long record_count(
+        self, Message message, unsigned int count, unsigned long long due_ms
     ) except? 0
     cpdef bint acquire(self, Message message, Consumer consumer) except -1
     cpdef bint acquire_quietly(self, Message message, Consumer consumer) except -1
     cpdef int settle(self, Message message) except -1
     cdef unassign(self, Message message)
     cpdef requeue(self, Message message)
-    cpdef give_up(self, Message message)
+    cpdef dead_letter_over_limit(self, Message message)
     cpdef release(self, Message message)
     cdef requeue_or_delay(self, Message message, bint delayed)
     cpdef requeue_now(self, Message message)
     cpdef redeliver(self, Message message)
     cpdef discard(self, Message message)
-    cpdef unconvertible(self, Message message, Consumer consumer, str text)
+    cpdef on_unconvertible(self, Message message, Consumer consumer, str text)
     @cython.locals(deadline=cython.longlong)
     cpdef set_deadline(self, Message message, long long arrived_ms)
     @cython.locals(messages=list, message=Message)
@@ -115,10 +115,10 @@ cdef class Queue(Destination):
     cdef int orphan(self, Message message) except -1
     cpdef int orphan_some(self, int maximum) except -1
     @cython.locals(lane=Queue)
-    cpdef hand_over_tally(self, QueueTally total)
-    cpdef leave_samples(self)
+    cpdef merge_tally(self, QueueTally total)
+    cpdef notify_sampler(self)
     @cython.locals(message=Message)
-    cdef int forget_ready(self, bint settle) except -1
+    cdef int remove_ready(self, bint settle) except -1
     cpdef release_waiters(self)
     cpdef long long message_count(self) except -1
     @cython.locals(lane=Queue, count=cython.longlong)
@@ -133,4 +133,4 @@ cdef class Queue(Destination):
     @cython.locals(lane=Queue, count=cython.longlong)
     cpdef long long destroy(self) except -1
     @cython.locals(consumers=list, consumer=Consumer)
-    cdef int dismiss(self) except -1
+    cdef int cancel_consumers(self) except -1

@@ -4,7 +4,7 @@
 A queue consists of:
 
 - :class:`~headrace.model.queue.ready_list.ReadyList`, the ready messages in order. Other kinds of
-  queue have another list: sorted, by groups, fair share.
+  queue have another class of list: sorted, by groups, fair share.
 - :class:`~headrace.model.queue.destination.ConsumerRound`, made with the first consumer.
 - :class:`~headrace.model.queue.overflow.Overflow`, if its length is limited.
 - :class:`~headrace.model.queue.expiry.Expiry`, while messages have deadlines.
@@ -13,10 +13,10 @@ A queue consists of:
 - :class:`~headrace.model.queue.dead_letter_sender.DeadLetterSender`, from the first dead letter on.
 
 Settlement. A delivered message is unacked until it is settled, requeued or discarded. The journal
-notes the delivery beforehand, for many messages at once.
+records deliveries in advance, for many messages at once.
 
 Dead letters. A message that is dropped, expires or is rejected becomes a dead letter if the queue
-has a dead-letter exchange. Then the message is removed from memory and from the store.
+has a dead-letter exchange. Then it is removed from memory and from the store.
 """
 
 import logging
@@ -74,12 +74,12 @@ class Queue(Destination):
         "dead_letter_exchange",
         "dead_letter_routing_key",
         "delivery_limit",
-        "ending",
+        "delivery_mark",
         "expiry",
         "guard",
+        "is_retired",
         "lanes",
         "limits",
-        "mark",
         "message_ttl_ms",
         "on_deadline",
         "pending_count",
@@ -89,27 +89,31 @@ class Queue(Destination):
 
     def __init__(self, name: str, **options: "Unpack[Options]") -> None:
         Destination.__init__(self, name, **options)
-        self.ending = False  # Deleted, while its messages move to the alternate exchange.
+        # True after the deletion, until all messages are rerouted to the alternate exchange.
+        self.is_retired = False
         self.ready = ReadyList()
         self.limits: Overflow | None = None
         self.expiry: Expiry | None = None
         self.browsing: Browsing | None = None
         self.sender: DeadLetterSender | None = None
-        self.mark: DeliveryMark | None = DeliveryMark(self.store, self.id) if self.durable else None
+        self.delivery_mark: DeliveryMark | None = (
+            DeliveryMark(self.store, self.id) if self.durable else None
+        )
         self.guard: LengthGuard | None = None  # Thresholds; see model.queue.flow_control.
         self.backoff: Backoff | None = None  # Delays of requeued messages.
-        self.lanes: dict[int, Queue] | None = None  # Content of class file and stream, by kind.
-        self.view: Queue | None = None  # The queue as a stream, made for its first stream reader.
+        self.lanes: dict[int, Queue] | None = None  # File and stream content, by kind.
+        self.view: Queue | None = None  # The queue as a stream, made for the first such reader.
         # Set from the arguments; see model.queue_kinds.apply_arguments.
         self.message_ttl_ms = -1
-        self.delivery_limit = -1  # The number of requeues that a message may have; -1 is no limit.
+        self.delivery_limit = -1  # The maximum number of requeues of a message; -1 is no limit.
         self.dead_letter_exchange: str | None = None
         self.dead_letter_routing_key: str | None = None
         self.alternate_exchange: str | None = None  # Gets rejected and orphaned messages.
-        self.dead_letter_at_least_once = False  # Keep a message until its targets have it.
+        # True if a message stays until all target queues have its dead letter.
+        self.dead_letter_at_least_once = False
         self.pending_count = 0  # Prepared messages for this queue, and undelivered dead letters.
         self.on_deadline: Callable[[Queue, int], None] | None = None  # Schedules :meth:`expire`.
-        self.chunk: list[Queue] | None = None  # The chunk of ``queues_in_order`` that has it.
+        self.chunk: list[Queue] | None = None  # The queue's chunk in ``queues_in_order``.
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} ready={self.ready.count} unacked={self.unacked_count}>"
@@ -128,7 +132,7 @@ class Queue(Destination):
 
     def ready_consumer(self) -> Consumer | None:
         """Return a consumer with room for the next arrival; None if messages are ready."""
-        if self.ready.count or self.round is None or self.round.selective:
+        if self.ready.count or self.round is None or self.round.selective_count:
             return None
         return self.round.pick()
 
@@ -155,7 +159,7 @@ class Queue(Destination):
         if self.message_ttl_ms >= 0:
             self.set_deadline(message, self.counters.now_ms)
         self.counters.memory_used += self.weight(message)
-        if self.ready.count == 0 and self.round is not None and not self.round.selective:
+        if self.ready.count == 0 and self.round is not None and not self.round.selective_count:
             consumer = self.round.pick()
             if consumer is not None:
                 self.dispatch(consumer, message)
@@ -169,12 +173,12 @@ class Queue(Destination):
             self.schedule_expiry(message)
         if self.limits is not None:
             self.limits.enforce(self, message)
-        if self.round is not None and self.round.selective:
+        if self.round is not None and self.round.selective_count:
             self.drain()
         return 0
 
     def push(self, message: Message) -> None:
-        """Append an arrival to the ready messages; page it out when memory is short."""
+        """Append an arrival to the ready messages; page it out if memory is short."""
         self.ready.push(message)
         if self.browsing is not None:
             self.browsing.wake()
@@ -187,9 +191,9 @@ class Queue(Destination):
         if self.browsing is not None:
             self.browsing.wake()
 
-    def forget_arrival(self, message: Message) -> None:
+    def remove_arrival(self, message: Message) -> None:
         """Remove a rejected arrival from the store."""
-        if message.position and self.deleted and not self.ending:
+        if message.position and self.deleted and not self.is_retired:
             self.store.forget(self.id, message.position)
         elif message.position:
             self.store.bind()
@@ -227,7 +231,7 @@ class Queue(Destination):
             self.schedule_expiry(message)
 
     def restore_unacked(self, message: Message) -> bool:
-        """Restore a recovered message that is unacked; return False if it is lost."""
+        """Restore a recovered message as unacked; return False if it is lost."""
         self.counters.memory_used += self.weight(message)
         self.unacked_count += 1
         self.unacked_bytes += message.body_size
@@ -238,14 +242,14 @@ class Queue(Destination):
     def add_consumer(self, consumer: Consumer) -> None:
         if self.vhost is not None:
             self.vhost.on_consumer_added(consumer)
-        if consumer.browses:
+        if consumer.is_browser:
             self.browse().add_browser(consumer)
             return
         self.join_round(consumer)
-        if self.mark is not None and not self.mark.pending_seq:
-            self.mark.reserve(self.counters.next_seq)
+        if self.delivery_mark is not None and not self.delivery_mark.pending_seq:
+            self.delivery_mark.reserve(self.counters.next_seq)
         if (
-            consumer.filters
+            consumer.is_filtering
             or consumer.no_local
             or consumer.selector is not None
             or (consumer.auto_close and not self.is_stream)
@@ -253,7 +257,7 @@ class Queue(Destination):
             self.start_filtering(consumer)
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        if consumer.browses:
+        if consumer.is_browser:
             self.remove_browser(consumer)
             return
         if self.round is None or consumer not in self.round.consumers:
@@ -270,9 +274,9 @@ class Queue(Destination):
             self.release_waiters()
 
     def start_filtering(self, consumer: Consumer) -> None:
-        """Let a consumer pass messages over from now on, from the first ready message on."""
-        consumer.filters = True
-        if consumer.cursor is not None or consumer.browses or self.is_stream:
+        """Make a consumer a filter, which starts with the first ready message."""
+        consumer.is_filtering = True
+        if consumer.cursor is not None or consumer.is_browser or self.is_stream:
             return
         if self.round is None or consumer not in self.round.consumers:
             return
@@ -290,8 +294,8 @@ class Queue(Destination):
 
     def remove_browser(self, consumer: Consumer) -> None:
         """Remove a browser."""
-        consumer.parked = False
-        if consumer.browses and self.vhost is not None:
+        consumer.is_parked = False
+        if consumer.is_browser and self.vhost is not None:
             self.vhost.on_consumer_removed(consumer)
         if self.browsing is not None:
             self.browsing.remove_browser(consumer)
@@ -306,10 +310,10 @@ class Queue(Destination):
         return self.browsing
 
     def unpark(self, consumer: Consumer) -> None:
-        if consumer.browses:
-            consumer.parked = False
+        if consumer.is_browser:
+            consumer.is_parked = False
             self.wake()
-        elif consumer.parked:
+        elif consumer.is_parked:
             self.activate(consumer)
         if self.ready.count or self.waiters is not None:
             self.drain()
@@ -317,12 +321,12 @@ class Queue(Destination):
     # --- Deliveries -------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        self.waking = False
+        self.will_drain = False
         if self.expiry is not None:
             self.expire(self.counters.now_ms)  # First: dead letters may take room in other queues.
         consumers = self.round
         if consumers is not None:
-            if consumers.selective:
+            if consumers.selective_count:
                 self.browse().drain_selective()
             else:
                 while self.ready.count and consumers.active:
@@ -361,12 +365,12 @@ class Queue(Destination):
         if message.flags & C_REDELIVERED:
             self.tally.redeliver += 1
             consumer.on_redelivery()
-        if self.traced:
+        if self.reports_deliveries:
             self.vhost.before_delivery(self, consumer, message)
         if (
             message.position
-            and self.mark is not None
-            and message.seq + (RESERVATION >> 1) > self.mark.durable_seq
+            and self.delivery_mark is not None
+            and message.seq + (RESERVATION >> 1) > self.delivery_mark.durable_seq
         ):
             self.reserve_for(consumer, message)
         if consumer.no_ack:
@@ -392,7 +396,7 @@ class Queue(Destination):
         if message.flags & C_REDELIVERED:
             self.tally.redeliver += 1
             getter.on_redelivery()
-        if self.traced:
+        if self.reports_deliveries:
             self.vhost.before_delivery(self, getter, message)
         self.reserve_for(getter, message)
         if getter.no_ack:
@@ -405,32 +409,32 @@ class Queue(Destination):
         return message
 
     def reserve_for(self, consumer: Consumer, message: Message) -> None:
-        """Write a delivery's note to the journal; hold the delivery back until it is durable.
+        """Record a delivery in the journal; if necessary, delay it until the record is durable.
 
-        With a delivery limit each delivery gets a note, since it counts until it is settled.
+        With a delivery limit the count of each delivery is recorded, until it is settled.
         """
-        mark = self.mark
+        mark = self.delivery_mark
         if mark is None or not message.position:
             return
         if message.seq + (RESERVATION >> 1) <= mark.durable_seq:
             return
         log_position = mark.reserve_for(message.seq)
         if log_position:
-            consumer.hold(log_position)
+            consumer.delay_deliveries(log_position)
         if self.delivery_limit >= 0 and not consumer.no_ack:
-            log_position = self.note_count(message, min(message.deliveries + 1, COUNT_MAX), 0)
+            log_position = self.record_count(message, min(message.deliveries + 1, COUNT_MAX), 0)
             if log_position and message.flags & C_REDELIVERED:
-                consumer.hold(log_position)
+                consumer.delay_deliveries(log_position)
 
-    def note_count(self, message: Message, count: int, when_ms: int) -> int:
+    def record_count(self, message: Message, count: int, due_ms: int) -> int:
         """Store the number of requeues of a message, and the time of its next delivery.
 
         Returns:
-            The log position at which the note is durable; 0 if the message is not in the journal.
+            The log position at which the record is durable; 0 if the message is not in the journal.
         """
         if not self.durable or not message.position or message.flags & C_SCRATCH:
             return 0
-        return self.store.note_count(self.id, message.seq, message.position, count, when_ms)
+        return self.store.record_count(self.id, message.seq, message.position, count, due_ms)
 
     def acquire(self, message: Message, consumer: Consumer) -> bool:
         if self.deleted or message.flags & C_GONE or message.consumer is not None:
@@ -443,7 +447,10 @@ class Queue(Destination):
         return self.acquire_quietly(message, consumer)
 
     def acquire_quietly(self, message: Message, consumer: Consumer) -> bool:
-        """As :meth:`acquire`, without a note in the journal: no client gets the message."""
+        """Acquire a ready message for the broker itself, without a record of a delivery.
+
+        Return False if the message is no longer ready.
+        """
         if self.deleted or message.flags & C_GONE or message.consumer is not None:
             return False
         message.consumer = consumer
@@ -461,7 +468,7 @@ class Queue(Destination):
         self.remove(message)
 
     def unassign(self, message: Message) -> None:
-        """Take an unacked message from its consumer."""
+        """Remove an unacked message from its consumer."""
         self.unacked_count -= 1
         self.unacked_bytes -= message.body_size
         message.consumer = None
@@ -471,16 +478,16 @@ class Queue(Destination):
         if message.deliveries < COUNT_MAX:
             message.deliveries += 1
         if 0 <= self.delivery_limit < message.deliveries and not self.deleted:
-            self.give_up(message)
+            self.dead_letter_over_limit(message)
             return
         if self.delivery_limit >= 0 and self.vhost is not None:
             write_count(self.name, self.vhost.contents, message)
         if self.round is not None and message.consumer is not None:
-            self.round.skip(message.consumer)  # Let another consumer try the message.
+            self.round.skip(message.consumer)  # Another consumer gets the message, if possible.
         self.requeue_or_delay(message, self.backoff is not None and self.backoff.failed)
 
-    def give_up(self, message: Message) -> None:
-        """Dead-letter an unacked message that was requeued too often."""
+    def dead_letter_over_limit(self, message: Message) -> None:
+        """Dead-letter an unacked message that was requeued more often than the limit allows."""
         self.unassign(message)
         self.dead_letter_soon(message, "delivery_limit")
 
@@ -493,7 +500,7 @@ class Queue(Destination):
             self.vhost.dead_letters.delay_retry(self, message)
             return
         if self.delivery_limit >= 0 and not self.deleted:
-            self.note_count(message, message.deliveries, 0)
+            self.record_count(message, message.deliveries, 0)
         self.requeue_now(message)
 
     # Keeps 0-10/s084, 0-10/s085.
@@ -529,13 +536,13 @@ class Queue(Destination):
         else:
             self.dead_letter_soon(message, "rejected")
 
-    def unconvertible(self, message: Message, consumer: Consumer, text: str) -> None:
+    def on_unconvertible(self, message: Message, consumer: Consumer, text: str) -> None:
         """Dead-letter a message that cannot be converted; a browser passes it over.
 
         Called from :meth:`Consumer.deliver`.
         """
         log.warning("queue %r: message %d is not delivered: %s", self.name, message.seq, text)
-        if consumer.browses:
+        if consumer.is_browser:
             return
         if message.consumer is not None:
             self.unassign(message)
@@ -573,9 +580,9 @@ class Queue(Destination):
             self.on_deadline(self, message.deadline_ms)
 
     def expire(self, now_ms: int) -> int:
-        """Dead-letter messages that are due; return the next deadline, 0 when there is none.
+        """Dead-letter expired messages; return the next deadline, 0 if there is none.
 
-        The work of one call is bounded, so a returned deadline may be past.
+        The work of one call is bounded, so that a returned deadline may be past.
         """
         if self.expiry is None:
             return 0
@@ -586,7 +593,7 @@ class Queue(Destination):
         return deadline_ms
 
     def relieve_memory(self, message: Message) -> None:
-        """Page an arrival out when memory is short, unless it is near the queue's head."""
+        """Page an arrival out, since memory is short, unless it is near the queue's head."""
         counters = self.counters
         if (
             self.ready.count > RESIDENT_MIN
@@ -633,7 +640,7 @@ class Queue(Destination):
         if message.position:
             if message.flags & C_SCRATCH:
                 self.store.release(message)
-            elif self.deleted and not self.ending:
+            elif self.deleted and not self.is_retired:
                 self.store.forget(self.id, message.position)
             else:
                 if message.consumer is None:
@@ -644,7 +651,7 @@ class Queue(Destination):
         message.consumer = None
 
     def dead_letter(self, message: Message, reason: str) -> None:
-        """Send a message as a dead letter and remove it, under at-least-once when it arrived."""
+        """Send a message as a dead letter and remove it; with at-least-once, after its arrival."""
         self.count_death(reason)
         if self.dead_letter_exchange is None and self.alternate_exchange is None:
             self.remove(message)
@@ -663,7 +670,7 @@ class Queue(Destination):
             self.counters.deaths[name] += 1
 
     def dead_letter_soon(self, message: Message, reason: str) -> None:
-        """As :meth:`dead_letter`; postponed if too many messages died in this millisecond."""
+        """Dead-letter a message, in a later turn if too many died in this millisecond."""
         self.count_death(reason)
         if self.dead_letter_exchange is None and self.alternate_exchange is None:
             self.remove(message)
@@ -679,42 +686,42 @@ class Queue(Destination):
         return self.sender
 
     def publish_dead_letter(self, message: Message, reason: str) -> bool:
-        """Publish a dead letter; return False if it must arrive, and has not."""
+        """Publish a dead letter; return False if it did not arrive under at-least-once."""
         self.count_death(reason)
         return self.dead_letter_sender().publish(message, reason)
 
     def retry_dead_letter(self, message: Message, reason: str) -> bool:
-        """Publish a kept dead letter again; return True if it arrived."""
+        """Publish an undelivered dead letter again; return True if it arrived."""
         return self.dead_letter_sender().retry(message, reason)
 
     def orphan(self, message: Message) -> None:
-        """Pass a message of a deleted queue on to the alternate exchange, if it has one."""
+        """Remove a message of a deleted queue; publish it to the alternate exchange, if any."""
         self.dead_letter_sender().orphan(message)
 
     def orphan_some(self, maximum: int) -> int:
-        """Pass up to ``maximum`` ready messages on to the alternate exchange, in one transaction.
+        """Publish up to ``maximum`` ready messages to the alternate exchange, in one transaction.
 
         Return ``maximum`` less the number of messages.
         """
         return self.dead_letter_sender().orphan_some(maximum)
 
-    def hand_over_tally(self, total: QueueTally) -> None:
-        """Add the counts to ``total``, the tally of deleted queues, and count there from now on."""
+    def merge_tally(self, total: QueueTally) -> None:
+        """Add the counts to ``total``, the tally of deleted queues, which replaces the tally."""
         lane: Queue
         total.add(self.tally)
         self.tally = total
-        self.leave_samples()
+        self.notify_sampler()
         if self.lanes is not None:
             for lane in self.lanes.values():
-                lane.hand_over_tally(total)
+                lane.merge_tally(total)
 
-    def leave_samples(self) -> None:
-        """Report the deletion of the queue to its sampler."""
-        if self.sampled is not None and self.counters.sampled_gone is not None:
-            self.counters.sampled_gone.append(self.sampled)
-        self.sampled = None
+    def notify_sampler(self) -> None:
+        """Report the end of the queue to its sampler."""
+        if self.sampler_state is not None and self.counters.deleted_sampler_states is not None:
+            self.counters.deleted_sampler_states.append(self.sampler_state)
+        self.sampler_state = None
 
-    def forget_ready(self, settle: bool) -> None:
+    def remove_ready(self, settle: bool) -> None:
         """Remove all ready messages; with ``settle`` also from the store."""
         while True:
             message = self.ready.pop_oldest()
@@ -727,11 +734,11 @@ class Queue(Destination):
         self.ready.clear()
         self.expiry = None
 
-    # --- Publishers that wait ---------------------------------------------------------------------
+    # --- Paced publishers -------------------------------------------------------------------------
 
     def release_waiters(self) -> None:
         """Resume the paced publishers if the queue is short enough."""
-        if self.stopped and not self.deleted:
+        if self.publishers_stopped and not self.deleted:
             return
         if self.waiters is not None and (
             self.ready.count < PACE_BELOW or self.round is None or self.guard is not None
@@ -787,23 +794,23 @@ class Queue(Destination):
         drops_all = retained_count == 0 and self.durable and count > 0
         if drops_all:  # One record instead of a settlement for each message.
             self.store.drop(self.id, self.counters.next_seq - 1)
-        self.forget_ready(not drops_all)
+        self.remove_ready(not drops_all)
         self.release_waiters()
         if self.lanes is not None:
             for lane in self.lanes.values():
-                lane.forget_ready(not drops_all)
+                lane.remove_ready(not drops_all)
                 lane.release_waiters()
         return count
 
     def retire(self) -> None:
-        """Retire a deleted queue that still has messages; :meth:`destroy` follows later."""
+        """Delete the queue, but not its messages, which :meth:`destroy` removes later."""
         lane: Queue
         self.deleted = True
-        self.ending = True
+        self.is_retired = True
         if self.lanes is not None:
             for lane in self.lanes.values():
                 lane.retire()
-        self.dismiss()
+        self.cancel_consumers()
 
     def destroy(self) -> int:
         """Delete the queue: remove all messages, cancel all consumers.
@@ -815,15 +822,15 @@ class Queue(Destination):
         if self.durable:
             self.store.drop(self.id, self.counters.next_seq - 1)
         self.deleted = True
-        self.ending = False
+        self.is_retired = False
         if self.lanes is not None:
             for lane in self.lanes.values():
                 lane.destroy()
-        self.forget_ready(True)
-        self.dismiss()
+        self.remove_ready(True)
+        self.cancel_consumers()
         return count
 
-    def dismiss(self) -> None:
+    def cancel_consumers(self) -> None:
         """Cancel all consumers and browsers."""
         if self.view is not None:
             self.view.destroy()
@@ -840,7 +847,7 @@ class Queue(Destination):
         self.exclusive_consumer = None
         self.release_waiters()
         for consumer in consumers:
-            consumer.parked = False
+            consumer.is_parked = False
             consumer.cursor = None
             if self.vhost is not None:
                 self.vhost.on_consumer_removed(consumer)

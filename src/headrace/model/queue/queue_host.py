@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Port: the parts of a virtual host that its queues use, whatever their kind."""
+"""The port of queues to their virtual host."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ class DeadLetterPort(Protocol):
         """Open a store transaction; return True if the caller has to call :meth:`end`."""
 
     def join_transaction(self) -> bool:
-        """Join the dead letters up to :meth:`end` into one store transaction; as :meth:`begin`."""
+        """Join the dead letters up to :meth:`end` into one store transaction.
+
+        Return True if the caller has to call :meth:`end`.
+        """
 
     def end(self) -> None:
         """Commit the transaction of :meth:`join_transaction` or :meth:`begin`."""
@@ -37,7 +40,7 @@ class DeadLetterPort(Protocol):
         """Postpone a death if too many occurred in this millisecond; return True if postponed."""
 
     def keep_undelivered(self, queue: Queue, message: Message, reason: str) -> Consumer:
-        """Keep a dead letter that could not be delivered; return the consumer that has it."""
+        """Keep an undelivered dead letter for retries; return the consumer that owns it."""
 
     def restore_undelivered(self, queue: Queue, message: Message, reason: str) -> None:
         """Restore a dead letter that was undelivered when the broker stopped."""
@@ -54,21 +57,21 @@ class EventPort(Protocol):
 
     @property
     def has_listeners(self) -> bool:
-        """Return True if there are listeners."""
+        """True if there are listeners."""
 
     def emit(self, kind: str, /, **facts: object) -> None:
         """Call the listeners with an event."""
 
 
 class QueueHost(Protocol):
-    """The host of a queue."""
+    """The virtual host of a queue."""
 
     name: str
     scheduler: Scheduler
     facts: Facts
-    contents: Contents | None  # Reads and rewrites messages; None: no gateway, as in tests.
+    contents: Contents | None  # Reads and rewrites messages; None without a gateway, in tests.
     files: Files
-    traced: bool  # True while every delivery is passed to :meth:`before_delivery`.
+    reports_deliveries: bool  # True while every delivery is passed to :meth:`before_delivery`.
 
     @property
     def dead_letters(self) -> DeadLetterPort:
@@ -78,8 +81,8 @@ class QueueHost(Protocol):
     def events(self) -> EventPort:
         """The port to which alerts are reported."""
 
-    def effective(self, queue: Queue) -> dict[str, object]:
-        """Return a queue's arguments with policies and limits applied."""
+    def effective_arguments(self, queue: Queue) -> dict[str, object]:
+        """Return the effective arguments of a queue: its own, with policies and limits applied."""
 
     def before_delivery(self, queue: Queue, consumer: Consumer, message: Message) -> None:
         """Called before a delivery, to stamp or trace the message."""
@@ -94,7 +97,7 @@ class QueueHost(Protocol):
         """Called when a queue has lost a consumer."""
 
     def count_consumer(self, consumer: Consumer) -> None:
-        """Count the memory of a consumer until it is removed."""
+        """Add a consumer to the memory of definitions, until it is removed."""
 
     def encode_for_stream(self, message: Message, stream: Queue) -> bool:
         """Convert a message to the form that streams keep; return False if it cannot be."""

@@ -10,7 +10,7 @@ cdef int DEFAULT_HIGH_PRIORITY
 cdef unsigned long long NO_SEQ
 
 cdef class Cursor:
-    cdef public bint browses
+    cdef public bint is_browser
     cdef list seen
     cdef list ahead
     cdef long long looks
@@ -50,9 +50,9 @@ cdef class ReadyList:
     @cython.locals(level=cython.int, ring=Ring, index=Py_ssize_t)
     cdef bint is_listed(self, Message message) except -1
     @cython.locals(message=Message, fresh=Ring)
-    cdef Ring without_stale(self, Ring ring)
+    cdef Ring copy_without_stale(self, Ring ring)
     cdef int sweep_if_stale(self) except -1
-    cdef int forget(self, Message message) except -1
+    cdef int on_removal(self, Message message) except -1
     cdef int clear(self) except -1
     @cython.locals(messages=list, limit=cython.ulonglong, level=Py_ssize_t, ring=Ring,
                    size=cython.longlong, index=Py_ssize_t, message=Message)
@@ -65,7 +65,7 @@ cdef class ReadyList:
     cpdef unsigned long long first_position(self, unsigned long long first) except? 0
     @cython.locals(ring=Ring, step=Py_ssize_t, index=Py_ssize_t)
     cpdef list split_positions(self, Py_ssize_t parts)
-    cpdef Cursor new_cursor(self, bint browses)
+    cpdef Cursor new_cursor(self, bint is_browser)
     cdef int watch(self, Cursor cursor) except -1
     cdef int unwatch(self, Cursor cursor) except -1
     @cython.locals(ahead=list, level=cython.int, seen=cython.ulonglong, candidate=Message, ring=Ring,

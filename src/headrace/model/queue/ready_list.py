@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ready messages of a queue, in the order in which they leave.
+"""The ready messages of a queue, in the order of their delivery.
 
-Order. A message's position is its ``seq``. Arrivals are pushed on a ring, so the ring is sorted by
-itself. A message that was requeued waits in the heap ``requeued``; the next to leave is the smaller
-of both heads. So a message returns to its position whatever arrived meanwhile, at a cost that
-depends on the number of messages out of order, not on the depth of the queue. Higher priorities
-have rings of their own, made when the first such message arrives.
+Order. A message's position is its ``seq``. Arrivals are pushed on a ring, so the ring is sorted.
+A requeued message is in the heap ``requeued``. The next message is the lower of the first messages
+of ring and heap. So a requeued message returns to its position, at a cost that depends on the
+number of requeued messages, not on the depth of the queue. Each higher priority has a ring, made
+when its first message arrives.
 
-Stale entries. A message that expires or is dropped from the middle is flagged GONE, and its entry
-stays in the ring until it is popped, or until stale entries outnumber ready messages. A message
-that is acquired from the middle has a ``consumer`` and stays listed as well. After a requeue it is
-listed twice: the entry that is popped first counts, and the other entry is stale.
+Stale entries. A message that expires or is dropped from the middle gets the flag GONE, and its
+entry stays in the ring until it is popped, or until stale entries outnumber ready messages. A
+message that is acquired from the middle has a ``consumer``, and its entry stays, too. After a
+requeue it has two entries: the one that is popped first counts, and the other is stale.
 
-Cursors. A browser, or a consumer with a selector, reads the list without popping. Its cursor is the
-last seq that it has seen on each level; the next message is found by bisection.
+Cursors. A browser, or a consumer with a selector, reads the list without popping. Its cursor has
+the last seq that it has seen on each level; bisection finds the next message.
 
-Cost. Each operation on one message costs the same whatever the depth of the queue.
+Cost. The cost of an operation on one message does not depend on the depth of the queue.
 """
 
 from heapq import heapify, heappop, heappush
@@ -29,20 +29,22 @@ if not cython.compiled:
     from headrace.model.message import Message
     from headrace.model.queue.ring import Ring
 
-STALE_MIN = 1024  # Below this many stale entries the list is not swept.
-SAMPLES = 64  # Messages sampled of each ring, for each range that a queue is split into.
+STALE_MIN = 1024  # Stale entries up to which the list is not swept.
+SAMPLES = 64  # Messages of a ring to sample for each range into which a queue is split.
 DEFAULT_HIGH_PRIORITY = 5  # Without x-max-priority: 0..4 are one level, 5..9 another (0-9-1/basic).
-NO_SEQ = (1 << 63) - 1  # No message has a position behind this.
+NO_SEQ = (1 << 63) - 1  # The highest position; no message has it.
 
 
 class Cursor:
     """The position in a queue of a browser, or of a consumer with a selector."""
 
-    def __init__(self, browses: bool, levels: int) -> None:
-        self.browses = browses  # A message requeued behind a browser's cursor is not shown again.
+    def __init__(self, is_browser: bool, levels: int) -> None:
+        # A message requeued behind a browser's cursor is not shown again.
+        self.is_browser = is_browser
         self.seen = [0] * levels  # The last seq that the cursor has passed, by level.
-        self.ahead: list[tuple[int, int, Message]] | None = None  # Entries of ``requeued`` to see.
-        self.looks = 0  # Messages passed over in a row.
+        # Entries of ``requeued`` that the cursor has not seen.
+        self.ahead: list[tuple[int, int, Message]] | None = None
+        self.looks = 0  # The cost of the messages passed over in a row; see `browsing`.
 
     def skip_to(self, position: int) -> None:
         """Start at a position, if the cursor has not moved yet."""
@@ -58,7 +60,7 @@ class ReadyList:
         self.priority_base = 0  # Priorities up to this one share the lowest level.
         self.count = 0
         self.bytes = 0  # The bytes of the bodies of ready messages.
-        self.stale_count = 0  # Entries that no longer stand for a ready message.
+        self.stale_count = 0  # Entries of messages that are not ready, and second entries.
         self.ring: Ring | None = None  # The lowest level, the only level of most queues.
         self.rings: list[Ring | None] | None = None  # The higher levels; [0] is unused.
         self.requeued: list[tuple[int, int, Message]] | None = None  # (-level, seq, message)
@@ -69,7 +71,7 @@ class ReadyList:
     # Keeps 0-9-1/basic#06, 0-9-1/basic#07, 0-9/basic#06, 0-9/basic#07, 0-9/message#06,
     # 0-9/message#07, 0-10/s062, 0-10/s063.
     def level(self, priority: int) -> int:
-        """Map a priority to the queue's levels."""
+        """Return the level of a priority."""
         if self.max_priority:
             if priority <= self.priority_base:
                 return 0
@@ -97,7 +99,7 @@ class ReadyList:
         self.bytes += message.body_size
 
     def is_newest(self, message: Message) -> bool:
-        """Return True if a message's position is behind all others of the lowest level."""
+        """Return True if a message belongs behind all others of the lowest level."""
         if self.level(message.priority) != 0:
             return False
         ring = self.ring
@@ -107,7 +109,7 @@ class ReadyList:
         return newest is not None and newest.seq < message.seq
 
     def reinsert(self, message: Message) -> None:
-        """Add a message at its position, by way of the heap ``requeued``."""
+        """Add a message at its position, in the heap ``requeued``."""
         if self.requeued is None:
             self.requeued = []
         entry = (-self.level(message.priority), message.seq, message)
@@ -120,7 +122,7 @@ class ReadyList:
     # --- Removal ----------------------------------------------------------------------------------
 
     def pop(self) -> Message | None:
-        """Remove and return the first ready message; its data may be paged out."""
+        """Remove and return the first ready message, which may be paged out."""
         while True:
             if self.requeued is None and self.rings is None:
                 ring = self.ring
@@ -139,17 +141,20 @@ class ReadyList:
             return message
 
     def pop_oldest(self) -> Message | None:
-        """As :meth:`pop`, in order of position within a level, for every kind of list."""
+        """Remove and return the message with the lowest position of the highest level.
+
+        Unlike :meth:`pop`, no kind of list changes this order.
+        """
         return ReadyList.pop(self)
 
     def withdraw(self, message: Message) -> None:
-        """Count a message that leaves from its position; its entry there becomes stale."""
+        """Count a message that is removed from the middle; its entry becomes stale."""
         self.count -= 1
         self.bytes -= message.body_size
         self.stale_count += 1
 
     def pop_by_priority(self) -> Message | None:
-        """Remove and return the first entry of all rings and the heap, stale ones included."""
+        """Remove and return the first message of all rings and the heap; it may be stale."""
         message: Message | None
         ring = None
         level = 0
@@ -203,22 +208,22 @@ class ReadyList:
 
     def sweep(self) -> None:
         """Rebuild the rings without stale entries."""
-        self.ring = self.without_stale(self.ring)
+        self.ring = self.copy_without_stale(self.ring)
         if self.rings is not None:
-            self.rings = [self.without_stale(ring) for ring in self.rings]
+            self.rings = [self.copy_without_stale(ring) for ring in self.rings]
         if self.requeued is not None:
-            by_seq = {e[1]: e for e in self.requeued if not self.is_stale(e[2])}
+            by_seq = {entry[1]: entry for entry in self.requeued if not self.is_stale(entry[2])}
             self.requeued = list(by_seq.values()) or None
             if self.requeued is not None:
                 heapify(self.requeued)
         self.stale_count = 0
 
     def is_gone(self, message: Message) -> bool:
-        """Return True if a message is removed or unacked, and so not ready."""
+        """Return True if a message is removed or unacked, so that it is not ready."""
         return bool(message.flags & C_GONE) or message.consumer is not None
 
     def is_stale(self, message: Message) -> bool:
-        """Return True if an entry of ``requeued`` is stale, or doubles one of a ring."""
+        """Return True if an entry of ``requeued`` is stale, or its message is also in a ring."""
         if message.flags & C_GONE or message.consumer is not None:
             return True
         return self.is_listed(message)
@@ -234,8 +239,8 @@ class ReadyList:
         index = ring.index_after(message.seq - 1)
         return index < ring.count and ring.get(index) is message
 
-    def without_stale(self, ring: Ring | None) -> Ring | None:
-        """Return a ring with the ready messages of another."""
+    def copy_without_stale(self, ring: Ring | None) -> Ring | None:
+        """Return a new ring with the ready messages of ``ring``, which is emptied."""
         if ring is None:
             return None
         fresh = Ring()
@@ -250,11 +255,11 @@ class ReadyList:
         if self.stale_count > STALE_MIN and self.stale_count > self.count:
             self.sweep()
 
-    def forget(self, message: Message) -> None:
-        """Called when a message has left the queue; lists with more state override it."""
+    def on_removal(self, message: Message) -> None:
+        """Called when a message is removed from the queue; lists with more state override it."""
 
     def clear(self) -> None:
-        """Drop all entries; the queue has popped every message."""
+        """Remove all entries; the queue has popped every message."""
         self.ring = None
         self.rings = None
         self.requeued = None
@@ -265,8 +270,8 @@ class ReadyList:
     def peek(self, first: int, last: int, bytes_max: int, requeued: list[Message]) -> list[Message]:
         """Return ready messages at the positions ``[first, last)``, in order of position.
 
-        They are about ``bytes_max`` bytes at most, but at least one message if one is ready.
-        ``requeued``, a result of :meth:`requeued_between`, is merged in.
+        The result has about ``bytes_max`` bytes at most, but at least one message if one is ready.
+        It includes ``requeued``, a result of :meth:`requeued_between`.
         """
         messages: list[Message] = []
         limit = last
@@ -309,9 +314,9 @@ class ReadyList:
         return [by_seq[seq] for seq in sorted(by_seq)]
 
     def first_position(self, first: int) -> int:
-        """Return the lowest position at which a message may be ready, or ``first`` if it is lower.
+        """Return the lowest position at which a message may be ready, at most ``first``.
 
-        Callers pass the next free seq as ``first``; an empty list returns it.
+        Callers pass the next free seq as ``first``, which an empty list returns.
         """
         for ring in [self.ring, *(self.rings or ())]:
             if ring is not None and ring.count and ring.get(0).seq < first:
@@ -324,7 +329,7 @@ class ReadyList:
     def split_positions(self, parts: int) -> list[int]:
         """Return the positions that split the ready messages into ``parts`` ranges of equal size.
 
-        The sizes are estimated by samples.
+        The sizes are estimated from samples.
         """
         samples: list[tuple[int, int]] = []
         for ring in [self.ring, *(self.rings or ())]:
@@ -361,21 +366,21 @@ class ReadyList:
 
     # --- Cursors ----------------------------------------------------------------------------------
 
-    def new_cursor(self, browses: bool) -> Cursor:
+    def new_cursor(self, is_browser: bool) -> Cursor:
         """Return a cursor before the first ready message."""
-        cursor = Cursor(browses, self.max_priority + 1 if self.max_priority else 2)
+        cursor = Cursor(is_browser, self.max_priority + 1 if self.max_priority else 2)
         if self.requeued is not None:
             cursor.ahead = list(self.requeued)
         return cursor
 
     def watch(self, cursor: Cursor) -> None:
-        """Keep a cursor up to date about messages that return to their positions."""
+        """Notify a cursor of requeued messages from now on."""
         if self.cursors is None:
             self.cursors = []
         self.cursors.append(cursor)
 
     def unwatch(self, cursor: Cursor) -> None:
-        """Stop keeping a cursor up to date."""
+        """Stop notifying a cursor."""
         if self.cursors is not None and cursor in self.cursors:
             self.cursors.remove(cursor)
             self.cursors = self.cursors or None
@@ -405,7 +410,7 @@ class ReadyList:
                 if -negative_level < level:
                     break
                 ready = not message.flags & C_GONE and message.consumer is None
-                unseen = not cursor.browses or seq > cursor.seen[level]
+                unseen = not cursor.is_browser or seq > cursor.seen[level]
                 if -negative_level == level and unseen and ready:
                     if candidate is None or seq < candidate.seq:
                         candidate = message
@@ -427,9 +432,9 @@ class ReadyList:
     def read_unseen(self, cursor: Cursor, end: int, bytes_max: int) -> list[Message]:
         """Return the next messages that a cursor has not seen, in order of delivery.
 
-        They are before the position ``end``, about ``bytes_max`` bytes at most, but at least one
-        message if one is ready. The cursor moves behind them. A cursor that the list does not
-        :meth:`watch` may miss messages that are requeued meanwhile.
+        The messages are before the position ``end``. They have about ``bytes_max`` bytes at most,
+        but are at least one if one is ready. The cursor moves behind them. A cursor that the list
+        does not :meth:`watch` may miss messages that are requeued between two calls.
         """
         messages: list[Message] = []
         size = 0
@@ -437,7 +442,7 @@ class ReadyList:
             message = self.peek_unseen(cursor)
             if message is None:
                 break
-            if message.seq >= end:  # All messages behind it arrived even later.
+            if message.seq >= end:  # All further messages of its level are behind it.
                 cursor.seen[self.level(message.priority)] = NO_SEQ
                 continue
             self.pass_over(cursor, message)
@@ -446,20 +451,18 @@ class ReadyList:
         return messages
 
     def notify_cursors(self, entry: tuple[int, int, Message]) -> None:
-        """Add a requeued message to the cursors that have to read it."""
+        """Add a requeued message to the cursors that have not passed it."""
         cursor: Cursor
         for cursor in self.cursors or ():
-            if not cursor.browses or entry[1] > cursor.seen[-entry[0]]:
+            if not cursor.is_browser or entry[1] > cursor.seen[-entry[0]]:
                 self.add_ahead(cursor, entry)
 
     def add_ahead(self, cursor: Cursor, entry: tuple[int, int, Message]) -> None:
-        """Add a requeued message to the entries that a cursor has yet to read."""
+        """Add an entry of ``requeued`` to those that a cursor has not seen."""
         if cursor.ahead is None:
             cursor.ahead = []
         elif len(cursor.ahead) > 2 * self.count + STALE_MIN:
-            by_seq = {
-                e[1]: e for e in cursor.ahead if not e[2].flags & C_GONE and e[2].consumer is None
-            }
+            by_seq = {ahead[1]: ahead for ahead in cursor.ahead if not self.is_gone(ahead[2])}
             cursor.ahead = list(by_seq.values())
             heapify(cursor.ahead)
         heappush(cursor.ahead, entry)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Restores recovered messages to their queues, in a compiled loop for millions of messages."""
+"""Restores recovered messages to their queues; compiled, since there may be millions."""
 
 from typing import TYPE_CHECKING
 
@@ -24,8 +24,8 @@ def restore_messages(
 ) -> None:
     """Restore messages, each with the id of its queue and its arrival in Unix milliseconds.
 
-    ``restore_other`` restores the messages of unknown queues, of queues that count deliveries, and
-    of other classes than basic. Without ``is_plain`` it restores all messages.
+    ``restore_other`` restores the messages of unknown queues, of queues with a delivery limit, and
+    of the classes file and stream. Without ``is_plain`` it restores all messages.
     """
     queue: Queue
     for queue_id, message, arrived_ms in recovered:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Delayed retry: a requeued message is ready again after a delay that grows each time.
 
-During the delay it is neither ready nor unacked by a client. The journal holds the end of the
-delay, so that a restart or a crash of the broker does not change it.
+During the delay the message is neither ready nor unacked by a client. The journal has the end of
+the delay, so that a restart or a crash of the broker does not change it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
     from headrace.model.scheduler import Scheduler
 
-DUE_MAX = 512  # Messages that become ready, or dead letters, in one call.
+DUE_MAX = 512  # Messages that are requeued or dead-lettered in one call.
 
 
 # Keeps 0-9-1/basic.deliver#01, 0-9/basic.deliver#01, 0-9/file.deliver#01, 0-10/s224.
-def is_spent(queue: Queue, message: Message) -> bool:
-    """Return True if a message was requeued too often to be tried again."""
+def is_over_delivery_limit(queue: Queue, message: Message) -> bool:
+    """Return True if a message was requeued more often than its queue allows."""
     return 0 <= queue.delivery_limit < message.deliveries
 
 
@@ -32,22 +32,22 @@ def restore(queue: Queue, message: Message, arrived_ms: int) -> None:
 
     ``queue`` is the queue for its content class, which has no consumer yet.
     """
-    when_ms = queue.store.waits.pop((queue.id, message.seq), 0)
-    if 0 < when_ms <= len(DEATHS) and queue.dead_letter_at_least_once:
-        queue.vhost.dead_letters.restore_undelivered(queue, message, DEATHS[when_ms - 1])
+    due_ms = queue.store.retry_times.pop((queue.id, message.seq), 0)
+    if 0 < due_ms <= len(DEATHS) and queue.dead_letter_at_least_once:
+        queue.vhost.dead_letters.restore_undelivered(queue, message, DEATHS[due_ms - 1])
         return
-    if when_ms <= queue.counters.now_ms and not is_spent(queue, message):
+    if due_ms <= queue.counters.now_ms and not is_over_delivery_limit(queue, message):
         queue.restore(message, arrived_ms)
         return
     if queue.message_ttl_ms >= 0:
         queue.set_deadline(message, arrived_ms)
-    queue.vhost.dead_letters.restore_retry(queue, message, max(when_ms, queue.counters.now_ms))
+    queue.vhost.dead_letters.restore_retry(queue, message, max(due_ms, queue.counters.now_ms))
 
 
 class DelayedRetries(Consumer):
     """The messages of one queue that wait for their next delivery.
 
-    Until then this consumer holds them, as if they were delivered to it.
+    Until then this consumer owns them, as if they were delivered to it.
     """
 
     def __init__(self, queue: Queue, scheduler: Scheduler) -> None:
@@ -56,22 +56,22 @@ class DelayedRetries(Consumer):
         self._scheduler = scheduler
 
     def add(self, message: Message, due_ms: int) -> None:
-        """Hold a message back until ``due_ms``."""
+        """Add a message to requeue at ``due_ms``."""
         self._messages.add(due_ms, message)
-        self._scheduler.put(self, due_ms, self.requeue_due)  # An earlier time stays.
+        self._scheduler.put(self, due_ms, self.requeue_due)  # Keeps an earlier time.
 
     def requeue_due(self, now_ms: int) -> int:
-        """Requeue due messages; return the time of the next call, 0 if none waits."""
+        """Requeue due messages; return the time of the next call, 0 if no message waits."""
         queue = self.queue
         for message in self._messages.pop_due(now_ms, DUE_MAX):
-            if is_spent(queue, message):
-                queue.give_up(message)
+            if is_over_delivery_limit(queue, message):
+                queue.dead_letter_over_limit(message)
             else:
                 queue.requeue_now(message)
         queue.drain()
         return self._messages.next_ms
 
     def requeue_all(self) -> None:
-        """Requeue all messages: the queue is deleted."""
+        """Requeue all messages of a deleted queue."""
         for message in self._messages.pop_all():
             self.queue.requeue_now(message)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A first-in first-out list that grows, shrinks and can be read at any index.
 
-It costs no memory before its first use, where ``collections.deque`` costs 600 bytes: a broker has
-tens of thousands of empty queues and channels.
+An unused ring needs no memory for slots, whereas a ``collections.deque`` needs 600 bytes: a broker
+may have tens of thousands of empty queues and channels.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ SHRINK_ABOVE = 1024
 
 
 class Ring:
-    """Messages in order; ``None`` is a slot whose message left early."""
+    """Messages in order; ``None`` is a slot whose message was removed from the middle."""
 
     __slots__ = ("count", "head", "mask", "slots")
 
@@ -28,7 +28,7 @@ class Ring:
         self.mask = -1
 
     def push(self, message: Message | None) -> None:
-        """Append at the end."""
+        """Append a message, or None for an empty slot."""
         if self.count > self.mask:
             self.resize(FIRST_CAPACITY if self.slots is None else 2 * (self.mask + 1))
         self.slots[(self.head + self.count) & self.mask] = message
@@ -51,7 +51,7 @@ class Ring:
         return message
 
     def index_after(self, seq: int) -> int:
-        """Return the index of the first message beyond ``seq``, in a ring without empty slots."""
+        """Return the index of the first message behind ``seq``, in a ring without empty slots."""
         low = 0
         high = self.count
         while low < high:
@@ -64,18 +64,18 @@ class Ring:
         return low
 
     def clear_at(self, index: int) -> None:
-        """Empty the slot ``index`` behind the first; no other message moves."""
+        """Empty the slot ``index`` behind the first, without moving other messages."""
         self.slots[(self.head + index) & self.mask] = None
 
     def clear(self) -> None:
-        """Drop all messages and the list."""
+        """Remove all messages and free the slots."""
         self.slots = None
         self.head = 0
         self.count = 0
         self.mask = -1
 
     def resize(self, capacity: int) -> None:
-        """Move to ``capacity`` slots, a power of two that holds all messages."""
+        """Change to ``capacity`` slots: a power of two, and enough for all messages."""
         old_slots = self.slots
         slots: list[Message | None] = [None] * capacity
         if old_slots is not None:

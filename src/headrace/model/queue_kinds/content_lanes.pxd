@@ -32,7 +32,7 @@ cdef class FileQueue(ContentClassQueue):
     cdef long long weight(self, Message message) except -1
     cdef int page_out(self, Message message) except -1
     @cython.locals(limits=Overflow)
-    cpdef bint full(self) except -1
+    cpdef bint is_full(self) except -1
     cpdef release_waiters(self)
 
 cdef class PacketQueue(ContentClassQueue):
@@ -40,7 +40,7 @@ cdef class PacketQueue(ContentClassQueue):
 
     cdef int page_out(self, Message message) except -1
     @cython.locals(message=Message)
-    cdef bint give_way(self) except -1
+    cdef bint drop_lowest(self) except -1
 
 cdef class PacketOverflow(Overflow):
     @cython.locals(packets=PacketQueue)

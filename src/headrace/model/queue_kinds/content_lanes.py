@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Content of the classes file and stream in a queue: each class is a lane of its own.
+"""Lanes: the content of class file and class stream in a queue.
 
-The content classes are independent in one queue: consumers of class basic, file and stream each get
-theirs, in order. Messages (class basic and the transfers of 0-10) are in the queue itself; file and
-stream content is in lanes, made with the first consumer or message of that class. A lane has the
-queue's name, id, limits and lifetime, and its own messages and consumers. Purging, deleting and
-counting a queue covers its lanes.
+The content classes are independent in a queue: a consumer of class basic, file or stream gets the
+content of that class, in order. Messages (class basic and 0-10 transfers) are in the queue itself.
+File and stream content is in lanes, made with the first consumer or message of that class. A lane
+has the queue's name, id, limits and lifetime, and its own messages and consumers. Purging, deleting
+and counting a queue includes its lanes.
 
-Files. The body is on disk; the data of the message ends with a reference to it. A file is never
-dropped for its queue's length: publishers wait instead. A file that was requeued more often than
+Files. The body is on disk, and the message's data ends with a reference to it. A file is never
+dropped because of the queue's length: publishers wait instead. A file that was requeued more than
 ``FILE_DELIVERIES`` times is dead-lettered, if the queue has a dead-letter exchange.
 
 Stream packets are in memory only and are removed when they are delivered. Beyond the limits the
-oldest of the lowest priority are dropped first.
+oldest packets of the lowest priority are dropped first.
 """
 
 import logging
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FILE_DELIVERIES = 5  # Without x-delivery-limit, in queues with a dead-letter exchange.
+FILE_DELIVERIES = 5  # Delivery limit of files in queues with a dead-letter exchange.
 PACKET_BYTES_MAX = 16 << 20  # Default limit of the stream packets in one queue.
 PACKET_LEVELS = 9  # The highest priority; each priority is a level of its own.
 
 
 class ContentClassQueue(Queue):
-    """The content of one class in a queue, beside its messages."""
+    """A lane: the content of class file or stream in a queue."""
 
     def __init__(self, queue: Queue, durable: bool) -> None:
         Queue.__init__(
@@ -59,7 +59,7 @@ class ContentClassQueue(Queue):
         self.parent = queue
         arguments = queue.arguments
         if queue.vhost is not None:
-            arguments = queue.vhost.effective(queue)
+            arguments = queue.vhost.effective_arguments(queue)
         self.apply(arguments)
         self.on_deadline = queue.on_deadline
 
@@ -81,7 +81,7 @@ class ContentClassQueue(Queue):
 
 
 class FileOverflow(Overflow):
-    """Rejects and drops no file (0-9/file#02): publishers wait instead."""
+    """Limits that neither reject nor drop a file (0-9/file#02): publishers wait instead."""
 
     def enforce(self, queue: Queue, message: Message | None) -> None:
         if queue.guard is not None:
@@ -157,7 +157,7 @@ class FileQueue(ContentClassQueue):
     def page_out(self, message: Message) -> None:
         """Do nothing: the body is on disk already."""
 
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Return True if the queue is at its limits, so that publishers wait."""
         limits = self.limits
         if limits is None:
@@ -167,8 +167,8 @@ class FileQueue(ContentClassQueue):
         return 0 <= limits.max_length_bytes <= self.ready.bytes
 
     def release_waiters(self) -> None:
-        """Let publishers read again once the queue is below its limits."""
-        if self.waiters is not None and not self.full():
+        """Resume the paced publishers once the queue is below its limits."""
+        if self.waiters is not None and not self.is_full():
             waiters = self.waiters
             self.waiters = None
             for publisher in waiters:
@@ -176,23 +176,23 @@ class FileQueue(ContentClassQueue):
 
 
 class PacketOverflow(Overflow):
-    """Rejects no packet; drops the oldest of the lowest priority instead."""
+    """Limits that reject no packet, but drop the oldest of the lowest priority."""
 
     def drop_head(self, queue: Queue) -> None:
         assert isinstance(queue, PacketQueue)
         packets = queue
         while packets.ready.count and self.exceeds(packets, 0, 0):
-            if not packets.give_way():
+            if not packets.drop_lowest():
                 return
 
 
 # Keeps 0-9/stream#01, 0-9/stream#02, 0-10/s234, 0-10/s235, 0-10/s236, 0-10/s239.
 class PacketQueue(ContentClassQueue):
-    """The stream packets of one queue: unreliable by nature, and in memory only."""
+    """The lane of a queue for stream packets, which are in memory only."""
 
     def __init__(self, queue: Queue) -> None:
         ContentClassQueue.__init__(self, queue, False)
-        self.discarded = 0  # Packets dropped for the limits.
+        self.discarded = 0  # Packets dropped because of the limits.
 
     def apply(self, arguments: dict[str, object]) -> None:
         ContentClassQueue.apply(self, arguments)
@@ -203,11 +203,11 @@ class PacketQueue(ContentClassQueue):
         self.limits = PacketOverflow(max_length, PACKET_BYTES_MAX if max_bytes < 0 else max_bytes)
 
     def page_out(self, message: Message) -> None:
-        """Drop a packet instead: packets are never on disk."""
+        """Drop the oldest packet of the lowest priority: packets are never on disk."""
         if not message.flags & C_GONE:
-            self.give_way()
+            self.drop_lowest()
 
-    def give_way(self) -> bool:
+    def drop_lowest(self) -> bool:
         """Drop the oldest packet of the lowest priority; return False if there is none."""
         message = self.ready.pop_lowest()
         if message is None:
@@ -220,10 +220,12 @@ class PacketQueue(ContentClassQueue):
 
 # Keeps 0-9/queue#any-content, 0-10/s175.
 def get_lane(queue: Queue, kind: int) -> Queue:
-    """Return the queue for content of this kind: the queue itself, or one of its lanes.
+    """Return the queue for content of a kind: the queue itself, or one of its lanes.
+
+    ``kind`` is one of KIND_BASIC, KIND_TRANSFER, KIND_FILE and KIND_STREAM.
 
     Raises:
-        NotImplementedHere: the queue is of type stream, which keeps messages only.
+        NotImplementedHere: the queue is of type stream, which has messages only.
     """
     if kind < C_KIND_FILE:
         return queue
@@ -241,7 +243,7 @@ def get_lane(queue: Queue, kind: int) -> Queue:
 
 
 def home_queue(queue: Queue) -> Queue:
-    """Return the queue that a lane belongs to; any other queue is its own."""
+    """Return the queue of a lane, or any other queue itself."""
     return queue.parent if isinstance(queue, ContentClassQueue) else queue
 
 

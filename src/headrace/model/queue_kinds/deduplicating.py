@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A queue that drops duplicate messages (``x-message-deduplication``).
 
-By default an id is known while a message with it is in the queue, ready or unacked. With
-``x-cache-size`` or ``x-cache-ttl`` it is remembered for longer, as exchanges do
+By default an id is known while a message with this id is in the queue, ready or unacked. With
+``x-cache-size`` or ``x-cache-ttl`` the queue also has a cache of earlier ids, as exchanges do
 (:mod:`headrace.model.exchange.deduplication`).
 
-After a restart the ids of messages in the queue are read from the messages. Ids that are remembered
-for longer are facts. A message and its id are written one after the other, before the settlement of
-the message. So whatever a crash cuts off, no lost message has its id remembered, and a message
-whose id is lost is in the queue.
+After a restart the ids of messages in the queue are read from the messages. Cached ids are facts.
+The journal has a message, then its id, then the settlement of the message. So after a crash the
+cache has no id of a lost message, and a message whose id is lost is still in the queue.
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ if TYPE_CHECKING:
 
 
 class DeduplicatingQueue(InspectingQueue):
-    """A queue that drops messages whose id it has accepted before."""
+    """A queue that drops messages with an id that it has accepted before."""
 
     def __init__(self, name: str, **options: Unpack[Options]) -> None:
         super().__init__(name, **options)
         self.duplicates = 0  # Messages that were dropped.
-        self._present: dict[bytes, int] = {}  # Ids of messages in the queue, and their number.
-        self._ids: dict[int, bytes] = {}  # Their ids by seq.
-        self._remembers = CACHE_SIZE in self.arguments or CACHE_TTL in self.arguments
-        self._cache: IdCache | None = None  # Made when first needed: facts come after queues.
+        self._present: dict[bytes, int] = {}  # The number of messages in the queue with each id.
+        self._ids: dict[int, bytes] = {}  # The id of each message in the queue, by seq.
+        self._has_cache = CACHE_SIZE in self.arguments or CACHE_TTL in self.arguments
+        self._cache: IdCache | None = None  # Made on first use: facts are loaded after queues.
         self._header = str(self.arguments.get(HEADER_ARGUMENT, HEADER_ARGUMENT))
 
     @property
-    def held_ids(self) -> int:
-        """The number of ids of messages in the queue."""
+    def id_count(self) -> int:
+        """The number of different ids of messages in the queue."""
         return len(self._present)
 
     def ready_consumer(self) -> None:
@@ -58,21 +57,21 @@ class DeduplicatingQueue(InspectingQueue):
 
     def enqueue(self, message: Message) -> int:
         """Enqueue a message, unless its id is known."""
-        if not self._is_new(message):
+        if not self._register(message):
             return 0
         seq = message.seq
         refused: int = InspectingQueue.enqueue(self, message)
         if refused:
-            self._forget(seq)
+            self._remove_id(seq)
         return refused
 
     def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
-        """Enqueue a message of a branch, unless its id is known by now."""
-        if self._is_new(message):
+        """Enqueue a message of a transaction branch, unless its id is known."""
+        if self._register(message):
             InspectingQueue.enqueue_in_place(self, message, promised)
 
-    def _is_new(self, message: Message) -> bool:
-        """Note the id of a message and return True; settle a duplicate and return False."""
+    def _register(self, message: Message) -> bool:
+        """Add the id of a new message and return True; settle a duplicate and return False."""
         headers = self._read_headers(message)
         value = headers.get(self._header)
         if value is None:
@@ -85,28 +84,28 @@ class DeduplicatingQueue(InspectingQueue):
                 self.store.bind()
                 self.store.settle(self.id, message.seq, message.position)
             return False
-        self._note(message.seq, message_id)
+        self._add_id(message.seq, message_id)
         if cache is not None and not self.is_full_for(message.body_size):
-            cache.note(message_id, headers, self.durable and message.position > 0)
+            cache.add_id(message_id, headers, self.durable and message.position > 0)
         return True
 
     def restore(self, message: Message, arrived_ms: int) -> None:
         """Restore a message that the store recovered."""
-        self._recognize(message)
+        self._restore_id(message)
         InspectingQueue.restore(self, message, arrived_ms)
 
     def restore_unacked(self, message: Message) -> bool:
         """Restore a recovered message that is unacked."""
-        self._recognize(message)
+        self._restore_id(message)
         return bool(InspectingQueue.restore_unacked(self, message))
 
     def remove(self, message: Message) -> None:
-        """Remove a message: its id may come again."""
-        self._forget(message.seq)
+        """Remove a message; another message may then have its id."""
+        self._remove_id(message.seq)
         InspectingQueue.remove(self, message)
 
     def destroy(self) -> int:
-        """Delete the queue, and the ids that it remembers."""
+        """Delete the queue and its cached ids."""
         cache = self.cache()
         if cache is not None:
             cache.clear()
@@ -114,8 +113,8 @@ class DeduplicatingQueue(InspectingQueue):
         return count
 
     def cache(self) -> IdCache | None:
-        """Return the ids of earlier messages; None if only present messages are compared."""
-        if self._cache is None and self._remembers and self.vhost is not None:
+        """Return the cache of earlier ids; None if the queue has none."""
+        if self._cache is None and self._has_cache and self.vhost is not None:
             self._cache = IdCache(
                 self.arguments,
                 counters=self.counters,
@@ -142,16 +141,16 @@ class DeduplicatingQueue(InspectingQueue):
             self.store.page_out(message)
         return headers
 
-    def _recognize(self, message: Message) -> None:
+    def _restore_id(self, message: Message) -> None:
         value = self._read_headers(message).get(self._header)
         if value is not None:
-            self._note(message.seq, digest(value))
+            self._add_id(message.seq, digest(value))
 
-    def _note(self, seq: int, message_id: bytes) -> None:
+    def _add_id(self, seq: int, message_id: bytes) -> None:
         self._ids[seq] = message_id
         self._present[message_id] = self._present.get(message_id, 0) + 1
 
-    def _forget(self, seq: int) -> None:
+    def _remove_id(self, seq: int) -> None:
         message_id = self._ids.pop(seq, None)
         if message_id is not None:
             count = self._present[message_id] - 1

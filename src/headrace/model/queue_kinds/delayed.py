@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Delayed messages: published now, routed later.
 
-A message with the header ``x-delay`` waits in a hidden queue of its virtual host. It is in the
-journal like any other, so it is confirmed when it is durable and survives a restart. When it is due
-it is routed like a new publish, by the bindings of that moment, and leaves the hidden queue in the
-same store transaction: it arrives once. The header becomes negative, so that a consumer that
-publishes the message again with its headers does not delay it again.
+A message with the header ``x-delay`` waits in a hidden queue of its virtual host. When it is due,
+it is routed like a new publish, by the bindings that exist then, and removed from the hidden queue
+in the same store transaction, so that it arrives once. The header becomes negative, so that a
+consumer that publishes the message again with its headers does not delay it again.
 
-Memory. Messages due within :data:`NEAR_MS` wait as objects in a heap. The others are packed, 32
-bytes a message, in buckets of :data:`BUCKET_MS` each; their data is on disk only. A bucket is
-unpacked shortly before its time.
+Restarts. A persistent message is in the journal: it is confirmed when it is durable, and it
+survives a restart. Its queue is durable (`QueueRegistry.make_delayed_queue`), `VirtualHost.load`
+adopts the queue, and ``restore`` adds each message with its old deadline. A transient message is
+lost when the process ends.
+
+Memory. Messages that are due within :data:`NEAR_MS` are objects in a heap. All others are packed,
+32 bytes a message, in buckets of :data:`BUCKET_MS` each; their data is on disk only. A bucket is
+unpacked shortly before its messages are due.
 """
 
 from __future__ import annotations
@@ -47,22 +51,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HEADER = "x-delay"  # Milliseconds.
-PUBLISHER = "x-delayed-publisher"  # While it waits: the account that published it; see `Delayed`.
+PUBLISHER = "x-delayed-publisher"  # The account that published a waiting message; see `Delayed`.
 NAME = "amq.delayed"  # The name of the hidden queue.
 DELAY_MS_MAX = 10 * 366 * 86_400_000  # Ten years.
 BUCKET_MS = 16_384  # The time span of the packed messages of one bucket.
 NEAR_MS = 2 * BUCKET_MS  # Messages that are due earlier are not packed.
-DUE_MAX = 256  # Messages that are routed in one go.
-GONE_MAX = 1024  # Exchanges that are reported as gone.
-UNPACKED_MAX = 16_384  # Messages that are unpacked in one go.
-ROWS_MAX = 1024  # Packed messages that a peek reads in one go.
+DUE_MAX = 256  # Messages that are routed in one call.
+REPORTED_MAX = 1024  # Missing exchanges, and publishers without permission, that are logged.
+UNPACKED_MAX = 16_384  # Messages that are unpacked in one call.
+ROWS_MAX = 1024  # Packed messages that a peek reads in one step.
 PACKED = struct.Struct(">QQQIHBB")  # Due, seq, position, body size, address, flags, priority.
 
 
 def parse_delay(headers: Mapping[str, object]) -> int:
     """Return the delay in the headers of a message in milliseconds; 0 for none.
 
-    A message that has waited already has a negative number.
+    A message that was delayed before has a negative number, which counts as 0.
 
     Raises:
         PreconditionFailed: the delay is not a number of milliseconds up to :data:`DELAY_MS_MAX`.
@@ -77,14 +81,14 @@ def parse_delay(headers: Mapping[str, object]) -> int:
     return max(value, 0)
 
 
-def waited_header(value: object, delay_ms: int) -> int:
-    """Return the header of a message that has waited: negative, of the same integer type."""
+def negate_delay(value: object, delay_ms: int) -> int:
+    """Return the negative delay for the header of a routed message, of the same integer type."""
     signed = isinstance(value, int) and not getattr(value, "WIRE_TYPE", "").startswith("unsigned")
     return type(value)(-delay_ms) if isinstance(value, int) and signed else -delay_ms
 
 
 class DelayingHost(Protocol):
-    """Keeps delayed messages."""
+    """A virtual host with delayed messages."""
 
     delayed: Delayed
 
@@ -110,7 +114,7 @@ class DelayedQueue(Queue):
         return 0
 
     def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
-        """Add a message of a branch that was decided now."""
+        """Add a message of a transaction branch that was committed now."""
         self.enqueue(message)
 
     def restore(self, message: Message, arrived_ms: int) -> None:
@@ -126,7 +130,7 @@ class DelayedQueue(Queue):
         return []
 
     def expire(self, now_ms: int) -> int:
-        """Route due messages; return the time of the next call, 0 if none waits.
+        """Route due messages; return the time of the next call, 0 if no message waits.
 
         Routing and removal are one store transaction, so that after a crash a message is either
         in this queue or in its targets.
@@ -136,8 +140,8 @@ class DelayedQueue(Queue):
             self.store.begin()
             try:
                 for _ in range(DUE_MAX):
-                    for message in self._near.pop_due(now_ms, 1):  # One, so a failure loses one.
-                        self._route(message)
+                    for message in self._near.pop_due(now_ms, 1):  # A failure loses one only.
+                        self._release(message)
             finally:
                 self.store.commit()
         return self._next_ms()
@@ -145,7 +149,7 @@ class DelayedQueue(Queue):
     def waiting(self) -> Generator[Message | None]:
         """Yield the waiting messages in order of their due times, and None after each long step.
 
-        Messages that arrive or are routed meanwhile may be left out.
+        Messages that arrive or are routed during the iteration may be omitted.
         """
         while self._starts and self._starts[0] * BUCKET_MS <= self.counters.now_ms + NEAR_MS:
             self._unpack(self.counters.now_ms)
@@ -171,8 +175,8 @@ class DelayedQueue(Queue):
     def _sort_rows(self, bucket: int, packed: bytearray) -> Generator[tuple[int, ...] | None]:
         """Yield the rows of a bucket in order of time, then of position, and None after each step.
 
-        A bucket may hold millions, so only their numbers are sorted, by counting how many are due
-        in each millisecond: four bytes a message.
+        A bucket may have millions of rows, so only their numbers are sorted, at four bytes each:
+        by counting the messages that are due in each millisecond.
         """
         begin_ms = bucket * BUCKET_MS
         count = len(packed) // PACKED.size  # Later arrivals are behind these.
@@ -204,7 +208,7 @@ class DelayedQueue(Queue):
                 yield PACKED.unpack_from(packed, number * PACKED.size)
 
     def _rows(self, bucket: int, packed: bytearray, count: int) -> Generator[Rows]:
-        """Read the first ``count`` rows of a bucket, some at a time, while it is far."""
+        """Yield the first ``count`` rows of a bucket, ``ROWS_MAX`` at once, while it is packed."""
         for first in range(0, count, ROWS_MAX):
             if not self._is_far(bucket, packed):
                 return
@@ -212,14 +216,14 @@ class DelayedQueue(Queue):
             yield PACKED.iter_unpack(packed[first * PACKED.size : end * PACKED.size])
 
     def _is_far(self, bucket: int, packed: bytearray) -> bool:
-        """Return True if no message of a bucket was unpacked or dropped since it was read."""
-        whole = bucket * BUCKET_MS > self.counters.now_ms + NEAR_MS
-        return whole and self._far.get(bucket) is packed
+        """Return True if all messages of ``packed`` are still packed in their bucket."""
+        is_far = bucket * BUCKET_MS > self.counters.now_ms + NEAR_MS
+        return is_far and self._far.get(bucket) is packed
 
     def purge(self) -> int:
         """Remove all waiting messages; return their number."""
         count = self.ready.count
-        for message in self._drain():
+        for message in self._pop_all():
             self.remove(message)
         return count
 
@@ -235,13 +239,13 @@ class DelayedQueue(Queue):
         self.ready.count += 1
         self.ready.bytes += message.body_size
         message.flags &= ~REDELIVERED
-        due = message.deadline_ms
-        far = due > self.counters.now_ms + NEAR_MS
-        if far and (message.flags & PAGED or self.store.page_out(message)):
+        due_ms = message.deadline_ms
+        is_far = due_ms > self.counters.now_ms + NEAR_MS
+        if is_far and (message.flags & PAGED or self.store.page_out(message)):
             self._pack(message)
         else:
             self.counters.memory_used += memory_weight(message)
-            self._near.add(due, message)
+            self._near.add(due_ms, message)
         if self.on_deadline is not None:
             self.on_deadline(self, self._next_ms())
 
@@ -277,7 +281,7 @@ class DelayedQueue(Queue):
             if not packed:
                 del self._far[heappop(self._starts)]
 
-    def _drain(self) -> list[Message]:
+    def _pop_all(self) -> list[Message]:
         """Remove and return all waiting messages, unpacking the packed ones."""
         messages = self._near.pop_all()
         for packed in self._far.values():
@@ -290,17 +294,17 @@ class DelayedQueue(Queue):
         return messages
 
     def _next_ms(self) -> int:
-        due = self._near.next_ms
+        next_ms = self._near.next_ms
         if self._starts:
-            unpack = max(self._starts[0] * BUCKET_MS - NEAR_MS, 1)
-            due = min(due, unpack) if due else unpack
-        return due
+            unpack_ms = max(self._starts[0] * BUCKET_MS - NEAR_MS, 1)
+            next_ms = min(next_ms, unpack_ms) if next_ms else unpack_ms
+        return next_ms
 
-    def _route(self, message: Message) -> None:
+    def _release(self, message: Message) -> None:
         self.ready.count -= 1
         self.ready.bytes -= message.body_size
         if message.flags & PAGED:
-            before = memory_weight(message)
+            paged_weight = memory_weight(message)
             try:
                 self.store.load(message)
             except OSError as error:
@@ -309,7 +313,7 @@ class DelayedQueue(Queue):
                 return
             if message.data is not None:
                 measure(message)
-            self.counters.memory_used += memory_weight(message) - before
+            self.counters.memory_used += memory_weight(message) - paged_weight
         self.tally.deliver_no_ack += 1
         try:
             cast("DelayingHost", self.vhost).delayed.release(message)
@@ -325,9 +329,9 @@ def _packed_position(packed: bytearray, number: int) -> int:
 
 
 def _unpack(row: tuple[int, ...]) -> Message:
-    due, seq, position, body_size, address_len, flags, priority = row
+    due_ms, seq, position, body_size, address_len, flags, priority = row
     message = new_message(None, address_len, body_size)
-    message.deadline_ms = due
+    message.deadline_ms = due_ms
     message.seq = seq
     message.position = position
     message.flags = flags
@@ -351,8 +355,9 @@ class Delayed:
     def __init__(self, vhost: ReleasingHost) -> None:
         self.vhost = vhost
         self._queue: DelayedQueue | None = None
-        self._missing: set[str] = set()  # Exchanges that were reported as missing.
-        self._refused: set[tuple[str, str]] = set()  # Reported publishers that lost their rights.
+        self._missing: set[str] = set()  # Missing exchanges that were logged.
+        # Publishers without permission that were logged, each with an exchange.
+        self._refused: set[tuple[str, str]] = set()
         #: Returns why an account may not publish to an exchange by these keys; "" if it may.
         self.refusal: Callable[[str, str, list[str]], str] | None = None
 
@@ -360,7 +365,7 @@ class Delayed:
         return 0 if self._queue is None else self._queue.message_count()
 
     def adopt(self, queue: DelayedQueue) -> None:
-        """Set the hidden queue, which was loaded with the definitions."""
+        """Set the hidden queue after it was loaded with the definitions."""
         self._queue = queue
 
     def queue(self) -> Queue:
@@ -383,7 +388,7 @@ class Delayed:
         content = vhost.contents.read(message)
         exchange = vhost.exchanges.get(content.exchange)
         if exchange is None:
-            if content.exchange not in self._missing and len(self._missing) < GONE_MAX:
+            if content.exchange not in self._missing and len(self._missing) < REPORTED_MAX:
                 self._missing.add(content.exchange)
                 log.warning(
                     "vhost %r: a delayed message is dropped: exchange %r is gone; this is not "
@@ -394,7 +399,7 @@ class Delayed:
             return
         headers = dict(content.headers)
         if HEADER in headers:
-            headers[HEADER] = waited_header(headers[HEADER], parse_delay(headers))
+            headers[HEADER] = negate_delay(headers[HEADER], parse_delay(headers))
         publisher = str(headers.pop(PUBLISHER, ""))
         bcc_keys = copy_routing_keys({"CC": headers.pop("BCC", None)})
         keys = [*copy_routing_keys(headers), *bcc_keys]
@@ -417,7 +422,7 @@ class Delayed:
             if vhost.tracer is not None:
                 vhost.tracer.trace_release(message, ())
             return
-        if X_DEATH in headers and not vhost.dead_letters.may_spread(
+        if X_DEATH in headers and not vhost.dead_letters.record_spread(
             content.exchange, headers, EXPIRED, len(queues) + len(observers)
         ):
             return
@@ -432,11 +437,11 @@ class Delayed:
         vhost.send(routed, queues, observers, headers, content.persistent)
 
     def _is_refused(self, publisher: str, exchange: str, keys: list[str]) -> bool:
-        """Return True if the publisher has lost its permission; the message is then dropped."""
+        """Return True, and log it once, if the publisher has lost its permission."""
         reason = "" if self.refusal is None else self.refusal(publisher, exchange, keys)
         if not reason:
             return False
-        if (publisher, exchange) not in self._refused and len(self._refused) < GONE_MAX:
+        if (publisher, exchange) not in self._refused and len(self._refused) < REPORTED_MAX:
             self._refused.add((publisher, exchange))
             log.warning(
                 "vhost %r: a delayed message of user %r is dropped: %s; this is not reported again "

@@ -21,19 +21,19 @@ cdef class FairShareList(OrderedList):
     cdef int push_heap(self, Message message) except -1
     @cython.locals(share=cython.longlong, heap=list, tries=cython.int, message=Message)
     cdef Message pop_heap(self)
-    @cython.locals(own=FairShareCursor, level=cython.int)
+    @cython.locals(share_cursor=FairShareCursor, level=cython.int)
     cdef int push(self, Message message) except -1
-    @cython.locals(own=FairShareCursor, level=cython.int)
+    @cython.locals(share_cursor=FairShareCursor, level=cython.int)
     cdef int notify_cursors(self, tuple entry) except -1
     @cython.locals(heap=list)
     cdef int add_unseen(self, FairShareCursor cursor, int level, Message message) except -1
-    cpdef Cursor new_cursor(self, bint browses)
-    @cython.locals(own=FairShareCursor, current=cython.int, served=cython.longlong,
+    cpdef Cursor new_cursor(self, bint is_browser)
+    @cython.locals(share_cursor=FairShareCursor, current=cython.int, served=cython.longlong,
                    tries=cython.int, share=cython.longlong, message=Message)
     cdef Message peek_unseen(self, Cursor cursor)
     @cython.locals(heap=list, seen=cython.ulonglong, message=Message)
     cdef Message first_unseen(self, FairShareCursor cursor, int level)
-    @cython.locals(own=FairShareCursor, level=cython.int, heap=list, share=cython.longlong)
+    @cython.locals(share_cursor=FairShareCursor, level=cython.int, heap=list, share=cython.longlong)
     cdef int pass_over(self, Cursor cursor, Message message) except -1
     @cython.locals(level=cython.int)
     cdef sweep(self)

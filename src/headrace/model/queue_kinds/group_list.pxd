@@ -14,24 +14,24 @@ cdef class Group:
     cdef list ready
     cdef public Consumer owner
     cdef public Py_ssize_t unacked
-    cdef public unsigned long long listed
+    cdef public unsigned long long listed_seq
 
 cdef class GroupList(OrderedList):
     cdef HeaderReader reader
     cdef Destination queue
     cdef str key
-    cdef bint shared
+    cdef bint is_shared
     cdef object default_group
     cdef public dict groups
-    cdef dict group_of
-    cdef dict unacked
-    cdef list free
-    cdef dict owned
-    cdef dict eager
-    cdef dict alive
-    cdef dict owns
-    cdef dict idle
-    cdef bint dirty
+    cdef dict group_by_seq
+    cdef dict unacked_groups
+    cdef list free_groups
+    cdef dict owner_heaps
+    cdef dict eager_owners
+    cdef dict registered
+    cdef dict groups_by_owner
+    cdef dict idle_groups
+    cdef bint may_be_stale
 
     cdef int level(self, int priority) except -1
     @cython.locals(group=Group)
@@ -42,9 +42,9 @@ cdef class GroupList(OrderedList):
     cdef list_group(self, Group group)
     @cython.locals(seq=cython.ulonglong, group=Group, messages=list)
     cdef Group first_group(self, list heap, Consumer owner)
-    @cython.locals(heap=list, own=Group)
+    @cython.locals(heap=list, owned_group=Group)
     cdef Group first_for(self, Consumer consumer, Group free)
-    cdef Group known_group(self, Message message)
+    cdef Group get_group(self, Message message)
     @cython.locals(message=Message)
     cdef Message pop_first(self, Group group)
     @cython.locals(group=Group)
@@ -52,18 +52,18 @@ cdef class GroupList(OrderedList):
     cdef int withdraw(self, Message message) except -1
     cdef int reinsert(self, Message message) except -1
     @cython.locals(group=Group)
-    cdef int forget(self, Message message) except -1
+    cdef int on_removal(self, Message message) except -1
     @cython.locals(group=Group)
     cdef sweep(self)
     @cython.locals(group=Group)
     cdef int clear_heap(self) except -1
     @cython.locals(oldest=Group)
     cdef end_group(self, Group group)
-    @cython.locals(owns=dict, owner=Consumer)
+    @cython.locals(owned_groups=dict, owner=Consumer)
     cdef bind_group(self, Group group, Consumer consumer)
     @cython.locals(owner=Consumer)
     cdef int free_group(self, Group group) except -1
-    @cython.locals(owns=dict)
+    @cython.locals(owned_groups=dict)
     cdef int disown(self, Group group, Consumer owner) except -1
     @cython.locals(group=Group)
     cdef int assign(self, Message message, Consumer consumer) except -1

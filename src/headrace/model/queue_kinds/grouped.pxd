@@ -2,7 +2,7 @@
 import cython
 
 from headrace.model.message cimport C_PAGED, Message
-from headrace.model.queue.destination cimport Consumer, ConsumerRound
+from headrace.model.queue.destination cimport C_NEVER, C_NO_ROOM, Consumer, ConsumerRound
 from headrace.model.queue_kinds.group_list cimport Group, GroupList
 from headrace.model.queue_kinds.inspecting cimport InspectingQueue
 
@@ -11,7 +11,7 @@ cdef Py_ssize_t PASSED_MAX
 cdef class GroupedQueue(InspectingQueue):
     cdef public GroupList group_list
 
-    cpdef shape(self, dict arguments)
+    cpdef set_up(self, dict arguments)
     cpdef object group_state(self, Message message)
     cpdef int enqueue(self, Message message) except -1
     cpdef bint restore_unacked(self, Message message) except -1
@@ -29,7 +29,7 @@ cdef class GroupedQueue(InspectingQueue):
     cdef int close_all(self) except -1
     @cython.locals(message=Message)
     cdef Message pop_first(self, Group group)
-    @cython.locals(consumer=Consumer, eager=dict)
+    @cython.locals(consumer=Consumer, eager_owners=dict)
     cdef Consumer pick_eager(self)
     cdef activate(self, Consumer consumer)
     cpdef add_consumer(self, Consumer consumer)

@@ -20,30 +20,32 @@ import cython
 if not cython.compiled:
     from headrace.model.message import PAGED as C_PAGED
     from headrace.model.message import Message
+    from headrace.model.queue.destination import NEVER as C_NEVER
+    from headrace.model.queue.destination import NO_ROOM as C_NO_ROOM
     from headrace.model.queue.destination import Consumer
     from headrace.model.queue_kinds.group_list import Group, GroupList
     from headrace.model.queue_kinds.inspecting import InspectingQueue
 
-PASSED_MAX = 256  # Messages that one drain passes over because their consumers do not take them.
+PASSED_MAX = 256  # Messages that one drain passes over because their consumers reject them.
 
 
 class GroupedQueue(InspectingQueue):
     """A queue whose messages are delivered by groups."""
 
-    def shape(self, arguments: dict[str, object]) -> None:
-        InspectingQueue.shape(self, arguments)
+    def set_up(self, arguments: dict[str, object]) -> None:
+        InspectingQueue.set_up(self, arguments)
         self.group_list = GroupList(self.reader, arguments, self)
         self.ready = self.group_list
-        self.inspects = True
+        self.is_inspecting = True
 
     def group_state(self, message: Message) -> tuple[object, bool] | None:
-        """As :meth:`GroupList.group_state`."""
+        """Return the result of :meth:`GroupList.group_state`."""
         return self.group_list.group_state(message)
 
     # --- Arrivals and departures ------------------------------------------------------------
 
     def enqueue(self, message: Message) -> int:
-        if self.postpones(message):
+        if self.check_and_postpone(message):
             return 0
         if self.limits is not None and self.would_reject(message.body_size):
             self.limits.reject(self, message)
@@ -73,14 +75,14 @@ class GroupedQueue(InspectingQueue):
         return message
 
     def acquire(self, message: Message, consumer: Consumer) -> bool:
-        group = self.group_list.known_group(message)
+        group = self.group_list.get_group(message)
         if group is None or (group.owner is not None and group.owner is not consumer):
             return False
         return InspectingQueue.acquire(self, message, consumer)
 
     def acquire_quietly(self, message: Message, consumer: Consumer) -> bool:
         """Acquire a message, and lock its group unless another consumer owns it."""
-        group = self.group_list.known_group(message)
+        group = self.group_list.get_group(message)
         if not InspectingQueue.acquire_quietly(self, message, consumer):
             return False
         if group is not None and (group.owner is None or group.owner is consumer):
@@ -92,7 +94,7 @@ class GroupedQueue(InspectingQueue):
     def drain(self) -> None:
         if self.expiry is not None:
             self.expire(self.counters.now_ms)
-        self.waking = False
+        self.will_drain = False
         if self.round is not None:
             self.deliver_groups()
             if self.browsing is not None and self.browsing.closing and not self.ready.count:
@@ -111,7 +113,7 @@ class GroupedQueue(InspectingQueue):
         assert consumers is not None
         passed: list[Message] = []
         while groups.count and consumers.active:
-            group = groups.first_group(groups.free, None)
+            group = groups.first_group(groups.free_groups, None)
             consumer = consumers.pick() if group is not None else self.pick_eager()
             if consumer is None:
                 break
@@ -121,20 +123,20 @@ class GroupedQueue(InspectingQueue):
             message = self.pop_first(group)
             if message is None:
                 continue
-            if consumer.selective:
+            if consumer.is_selective:
                 verdict = self.browse().evaluate(consumer, message)
-                if verdict == 2:
+                if verdict == C_NO_ROOM:
                     consumers.deactivate(consumer)
                     self.reinsert(message)
                     continue
-                if verdict == 0:
+                if verdict == C_NEVER:
                     passed.append(message)
                     if len(passed) >= PASSED_MAX:
                         break
                     continue
             if not consumer.no_ack:
                 groups.assign(message, consumer)
-            elif not groups.shared:
+            elif not groups.is_shared:
                 groups.bind_group(group, consumer)
             self.dispatch(consumer, message)
         for message in passed:
@@ -163,21 +165,21 @@ class GroupedQueue(InspectingQueue):
     def pick_eager(self) -> Consumer | None:
         """Return a consumer with room that owns groups with ready messages."""
         consumer: Consumer
-        eager = self.group_list.eager
-        for consumer in list(eager):
-            del eager[consumer]
-            if consumer.parked or consumer not in self.group_list.alive:
+        eager_owners = self.group_list.eager_owners
+        for consumer in list(eager_owners):
+            del eager_owners[consumer]
+            if consumer.is_parked or consumer not in self.group_list.registered:
                 continue
-            if consumer.can_take():
-                eager[consumer] = None  # The consumer is now last in the order of turns.
+            if consumer.has_room():
+                eager_owners[consumer] = None  # Its next turn comes after those of all others.
                 return consumer
             self.deactivate(consumer)
         return None
 
     def activate(self, consumer: Consumer) -> None:
         InspectingQueue.activate(self, consumer)
-        if consumer in self.group_list.owned and not consumer.parked:
-            self.group_list.eager[consumer] = None
+        if consumer in self.group_list.owner_heaps and not consumer.is_parked:
+            self.group_list.eager_owners[consumer] = None
 
     def add_consumer(self, consumer: Consumer) -> None:
         self.group_list.add_consumer(consumer)

@@ -22,7 +22,7 @@ class HeaderReader:
         self._host = host
 
     def read(self, message: Message, name: str) -> object:
-        """Return the value of a header; None when it is absent or cannot be read."""
+        """Return the value of a header; None if it is absent or cannot be read."""
         contents = None if self._host is None else self._host.contents
         if contents is None:
             return None
@@ -31,7 +31,7 @@ class HeaderReader:
             try:
                 self._store.load(message)
             except OSError:
-                return None  # The queue finds out, and reports it, when it loads the message.
+                return None  # The queue reports the error when it loads the message.
         value: object = contents.header(message, name)
         if paged:
             self._store.page_out(message)

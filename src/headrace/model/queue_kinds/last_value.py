@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last value of each key: a queue in which a message replaces the ready one of its key.
+"""Last-value queues: a message replaces the ready message with the same key.
 
 The key is the value of a header, which ``qpid.last_value_queue_key`` names (with
-``qpid.last_value_queue`` alone it is ``qpid.LVQ_key``). The new message has a position of its own,
-at the end, as with Qpid's brokers, so that browsers see every update that they have not passed. An
-unacked message is not replaced: the queue then has both. When it is requeued and the queue has a
-newer one of its key, it is removed. Messages without the header are ordinary ones.
+``qpid.last_value_queue`` alone it is ``qpid.LVQ_key``). As in Qpid's brokers, the new message is at
+the end of the queue, so that browsers see every update that they have not passed. An unacked
+message is not replaced: the queue then has both. An unacked message that is requeued is removed if
+the queue has a newer message with its key. Messages without the header are never replaced.
 
-The higher position is the newer message, also after a restart: replaced messages whose removal was
-not durable are recovered and replaced again. The messages of a prepared transaction have their
-positions from when it was prepared.
+Of two messages the one at the higher position is newer, also after a restart: a replaced message
+whose removal was not durable is recovered and replaced again. A transaction's messages get their
+positions when it is prepared.
 
-Cost. Two dictionary entries for each message, and a digest of a long value; a replaced message
+Cost. Each message has two dictionary entries, and a digest of a long value. A replaced message
 leaves a stale entry in the ring.
 """
 
@@ -24,7 +24,7 @@ if not cython.compiled:
     from headrace.model.message import Message
     from headrace.model.queue_kinds.inspecting import InspectingQueue
 
-from headrace.model.arguments.canonical import short
+from headrace.model.arguments.canonical import canonical_or_digest
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -37,14 +37,14 @@ class LastValueQueue(InspectingQueue):
 
     def __init__(self, name: str, **options: "Unpack[Options]") -> None:
         InspectingQueue.__init__(self, name, **options)
-        self.inspects = True
+        self.is_inspecting = True
         self.key = ""  # The name of the header.
-        # Messages by value and seq; the newest is last.
+        # The messages with each key, by seq; the newest is last.
         self.alike: dict[object, dict[int, Message]] = {}
-        self.keys: dict[int, object] = {}  # The value, by seq, of each message that has one.
+        self.keys: dict[int, object] = {}  # The key of each message that has one, by seq.
 
-    def shape(self, arguments: dict[str, object]) -> None:
-        InspectingQueue.shape(self, arguments)
+    def set_up(self, arguments: dict[str, object]) -> None:
+        InspectingQueue.set_up(self, arguments)
         named = arguments.get("qpid.LVQ_key", "qpid.LVQ_key")
         self.key = str(arguments.get("qpid.last_value_queue_key", named))
 
@@ -81,7 +81,7 @@ class LastValueQueue(InspectingQueue):
         return InspectingQueue.restore_unacked(self, message)
 
     def has_room(self, message: Message) -> bool:
-        """Return True if the limits admit a message once the message that it replaces is gone."""
+        """Return True if the limits admit a message after the removal of the one it replaces."""
         if not self.would_reject(message.body_size):
             return True
         older = self.newest(self.message_key(message))
@@ -97,10 +97,10 @@ class LastValueQueue(InspectingQueue):
     def message_key(self, message: Message) -> object:
         """Return the value of the header in its comparable form; None if there is none."""
         key = self.keys.get(message.seq)
-        return short(self.reader.read(message, self.key)) if key is None else key
+        return canonical_or_digest(self.reader.read(message, self.key)) if key is None else key
 
     def newest(self, key: object) -> Message | None:
-        """Return the newest message of a key, unacked or ready; None if there is none."""
+        """Return the newest message with a key, unacked or ready; None if there is none."""
         alike = None if key is None else self.alike.get(key)
         if alike is None:
             return None
@@ -108,7 +108,10 @@ class LastValueQueue(InspectingQueue):
         return message
 
     def claim(self, message: Message) -> bool:
-        """Make a message the newest of its key, replacing a ready one; False if one is newer."""
+        """Register a message as the newest with its key, and remove the ready one that it replaces.
+
+        Return False if the queue has a newer message with this key.
+        """
         key = self.message_key(message)
         if key is None:
             return True
@@ -126,13 +129,16 @@ class LastValueQueue(InspectingQueue):
         return True
 
     def replace(self, message: Message) -> None:
-        """Remove a ready message in favour of a newer one."""
+        """Remove a ready message that a newer one replaces."""
         self.ready.withdraw(message)
         self.remove(message)
         self.ready.sweep_if_stale()
 
     def supersede(self, message: Message) -> None:
-        """Settle an arrival that is older than the newest of its key; it was not counted yet."""
+        """Settle an arrival that is older than the newest message with its key.
+
+        The queue has not counted the arrival.
+        """
         if message.position:
             self.store.bind()
             self.store.settle(self.id, message.seq, message.position)
@@ -144,7 +150,7 @@ class LastValueQueue(InspectingQueue):
             self.remove(message)
 
     def is_ready(self, message: Message) -> bool:
-        """Return True if a message is neither unacked nor gone."""
+        """Return True if a message is neither unacked nor removed."""
         return not message.flags & C_GONE and message.consumer is None
 
     def remove(self, message: Message) -> None:

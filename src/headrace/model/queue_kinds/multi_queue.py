@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One consumer of several queues: the consumer argument ``x-multiqueue``, which Qpid's broker has.
+"""One consumer of several queues: Broker-J's consumer argument ``x-multiqueue``.
 
-To its client it is one consumer, with one tag, one prefetch count or credit, and one cancel. Each
-queue has a :class:`Feeder` that passes its deliveries on; an unacked message belongs to its feeder,
-so that the client's settlement reaches the right queue. The :class:`MultiQueue` takes the place of
-the one queue of other consumers. Queues take turns while there is room for few messages only.
+The client sees one consumer, with one tag, one prefetch count or credit, and one cancel. Each queue
+has a :class:`Feeder`, which passes deliveries on to that consumer, the head. An unacked message
+belongs to its feeder, so that the client's settlement reaches the right queue. The head's queue is
+a :class:`MultiQueue`, the pool. Queues take turns while the head has room for few messages.
 
-A queue that is deleted leaves the pool; with the last one the consumer is cancelled.
+A deleted queue is removed from the pool. With the last queue the consumer is cancelled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.model.arguments.values import as_list
 from headrace.model.errors import PreconditionFailed
-from headrace.model.queue.destination import Consumer
+from headrace.model.queue.destination import NO_ROOM, Consumer
 from headrace.model.queue.queue import Queue
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ ARGUMENT = "x-multiqueue"
 QUEUES_MAX = 64  # Queues of one consumer.
 
 
-def names_in(arguments: Mapping[str, object]) -> list[str]:
-    """Return the names of the queues that a consumer lists: an array, or a text with commas.
+def parse_queue_names(arguments: Mapping[str, object]) -> list[str]:
+    """Return the queue names in a consumer's arguments: an array, or a text with commas.
 
     Raises:
         PreconditionFailed: the list is empty or too long, or an item is not a name.
@@ -47,7 +47,7 @@ def names_in(arguments: Mapping[str, object]) -> list[str]:
 
 
 class Feeder(Consumer):
-    """The part of a consumer of several queues in one of them."""
+    """The consumer of one queue that passes its deliveries on to the head consumer."""
 
     def __init__(self, pool: MultiQueue, queue: Queue, head: Any) -> None:
         super().__init__(queue, head.tag, head.no_ack)
@@ -57,80 +57,80 @@ class Feeder(Consumer):
         self.no_local = head.no_local
         self.selector = head.selector
         self.auto_close = head.auto_close
-        self.filters = head.filters
-        self.selective = True  # The room of its consumer changes with every queue.
+        self.is_filtering = head.is_filtering
+        self.is_selective = True  # Deliveries of other queues change the room of the head.
         self.priority = head.priority
         self.publisher = head.publisher
         self.arguments = head.arguments
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the consumer that gateways read, such as its channel."""
+        """Return an attribute of the head that gateways read, such as its channel."""
         return getattr(self.head, name)
 
-    def can_take(self) -> bool:
-        """Return True if the consumer has room; else its feeders are unparked once it has."""
-        if self.head.can_take():
+    def has_room(self) -> bool:
+        """Return True if the head has room; otherwise park it, so that it reports room again."""
+        if self.head.has_room():
             return True
-        self.head.parked = True
+        self.head.is_parked = True
         return False
 
-    def accepts(self, message: Message) -> int:
-        """Return the answer of the consumer, as ``Consumer.accepts``: 0, 1 or 2."""
-        verdict: int = self.head.accepts(message)
-        if verdict == 2:
-            self.head.parked = True
+    def evaluate(self, message: Message) -> int:
+        """Return the result of the head's ``evaluate``."""
+        verdict: int = self.head.evaluate(message)
+        if verdict == NO_ROOM:
+            self.head.is_parked = True
         return verdict
 
     def deliver(self, message: Message) -> None:
-        """Deliver a message to the consumer; it is unacked by this feeder."""
-        self.pool.passing = self
+        """Deliver a message to the head; it is unacked by this feeder."""
+        self.pool.delivering_feeder = self
         self.head.deliver(message)
 
     def on_redelivery(self) -> None:
         self.head.on_redelivery()
 
-    def hold(self, position: int) -> None:
-        """Delay the later deliveries of the consumer."""
-        self.head.hold(position)
+    def delay_deliveries(self, position: int) -> None:
+        """Delay later deliveries to the head."""
+        self.head.delay_deliveries(position)
 
     def put(
-        self, d: bytes | bytearray, start: int, address_len: int, end: int, redelivered: int
+        self, buffer: bytes | bytearray, start: int, address_len: int, end: int, redelivered: int
     ) -> int:
-        """Deliver a message to the consumer straight from a buffer."""
-        self.pool.passing = self
-        accepted: int = self.head.put(d, start, address_len, end, redelivered)
+        """Deliver a message to the head from a buffer."""
+        self.pool.delivering_feeder = self
+        accepted: int = self.head.put(buffer, start, address_len, end, redelivered)
         return accepted
 
     def on_cancel(self) -> None:
-        """Leave the pool; the last feeder cancels the consumer."""
-        if self.pool.lose(self):
+        """Remove this feeder from the pool; with the last one cancel the head."""
+        if self.pool.remove_feeder(self):
             self.head.on_cancel()
 
     def on_scan_end(self) -> None:
-        """Note that this queue was read; after the last one, call the consumer."""
-        if self.head.scanning and not any(feeder.scanning for feeder in self.pool.feeders):
-            self.head.scanning = False
+        """Report the end of the scan to the head once all queues were read."""
+        if self.head.is_scanning and not any(feeder.is_scanning for feeder in self.pool.feeders):
+            self.head.is_scanning = False
             self.head.on_scan_end()
 
     def on_queue_end(self) -> None:
-        """Leave the pool; the last feeder ends the consumer."""
-        if self.pool.lose(self):
+        """Remove this feeder from the pool; with the last one end the head."""
+        if self.pool.remove_feeder(self):
             self.head.on_queue_end()
 
     def on_failure(self, error: Exception) -> None:
-        """Remove the consumer from all queues; it failed."""
+        """Remove the head from all queues, and report its failure."""
         self.pool.remove_consumer(self.head)
         self.head.on_failure(error)
 
 
 class MultiQueue(Queue):
-    """Several queues, as their one consumer sees them."""
+    """Several queues, as their one consumer, the head, sees them."""
 
     def __init__(self, sources: Sequence[Queue]) -> None:
-        """The queues are ordinary ones, of one virtual host.
+        """Make a pool of queues of one virtual host.
 
         Raises:
-            PreconditionFailed: a queue is a stream, or for browsing only.
+            PreconditionFailed: a queue is a stream or browse-only.
         """
         first = sources[0]
         names = ", ".join(queue.name for queue in sources)
@@ -138,7 +138,7 @@ class MultiQueue(Queue):
         self.is_hidden = True
         self.sources = tuple(sources)
         self.feeders: list[Feeder] = []
-        self.passing: Feeder | None = None  # The feeder that is delivering.
+        self.delivering_feeder: Feeder | None = None  # The feeder that is delivering.
         for queue in sources:
             if queue.is_stream or queue.browse_only:
                 raise PreconditionFailed(
@@ -153,7 +153,7 @@ class MultiQueue(Queue):
         return sum(queue.consumer_count() for queue in self.sources)
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Add the consumer to every queue; the caller drains them afterwards."""
+        """Add the head to every queue; the caller drains the queues afterwards."""
         for queue in self.sources:
             if not queue.deleted:
                 feeder = Feeder(self, queue, consumer)
@@ -162,12 +162,12 @@ class MultiQueue(Queue):
                 queue.add_consumer(feeder)
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Remove the consumer from every queue; its unacked messages stay unacked."""
+        """Remove the head from every queue; its unacked messages stay unacked."""
         feeders, self.feeders = self.feeders, []
         for feeder in feeders:
             feeder.queue.remove_consumer(feeder)
 
-    def lose(self, feeder: Feeder) -> bool:
+    def remove_feeder(self, feeder: Feeder) -> bool:
         """Remove the feeder of a queue; return True if it was the last one."""
         if feeder not in self.feeders:
             return False
@@ -176,8 +176,8 @@ class MultiQueue(Queue):
         return self.deleted
 
     def unpark(self, consumer: Consumer) -> None:
-        """Called when the consumer has room again; another queue comes first each time."""
-        consumer.parked = False
+        """Called when the head has room again; another queue is served first each time."""
+        consumer.is_parked = False
         feeders = self.feeders
         if feeders:
             feeders.append(feeders.pop(0))
@@ -189,43 +189,43 @@ class MultiQueue(Queue):
         for feeder in list(self.feeders):
             feeder.queue.drain()
         for feeder in self.feeders:
-            if feeder.scanning:
-                feeder.head.scanning = True
+            if feeder.is_scanning:
+                feeder.head.is_scanning = True
 
     def start_filtering(self, consumer: Consumer) -> None:
-        """Let the consumer pass messages over from now on."""
+        """Let the head pass messages over from now on."""
         for feeder in self.feeders:
             feeder.queue.start_filtering(feeder)
 
-    def unconvertible(self, message: Message, consumer: Consumer, text: str) -> None:
+    def on_unconvertible(self, message: Message, consumer: Consumer, text: str) -> None:
         """Handle a message of the delivering feeder that cannot be converted."""
-        if self.passing is not None:
-            self.passing.queue.unconvertible(message, self.passing, text)
+        if self.delivering_feeder is not None:
+            self.delivering_feeder.queue.on_unconvertible(message, self.delivering_feeder, text)
 
 
 def pooled_queues(queue: Any) -> tuple[Queue, ...]:
-    """Return the queues of a pool; any other queue is its own."""
+    """Return the queues of a pool, or any other queue itself."""
     return queue.sources if isinstance(queue, MultiQueue) else (queue,)
 
 
 def head_consumer(consumer: Consumer) -> Any:
-    """Return the consumer of a feeder; any other consumer is its own."""
+    """Return the head of a feeder, or any other consumer itself."""
     return consumer.head if isinstance(consumer, Feeder) else consumer
 
 
 def unacked_holders(consumer: Consumer) -> Sequence[Consumer]:
-    """Return the consumers that have the unacked messages of a consumer: itself, or its feeders."""
+    """Return the consumers that own a consumer's unacked messages: itself, or its feeders."""
     pool = consumer.queue
     return list(pool.feeders) if isinstance(pool, MultiQueue) else [consumer]
 
 
-def give_credit(consumer: Consumer) -> None:
-    """Count one unacked message less for a feeder's consumer, which is of class basic."""
+def restore_credit(consumer: Consumer) -> None:
+    """Decrement the unacked count of a feeder's head, which is of class basic."""
     if isinstance(consumer, Feeder):
         consumer.head.unacked -= 1
 
 
 def unpark_head(consumer: Consumer) -> None:
-    """Unpark a feeder's consumer, which may have room again."""
-    if isinstance(consumer, Feeder) and consumer.head.parked:
+    """Unpark the head of a feeder; it may have room again."""
+    if isinstance(consumer, Feeder) and consumer.head.is_parked:
         consumer.pool.unpark(consumer.head)

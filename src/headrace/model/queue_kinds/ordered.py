@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ready lists whose next message is not simply the oldest: sorted, grouped, fair share.
+"""The base of ready lists that do not deliver in order of arrival: sorted, grouped, fair share.
 
 Every message has an entry in the rings of :class:`~headrace.model.queue.ready_list.ReadyList`, by
-position, for leases, purges and limits. Beside them each kind has a heap of ready messages in the
-order in which they leave. A message that left by the heap has a stale entry in its ring, until it
-is the ring's first entry, or stale entries outnumber the others.
+position, for leases, purges and limits. Each kind also has a heap of ready messages in order of
+delivery. A message that was popped from the heap has a stale entry in its ring, until that is the
+ring's first entry, or stale entries outnumber the others.
 """
 
 from heapq import heappush
@@ -19,7 +19,7 @@ if not cython.compiled:
 
 
 class OrderedList(ReadyList):
-    """A list with a heap beside its rings; a kind overrides ``push_heap`` and ``pop_heap``."""
+    """A list with rings and a heap; subclasses override ``push_heap`` and ``pop_heap``."""
 
     def push_heap(self, message: Message) -> None:
         """Add a ready message to the heap."""
@@ -43,7 +43,7 @@ class OrderedList(ReadyList):
         return message
 
     def count_departure(self, message: Message) -> None:
-        """Count a message that left by the heap."""
+        """Count a message that was popped from the heap."""
         self.withdraw(message)
         self.trim(self.ring)
 

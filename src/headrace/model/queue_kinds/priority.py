@@ -21,10 +21,10 @@ ARGUMENTS = ("qpid.priorities", "x-max-priority")
 
 
 def set_levels(ready: ReadyList, arguments: Mapping[str, object]) -> None:
-    """Set the levels of a queue's ready messages from its arguments, which were checked before."""
+    """Set the levels of a queue's ready messages from its checked arguments."""
     ready.max_priority = number(arguments.get("x-max-priority", 0))
     ready.priority_base = 0
     levels = number(arguments.get("qpid.priorities", 0))
-    if levels:  # The lowest of the ten priorities share a level.
+    if levels:  # The lowest priorities share the lowest level.
         ready.max_priority = max(levels - 1, 1)
         ready.priority_base = 5 - min(5, (levels + 1) // 2) if levels > 1 else 255

@@ -9,7 +9,7 @@ from headrace.model.queue_kinds.ordered cimport OrderedList
 @cython.final
 cdef class SortedCursor(Cursor):
     cdef list heap
-    cdef tuple reach
+    cdef tuple last_shown
 
 cdef class SortedList(OrderedList):
     cdef HeaderReader reader
@@ -23,14 +23,15 @@ cdef class SortedList(OrderedList):
     cdef Message pop_heap(self)
     cdef int push(self, Message message) except -1
     cdef int notify_cursors(self, tuple entry) except -1
-    @cython.locals(own=SortedCursor, entry=tuple, unseen=cython.bint)
+    @cython.locals(sorted_cursor=SortedCursor, entry=tuple, last_shown=tuple, unseen=cython.bint)
     cdef int announce(self, Message message, bint fresh) except -1
     cdef int add_unseen(self, SortedCursor cursor, tuple entry) except -1
-    cpdef Cursor new_cursor(self, bint browses)
-    @cython.locals(own=SortedCursor, heap=list, message=Message, first=cython.ulonglong)
+    cpdef Cursor new_cursor(self, bint is_browser)
+    @cython.locals(sorted_cursor=SortedCursor, heap=list, message=Message,
+                   first=cython.ulonglong)
     cdef Message peek_unseen(self, Cursor cursor)
-    @cython.locals(own=SortedCursor, heap=list, reach=tuple)
+    @cython.locals(sorted_cursor=SortedCursor, heap=list, shown=tuple)
     cdef int pass_over(self, Cursor cursor, Message message) except -1
-    cdef int forget(self, Message message) except -1
+    cdef int on_removal(self, Message message) except -1
     cdef sweep(self)
     cdef int clear_heap(self) except -1

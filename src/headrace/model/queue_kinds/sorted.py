@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A ready list sorted by a header: messages leave in lexical order of its value.
 
-As in Broker-J (``qpid.queue_sort_key``): values of all types are compared as text, by their first
-``SORTED_BY`` characters; messages without the header come first; equal ones leave as they arrived.
-A message that arrives later and sorts before others overtakes them.
+As in Broker-J (``qpid.queue_sort_key``), values of all types are compared as text, by their first
+``KEY_LENGTH_MAX`` characters. Messages without the header come first. Messages with equal values
+leave in order of arrival. A message that arrives later and sorts before others overtakes them.
 
-Cursors follow the header as well. A browser is shown each message once: one that arrives later and
-sorts before those already shown is the next.
+Cursors follow the same order. A browser is shown each message once. A message that arrives later
+and sorts before messages that were shown already is shown next.
 
-Cost. A heap: the logarithm of the depth for each message. Each cursor has a heap of the messages
-that it has not seen: eight bytes for each.
+Cost. The list is a heap: adding or removing one of n messages takes O(log n). Each cursor has a
+heap of the messages that it has not seen, at eight bytes a message.
 """
 
 from heapq import heapify, heappop, heappush
@@ -24,16 +24,16 @@ if not cython.compiled:
 
 from headrace.model.arguments.values import format_value
 
-SORTED_BY = 255  # Characters of each value, which are in memory wherever the message is.
+KEY_LENGTH_MAX = 255  # Characters of each value; they are in memory also for paged messages.
 
 
 class SortedCursor(Cursor):
     """The position of a cursor in a sorted queue."""
 
-    def __init__(self, browses: bool, heap: list[tuple[str, int, Message]]) -> None:
-        Cursor.__init__(self, browses, 1)
-        self.heap = heap  # The messages that it has not seen; a heap.
-        self.reach: tuple[str, int] | None = None  # Value and seq of the last one, in order.
+    def __init__(self, is_browser: bool, heap: list[tuple[str, int, Message]]) -> None:
+        Cursor.__init__(self, is_browser, 1)
+        self.heap = heap  # The messages that the cursor has not seen; a heap.
+        self.last_shown: tuple[str, int] | None = None  # Value and seq, the highest in order.
 
 
 class SortedList(OrderedList):
@@ -43,7 +43,7 @@ class SortedList(OrderedList):
         OrderedList.__init__(self)
         self.reader = reader
         self.key = key  # The name of the header.
-        self.heap: list[tuple[str, int, Message]] = []  # Value, seq; a heap.
+        self.heap: list[tuple[str, int, Message]] = []  # (value, seq, message); a heap.
         self.values: dict[int, str] = {}  # The value, by seq, of each message that has one.
 
     def level(self, priority: int) -> int:
@@ -56,7 +56,10 @@ class SortedList(OrderedList):
             value = self.reader.read(message, self.key)
             text = ""
             if value is not None:
-                text = "=" + (value if isinstance(value, str) else format_value(value))[:SORTED_BY]
+                text = (
+                    "="
+                    + (value if isinstance(value, str) else format_value(value))[:KEY_LENGTH_MAX]
+                )
             self.values[message.seq] = text
         heappush(self.heap, (text, message.seq, message))
 
@@ -81,26 +84,28 @@ class SortedList(OrderedList):
         entry = (self.values[message.seq], message.seq, message)
         for cursor in self.cursors or ():
             assert isinstance(cursor, SortedCursor)
-            own = cursor
-            unseen = fresh or own.reach is None or entry[:2] > own.reach
-            if unseen or not own.browses:
-                self.add_unseen(own, entry)
+            sorted_cursor = cursor
+            last_shown = sorted_cursor.last_shown
+            unseen = fresh or last_shown is None or entry[:2] > last_shown
+            if unseen or not sorted_cursor.is_browser:
+                self.add_unseen(sorted_cursor, entry)
 
     def add_unseen(self, cursor: SortedCursor, entry: tuple[str, int, Message]) -> None:
-        """Let a cursor see a message."""
+        """Add a message to those that a cursor has not seen."""
         if len(cursor.heap) > 2 * self.count + STALE_MIN:
-            cursor.heap = list({e[1]: e for e in cursor.heap if self.is_ready(e[2])}.values())
+            by_seq = {unseen[1]: unseen for unseen in cursor.heap if self.is_ready(unseen[2])}
+            cursor.heap = list(by_seq.values())
             heapify(cursor.heap)
         heappush(cursor.heap, entry)
 
-    def new_cursor(self, browses: bool) -> Cursor:
-        return SortedCursor(browses, list(self.heap))
+    def new_cursor(self, is_browser: bool) -> Cursor:
+        return SortedCursor(is_browser, list(self.heap))
 
     def peek_unseen(self, cursor: Cursor) -> Message | None:
         assert isinstance(cursor, SortedCursor)
-        own = cursor
-        heap = own.heap
-        first = own.seen[0]  # Messages up to this position are skipped.
+        sorted_cursor = cursor
+        heap = sorted_cursor.heap
+        first = sorted_cursor.seen[0]  # Messages up to this position are skipped.
         while heap:
             message: Message = heap[0][2]
             if message.seq > first and self.is_ready(message):
@@ -110,15 +115,15 @@ class SortedList(OrderedList):
 
     def pass_over(self, cursor: Cursor, message: Message) -> None:
         assert isinstance(cursor, SortedCursor)
-        own = cursor
-        heap = own.heap
-        reach = (self.values[message.seq], message.seq)
-        while heap and heap[0][2] is message:  # One that was requeued may be there twice.
+        sorted_cursor = cursor
+        heap = sorted_cursor.heap
+        shown = (self.values[message.seq], message.seq)
+        while heap and heap[0][2] is message:  # A requeued message may be listed twice.
             heappop(heap)
-        if own.reach is None or reach > own.reach:
-            own.reach = reach
+        if sorted_cursor.last_shown is None or shown > sorted_cursor.last_shown:
+            sorted_cursor.last_shown = shown
 
-    def forget(self, message: Message) -> None:
+    def on_removal(self, message: Message) -> None:
         self.values.pop(message.seq, None)
 
     def sweep(self) -> None:

@@ -70,7 +70,7 @@ class ConsumerGroup:
         """Return the number of messages that retention removed before they were read."""
         return max(0, self.stream.log.first_offset - self.position)
 
-    def count(self, position: int) -> None:
+    def count_committed(self, position: int) -> None:
         """Count the records that a commit of ``position`` adds to those read."""
         start = self.initial if self.committed is None else self.committed
         if start is not None:  # The start of readers that only commit is unknown.
@@ -137,7 +137,7 @@ class ConsumerGroups:
         for groups in list(self._groups.values()):
             yield list(groups.values())
 
-    def of(self, stream: Stream) -> list[ConsumerGroup]:
+    def find_all(self, stream: Stream) -> list[ConsumerGroup]:
         """Return the groups of a stream, sorted by name."""
         groups = self._groups.get(stream.id, {})
         return [groups[name] for name in sorted(groups)]
@@ -163,7 +163,7 @@ class ConsumerGroups:
                 break
         return page
 
-    def has(self, stream: Stream, name: str) -> bool:
+    def exists(self, stream: Stream, name: str) -> bool:
         """Return True if a group exists."""
         return name in self._groups.get(stream.id, {})
 
@@ -220,7 +220,7 @@ class ConsumerGroups:
         before = group.committed
         if before is None or position > before or (force and position != before):
             if not force:  # A forced position is an operator's: no reader has read up to it.
-                group.count(position)
+                group.count_committed(position)
             group.committed = position
             group.moved_ms = now_ms
             self._save(group)
@@ -257,12 +257,12 @@ class ConsumerGroups:
         self._facts.put(group.key(), None)
         self._pin(stream)
 
-    def forget(self, stream: Stream) -> None:
+    def delete_all(self, stream: Stream) -> None:
         """Delete the groups of a deleted stream."""
         for group in self._groups.pop(stream.id, {}).values():
             self._release_holder(group)
             self._count -= 1
-        self._facts.forget(group_key_prefix(stream))
+        self._facts.remove_all(group_key_prefix(stream))
 
     # --- Claims -------------------------------------------------------------------------------
 
@@ -336,7 +336,7 @@ class ConsumerGroups:
                 del self._claims[group.holder]
         group.holder = None
 
-    def require(self, more: int) -> None:
+    def check_room(self, more: int) -> None:
         """Check that ``more`` groups can be added.
 
         Raises:
@@ -349,7 +349,7 @@ class ConsumerGroups:
 
     def _save(self, group: ConsumerGroup) -> None:
         if group.name not in self._groups.get(group.stream.id, {}):
-            self.require(1)
+            self.check_room(1)
         self._facts.put(group.key(), group.encode())
         self._add(group)
         if group.pin or group.stream.log.pinned_offset >= 0:

@@ -30,7 +30,7 @@ cdef class StreamLog:
     ) except? 0
     cpdef trim(self, long long now_ms)
     @cython.locals(limit=cython.longlong)
-    cpdef bint holds_back(self, long long following, long long size) except -1
+    cpdef bint must_keep(self, long long following, long long size) except -1
     cpdef long long bytes_from(self, unsigned long long offset) except -1
     cpdef list read(self, unsigned long long offset, Py_ssize_t bytes_max)
     @cython.locals(index=Py_ssize_t, data=bytes, address_len=Py_ssize_t)
@@ -40,7 +40,7 @@ cdef class StreamLog:
     cpdef unsigned long long offset_at(self, long long timestamp_ms) except? 0
     cpdef long long measure(self, long long first, long long last) except -1
     @cython.locals(base=cython.longlong)
-    cdef long long span(self, long long first, long long last) except -1
+    cdef long long sum_sizes(self, long long first, long long last) except -1
     @cython.locals(low=cython.longlong, high=cython.longlong, middle=cython.longlong)
     cpdef long long find_end(self, long long first, long long last, long long bytes_max) except -1
     cpdef close(self)

@@ -83,7 +83,7 @@ class StreamLog:
         limit = self.max_length_bytes
         if limit >= 0 and size > limit + (limit >> 3):
             while count < len(self.records) - 1 and size > limit:
-                if self.holds_back(self.first_offset + count + 1, size):
+                if self.must_keep(self.first_offset + count + 1, size):
                     break
                 size -= len(self.records[count][0])
                 count += 1
@@ -91,7 +91,7 @@ class StreamLog:
             while (
                 count < len(self.records) - 1 and self.records[count][3] < now_ms - self.max_age_ms
             ):
-                if self.holds_back(self.first_offset + count + 1, size):
+                if self.must_keep(self.first_offset + count + 1, size):
                     break
                 size -= len(self.records[count][0])
                 count += 1
@@ -105,7 +105,7 @@ class StreamLog:
                     break
                 del self.marks[mark]
 
-    def holds_back(self, following: int, size: int) -> bool:
+    def must_keep(self, following: int, size: int) -> bool:
         """Return True if records before ``following`` must stay for a reader.
 
         They must while the log, with ``size`` bytes, is at most ``pin_bytes_max`` beyond its
@@ -153,7 +153,7 @@ class StreamLog:
         Return the offset to continue with: ``offset`` if none was delivered.
         """
         index = max(offset, self.first_offset) - self.first_offset
-        while index < len(self.records) and self.first_offset + index < end and consumer.can_take():
+        while index < len(self.records) and self.first_offset + index < end and consumer.has_room():
             data, address_len, _, arrived_ms = self.records[index]
             offset = self.first_offset + index
             consumer.put_record(data, 0, address_len, len(data), offset, arrived_ms)
@@ -183,11 +183,11 @@ class StreamLog:
         first_mark = -(-first // MARK_STEP) * MARK_STEP
         last_mark = last // MARK_STEP * MARK_STEP
         if first_mark >= last_mark or first_mark not in self.marks:
-            return self.span(first, last)
+            return self.sum_sizes(first, last)
         between = self.marks.get(last_mark, self.total) - self.marks[first_mark]
-        return self.span(first, first_mark) + between + self.span(last_mark, last)
+        return self.sum_sizes(first, first_mark) + between + self.sum_sizes(last_mark, last)
 
-    def span(self, first: int, last: int) -> int:
+    def sum_sizes(self, first: int, last: int) -> int:
         """As :meth:`measure`, record by record."""
         base = self.first_offset
         return sum([len(record[0]) for record in self.records[first - base : last - base]])

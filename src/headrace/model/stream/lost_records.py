@@ -39,7 +39,7 @@ class LostRecords:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
 
-    def note(self, stream: Stream, reader: str, first: int, last: int, now_ms: int) -> int:
+    def record(self, stream: Stream, reader: str, first: int, last: int, now_ms: int) -> int:
         """Add a reported gap, [first, last); return the reader's total of lost records.
 
         Raises:
@@ -70,9 +70,9 @@ class LostRecords:
         """Return the number of records that a reader lost."""
         return _count(self._read(_key(stream, reader)))
 
-    def forget(self, stream: Stream) -> None:
+    def delete_all(self, stream: Stream) -> None:
         """Remove the facts of a deleted stream."""
-        self._facts.forget(_prefix(stream))
+        self._facts.remove_all(_prefix(stream))
 
     def _read(self, key: bytes) -> _Gaps:
         raw = self._facts.get(key)

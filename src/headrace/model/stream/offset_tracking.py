@@ -57,7 +57,7 @@ class OffsetTracking:
         self._keys[consumer] = key
         return -1 if stored is None else int.from_bytes(stored, "big")
 
-    def note(self, consumer: Consumer, offset: int) -> bool:
+    def record(self, consumer: Consumer, offset: int) -> bool:
         """Note an acknowledged offset; return False if the reader is not tracked."""
         if consumer not in self._keys:
             return False

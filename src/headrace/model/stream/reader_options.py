@@ -122,7 +122,7 @@ class OwnRecords:
         """Return the number of runs."""
         return len(self._starts)
 
-    def note(self, offset: int) -> None:
+    def record(self, offset: int) -> None:
         """Note the offset of a record from the reader's connection; offsets increase."""
         if self._ends and self._ends[-1] == offset:
             self._ends[-1] = offset + 1

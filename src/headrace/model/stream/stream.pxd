@@ -26,7 +26,7 @@ cdef class Stream(Queue):
     @cython.locals(before=cython.longlong, offset=cython.ulonglong)
     cpdef int enqueue(self, Message message) except -1
     @cython.locals(consumer=Consumer)
-    cdef note_own(self, unsigned long long publisher, unsigned long long offset)
+    cdef record_own(self, unsigned long long publisher, unsigned long long offset)
     cpdef add_consumer(self, Consumer consumer)
     @cython.locals(log=StreamLog, before=cython.longlong)
     cpdef long long trim(self, long long now_ms) except -1
@@ -40,7 +40,7 @@ cdef class Stream(Queue):
     cdef fetch(self, Consumer consumer, list batch)
     @cython.locals(offset=cython.ulonglong, message=Message, data=bytes, address_len=Py_ssize_t,
                    body_size=Py_ssize_t)
-    cdef hand_out(self, Consumer consumer, list batch)
+    cdef deliver_batch(self, Consumer consumer, list batch)
     @cython.locals(log=StreamLog, batch=list, entries=list, scanned_size=Py_ssize_t,
                    end=cython.longlong)
     cdef serve_filtered(self, Consumer consumer)

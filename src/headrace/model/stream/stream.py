@@ -113,7 +113,7 @@ class Stream(Queue):
         self.counters.memory_used += self.log.memory - before
         if self.round is not None:
             if self.no_local_readers is not None:
-                self.note_own(message.publisher, offset)
+                self.record_own(message.publisher, offset)
             self.wake()
         return 0
 
@@ -179,12 +179,12 @@ class Stream(Queue):
         log.trim(self.counters.now_ms)
         self.counters.memory_used += log.memory - before
 
-    def note_own(self, publisher: int, offset: int) -> None:
+    def record_own(self, publisher: int, offset: int) -> None:
         """Note a record for the no-local readers of the connection that published it."""
         for consumer, own in list(self.no_local_readers or ()):
             if consumer.publisher != publisher:
                 continue
-            own.note(offset)
+            own.record(offset)
             if len(own) > RUNS_MAX:
                 self.remove_consumer(consumer)
                 consumer.on_failure(
@@ -299,15 +299,15 @@ class Stream(Queue):
 
     def drain(self) -> None:
         """Deliver the durable records to every reader with room."""
-        self.waking = False
+        self.will_drain = False
         if self.tracking is not None:
             self.tracking.write()
         if self.round is not None:
             for consumer in list(self.round.active):
                 if consumer in self.readers:
-                    scanning = consumer.scanning
+                    was_scanning = consumer.is_scanning
                     self.serve_filtered(consumer)
-                    if scanning and not consumer.scanning:
+                    if was_scanning and not consumer.is_scanning:
                         consumer.on_scan_end()
                 elif consumer in self.cursors:
                     self.serve(consumer)
@@ -317,7 +317,7 @@ class Stream(Queue):
     def serve(self, consumer: Consumer) -> None:
         """Deliver records to a reader while it has room."""
         while True:
-            if not consumer.can_take():
+            if not consumer.has_room():
                 self.deactivate(consumer)
                 return
             batch = self.fetched.get(consumer)
@@ -327,7 +327,7 @@ class Stream(Queue):
                     return
                 if cursor < self.log.first_offset:
                     cursor = self.log.first_offset
-                if consumer.takes_records():
+                if consumer.accepts_records():
                     next_offset = self.log.deliver_records(
                         cursor, self.log.committed_offset, consumer
                     )
@@ -340,7 +340,7 @@ class Stream(Queue):
                 if not batch:
                     return
                 self.fetch(consumer, batch)
-            self.hand_out(consumer, batch)
+            self.deliver_batch(consumer, batch)
 
     def fetch(self, consumer: Consumer, batch: list[StreamRecord]) -> None:
         """Keep records until a reader has room for them; they count as memory in use."""
@@ -352,9 +352,9 @@ class Stream(Queue):
         self.fetched_size[consumer] = size
         self.counters.memory_used += size
 
-    def hand_out(self, consumer: Consumer, batch: list[StreamRecord]) -> None:
+    def deliver_batch(self, consumer: Consumer, batch: list[StreamRecord]) -> None:
         """Deliver the records of a batch, the last one first, as long as the reader has room."""
-        while batch and consumer.can_take():
+        while batch and consumer.has_room():
             offset, data, address_len, body_size, arrived_ms = batch.pop()
             self.cursors[consumer] = offset + 1
             message = new_message(data, address_len, body_size)
@@ -379,19 +379,19 @@ class Stream(Queue):
         reader: StreamReader = self.readers[consumer]
         log = self.log
         scanned_size = 0
-        consumer.scanning = False
+        consumer.is_scanning = False
         while True:
             batch = self.fetched.get(consumer)
             if not batch and 0 <= reader.last <= reader.next:
                 self.remove_consumer(consumer)
                 consumer.on_queue_end()
                 return
-            if not consumer.can_take():
+            if not consumer.has_room():
                 self.deactivate(consumer)
                 return
             if not batch:
                 if scanned_size >= SCAN_SIZE:
-                    consumer.scanning = True
+                    consumer.is_scanning = True
                     self.vhost.scheduler.put(
                         ("scan", self), self.counters.now_ms + SCAN_PAUSE_MS, self.drain_again
                     )
@@ -414,7 +414,7 @@ class Stream(Queue):
                     reader.next = self.blocks.skip(reader.next, end, reader.filter_values)
                     if reader.next >= end:
                         continue
-                elif reader.selector is None and consumer.takes_records():
+                elif reader.selector is None and consumer.accepts_records():
                     if 0 <= reader.last < end:
                         end = reader.last
                     next_offset = log.deliver_records(reader.next, end, consumer)
@@ -434,11 +434,11 @@ class Stream(Queue):
                     continue
                 self.fetch(consumer, batch)
                 scanned_size = 0
-            self.hand_out(consumer, batch)
+            self.deliver_batch(consumer, batch)
 
     def settle(self, message: Message) -> None:
         """Settle a record; note the offset of a tracked reader."""
-        if self.tracking is not None and self.tracking.note(message.consumer, message.seq):
+        if self.tracking is not None and self.tracking.record(message.consumer, message.seq):
             self.wake()
         Queue.settle(self, message)
 
@@ -453,7 +453,7 @@ class Stream(Queue):
         self.settle(message)
 
     def unpark(self, consumer: Consumer) -> None:
-        if consumer.parked:
+        if consumer.is_parked:
             self.activate(consumer)
         self.wake()
 

@@ -88,7 +88,7 @@ class Branch:
 
     def __init__(self, xid: Xid, vhost: TransactionHost) -> None:
         self.xid = xid
-        self.transaction = Transaction(vhost, owns=True)
+        self.transaction = Transaction(vhost, owns_messages=True)
         self.state = BranchState.ACTIVE
         self.rollback_reason = XaStatus.OK  # OK, or why it can only be rolled back.
         self.decided = XaStatus.OK  # An operator's decision, or a failure.
@@ -404,7 +404,7 @@ class Branches:
         if len(self._branches) >= BRANCHES_MAX:
             raise ResourceError(f"more than {BRANCHES_MAX} transaction branches")
         branch = Branch(xid, self.vhost)
-        branch.transaction.counts = xid.format == STAGED
+        branch.transaction.counts_publishes = xid.format == STAGED
         self._add(branch)
         self._schedule_timeout(branch, branch.timeout_s * 1000)
         return branch
@@ -439,7 +439,7 @@ class Branches:
         if branch.rollback_reason or branch.state is not BranchState.ACTIVE:
             return
         branch.rollback_reason = status
-        branch.transaction.dead = True
+        branch.transaction.is_ended = True
         branch.transaction.undo()
         branch.since_ms = self.vhost.counters.now_ms
         self._schedule_timeout(branch, KEPT_MS)
@@ -470,7 +470,7 @@ class Branches:
         self._global.setdefault((xid.format, xid.global_id), {})[branch] = None
 
     def _remove(self, branch: Branch) -> None:
-        branch.transaction.dead = True
+        branch.transaction.is_ended = True
         xid = branch.xid
         if self._branches.pop(xid, None) is not None:
             siblings = self._global[xid.format, xid.global_id]
@@ -493,7 +493,7 @@ class Branches:
         """Store a prepared branch in one transaction, and count its messages in their queues."""
         store, counters = self.vhost.store, self.vhost.counters
         branch.publishes, branch.settles = branch.transaction.detach()
-        branch.transaction.dead = True
+        branch.transaction.is_ended = True
         branch.state = BranchState.PREPARED
         branch.since_ms = counters.now_ms
         store.begin()

@@ -138,9 +138,8 @@ class Sinks:
     def __init__(self, vhost: StagingHost) -> None:
         self.vhost = vhost
         self.keep_ms = int(KEEP_S * 1000)
-        self._active_ms: dict[
-            str, int
-        ] = {}  # The time of each owner's last activity since the start.
+        # The time of each owner's last activity since the start.
+        self._active_ms: dict[str, int] = {}
         self._deciding: set[str] = set()  # Sinks with a decided batch that is not yet published.
 
     # --- Owners -------------------------------------------------------------------------------
@@ -251,11 +250,11 @@ class Sinks:
     def _check(self, branch: Branch, count: int) -> None:
         """Refuse a branch that lacks some of its publishes."""
         transaction = branch.transaction
-        if transaction.flaw_at >= 0:
-            raise PreconditionFailed(f"message {transaction.flaw_at}: {transaction.flaw}")
-        if not branch.rollback_reason and transaction.seen != count:
+        if transaction.error_index >= 0:
+            raise PreconditionFailed(f"message {transaction.error_index}: {transaction.error_text}")
+        if not branch.rollback_reason and transaction.publish_count != count:
             raise PreconditionFailed(
-                f"{count} messages were published, {transaction.seen} have come"
+                f"{count} messages were published, {transaction.publish_count} have come"
             )
         limited = any(
             queue.limits is not None and queue.limits.policy

@@ -8,13 +8,13 @@ from headrace.model.counters cimport C_MESSAGE_OVERHEAD, C_PAGED_WEIGHT, Counter
 cdef class Transaction:
     cdef public object vhost
     cdef public Counters counters
-    cdef public bint owns
-    cdef public bint dead
+    cdef public bint owns_messages
+    cdef public bint is_ended
     cdef public TransactionPublishes publishes
-    cdef public bint counts
-    cdef public long long seen
-    cdef public str flaw
-    cdef public long long flaw_at
+    cdef public bint counts_publishes
+    cdef public long long publish_count
+    cdef public str error_text
+    cdef public long long error_index
     cdef public list settles
     cdef public dict facts
     cdef public dict numbers
@@ -25,6 +25,6 @@ cdef class Transaction:
 
     @cython.locals(size=cython.longlong, kind=cython.uint, counters=Counters, crowded=cython.bint)
     cpdef publish(self, Message message, object queues, object persistent)
-    cpdef note(self, str flaw)
+    cpdef count_publish(self, str error_text)
     cpdef tuple detach(self)
     cdef _check_room(self, long long size)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A transaction: publishes, settlements and facts that happen together or not at all.
 
-A local transaction is one object that starts again with each commit and rollback; the messages that
-it settles stay the client's until the commit. The transaction of a branch *owns* the messages
-settled in it: no session has them any longer, and a rollback returns them to their queues.
+A local transaction is one object, which is reset by each commit and rollback. The messages that it
+settles stay unacked by the client until the commit. The transaction of a branch owns the messages
+that it settles: no session has them any longer, and a rollback returns them to their queues.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import cython
 
-from headrace.model.arguments.values import keeps_all
+from headrace.model.arguments.values import stores_all
 from headrace.model.errors import IllegalState, ResourceError
 from headrace.model.queue.destination import Consumer
 from headrace.model.transaction.publishes import TransactionPublishes
@@ -36,7 +36,7 @@ BYTES_MAX = 256 << 20  # Bytes of the publishes of one transaction.
 ITEMS_MAX = 1 << 18  # Publishes and settlements of one transaction.
 
 ACCEPT = 0  # Remove the message.
-REQUEUE = 1  # Return it to its place.
+REQUEUE = 1  # Return it to its position.
 DISCARD = 2  # Dead-letter it.
 
 
@@ -51,24 +51,25 @@ class Settle(NamedTuple):
 class Transaction:
     """The pending operations of a transaction."""
 
-    def __init__(self, vhost: TransactionHost, *, owns: bool = False) -> None:
-        """With ``owns``, settled messages leave their session at once."""
+    def __init__(self, vhost: TransactionHost, *, owns_messages: bool = False) -> None:
+        """With ``owns_messages``, a session no longer has the messages that it settled."""
         self.vhost = vhost
         self.counters = vhost.counters
-        self.owns = owns
-        self.dead = False  # Rolled back; later operations are undone immediately.
+        self.owns_messages = owns_messages
+        self.is_ended = False  # True after the outcome; later operations are undone immediately.
         self.publishes = TransactionPublishes()
-        self.counts = False  # Errors are noted here instead of closing the channel.
-        self.seen = 0  # Publishes received, if counted.
-        self.flaw = ""  # The error of the first invalid publish.
-        self.flaw_at = -1  # The index of that publish.
+        # True if errors are recorded in ``error_text`` instead of closing the channel.
+        self.counts_publishes = False
+        self.publish_count = 0  # Publishes received, if ``counts_publishes``.
+        self.error_text = ""  # The error of the first invalid publish.
+        self.error_index = -1  # The index of that publish.
         self.settles: list[Settle] = []
         self.facts: dict[bytes, bytes | None] = {}
         self.numbers: dict[int, PublishingId] = {}  # Publishing ids by index of the publish.
         # Interceptions by index of the publish.
         self.interceptions: dict[int, tuple[Interception, Source]] = {}
         self.size = 0  # Bytes of all publishes.
-        self.memory = 0  # The part of these that counts as memory in use.
+        self.memory = 0  # The bytes that count as memory in use.
         self._holders: dict[Queue, Consumer] = {}
 
     def __bool__(self) -> bool:
@@ -80,7 +81,7 @@ class Transaction:
         Raises:
             ResourceError: the transaction is too large.
         """
-        if self.dead:
+        if self.is_ended:
             return
         kind = message.flags & C_KIND_MASK
         size = C_MESSAGE_OVERHEAD
@@ -96,31 +97,36 @@ class Transaction:
             queues = [q for q in queues if not q.is_stream]
         targets = tuple(queues)
         for queue in targets:
-            persistent = persistent or keeps_all(queue.arguments)
+            persistent = persistent or stores_all(queue.arguments)
         self.publishes.add(message, targets, persistent)
         counters = self.counters
         crowded = counters.memory_used + size > counters.memory_max
         # Otherwise a large transaction would block all publishers.
-        if crowded and self.owns and kind < C_KIND_FILE and self.vhost.store.page_out(message):
+        if (
+            crowded
+            and self.owns_messages
+            and kind < C_KIND_FILE
+            and self.vhost.store.page_out(message)
+        ):
             self.publishes.paged += 1
             size = C_PAGED_WEIGHT
         self.memory += size
         counters.memory_used += size
 
-    def note(self, flaw: str) -> None:
-        """Count a publish; ``flaw`` is its error, if any."""
-        if flaw and self.flaw_at < 0:
-            self.flaw, self.flaw_at = flaw, self.seen
-        self.seen += 1
+    def count_publish(self, error_text: str) -> None:
+        """Count a publish; ``error_text`` is its error, if any."""
+        if error_text and self.error_index < 0:
+            self.error_text, self.error_index = error_text, self.publish_count
+        self.publish_count += 1
 
     def number(self, publishing_id: PublishingId) -> None:
-        """Give the next publish a publishing id: a duplicate is dropped at the commit.
+        """Set the publishing id of the next publish; the commit drops a duplicate.
 
         Raises:
             IllegalState: the transaction is a branch's, which cannot change facts.
             ResourceError: there are too many publishers.
         """
-        if self.owns:
+        if self.owns_messages:
             raise IllegalState(
                 "a message with a publishing id cannot be part of a distributed transaction"
             )
@@ -128,7 +134,7 @@ class Transaction:
         self.numbers[len(self.publishes)] = publishing_id
 
     def intercept(self, interception: Interception, source: Source) -> None:
-        """Publish the next message through observers and traces at the commit."""
+        """Set the observers and traces that the next publish passes at the commit."""
         self.interceptions[len(self.publishes)] = interception, source
 
     def settle(self, queue: Queue, message: Message, outcome: int) -> None:
@@ -137,14 +143,14 @@ class Transaction:
         Raises:
             ResourceError: the transaction is too large.
         """
-        if not self.dead:
+        if not self.is_ended:
             self._check_room(0)
         settle = Settle(queue, message, outcome)
-        if self.owns:
+        if self.owns_messages:
             message.consumer = self.holder(queue)
-        if not self.dead:
+        if not self.is_ended:
             self.settles.append(settle)
-        elif self.owns:
+        elif self.owns_messages:
             self._requeue([settle])
 
     def fact(self, key: bytes, value: bytes | None) -> None:
@@ -154,14 +160,14 @@ class Transaction:
             IllegalState: the transaction is a branch's, which cannot change facts.
             ResourceError: the fact or the transaction is too large.
         """
-        if self.owns:
+        if self.owns_messages:
             raise IllegalState("the work of a transaction branch changes no facts")
         self.vhost.facts.check(key, value)
         if key not in self.facts:
             self._check_room(0)
         self.facts[key] = value
 
-    def require(self, settles: int) -> None:
+    def check_room(self, settles: int) -> None:
         """Check that ``settles`` more settlements fit.
 
         Raises:
@@ -171,7 +177,7 @@ class Transaction:
             raise ResourceError(f"a transaction holds more than {ITEMS_MAX} publishes and acks")
 
     def holder(self, queue: Queue) -> Consumer:
-        """Return the consumer that stands for this transaction in a queue's owned messages."""
+        """Return the consumer of the messages that this transaction owns in a queue."""
         holder = self._holders.get(queue)
         if holder is None:
             holder = self._holders[queue] = Consumer(queue, "", False)
@@ -179,10 +185,10 @@ class Transaction:
 
     # Keeps 0-9-1/s119.
     def commit(self) -> int:
-        """Execute all operations in one store transaction, and start again.
+        """Execute all operations in one store transaction, and reset this one.
 
-        It is durable once the store's ``synced`` has reached the resulting ``appended``. Return how
-        many times a queue rejected a message; a branch's are never rejected once prepared.
+        The commit is durable once the store's ``synced`` has reached the resulting ``appended``.
+        Return how many times a queue rejected a message. A prepared branch has no rejections.
 
         Raises:
             ResourceError: the disk is full; nothing was done.
@@ -214,9 +220,11 @@ class Transaction:
                         in_transaction=True,
                     )
                 elif alive:
-                    refused += self.vhost.deliver(message, alive, persistent, promised=self.owns)
+                    refused += self.vhost.deliver(
+                        message, alive, persistent, promised=self.owns_messages
+                    )
                     if publishing_id is not None:
-                        self.vhost.publishing_ids.note(publishing_id, True)
+                        self.vhost.publishing_ids.record(publishing_id, True)
             # Interceptions count their own.
             self.vhost.counters.published += len(publishes) - len(interceptions)
             settle_all(settles)
@@ -228,18 +236,18 @@ class Transaction:
         return refused
 
     def forget(self) -> None:
-        """Start again; settled messages stay with their client."""
+        """Discard all operations; settled messages stay unacked by their client."""
         self.release_files(self.detach()[0])
 
     def undo(self) -> None:
-        """Start again; settled messages return to their queues."""
+        """Discard all operations; settled messages return to their queues."""
         publishes, settles = self.detach()
         publishes.abandon(self.vhost.store)
         self.release_files(publishes)
         self._requeue(settles)
 
     def release_files(self, publishes: TransactionPublishes) -> None:
-        """Release the files of publishes that were taken over."""
+        """Remove this transaction's references to the files of detached publishes."""
         if not publishes.files:
             return
         for message, _, _ in publishes:
@@ -247,7 +255,7 @@ class Transaction:
                 self.vhost.files.remove_reference(message.data)
 
     def detach(self) -> tuple[TransactionPublishes, list[Settle]]:
-        """Return the publishes and settlements, and start an empty transaction."""
+        """Return the publishes and settlements, and reset the transaction."""
         operations = self.publishes, self.settles
         self.counters.memory_used -= self.memory
         self.publishes, self.settles = TransactionPublishes(), []
@@ -269,15 +277,15 @@ class Transaction:
 
 
 def settle_all(settles: Iterable[Settle]) -> None:
-    """Apply the outcomes of deliveries, then let their queues deliver."""
-    touched: dict[Queue, None] = {}
+    """Apply the outcomes of deliveries, then drain their queues."""
+    changed_queues: dict[Queue, None] = {}
     for queue, message, outcome in settles:
-        touched[queue] = None
+        changed_queues[queue] = None
         if outcome == ACCEPT:
             queue.settle(message)
         elif outcome == REQUEUE:
             queue.requeue(message)
         else:
             queue.discard(message)
-    for queue in touched:
+    for queue in changed_queues:
         queue.drain()

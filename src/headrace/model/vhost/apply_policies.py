@@ -17,7 +17,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from headrace.model.policy.effective_arguments import effective
+from headrace.model.policy.effective_arguments import effective_arguments
 from headrace.model.policy.policy import EXCHANGE
 from headrace.model.queue import flow_control
 from headrace.model.queue.queue import Queue
@@ -81,7 +81,7 @@ def configure(vhost: PolicyHost, queue: Queue) -> None:
 
     The queue may be in use, or not yet be registered.
     """
-    arguments = vhost.effective(queue)
+    arguments = vhost.effective_arguments(queue)
     is_registered = vhost.queues.get(queue.name) is queue
     alternate, expires_ms = queue.alternate_exchange, queue.expires_ms
     message_ttl_ms = queue.message_ttl_ms
@@ -116,13 +116,15 @@ def configure(vhost: PolicyHost, queue: Queue) -> None:
 
 def reconfigure(vhost: PolicyHost, queue: Queue, former_rules: Rules | None) -> None:
     """Apply changed rules to a queue; ``former_rules`` is None if they are unknown."""
-    former = None if former_rules is None else effective(former_rules, queue)
-    current = vhost.effective(queue)
+    former = None if former_rules is None else effective_arguments(former_rules, queue)
+    current = vhost.effective_arguments(queue)
     if former == current:
         return
     configure(vhost, queue)
-    if (former is None or former.get(TIMEOUT) != current.get(TIMEOUT)) and vhost.retime is not None:
-        vhost.retime(queue)
+    if (
+        former is None or former.get(TIMEOUT) != current.get(TIMEOUT)
+    ) and vhost.on_timeout_changed is not None:
+        vhost.on_timeout_changed(queue)
     if not isinstance(queue, Stream):
         queue.drain()
         for lane in (queue.lanes or {}).values():

@@ -22,7 +22,7 @@ from headrace.model.dead_letter_headers import (
     ORPHANED,
     REJECTED,
     UNCONVERTIBLE,
-    with_death,
+    add_death,
 )
 from headrace.model.message import KIND_MASK, copy_message
 from headrace.model.queue import delivery_count
@@ -62,9 +62,8 @@ class DeadLetters:
         # Dead letters that wait for the next turn, with their seq assigned.
         self._postponed: deque[tuple[Queue, Message]] = deque()
         self._delivering = False
-        self._joining_transaction = (
-            False  # True until :meth:`end`: dead letters join one transaction.
-        )
+        # True until :meth:`end`: dead letters join one transaction.
+        self._joining_transaction = False
         self._transaction_open = False  # True while a transaction of :meth:`begin` is open.
         self._deaths_ms = 0  # The millisecond in which ``_deaths`` is counted.
         self._deaths = 0  # Messages that were dead-lettered at once.
@@ -272,7 +271,7 @@ class DeadLetters:
         detail: str,
     ) -> bool:
         content = contents.read(message)
-        headers = with_death(
+        headers = add_death(
             content,
             queue.name,
             reason,
@@ -315,7 +314,7 @@ class DeadLetters:
         ):
             arrived = self._require_targets(queue, message, targets, observers)
         count = len(targets) + len(observers)
-        if count and self.may_spread(queue.name, headers, reason, count):
+        if count and self.record_spread(queue.name, headers, reason, count):
             letter = contents.rewrite(message, exchange.name, keys[0], headers)
             self.vhost.send(letter, targets, observers, headers, content.persistent)
         return arrived
@@ -355,7 +354,9 @@ class DeadLetters:
                 undelivered.delivered_to[message] = (delivered or set()).union(names)
         return not full
 
-    def may_spread(self, source: str, headers: dict[str, object], reason: str, count: int) -> bool:
+    def record_spread(
+        self, source: str, headers: dict[str, object], reason: str, count: int
+    ) -> bool:
         """Update the header with the number of dead letters that stem from one publish.
 
         Return False, and log it, if ``count`` more would be too many.
@@ -394,7 +395,7 @@ class DeadLetters:
     def keep_undelivered(self, queue: Queue, message: Message, reason: str) -> Consumer:
         """Keep a dead letter that could not be delivered; return the consumer that has it."""
         if reason in delivery_count.DEATHS:
-            queue.note_count(message, message.deliveries, 1 + delivery_count.DEATHS.index(reason))
+            queue.record_count(message, message.deliveries, 1 + delivery_count.DEATHS.index(reason))
         undelivered = self._get_undelivered(queue)
         undelivered.add(message, reason)
         return undelivered
@@ -419,7 +420,7 @@ class DeadLetters:
         """Delay the next delivery of a message by its queue's retry backoff."""
         assert queue.backoff is not None
         due_ms = self.vhost.counters.now_ms + queue.backoff.delay_ms(message.deliveries)
-        queue.note_count(message, message.deliveries, due_ms)
+        queue.record_count(message, message.deliveries, due_ms)
         retries = self._get_retries(queue)
         message.consumer = retries
         retries.add(message, due_ms)

@@ -88,8 +88,8 @@ class Orphans:
             queue.destroy()
 
     def _schedule(self) -> None:
-        when_ms = self.vhost.counters.now_ms + PAUSE_MS
-        self.vhost.scheduler.put(("orphans", self), when_ms, self._reroute_next)
+        due_ms = self.vhost.counters.now_ms + PAUSE_MS
+        self.vhost.scheduler.put(("orphans", self), due_ms, self._reroute_next)
 
     def _reroute_next(self, now_ms: int) -> int:
         """Reroute some messages; return the time of the next call, 0 for none."""

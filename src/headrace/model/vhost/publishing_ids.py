@@ -126,9 +126,9 @@ class PublishingIds:
             raise ResourceError(
                 f"a virtual host knows {PUBLISHERS_MAX} publishers with publishing ids at most"
             )
-        self.forget(idle)
+        self.remove(idle)
 
-    def note(self, publishing_id: PublishingId, persistent: bool) -> None:
+    def record(self, publishing_id: PublishingId, persistent: bool) -> None:
         """Record an accepted message; if ``persistent``, inside its store transaction."""
         state = self._state(publishing_id[0])
         state.accept(publishing_id[1])
@@ -142,7 +142,7 @@ class PublishingIds:
         if publishing_id[0] in states or len(states) < PUBLISHERS_MAX:
             self._state(publishing_id[0]).refuse(publishing_id[1])
 
-    def forget(self, name: bytes) -> bool:
+    def remove(self, name: bytes) -> bool:
         """Forget a publisher; return False if there is none of that name."""
         if self._load().pop(name, None) is None:
             return False

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.arguments import lifetime_policies
 from headrace.model.arguments.memory_estimate import queue_memory
-from headrace.model.arguments.no_local import is_on
+from headrace.model.arguments.no_local import has_no_local
 from headrace.model.arguments.values import (
     QUEUE_ARGUMENTS,
     assert_same_arguments,
@@ -28,8 +28,12 @@ from headrace.model.errors import (
 )
 from headrace.model.events import SERVICES, Events, queue_facts, report_purged
 from headrace.model.exchange.deduplication import ARGUMENT as DEDUPLICATION
-from headrace.model.policy.effective_arguments import effective, is_own
-from headrace.model.policy.unknown_arguments import DEAD_LETTERS, dead_letter_queue, understand
+from headrace.model.policy.effective_arguments import effective_arguments, is_own
+from headrace.model.policy.unknown_arguments import (
+    DEAD_LETTERS,
+    dead_letter_queue,
+    translate_arguments,
+)
 from headrace.model.queue.queue import Queue
 from headrace.model.queue_kinds.deduplicating import DeduplicatingQueue
 from headrace.model.queue_kinds.delayed import NAME as DELAYED
@@ -77,12 +81,13 @@ class QueueRegistry(Topology):
         self.store = store
         self.scheduler = scheduler
         self.make_stream = make_stream
-        self.traced = False  # True while every delivery is passed to ``before_delivery``.
+        # True while every delivery is passed to ``before_delivery``.
+        self.reports_deliveries = False
         self.declared_by: dict[Queue, str] = {}  # The users.
         self.declared_queue_counts: dict[str, int] = {}  # Number of queues that each user declared.
         self.lifetimes = lifetime_policies.QueueLifetimes(self)
         #: Called with a queue when its consumer timeout has changed.
-        self.retime: Callable[[Queue], None] | None = None
+        self.on_timeout_changed: Callable[[Queue], None] | None = None
         self._owned: dict[object, dict[Queue, None]] = {}  # Exclusive queues by connection.
         # Ownerless queues, of closed connections, by former name; later turns delete them.
         self._ownerless: dict[str, Queue] = {}
@@ -164,7 +169,7 @@ class QueueRegistry(Topology):
         if not arguments:
             arguments = NO_ARGUMENTS
         elif existing is None or not sticky:
-            arguments = self.understand(arguments, name)
+            arguments = self.translate_arguments(arguments, name)
         if existing is not None:
             if sticky:
                 self._lock_existing(existing, owner, exclusive=exclusive, kept=kept)
@@ -198,7 +203,7 @@ class QueueRegistry(Topology):
             arguments=arguments,
         )
         self._add_queue(queue, user)
-        self.lifetimes.begin(queue, plan, owner, session)
+        self.lifetimes.register(queue, plan, owner, session)
         self._add_owned(queue, plan, owner, durable=durable, kept=kept)
         if dlq:
             self.declare_queue(dlq, durable=durable, user=user)
@@ -339,9 +344,9 @@ class QueueRegistry(Topology):
 
     # --- Rules ------------------------------------------------------------------------------------
 
-    def effective(self, queue: Queue) -> dict[str, object]:
+    def effective_arguments(self, queue: Queue) -> dict[str, object]:
         """Return the effective arguments of a queue: its own, with policies and limits applied."""
-        return effective(self.rules, queue)
+        return effective_arguments(self.rules, queue)
 
     def policy_names(self, queue: Queue) -> tuple[str, str]:
         """Return the names of a queue's policy and operator policy; empty for none."""
@@ -365,7 +370,7 @@ class QueueRegistry(Topology):
         self._change = None
         return 0
 
-    def understand(
+    def translate_arguments(
         self, arguments: Mapping[str, object], name: str, *, strict: bool = False
     ) -> Mapping[str, object]:
         """Return the arguments of a queue with aliases replaced by our names.
@@ -376,7 +381,7 @@ class QueueRegistry(Topology):
         Raises:
             InvalidArgument: an argument is refused.
         """
-        return understand(arguments, self._queue_subject(name), self._mode(strict), name)
+        return translate_arguments(arguments, self._queue_subject(name), self._mode(strict), name)
 
     def configure(self, queue: Queue) -> None:
         """Set a queue's attributes from its effective arguments; the queue may be in use."""
@@ -421,7 +426,7 @@ class QueueRegistry(Topology):
 
     def on_session_end(self, owner: object) -> None:
         """Delete the queues whose lifetime is bound to a closed connection, session or channel."""
-        self._delete_in_steps(self.lifetimes.end(owner))
+        self._delete_in_steps(self.lifetimes.queues_to_delete(owner))
 
     def _delete_in_steps(self, queues: list[Queue]) -> None:
         """Delete queues; transient ones beyond ``DELETIONS_PER_STEP`` in later turns.
@@ -466,7 +471,7 @@ class QueueRegistry(Topology):
         """Delete an auto-delete queue that has lost its last consumer."""
         if AUTO_DELETE_TIMEOUT in queue.arguments and queue.expires_ms >= 0:
             return  # It is deleted after its timeout.
-        if self.queues.get(queue.name) is queue and not self.lifetimes.stays(queue):
+        if self.queues.get(queue.name) is queue and not self.lifetimes.must_stay(queue):
             self._remove_queue(queue)
 
     def expire_queue(self, queue: Queue, now_ms: int) -> int:
@@ -626,8 +631,8 @@ class QueueRegistry(Topology):
             arguments=arguments,
         )
         if isinstance(queue, InspectingQueue):
-            queue.shape(dict(arguments))
-        queue.traced = self.traced
+            queue.set_up(dict(arguments))
+        queue.reports_deliveries = self.reports_deliveries
         self.configure(queue)
         queue.on_deadline = self._deadline_hook
         return queue
@@ -646,7 +651,7 @@ class QueueRegistry(Topology):
         self.definition_memory += queue_memory(queue.name, queue.arguments)
         self.count_alternate(queue.alternate_exchange, 1)
         queue.used_ms = self.counters.now_ms
-        if is_on(queue.arguments):
+        if has_no_local(queue.arguments):
             self.no_local.add(queue)
         schedule_queue_expiry(self, queue)
         schedule_retention(self, queue)
@@ -677,7 +682,7 @@ class QueueRegistry(Topology):
             owned.pop(queue, None)
             if not owned:
                 del self._owned[scope]
-        self.lifetimes.forget(queue)
+        self.lifetimes.unregister(queue)
         self._durable_exclusive.discard(queue)
         self._outliving.discard(queue)
         self.no_local.discard(queue)
@@ -690,9 +695,9 @@ class QueueRegistry(Topology):
         self._invalidate_routes()
         self._delete_unused(sources)
         if queue.name.startswith(SERVICES):  # Samplers do not count it.
-            queue.leave_samples()
+            queue.notify_sampler()
         else:
-            queue.hand_over_tally(self.queues_ended)
+            queue.merge_tally(self.queues_ended)
         count = self._end_deleted(queue, user)
         self.events.churn.queues_deleted += not is_own(queue.name)
         if self.events.has_listeners and not queue.is_hidden:

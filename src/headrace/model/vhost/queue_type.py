@@ -72,7 +72,7 @@ def check(arguments: Mapping[str, object], subject: str) -> None:
     kind_arguments = [name for name in kind_arguments if name not in PRIORITIES]
     if once and kind_arguments:
         raise _contradiction(once, kind_arguments[0], subject)
-    flow_control.check(arguments, subject)
+    flow_control.check_thresholds(arguments, subject)
     for name, needed in _REQUIRED_ARGUMENTS:
         if name in arguments and not first_set(arguments, needed):
             raise InvalidArgument(f"invalid arg '{name}' for {subject}: it needs '{needed[0]}'")

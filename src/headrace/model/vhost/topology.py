@@ -80,9 +80,8 @@ class Topology(ABC):
         for exchange, kind in PREDECLARED:
             internal = exchange == TRACE
             self.exchanges[exchange] = new_exchange(kind, exchange, durable=True, internal=internal)
-        self._by_destination: dict[
-            BindingDestination, dict[Binding, None]
-        ] = {}  # Bindings by destination.
+        # Bindings by destination.
+        self._by_destination: dict[BindingDestination, dict[Binding, None]] = {}
         self._removed_bindings: deque[Binding] = (
             deque()
         )  # Removed, but still in their exchange's index.
@@ -507,7 +506,7 @@ class Topology(ABC):
             ResourceError: the disk fails.
             AccessRefused: the audit log cannot be written.
         """
-        self.events.require()
+        self.events.check_auditable()
         if lasting:
             self.definitions.require()
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.model.arguments import lifetime_policies
 from headrace.model.arguments.memory_estimate import LIMIT, consumer_memory
 from headrace.model.arguments.no_local import is_local
-from headrace.model.arguments.values import check_reader_arguments, keeps_all, queue_type
+from headrace.model.arguments.values import check_reader_arguments, queue_type, stores_all
 from headrace.model.contents import UnreadableError
 from headrace.model.dead_letter_headers import UNCONVERTIBLE
 from headrace.model.errors import InvalidArgument
@@ -40,7 +40,7 @@ from headrace.model.lease.registry import Leases
 from headrace.model.message import KIND_FILE, KIND_MASK, LARGE, PERSISTENT, Message, copy_message
 from headrace.model.operations.jobs import Jobs
 from headrace.model.ports import Files
-from headrace.model.queue.flow_control import is_traced
+from headrace.model.queue.flow_control import must_report_deliveries
 from headrace.model.queue_kinds.delayed import Delayed, DelayedQueue
 from headrace.model.scheduler import Scheduler
 from headrace.model.stream.consumer_groups import ConsumerGroups
@@ -121,7 +121,7 @@ class VirtualHost(QueueRegistry):
         self.publishing_ids = PublishingIds(self.facts, counters)
         self.jobs = Jobs(self)
         self.stamps: Stamps | None = None  # Headers that the broker adds to messages.
-        self.frozen = False  # True while clients must wait, also those that open the host.
+        self.is_frozen = False  # True while clients must wait, also those that open the host.
         self.tracer: Tracer | None = None  # Copies messages to amq.rabbitmq.trace.
 
     def __repr__(self) -> str:
@@ -314,7 +314,7 @@ class VirtualHost(QueueRegistry):
         if targets:
             self.deliver(message, targets, persistent)
             for observer in observers:
-                observer.note(headers, persistent)
+                observer.record_id(headers, persistent)
 
     def replay_kept(
         self,
@@ -353,7 +353,7 @@ class VirtualHost(QueueRegistry):
         message.seq = counters.next_seq
         counters.next_seq += 1
         position = 0
-        if persistent or any(keeps_all(queue.arguments) for queue in queues):
+        if persistent or any(stores_all(queue.arguments) for queue in queues):
             ids = b"".join([q.id_bytes for q in queues if q.durable and not q.is_stream])
             if ids:
                 position = self.store.publish_message(message, counters.now_ms, ids)
@@ -414,7 +414,7 @@ class VirtualHost(QueueRegistry):
     def before_delivery(self, queue: Queue, consumer: Consumer, message: Message) -> None:
         """Stamp and trace a message; called just before its delivery."""
         if queue.guard is not None:
-            queue.guard.note_delivery(consumer, message)
+            queue.guard.check_delivery(consumer, message)
         if queue.access_name.startswith(SERVICES):
             return
         if self.stamps is not None and self.stamps.sent_time and self.contents is not None:
@@ -428,9 +428,11 @@ class VirtualHost(QueueRegistry):
 
     def _update_traced(self) -> None:
         """Turn the call of :meth:`before_delivery` on or off for each queue."""
-        self.traced = self.tracer is not None or (self.stamps is not None and self.stamps.sent_time)
+        self.reports_deliveries = self.tracer is not None or (
+            self.stamps is not None and self.stamps.sent_time
+        )
         for queue in self.queues.values():
-            queue.traced = is_traced(queue)
+            queue.reports_deliveries = must_report_deliveries(queue)
         self._invalidate_routes()
 
     # --- Connections and consumers ----------------------------------------------------------------
@@ -449,7 +451,7 @@ class VirtualHost(QueueRegistry):
             LimitReached: definitions and consumers would use more memory than they may.
         """
         queue = consumer.queue
-        if consumer.arguments and not (queue.is_stream or consumer.browses):
+        if consumer.arguments and not (queue.is_stream or consumer.is_browser):
             check_reader_arguments(
                 consumer.arguments, self._queue_subject(queue.name), queue_type(queue.arguments)
             )
@@ -514,12 +516,12 @@ class VirtualHost(QueueRegistry):
                 self._remove_queue(exchange.observer.kept)
 
     def _is_leased(self, queue: Queue) -> bool:
-        return self.leases.in_use(queue)
+        return self.leases.is_in_use(queue)
 
     def _end_deleted(self, queue: Queue, user: str) -> int:
         if isinstance(queue, Stream):
-            self.groups.forget(queue)
-            self.lost_records.forget(queue)
+            self.groups.delete_all(queue)
+            self.lost_records.delete_all(queue)
         count: int = queue.message_count()
         if self.orphans.reroute(queue, user):
             self.dead_letters.on_queue_deletion(queue)

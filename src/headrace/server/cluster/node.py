@@ -581,7 +581,7 @@ class ClusterNode:
             return
         for served in self.served.values():
             vhost = self.hosts.vhosts.get(served.vhost)
-            if vhost is not None and not vhost.frozen:
+            if vhost is not None and not vhost.is_frozen:
                 self.freezer.freeze(vhost)
 
     def thaw(self) -> None:

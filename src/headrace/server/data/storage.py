@@ -369,14 +369,14 @@ class Storage:
             lane = get_lane(queue, message.flags & KIND_MASK)
             retry_backoff.restore(lane, message, arrived_ms)
 
-        restore_messages(recovered, queues, not store.waits, restore)
+        restore_messages(recovered, queues, not store.retry_times, restore)
         for queue, count in lost.items():
             log.error(
                 "vhost %r: %d messages are owed by a queue with the id %d, which no definition "
                 "names; they are in queue %r",
                 *(vhost.name, count, queue.id, queue.name),
             )
-        store.waits = {}
+        store.retry_times = {}
         vhost.branches.restore(store.prepared_branches)
         vhost.sinks.keep_ms = int(self.settings.staged_s * 1000)
         vhost.sinks.resume()

@@ -40,7 +40,7 @@ class UnsyncedChanges:
     def tick(self) -> None:
         """Refuse clients' changes in stores that have failed for ``FAILING_TICKS`` ticks."""
         for name, store in self._stores.items():
-            if not store.failing():
+            if not store.is_failing():
                 self._failing.pop(name, None)
                 continue
             ticks = self._failing.get(name, 0) + 1

@@ -18,7 +18,7 @@ from headrace.model.policy.rules import (
     Metadata,
     check_parameter,
 )
-from headrace.model.policy.unknown_arguments import understand
+from headrace.model.policy.unknown_arguments import translate_arguments
 
 if TYPE_CHECKING:
     from headrace.model.policy.parameters import Key
@@ -69,6 +69,6 @@ def translate(
         InvalidArgument: an argument is invalid.
     """
     try:
-        return understand(arguments, named_queue, mode, queue), ""
+        return translate_arguments(arguments, named_queue, mode, queue), ""
     except NotUnderstood as error:
         return {}, error.text

@@ -144,7 +144,7 @@ def attempt(
 async def run_request(call: Call, handler: Handler, **fields: object) -> JsonLine:
     """Run a request, a long one in slices; return its answer once its changes are durable."""
     request = OperatorSession(call).request(fields)
-    call.broker.events.require()
+    call.broker.events.check_auditable()
     try:
         with call.acting():
             outcome = handler(request)

@@ -37,7 +37,7 @@ class Freezer:
     def freeze(self, vhost: VirtualHost) -> None:
         """Freeze a virtual host; clients that open it from now on wait."""
         self.vhosts.add(vhost)
-        vhost.frozen = True
+        vhost.is_frozen = True
         for transport in self._find_transports(vhost):
             transport.freeze()
 
@@ -65,7 +65,7 @@ class Freezer:
 
     def _forget(self, vhost: VirtualHost) -> None:
         self.vhosts.discard(vhost)
-        vhost.frozen = False
+        vhost.is_frozen = False
         self._timers_s = self._reactor.loop.time() + CATCH_UP_S
 
     def _find_transports(self, vhost: VirtualHost) -> list[Transport]:

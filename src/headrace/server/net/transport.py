@@ -78,9 +78,9 @@ class Reactor:
 
     def turn(self) -> None:
         """Send the output of this turn, and start the stores' writes of its records."""
-        waking = self.counters.waking
+        waking = self.counters.to_drain
         if waking:
-            self.counters.waking = []
+            self.counters.to_drain = []
             for stream in waking:
                 stream.drain()
         for confirm_queue in self.confirm_queues:
@@ -280,7 +280,7 @@ class Transport(WatchedSocket):
         if connection.pace is not None:
             queue = connection.pace
             connection.pace = None
-            if queue.stopped and not self.consumes_from(queue):
+            if queue.publishers_stopped and not self.consumes_from(queue):
                 self.start_pacing(queue)
             elif self.unpaced_reads:
                 self.unpaced_reads -= 1
@@ -288,7 +288,7 @@ class Transport(WatchedSocket):
                 self.start_pacing(queue)
         if connection.publishes:
             reactor.count()
-            if reactor.alarmed or reactor.counters.crowded():
+            if reactor.alarmed or reactor.counters.is_memory_short():
                 self.block()
         if connection.pending() > 2 * connection.output_max and not self.stalled:
             self.stalled = True
@@ -384,7 +384,7 @@ class Transport(WatchedSocket):
         self.pause_reading()
         self.pace_queue = queue
         queue.add_waiter(self)
-        if not queue.stopped:
+        if not queue.publishers_stopped:
             self.pace_timer = self.reactor.loop.call_later(PACE_S, self.on_pace_over)
 
     def consumes_from(self, queue: Queue) -> bool:
@@ -401,7 +401,7 @@ class Transport(WatchedSocket):
         queue = self.pace_queue
         if queue is not None:
             self.pace_queue = None
-            queue.drop_waiter(self)
+            queue.remove_waiter(self)
 
     def resume_publishing(self) -> None:
         """Resume reading, because the queue is shorter or the wait has timed out."""

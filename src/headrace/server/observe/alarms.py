@@ -104,7 +104,7 @@ class Alarms:
     def reason(self, vhost: VirtualHost | None) -> str:
         """Return why publishers of a virtual host are blocked; empty if they are not."""
         name = EVERYWHERE if vhost is None else vhost.name
-        if not self._is_memory_low and self.counters.crowded():
+        if not self._is_memory_low and self.counters.is_memory_short():
             self._is_memory_low = True
             self.reactor.loop.call_soon(self.check)  # The check blocks all other publishers.
         reasons = ["low on memory"] if self._is_memory_low else []
@@ -151,7 +151,7 @@ class Alarms:
         """Compare the used memory with its limits; an alarm ends at lower ones than it began."""
         counters, is_low = self.counters, self._is_memory_low
         backlog_max = BACKLOG_MAX // 2 if is_low else BACKLOG_MAX
-        is_low = counters.crowded() or (is_low and counters.memory_used > counters.memory_max)
+        is_low = counters.is_memory_short() or (is_low and counters.memory_used > counters.memory_max)
         for store in self.stores.values():  # Records that wait for the disk take memory, too.
             is_low |= store.appended > store.synced + backlog_max
         self._is_memory_low = is_low

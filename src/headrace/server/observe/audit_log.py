@@ -55,9 +55,9 @@ class AuditLog(Audit):
             self._events.refusal = None if file is None else self.refusal
         if self._events is not None and (former is None) != (file is None):
             if file is not None:
-                self._events.listen(self.record_event)
+                self._events.add_listener(self.record_event)
             else:
-                self._events.ignore(self.record_event)
+                self._events.remove_listener(self.record_event)
 
     def refusal(self) -> str:
         return REFUSAL if self.file is not None and self.file.refuses else ""

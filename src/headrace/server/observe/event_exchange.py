@@ -73,13 +73,13 @@ class EventPublisher:
     def set_listening(self, listening: bool) -> None:
         """Start or stop listening to the broker's events."""
         if listening:
-            self.events.listen(self.queue_event)
+            self.events.add_listener(self.queue_event)
         else:
-            self.events.ignore(self.queue_event)
+            self.events.remove_listener(self.queue_event)
 
     def close(self) -> None:
         """Stop, because the virtual host was deleted."""
-        self.events.ignore(self.queue_event)
+        self.events.remove_listener(self.queue_event)
 
     def queue_event(self, event: Event) -> None:
         """Queue an event for the end of the turn; beyond ``EVENTS_MAX`` it is dropped."""
@@ -89,7 +89,7 @@ class EventPublisher:
                 log.warning("events come faster than they are published: some are dropped")
             return
         if not self._waiting:
-            self.vhost.counters.waking.append(self)
+            self.vhost.counters.to_drain.append(self)
         self._waiting.append(event)
 
     def drain(self) -> None:

@@ -93,7 +93,7 @@ class Agent(RequestService):
         vhost.bind(DIRECT, (QUEUE, SERVICE), KEY, owner=self)
         direct.agent = self
 
-    def can_take(self) -> bool:
+    def has_room(self) -> bool:
         return len(self.turn_requests) + self.sliced_count < AT_ONCE_MAX
 
     def close(self) -> None:
@@ -218,7 +218,7 @@ def run_in_steps(steps: Steps) -> Steps:
 
 def is_crowded(vhost: VirtualHost) -> bool:
     """Return True if memory or disk is low, so that no large answer must be made."""
-    return bool(vhost.counters.crowded() or vhost.store.full)
+    return bool(vhost.counters.is_memory_short() or vhost.store.full)
 
 
 OPCODES: dict[str, Callable[[QmfRequest, QmfReply], RequestAnswer | Steps]] = {

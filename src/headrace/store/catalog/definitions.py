@@ -106,7 +106,7 @@ class JournalDefinitions:
         Raises:
             ResourceError: the disk fails.
         """
-        if self._journal.failing():
+        if self._journal.is_failing():
             raise ResourceError("definitions cannot be written to disk")
 
     def save_exchange(self, record: ExchangeRecord) -> None:

@@ -78,11 +78,11 @@ cdef class Journal(SegmentLog):
         self, Segment segment, bytearray forward, u32 queue_id, u32 i
     ) except -2
     cpdef flush_settled(self)
-    cpdef u64 note_count(
-        self, u32 queue_id, u64 seq, u64 position, u32 count, u64 when_ms
+    cpdef u64 record_count(
+        self, u32 queue_id, u64 seq, u64 position, u32 count, u64 due_ms
     ) except? 0
     cpdef bint is_unsettled(self, u32 queue_id, u64 position) except -1
-    cpdef note_delivered(self, u32 queue_id, u64 seq)
+    cpdef record_delivered(self, u32 queue_id, u64 seq)
     cpdef drop(self, u32 queue_id, u64 upto_seq)
     cpdef begin(self)
     @cython.locals(number=u64)
@@ -90,7 +90,7 @@ cdef class Journal(SegmentLog):
     cpdef append_shared_commit(self, number)
     cpdef prepare(self, bytes xid, list publishes, list settles)
     cpdef append_prepared(self, prepared)
-    cpdef decide(self, bytes xid, int status, long long when_ms)
+    cpdef decide(self, bytes xid, int status, long long decided_ms)
     cpdef fact(self, bytes key, object value)
     cpdef define(self, bytes key, object value)
     cpdef append_definition(self, bytes key, bytes value)

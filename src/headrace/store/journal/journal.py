@@ -310,8 +310,8 @@ class Journal(SegmentLog):
         if self.counts.pending_bytes:
             self.counts.flush()
 
-    def note_count(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> int:
-        self.counts.add(queue_id, seq, position, count, when_ms)
+    def record_count(self, queue_id: int, seq: int, position: int, count: int, due_ms: int) -> int:
+        self.counts.add(queue_id, seq, position, count, due_ms)
         return self.appended + 1
 
     def is_unsettled(self, queue_id: int, position: int) -> bool:
@@ -321,7 +321,7 @@ class Journal(SegmentLog):
 
     # --- Facts beside messages --------------------------------------------------------------
 
-    def note_delivered(self, queue_id: int, seq: int) -> None:
+    def record_delivered(self, queue_id: int, seq: int) -> None:
         if self.reserved.get(queue_id, 0) >= seq:
             return
         self.reserved[queue_id] = seq
@@ -377,9 +377,9 @@ class Journal(SegmentLog):
         self.append(C_PREPARED, prepared.encode())
         self.prepared[prepared.xid] = (prepared, self.segment)
 
-    def decide(self, xid: bytes, status: int, when_ms: int) -> None:
+    def decide(self, xid: bytes, status: int, decided_ms: int) -> None:
         self.flush_settled()
-        self.append(C_DECIDED, encode_decided(xid, status, when_ms))
+        self.append(C_DECIDED, encode_decided(xid, status, decided_ms))
         self.bind()
         prepared, segment = self.prepared[xid]
         if status:
@@ -418,7 +418,7 @@ class Journal(SegmentLog):
             for queue_id, seq in segment.reserved.items():
                 if self.reserved.get(queue_id, 0) == seq:
                     del self.reserved[queue_id]
-                    self.note_delivered(queue_id, seq)
+                    self.record_delivered(queue_id, seq)
         if segment.marks is not None:
             for runs in segment.marks:
                 self.mark(runs)
@@ -593,7 +593,7 @@ class Journal(SegmentLog):
                         del segment.reserved[queue_id]
         self.prepared = dict(recovery.prepared)
         recovery.restore_counts(self.counts)
-        self.waits = recovery.counts.waits()
+        self.retry_times = recovery.counts.retry_times()
         self.prepared_branches = recovery.prepared_branches()
         self.recovered = True
         self.may_retire = True

@@ -57,7 +57,7 @@ cdef class SegmentLog(Store):
     @cython.locals(segment=Segment, first=bytes)
     cpdef begin_segment(self, u32 number, u64 size)
     cpdef start_write(self)
-    cpdef bint failing(self) except -1
+    cpdef bint is_failing(self) except -1
     cdef bint is_dirty(self) except -1
     cpdef hand_over(self)
     @cython.locals(appended=u64)

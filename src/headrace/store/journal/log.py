@@ -316,7 +316,7 @@ class SegmentLog(Store):
 
     # --- A full disk ------------------------------------------------------------------------
 
-    def failing(self) -> bool:
+    def is_failing(self) -> bool:
         return self.writer.fails()
 
     def is_full(self) -> bool:

@@ -375,7 +375,7 @@ class DiskStreamLog(StreamLog):
             too_old = self.max_age_ms >= 0 and next_segment.begun_ms < now_ms - self.max_age_ms
             if not too_long and not too_old:
                 break
-            if self.holds_back(next_segment.first_offset, size):
+            if self.must_keep(next_segment.first_offset, size):
                 break
             size -= segments[removed_count].end
             removed_count += 1
@@ -411,7 +411,7 @@ class DiskStreamLog(StreamLog):
     def deliver_records(self, offset: int, end: int, consumer: Consumer) -> int:
         if offset < self.first_offset:
             offset = self.first_offset
-        if offset >= end or not consumer.can_take():
+        if offset >= end or not consumer.has_room():
             return offset
         try:
             next_offset = self.reader.deliver_records(offset, end, self.tail, consumer)
@@ -424,7 +424,7 @@ class DiskStreamLog(StreamLog):
     def deliver_one_by_one(self, offset: int, end: int, consumer: Consumer) -> int:
         """Deliver records that are large, damaged, or need conversion."""
         for seq, data, address_len, _, arrived_ms in self.read(offset, 1):
-            if seq >= end or not consumer.can_take():
+            if seq >= end or not consumer.has_room():
                 break
             consumer.put_record(data, 0, address_len, len(data), seq, arrived_ms)
             offset = seq + 1

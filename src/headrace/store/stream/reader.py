@@ -105,7 +105,7 @@ class StreamReader:
                     if seq >= end:
                         break
                     if seq >= offset:
-                        if not consumer.can_take():
+                        if not consumer.has_room():
                             break
                         start = base + C_MESSAGE_HEAD
                         end_of_data = start + get32(chunk, base + 48) - tail

@@ -28,7 +28,7 @@ from headrace.model.operations.peek import start_position
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
 from headrace.model.operations.queue_view import get_view
 from headrace.model.queue_kinds.multi_queue import ARGUMENT as MULTIQUEUE
-from headrace.model.queue_kinds.multi_queue import MultiQueue, names_in, unacked_holders
+from headrace.model.queue_kinds.multi_queue import MultiQueue, parse_queue_names, unacked_holders
 from headrace.protocol.codec_0_10 import (
     Acquired,
     MessageAccept,
@@ -77,7 +77,7 @@ def subscribe(session: Session010, command: MessageSubscribe, header: bytes, par
     try:
         subject = f"queue '{queue.name}' in vhost '{session.vhost.name}'"
         consumer_filter = ConsumerFilter(arguments, subject)
-        if (consumer_filter.browses or queue.browse_only) and not arguments.get(BROWSE):
+        if (consumer_filter.is_browser or queue.browse_only) and not arguments.get(BROWSE):
             acquire_mode = 1
         if arguments.get(BROWSE) or (acquire_mode and isinstance(queue, MultiQueue)):
             queue = get_view(queue)  # It refuses a MultiQueue.
@@ -100,11 +100,11 @@ def subscribe(session: Session010, command: MessageSubscribe, header: bytes, par
         raise translate(error, command, "arguments") from None
     first = 0
     if queue.is_stream:
-        subscription.browses = False  # Reading a stream removes nothing from it in any case.
+        subscription.is_browser = False  # Reading a stream removes nothing from it in any case.
         connection = session.connection
         stream = cast("Stream", queue)
         stream.check_consumer(subscription, connection.publishes or connection.published)
-    elif subscription.browses:
+    elif subscription.is_browser:
         first = start_position(queue, arguments)
     session.subscriptions[destination] = subscription
     session.ended_tags.pop(destination, None)
@@ -168,7 +168,7 @@ def find_source(session: Session010, command: MessageSubscribe) -> Queue:
         queue = find_queue(session, command.queue)
         session.check_access("read", "queue", queue.access_name)
         return queue
-    queues = [find_queue(session, name) for name in names_in(plain(arguments))]
+    queues = [find_queue(session, name) for name in parse_queue_names(plain(arguments))]
     for queue in queues:
         session.check_access("read", "queue", queue.access_name)
     return MultiQueue(queues)

@@ -115,7 +115,7 @@ class Deliveries:
         """Add an outcome to the session's transaction."""
         transaction = self.session.transaction
         assert transaction is not None
-        if not transaction.owns:
+        if not transaction.owns_messages:
             self.tx_settled[number] = message
         transaction.settle(queue, message, outcome)
 

@@ -137,7 +137,7 @@ class Session010(SessionContext):
     def continue_flush(self, subscription: Subscription) -> None:
         """Complete a message.flush when all ready messages were sent, or the credit is spent."""
         subscription.queue.drain()
-        if subscription.flush_id >= 0 and not subscription.scanning:
+        if subscription.flush_id >= 0 and not subscription.is_scanning:
             self.end_flush(subscription)
 
     # Keeps 0-10/s100.

@@ -8,7 +8,7 @@ from headrace.gateway.conversion.convert cimport Converter, body_of_frames
 from headrace.model.message cimport (
     C_KIND_MASK, C_KIND_TRANSFER, C_REDELIVERED, Message, new_message,
 )
-from headrace.model.queue.destination cimport Consumer
+from headrace.model.queue.destination cimport C_ACCEPTED, C_NO_ROOM, Consumer
 from headrace.model.tallies cimport ChannelTally
 from headrace.protocol.v0_10.session_connection cimport SessionConnection
 from headrace.protocol.v0_10.session.sent cimport SentCommands
@@ -60,8 +60,8 @@ cdef class Subscription(Consumer):
     cdef public bint cancelled_by_client
 
     @cython.locals(connection=SessionConnection, starving=dict)
-    cpdef bint can_take(self) except -1
-    cpdef int accepts(self, Message message) except -1
+    cpdef bint has_room(self) except -1
+    cpdef int evaluate(self, Message message) except -1
     @cython.locals(data=bytes, position=Py_ssize_t, size=Py_ssize_t)
     cpdef long long credit_cost(self, Message message) except -1
     cpdef add_credit(self, bint in_bytes, long long value)
@@ -84,7 +84,7 @@ cdef class Subscription(Consumer):
         self, bytes header, const unsigned char* buffer, Py_ssize_t body_start, Py_ssize_t body_end
     ) except -1
     cpdef on_redelivery(self)
-    cpdef hold(self, unsigned long long position)
+    cpdef delay_deliveries(self, unsigned long long position)
     cpdef on_cancel(self)
     cpdef on_scan_end(self)
     cpdef on_queue_end(self)

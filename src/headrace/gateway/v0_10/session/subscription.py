@@ -19,6 +19,8 @@ if not cython.compiled:
     from headrace.model.message import KIND_TRANSFER as C_KIND_TRANSFER
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message, new_message
+    from headrace.model.queue.destination import ACCEPTED as C_ACCEPTED
+    from headrace.model.queue.destination import NO_ROOM as C_NO_ROOM
     from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.wire.memory import cut, get32
@@ -91,8 +93,8 @@ class Subscription(Consumer):
         self.tally: ChannelTally = session.tally
         self.deliveries = session.deliveries
         self.windows = session.windows
-        self.family = KIND_TRANSFER
-        self.browses = acquire_mode != 0
+        self.content_kind = KIND_TRANSFER
+        self.is_browser = acquire_mode != 0
         self.accept_mode = accept_mode
         self.method = encode_command(
             MessageTransfer(
@@ -113,7 +115,7 @@ class Subscription(Consumer):
 
     # --- Credit -------------------------------------------------------------------------------
 
-    def can_take(self) -> bool:
+    def has_room(self) -> bool:
         if self.credit_messages == 0 or self.credit_bytes == 0:
             return False
         connection = self.session.connection
@@ -130,10 +132,10 @@ class Subscription(Consumer):
         return True
 
     # Keeps 0-10/s097.
-    def accepts(self, message: Message) -> int:
+    def evaluate(self, message: Message) -> int:
         if self.credit_bytes < 0:
-            return 1
-        return 1 if self.credit_cost(message) <= self.credit_bytes else 2
+            return C_ACCEPTED
+        return C_ACCEPTED if self.credit_cost(message) <= self.credit_bytes else C_NO_ROOM
 
     def credit_cost(self, message: Message) -> int:
         """Return the credit that a message costs: the bytes of its header and body segments."""
@@ -181,8 +183,8 @@ class Subscription(Consumer):
         self.window_id += 1
 
     def set_selective(self, selective: bool) -> None:
-        """Set whether the queue calls ``accepts`` before each message; filters require it, too."""
-        selective = selective or self.filters
+        """Set whether the queue calls ``evaluate`` before each message; filters require it, too."""
+        selective = selective or self.is_filtering
         self.queue.set_selective(self, selective)
 
     def restore(self, count: int, size: int, window: int) -> None:
@@ -225,7 +227,7 @@ class Subscription(Consumer):
                     data, address_len, position + 7, header_end
                 )
             except CannotConvert as error:
-                self.queue.unconvertible(message, self, error.reason)
+                self.queue.on_unconvertible(message, self, error.reason)
                 return
             header_start = 0
             header_end = len(header)
@@ -259,7 +261,7 @@ class Subscription(Consumer):
             self.deliveries.unsettled.add(number, message)
         else:
             self.tally.deliver_no_ack += 1
-            if self.browses:
+            if self.is_browser:
                 self.deliveries.remember_browsed(number, message, self)
         if self.limited:
             self.windows.charge(self, number, header_end - header_start + message.body_size)
@@ -273,7 +275,7 @@ class Subscription(Consumer):
             header = self.converter.transfer_at(buffer, start, address_len, position + 7, size)
         except CannotConvert as error:
             message = new_message(cut(buffer, start, end), address_len, 0)
-            self.queue.unconvertible(message, self, error.reason)
+            self.queue.on_unconvertible(message, self, error.reason)
             return 0
         body_start = position + 8 + size
         if body_start >= end:
@@ -301,7 +303,7 @@ class Subscription(Consumer):
     def on_redelivery(self) -> None:
         self.tally.redeliver += 1
 
-    def hold(self, position: int) -> None:
+    def delay_deliveries(self, position: int) -> None:
         connection = self.session.connection
         if connection is not None:
             connection.hold(self.queue.store, position)

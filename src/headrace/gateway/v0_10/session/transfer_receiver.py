@@ -60,7 +60,7 @@ class TransferDistributor(Distributor):
     def put(
         self, publish: Publish, consumer: Consumer, buffer: bytes | bytearray, start: int, end: int
     ) -> bool:
-        if consumer.family != C_KIND_TRANSFER or publish.flags & C_REDELIVERED:
+        if consumer.content_kind != C_KIND_TRANSFER or publish.flags & C_REDELIVERED:
             return False
         cython.cast(Subscription, consumer).put_transfer(  # All consumers of the family are.
             self.transfer.delivered_header, buffer, start, end
@@ -229,7 +229,7 @@ class TransferReceiver:
         interception = route.interception
         message = self.make_message(body)
         queues = route.queues
-        if interception is not None and transaction.owns:
+        if interception is not None and transaction.owns_messages:
             message, queues = interception.join_branch(message, queues)
         elif interception is not None:
             transaction.intercept(interception, self.source())

@@ -23,7 +23,7 @@ if not cython.compiled:
     from headrace.model.tallies import ChannelTally
 
 from headrace.model.errors import PreconditionFailed
-from headrace.model.queue_kinds.multi_queue import give_credit, head_consumer, unpark_head
+from headrace.model.queue_kinds.multi_queue import head_consumer, restore_credit, unpark_head
 
 if TYPE_CHECKING:
     from headrace.gateway.conversion.convert import Converter
@@ -139,7 +139,7 @@ class Channel(Deliveries):
         if isinstance(consumer, BasicConsumer):
             self.release_credit(consumer)
         elif not isinstance(consumer, GetConsumer):
-            give_credit(consumer)
+            restore_credit(consumer)
             inner = True
         queue = consumer.queue
         if outcome == C_ACCEPT:
@@ -166,7 +166,7 @@ class Channel(Deliveries):
             unpark_in_turn(channels, consumer)
         elif self.prefetch or self.prefetch_size:
             unpark_in_turn([self], consumer)
-        elif consumer.parked:
+        elif consumer.is_parked:
             consumer.queue.unpark(consumer)
         if consumer.queue.ready.count:
             consumer.queue.drain()
@@ -174,7 +174,7 @@ class Channel(Deliveries):
     def settle_in_transaction(self, tag: int, multiple: bool, outcome: int) -> None:
         """Keep an outcome for the commit, or in dtx mode add it to the branch."""
         if self.dtx:
-            check_branch(self).require(self.unacked)
+            check_branch(self).check_room(self.unacked)
             if multiple:
                 self.settle_range(tag, outcome)
             else:
@@ -242,7 +242,7 @@ class Channel(Deliveries):
             if isinstance(consumer, BasicConsumer):
                 self.release_credit(consumer)
             else:
-                give_credit(consumer)
+                restore_credit(consumer)
         return messages
 
     def requeue_all(self) -> None:
@@ -254,7 +254,7 @@ class Channel(Deliveries):
             queues[queue] = None
         if self.consumers is not None:
             for consumer in list(self.consumers.values()):
-                if consumer.parked:
+                if consumer.is_parked:
                     consumer.queue.unpark(consumer)
         for queue in queues:
             queue.drain()
@@ -308,7 +308,7 @@ def unpark_in_turn(channels: list[Channel], last: Consumer) -> None:
         start = waiting.index(last) + 1
         waiting = waiting[start:] + waiting[:start]
     for consumer in waiting:
-        if consumer.parked:
+        if consumer.is_parked:
             consumer.queue.unpark(consumer)
 
 

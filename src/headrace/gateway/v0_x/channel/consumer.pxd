@@ -10,7 +10,7 @@ from headrace.gateway.v0_x.peer cimport Peer
 from headrace.gateway.messages.stream_headers cimport with_offset
 from headrace.gateway.v0_x.channel.deliveries cimport Deliveries
 from headrace.model.message cimport C_KIND_MASK, C_REDELIVERED, Message
-from headrace.model.queue.destination cimport Consumer
+from headrace.model.queue.destination cimport C_ACCEPTED, C_NEVER, C_NO_ROOM, Consumer
 from headrace.protocol.output cimport C_SHARE_MIN
 from headrace.wire.memory cimport copy, cut, get16, get32, put16, put32, put64
 from headrace.wire.property_bits cimport (
@@ -36,9 +36,9 @@ cdef class BasicConsumer(Consumer):
     cdef Py_ssize_t prefix_len
 
     @cython.locals(connection=Peer, channel=Deliveries, waiting=Py_ssize_t)
-    cpdef bint can_take(self) except -1
+    cpdef bint has_room(self) except -1
     @cython.locals(channel=Deliveries)
-    cpdef int accepts(self, Message message) except -1
+    cpdef int evaluate(self, Message message) except -1
     @cython.locals(channel=Deliveries, redelivered=cython.int, data=bytes)
     cpdef deliver(self, Message message)
     @cython.locals(channel=Deliveries, redelivered=cython.int, data=bytes, header=bytes)
@@ -56,7 +56,7 @@ cdef class BasicConsumer(Consumer):
     cpdef bint lags(self) except -1
     @cython.locals(connection=Peer, start=Py_ssize_t, position=Py_ssize_t, end=Py_ssize_t)
     cdef write_shared(self, bytes data, Py_ssize_t address_len, int redelivered)
-    cpdef bint takes_records(self) except -1
+    cpdef bint accepts_records(self) except -1
     @cython.locals(connection=Peer, channel=Deliveries, content=Py_ssize_t, size=Py_ssize_t,
                    flags=cython.uint, position=Py_ssize_t, stop=Py_ssize_t,
                    table_size=Py_ssize_t, headers_end=Py_ssize_t, data=bytes, prefix_len=Py_ssize_t,
@@ -68,7 +68,7 @@ cdef class BasicConsumer(Consumer):
     @cython.locals(connection=Peer, data=bytes)
     cdef put_large(self, Message message, int redelivered)
     cpdef on_redelivery(self)
-    cpdef hold(self, unsigned long long position)
+    cpdef delay_deliveries(self, unsigned long long position)
     cpdef on_cancel(self)
     cpdef on_queue_end(self)
     cpdef on_failure(self, object error)
@@ -78,7 +78,7 @@ cdef class GetConsumer(Consumer):
     cdef public object channel
 
     cpdef on_redelivery(self)
-    cpdef hold(self, unsigned long long position)
+    cpdef delay_deliveries(self, unsigned long long position)
 
 
 cdef bint may_have_stream_entry(const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end) noexcept

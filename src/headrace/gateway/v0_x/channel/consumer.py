@@ -11,6 +11,9 @@ if not cython.compiled:
     from headrace.model.message import KIND_MASK as C_KIND_MASK
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message
+    from headrace.model.queue.destination import ACCEPTED as C_ACCEPTED
+    from headrace.model.queue.destination import NEVER as C_NEVER
+    from headrace.model.queue.destination import NO_ROOM as C_NO_ROOM
     from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.protocol.output import SHARE_MIN as C_SHARE_MIN
@@ -69,7 +72,7 @@ class BasicConsumer(Consumer):
         self.prefix_len = len(self.prefix)
 
     # Keeps 0-9-1/s096, 0-9/basic.qos.prefetch-count#01, 0-9/message.qos.prefetch-count#01.
-    def can_take(self) -> bool:
+    def has_room(self) -> bool:
         connection = self.connection
         waiting = connection.tail - connection.head + connection.chained
         # Like `is_full`, without a call.
@@ -90,20 +93,20 @@ class BasicConsumer(Consumer):
         return not channel.prefetch_size or channel.unacked_bytes < channel.prefetch_size
 
     # Keeps 0-9-1/s095, 0-9/basic.qos.prefetch-size#01, 0-9/message.qos.prefetch-size#01.
-    def accepts(self, message: Message) -> int:
+    def evaluate(self, message: Message) -> int:
         if self.no_local and self.publisher == message.publisher:
-            return 0
+            return C_NEVER
         channel = self.channel
         if channel.refused is not None and message.seq in channel.refused:
-            return 0
+            return C_NEVER
         if (
             channel.prefetch_size
             and not self.no_ack
             and channel.unacked
             and channel.unacked_bytes + message.body_size > channel.prefetch_size
         ):
-            return 2
-        return 1
+            return C_NO_ROOM
+        return C_ACCEPTED
 
     # Keeps 0-9-1/basic#09, 0-9-1/basic#10, 0-9/basic#09, 0-9/basic#10.
     def deliver(self, message: Message) -> None:
@@ -140,7 +143,7 @@ class BasicConsumer(Consumer):
         try:
             header = channel.basic_header(self.converter, message)
         except CannotConvert as error:
-            self.queue.unconvertible(message, self, error.reason)
+            self.queue.on_unconvertible(message, self, error.reason)
             return
         if self.no_ack:
             channel.tag += 1
@@ -204,7 +207,7 @@ class BasicConsumer(Consumer):
                 self.channel.number, data, start, position - 1, connection.frame_max
             )
 
-    def takes_records(self) -> bool:
+    def accepts_records(self) -> bool:
         return self.no_ack and not self.connection.early
 
     def put_record(
@@ -305,7 +308,7 @@ class BasicConsumer(Consumer):
     def on_redelivery(self) -> None:
         self.channel.tally.redeliver += 1
 
-    def hold(self, position: int) -> None:
+    def delay_deliveries(self, position: int) -> None:
         self.connection.hold(self.queue.store, position)
 
     def leave(self) -> None:
@@ -339,7 +342,7 @@ class GetConsumer(Consumer):
     def on_redelivery(self) -> None:
         self.channel.tally.redeliver += 1
 
-    def hold(self, position: int) -> None:
+    def delay_deliveries(self, position: int) -> None:
         self.connection.hold(self.queue.store, position)
 
 

@@ -388,9 +388,9 @@ class SlowPathReceiver:
             try:
                 publish.route = self.find_route(publish)
             except (AmqpError, ModelError) as error:
-                if not transaction.counts:
+                if not transaction.counts_publishes:
                     raise
-                transaction.note(error_text(error))
+                transaction.count_publish(error_text(error))
                 return
         if publish.delay_ms:
             self.delay(publish)
@@ -405,10 +405,10 @@ class SlowPathReceiver:
                 message, queues = interception.join_branch(message, queues)
             transaction.publish(message, queues, publish.persistent)
             self.distributor.count_routed(publish.known_route(), len(queues))
-            if transaction.counts:
-                transaction.seen += 1
-        elif transaction.counts:
-            transaction.note("no queue gets it" if bits else "")
+            if transaction.counts_publishes:
+                transaction.publish_count += 1
+        elif transaction.counts_publishes:
+            transaction.count_publish("no queue gets it" if bits else "")
         elif bits & C_MANDATORY and publish.known_route().count == 0:
             self.send_return(channel, publish, NO_ROUTE)
         elif bits & C_IMMEDIATE:
@@ -449,7 +449,7 @@ class SlowPathReceiver:
                         refused += self.commit_publish(channel, publish)
                     elif not publishing_ids.is_duplicate(publish.publishing_id):
                         refused += self.commit_publish(channel, publish)
-                        publishing_ids.note(publish.publishing_id, True)
+                        publishing_ids.record(publish.publishing_id, True)
             if settles:
                 for tag in sorted(settles):
                     channel.settle_one(tag, settles[tag])

@@ -134,7 +134,7 @@ class ChannelFiles(ChannelPort, FileClass):
             connection.send_confirm(channel, token)
         connection.resume(channel, FOR_BODY)
         for consumer in list(self.consumers()):
-            if consumer.parked:
+            if consumer.is_parked:
                 consumer.queue.unpark(consumer)
 
     def suspend(self) -> None:

@@ -141,7 +141,7 @@ def restart(channel: Channel) -> None:
     """Restart the consumers of a resumed channel."""
     for consumer in list((channel.consumers or {}).values()):
         queue = consumer.queue
-        consumer.parked = False
+        consumer.is_parked = False
         queue.add_consumer(consumer)
         queue.drain()
 

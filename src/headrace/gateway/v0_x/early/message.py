@@ -144,7 +144,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: MessageCons
     refuse_stream(queue, method)
     subject = f"queue '{queue.name}' in vhost '{connection.vhost.name}'"
     consumer_filter = ConsumerFilter(method.filter, subject)
-    if method.filter.get(BROWSE) or consumer_filter.browses or queue.browse_only:
+    if method.filter.get(BROWSE) or consumer_filter.is_browser or queue.browse_only:
         queue = get_view(queue)
     timeout_ms = 0
     if not method.no_ack:
@@ -154,7 +154,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: MessageCons
     consumer = MessageConsumer(transfers, queue, tag, method.no_ack)
     consumer.exclusive = method.exclusive
     consumer.no_local = method.no_local
-    consumer.selective = method.no_local or channel.prefetch_size > 0
+    consumer.is_selective = method.no_local or channel.prefetch_size > 0
     consumer.prefetch = 0 if method.no_ack else channel.consumer_prefetch
     consumer.arguments = method.filter
     consumer_filter.apply(consumer)

@@ -25,6 +25,7 @@ from headrace.gateway.messages.unsettled import SETTLE_ACCEPT, SETTLE_DISCARD
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer, GetConsumer
 from headrace.gateway.v0_x.early.references import References
 from headrace.model.message import KIND_MASK, REDELIVERED, Message
+from headrace.model.queue.destination import ACCEPTED, NEVER
 from headrace.model.queue_kinds.multi_queue import head_consumer
 from headrace.protocol.codec_0_x import (
     MessageAppend,
@@ -182,21 +183,21 @@ class MessageConsumer(BasicConsumer):
         self.transfers = transfers
         self.automatic = automatic
 
-    def can_take(self) -> bool:
+    def has_room(self) -> bool:
         """Return True if one more message may be sent; prefetch does not limit automatic ones."""
         if not self.automatic:
-            return BasicConsumer.can_take(self)
+            return BasicConsumer.has_room(self)
         connection = self.transfers.connection
         if connection.is_full():
             connection.starve(self.queue)
             return False
         return bool(self.channel.flow)
 
-    def accepts(self, message: Message) -> int:
-        """Return 1 if this message may be sent, 0 if never, 2 if not now."""
+    def evaluate(self, message: Message) -> int:
+        """Return ACCEPTED if this message may be sent now, else NEVER or NO_ROOM."""
         if self.automatic:
-            return 0 if self.no_local and self.publisher == message.publisher else 1
-        return BasicConsumer.accepts(self, message)
+            return NEVER if self.no_local and self.publisher == message.publisher else ACCEPTED
+        return BasicConsumer.evaluate(self, message)
 
     # Keeps 0-9/message#09, 0-9/message#10.
     def deliver(self, message: Message) -> None:
@@ -231,7 +232,7 @@ def deliver(
     try:
         head = transfers.transfer_head(message, destination)
     except CannotConvert as error:
-        consumer.queue.unconvertible(message, consumer, error.reason)
+        consumer.queue.on_unconvertible(message, consumer, error.reason)
         return False
     tag = METHOD_OK
     if automatic:

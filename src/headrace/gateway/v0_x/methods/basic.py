@@ -62,7 +62,7 @@ REFUSED_MAX = 65536  # Rejected messages of a channel that are not delivered to 
 def qos(connection: GatewayConnection, channel: Channel, method: BasicQos) -> MethodBase:
     """Limit the unsettled deliveries: of a consumer, a channel, or the whole connection.
 
-    The limits are applied by ``can_take`` and ``accepts`` of
+    The limits are applied by ``has_room`` and ``evaluate`` of
     :class:`headrace.gateway.v0_x.channel.consumer.BasicConsumer`.
     """
     count = method.prefetch_count
@@ -92,11 +92,11 @@ def uses_channel_prefetch(connection: GatewayConnection) -> bool:
 def limit_prefetch_size(channel: Channel, size: int) -> None:
     """Limit the bytes that may be unsettled on a channel, also of its consumers; 0 is no limit.
 
-    Queues call ``accepts`` for each message only while there is a limit or a filter.
+    Queues call ``evaluate`` for each message only while there is a limit or a filter.
     """
     channel.prefetch_size = size
     for consumer in (channel.consumers or {}).values():
-        selective = consumer.filters or size > 0
+        selective = consumer.is_filtering or size > 0
         consumer.queue.set_selective(consumer, selective)
 
 
@@ -130,13 +130,13 @@ def consume(connection: GatewayConnection, channel: Channel, method: BasicConsum
             connection.vhost, queue, arguments, connection.context.consumer_timeout_ms
         )
     consumer_filter = ConsumerFilter(arguments, f"queue '{queue.name}' in vhost '{vhost}'")
-    if arguments.get(BROWSE) or consumer_filter.browses or queue.browse_only:
+    if arguments.get(BROWSE) or consumer_filter.is_browser or queue.browse_only:
         queue = get_view(queue)
     consumer = BasicConsumer(connection, channel, queue, tag, method.no_ack)
     consumer.exclusive = method.exclusive
     consumer.no_local = method.no_local
-    consumer.filters = bool(channel.refused)
-    consumer.selective = method.no_local or channel.prefetch_size > 0 or consumer.filters
+    consumer.is_filtering = bool(channel.refused)
+    consumer.is_selective = method.no_local or channel.prefetch_size > 0 or consumer.is_filtering
     consumer.prefetch = 0 if method.no_ack else channel.consumer_prefetch
     consumer.arguments = arguments
     consumer_filter.apply(consumer)
@@ -216,7 +216,7 @@ def get(connection: GatewayConnection, channel: Channel, method: BasicGet) -> Me
             converted = converted_header(connection, channel, message)
             break
         except CannotConvert as error:
-            queue.unconvertible(message, consumer, error.reason)
+            queue.on_unconvertible(message, consumer, error.reason)
     channel.write_get_ok(message, queue.ready_count, converted, method.no_ack)
     if method.no_ack:
         queue.remove(message)

@@ -61,7 +61,7 @@ def close_ok(connection: GatewayConnection, channel: Channel, method: ChannelClo
 # Keeps 0-9-1/channel.flow#01, 0-9-1/channel.flow#02, 0-9/channel.flow#initial-state,
 # 0-9/channel.flow#bidirectional, 0-9/message#03.
 def flow(connection: GatewayConnection, channel: Channel, method: ChannelFlow) -> None:
-    """Stop or resume deliveries on the channel; ``can_take`` of the consumers reads the flag."""
+    """Stop or resume deliveries on the channel; ``has_room`` of the consumers reads the flag."""
     channel.flow = method.active
     connection.reply(channel.number, ChannelFlowOk(active=method.active))
     if method.active and channel.consumers:

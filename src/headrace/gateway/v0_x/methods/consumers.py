@@ -10,7 +10,7 @@ from headrace.gateway.v0_x.channel.channel import Channel
 from headrace.gateway.v0_x.host import check_access
 from headrace.gateway.v0_x.methods.queue import find_queue
 from headrace.model.queue_kinds.multi_queue import ARGUMENT as MULTIQUEUE
-from headrace.model.queue_kinds.multi_queue import MultiQueue, names_in, unacked_holders
+from headrace.model.queue_kinds.multi_queue import MultiQueue, parse_queue_names, unacked_holders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,9 @@ def find_source(
         queue = find_queue(connection, channel, name)
         check_access(connection, "read", "queue", queue.access_name)
         return queue
-    queues = [connection.vhost.find_queue(name, connection) for name in names_in(arguments)]
+    queues = [
+        connection.vhost.find_queue(name, connection) for name in parse_queue_names(arguments)
+    ]
     for queue in queues:
         check_access(connection, "read", "queue", queue.access_name)
     return MultiQueue(queues)

@@ -33,7 +33,7 @@ def list_deduplication(call: Call) -> Steps:
             if isinstance(queue, DeduplicatingQueue):
                 count += 1
                 row = describe_cache(vhost, "queue", queue.name, queue.arguments, queue.cache())
-                row["held"] = queue.held_ids
+                row["held"] = queue.id_count
                 row["duplicates"] = queue.duplicates
             yield row
         for exchange in list(vhost.exchanges.values()):

@@ -107,7 +107,7 @@ async def stream_events(call: Call) -> JsonLine:
     if broker.event_streams >= STREAMS_MAX:
         call.refuse("limit", f"{STREAMS_MAX} clients receive events already")
     backlog = EventBacklog(call)
-    broker.events.listen(backlog.queue_event)
+    broker.events.add_listener(backlog.queue_event)
     broker.event_streams += 1
     ending = asyncio.create_task(wait_for_end(call))
     ending.add_done_callback(lambda _: backlog.wake())
@@ -122,7 +122,7 @@ async def stream_events(call: Call) -> JsonLine:
     finally:
         ending.cancel()
         broker.event_streams -= 1
-        broker.events.ignore(backlog.queue_event)
+        broker.events.remove_listener(backlog.queue_event)
 
 
 async def wait_for_end(call: Call) -> None:

@@ -237,7 +237,7 @@ async def publish(call: Call) -> JsonLine:
     properties, body = read_properties(call), await read_payload(call)
     if reason := call.broker.alarms.reason(vhost):
         call.refuse("limit", f"publishers of vhost '{vhost.name}' are blocked: {reason}")
-    call.broker.events.require()
+    call.broker.events.check_auditable()
     try:
         with call.acting():
             routed, refused = session.publish(exchange, key, properties, body)
@@ -314,7 +314,7 @@ class OperatorsGetter(Consumer):
     It is never in the round of a queue's consumers.
     """
 
-    def hold(self, position: int) -> None:
+    def delay_deliveries(self, position: int) -> None:
         """Do nothing, since the answer is sent when all changes are durable."""
 
 

@@ -93,7 +93,7 @@ def show_queue(call: Call) -> JsonLine:
         "dead_letter_routing_key": queue.dead_letter_routing_key,
         "alternate_exchange": queue.alternate_exchange,
         "user": vhost.declared_by.get(queue, ""),
-        "effective_arguments": as_json(vhost.effective(queue)),
+        "effective_arguments": as_json(vhost.effective_arguments(queue)),
         "used_at": iso_time(queue.used_ms),
         "consumer_list": [
             {

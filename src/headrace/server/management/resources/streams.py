@@ -39,7 +39,7 @@ def describe_stream(vhost: VirtualHost, queue: Queue) -> Row | None:
         "vhost": vhost.name,
         **stream_facts(queue),
         "consumers": queue.consumer_count(),
-        "groups": len(vhost.groups.of(queue)),
+        "groups": len(vhost.groups.find_all(queue)),
         "arguments": as_json(queue.arguments),
     }
 

@@ -47,7 +47,7 @@ def list_vhosts(call: Call) -> Steps:
             yield None
         yield {
             "name": vhost.name,
-            "frozen": vhost.frozen,
+            "frozen": vhost.is_frozen,
             "queues": queue_count,
             "ready": ready,
             "unacked": unacked,

@@ -39,11 +39,11 @@ class QueueChanges:
         self._changes_count = 0
         self._known_since = 0  # The epoch after which all changes are known.
         self._own = QueueRow(0, "", 0, self._run)  # The row of the broker's own queues.
-        counters.sampled_gone = []
+        counters.deleted_sampler_states = []
 
     def close(self) -> None:
         """Forget everything."""
-        self._counters.sampled_gone = None
+        self._counters.deleted_sampler_states = None
         self._changes.clear()
 
     def forget_vhost(self, vhost: VirtualHost) -> None:
@@ -76,7 +76,7 @@ class QueueChanges:
                 new, scan.new = scan.new, []
                 for queue in new:
                     if not queue.deleted:
-                        queue.sampled = self._new(queue, vhost, sums, numbers, epoch)
+                        queue.sampler_state = self._new(queue, vhost, sums, numbers, epoch)
                     yield  # Finding the policies of a queue may take long.
                 changed, scan.changed = scan.changed, []
                 scan.compare(new)
@@ -115,8 +115,8 @@ class QueueChanges:
 
     def take_deleted(self) -> list[QueueRow]:
         """Return the rows of the queues that were deleted since the last call."""
-        rows = self._counters.sampled_gone or []
-        self._counters.sampled_gone = []
+        rows = self._counters.deleted_sampler_states or []
+        self._counters.deleted_sampler_states = []
         return [
             row for row in rows if isinstance(row, QueueRow) and row.run == self._run and row.number
         ]
@@ -162,7 +162,7 @@ class QueueChanges:
 
     def row(self, queue: Queue) -> QueueRow | None:
         """Return the row of a queue; None for a new one, and for the broker's own."""
-        row = queue.sampled
+        row = queue.sampler_state
         if isinstance(row, QueueRow) and row.run == self._run and row.number:
             return row
         return None

@@ -214,10 +214,10 @@ class QueueScan:
             queue = cython.cast(Queue, item)
             if queue.deleted:  # Its counts are among those of deleted queues.
                 continue
-            if queue.sampled is None:
+            if queue.sampler_state is None:
                 self.new.append(queue)
                 continue
-            row = cython.cast(QueueRow, queue.sampled)  # Samplers set no other type.
+            row = cython.cast(QueueRow, queue.sampler_state)  # Samplers set no other type.
             if row.run != self.run:
                 self.new.append(queue)
             elif row.number and row.refresh(queue, self.sums, self.scratch, self.now_ms):
