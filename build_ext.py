@@ -72,7 +72,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/protocol/output.py",
     "headrace/protocol/endpoint.py",
     "headrace/protocol/v0_x/channel.py",
-    "headrace/protocol/v0_10/session/completion.py",
+    "headrace/protocol/v0_10/session/completed_ids.py",
     "headrace/protocol/v0_10/assembly.py",
     "headrace/protocol/v0_10/session/port.py",
     "headrace/protocol/v0_10/session_connection.py",

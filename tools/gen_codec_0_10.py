@@ -44,14 +44,14 @@ NUMBERS = {
     "sequence-no": ("U32", 4),
 }
 READERS = {
-    "datetime": "read_datetime(d, at)",
-    "uuid": "read_uuid(d, at)",
-    "str8": "read_str8(d, at)",
-    "str16": "read_str16(d, at)",
-    "vbin16": "read_vbin16(d, at)",
-    "map": "decode_map(d, at)",
-    "struct32": "_CODEC.decode_struct32(d, at)",
-    "sequence-set": "decode_sequence_set(d, at)",
+    "datetime": "read_datetime(payload, at)",
+    "uuid": "read_uuid(payload, at)",
+    "str8": "read_str8(payload, at)",
+    "str16": "read_str16(payload, at)",
+    "vbin16": "read_vbin16(payload, at)",
+    "map": "decode_map(payload, at)",
+    "struct32": "_CODEC.decode_struct32(payload, at)",
+    "sequence-set": "decode_sequence_set(payload, at)",
 }
 PACKERS = {
     "uint8": "pack_uint8({0})",
@@ -215,22 +215,25 @@ def command_class(row: Command) -> str:
 
 
 def reads(fields: tuple[Field10, ...], checked: bool) -> list[str]:
-    """Lines that fill `m` by `flags` from the fields at `at`."""
+    """Return the lines that set the fields of `value` that `flags` name, from `at` on."""
     lines = []
     for index, entry in enumerate(fields):
-        own = f"m.{attribute(entry.name)}"
+        own = f"value.{attribute(entry.name)}"
         mask = f"0x{1 << index:04X}"
         if entry.type == "bit":
             lines.append(f"    {own} = flags & {mask} != 0")
             continue
         lines.append(f"    if flags & {mask}:")
         if entry.type == "uint8":
-            lines += [f"        {own} = d[at]", "        at += 1"]
+            lines += [f"        {own} = payload[at]", "        at += 1"]
         elif entry.type in NUMBERS:
             packer, size = NUMBERS[entry.type]
-            lines += [f"        {own} = {packer}.unpack_from(d, at)[0]", f"        at += {size}"]
+            lines += [
+                f"        {own} = {packer}.unpack_from(payload, at)[0]",
+                f"        at += {size}",
+            ]
         elif entry.type == "reply-to":  # Its reader cannot know the class, which is defined here.
-            lines += ["        reply_to, at = _CODEC.read_reply_to(d, at)"]
+            lines += ["        reply_to, at = _CODEC.read_reply_to(payload, at)"]
             lines += ["        assert isinstance(reply_to, ReplyTo)", f"        {own} = reply_to"]
         else:
             lines += [f"        {own}, at = {READERS[entry.type]}"]
@@ -245,7 +248,7 @@ def reads(fields: tuple[Field10, ...], checked: bool) -> list[str]:
 
 def read_flags(fields: tuple[Field10, ...], at: str) -> list[str]:
     return [
-        f"    flags = FLAGS_16.unpack_from(d, {at})[0]",
+        f"    flags = FLAGS_16.unpack_from(payload, {at})[0]",
         f"    if flags & 0x{~((1 << len(fields)) - 1) & 0xFFFF:04X}:",
         "        raise MalformedError(UNKNOWN_FLAG)",
     ]
@@ -254,14 +257,15 @@ def read_flags(fields: tuple[Field10, ...], at: str) -> list[str]:
 def struct_decoder(row: Struct) -> str:
     name = struct_name(row.name)
     lines = [
-        f"def _decode_{struct_function(row)}(d: bytes, at: int, end: int) -> tuple[{name}, int]:",
-        f"    if end - at < {PACK_BYTES} or end > len(d):",
+        f"def _decode_{struct_function(row)}(",
+        f"    payload: bytes, at: int, end: int) -> tuple[{name}, int]:",
+        f"    if end - at < {PACK_BYTES} or end > len(payload):",
         '        raise MalformedError("a struct is cut off")',
         *read_flags(row.fields, "at"),
         f"    at += {PACK_BYTES}",
-        f"    m = {name}()",
+        f"    value = {name}()",
         *reads(row.fields, False),
-        "    return m, at",
+        "    return value, at",
     ]
     return "\n".join(lines)
 
@@ -269,14 +273,18 @@ def struct_decoder(row: Struct) -> str:
 def command_decoder(row: Command) -> str:
     name = camel(row.name)
     start = CONTROL_BYTES if row.control else COMMAND_BYTES
-    lines = [f"def _decode_{function(row.name)}(d: bytes) -> {name}:"]
+    lines = [f"def _decode_{function(row.name)}(payload: bytes) -> {name}:"]
     lines += read_flags(row.fields, str(start))
     if row.fields:
-        lines += [f"    m = {name}()", f"    at = {start + PACK_BYTES}"]
+        lines += [f"    value = {name}()", f"    at = {start + PACK_BYTES}"]
         lines += reads(row.fields, not row.control)
-        lines += ["    if at != len(d):", "        raise MalformedError(TRAILING)", "    return m"]
+        lines += [
+            "    if at != len(payload):",
+            "        raise MalformedError(TRAILING)",
+            "    return value",
+        ]
     else:
-        lines += [f"    if len(d) != {start + PACK_BYTES}:"]
+        lines += [f"    if len(payload) != {start + PACK_BYTES}:"]
         lines += ["        raise MalformedError(TRAILING)", f"    return {name}()"]
     return "\n".join(lines)
 
@@ -284,10 +292,10 @@ def command_decoder(row: Command) -> str:
 def encoder(name: str, type_: str, fields: tuple[Field10, ...]) -> str:
     if not fields:
         return f'def _encode_{name}(_: {type_}) -> bytes:\n    return b"{chr(92)}x00{chr(92)}x00"'
-    lines = [f"def _encode_{name}(m: {type_}) -> bytes:", "    flags = 0"]
+    lines = [f"def _encode_{name}(value: {type_}) -> bytes:", "    flags = 0"]
     lines += ["    parts: list[bytes] = []"]
     for index, entry in enumerate(fields):
-        own = f"m.{attribute(entry.name)}"
+        own = f"value.{attribute(entry.name)}"
         mask = f"0x{1 << index:04X}"
         if entry.type == "bit":
             lines += [f"    if {own}:", f"        flags |= {mask}"]
@@ -316,7 +324,7 @@ def codec_object(commands: list[Command], structs: list[Struct]) -> str:
 
 
 def codec_0_10(licence: str, note: str) -> str:
-    """The whole module, before a formatter sees it."""
+    """Return the whole module, not formatted."""
     blocks = [struct_class(row) for row in STRUCTS] + [command_class(row) for row in COMMANDS]
     structs = [row for row in STRUCTS if row.name in HOT]
     commands = [row for row in COMMANDS if row.name in HOT]

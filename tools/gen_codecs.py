@@ -29,7 +29,7 @@ from headrace.protocol.plan_0_x import (  # noqa: E402  (the path comes first)
     group_bits,
     group_fields,
 )
-from headrace.spec.methods import METHODS, dialect  # noqa: E402
+from headrace.spec.methods import METHODS, methods_by_id  # noqa: E402
 from headrace.spec.properties import CONTENT_CLASSES  # noqa: E402
 from headrace.spec.tables import (  # noqa: E402
     V0_9_1,
@@ -108,7 +108,7 @@ def class_name(method: str) -> str:
 
 
 def local(name: str) -> str:
-    """A local variable for a field; builtins get an underscore."""
+    """Return the name of the local variable for a field; builtins get an underscore."""
     plain = attribute(name)
     return plain + "_" if hasattr(builtins, plain) else plain
 
@@ -179,10 +179,13 @@ def struct_name(code: str) -> str:
 def decoder(method: Method, structs: set[str]) -> str:
     assert not method.appended, method
     name = class_name(method.name)
-    lines = [f"def {function_name('decode', method)}(d: bytes) -> {name}:"]
+    lines = [f"def {function_name('decode', method)}(payload: bytes) -> {name}:"]
     keywords: list[str] = []
     if not method.fields:
-        lines += [f"    if len(d) != {METHOD_BYTES}:", "        raise MalformedError(TRAILING)"]
+        lines += [
+            f"    if len(payload) != {METHOD_BYTES}:",
+            "        raise MalformedError(TRAILING)",
+        ]
         return "\n".join([*lines, f"    return {name}()"])
     at = str(METHOD_BYTES)
     for group in group_fields(method.fields):
@@ -202,16 +205,16 @@ def decoder(method: Method, structs: set[str]) -> str:
                 keywords.append(f"{attribute(entry.name)}=({octet} & {mask}) != 0")
             structs.add(code)
             target = ", ".join(names) + ("," if len(names) == 1 else "")
-            lines.append(f"    {target} = {struct_name(code)}.unpack_from(d, {at})")
+            lines.append(f"    {target} = {struct_name(code)}.unpack_from(payload, {at})")
             after = f"{at} + {size}" if at == "at" else str(int(at) + size)
             lines.append(f"    at = {after}")
         else:
             entry = group[0]
             name_ = local(entry.name)
-            lines.append(f"    {name_}, at = {READ[entry.type]}(d, {at})")
+            lines.append(f"    {name_}, at = {READ[entry.type]}(payload, {at})")
             keywords.append(f"{attribute(entry.name)}={name_}")
         at = "at"
-    lines += ["    if at != len(d):", "        raise MalformedError(TRAILING)"]
+    lines += ["    if at != len(payload):", "        raise MalformedError(TRAILING)"]
     order = {attribute(entry.name): place for place, entry in enumerate(method.fields)}
     keywords.sort(key=lambda text: order[text.split("=")[0]])
     lines += [f"    return {name}("]
@@ -223,7 +226,7 @@ def decoder(method: Method, structs: set[str]) -> str:
 def encoder(method: Method, structs: set[str]) -> str:
     name = class_name(method.name)
     index = method.id[0] << 16 | method.id[1]
-    own = "m" if method.fields else "_"
+    own = "method" if method.fields else "_"
     lines = [f"def {function_name('encode', method)}({own}: {name}) -> bytes:"]
     parts: list[str] = []
     code, values = "I", [f"0x{index:08X}"]
@@ -232,7 +235,7 @@ def encoder(method: Method, structs: set[str]) -> str:
         groups = [[], *groups]
     for number, group in enumerate(groups):
         if number and not is_fixed(group):
-            parts.append(f"{PACK[group[0].type]}(m.{attribute(group[0].name)})")
+            parts.append(f"{PACK[group[0].type]}(method.{attribute(group[0].name)})")
             continue
         if number:
             code, values = "", []
@@ -240,13 +243,13 @@ def encoder(method: Method, structs: set[str]) -> str:
             if isinstance(item, list):
                 code += "B"
                 bits = [
-                    f"{1 << place} if m.{attribute(entry.name)} else 0"
+                    f"{1 << place} if method.{attribute(entry.name)} else 0"
                     for place, entry in enumerate(item)
                 ]
                 values.append(bits[0] if len(bits) == 1 else " | ".join(f"({b})" for b in bits))
             else:
                 code += NUMBERS[item.type]
-                values.append(f"m.{attribute(item.name)}")
+                values.append(f"method.{attribute(item.name)}")
         structs.add(code)
         parts.append(f"{struct_name(code)}.pack({', '.join(values)})")
     if len(parts) == 1:
@@ -320,20 +323,22 @@ def properties_functions(row: ContentClass) -> str:
     known_flags = sum(1 << (15 - place) for place in range(len(row.properties)))
     name = properties_name(row)
     lines = [
-        f"def _decode_{row.name}_properties(d: bytes, at: int, flags: int) -> {name}:",
+        f"def _decode_{row.name}_properties(payload: bytes, at: int, flags: int) -> {name}:",
         f"    if flags & 0x{0xFFFF & ~known_flags:04X}:",
         f'        raise MalformedError("a property flag is set that class {row.name} lacks")',
-        f"    p = {name}()",
+        f"    properties = {name}()",
     ]
     for place, entry in enumerate(row.properties):
+        read = f"{READ_PROPERTY[entry.type]}(payload, at)"
         lines.append(f"    if flags & 0x{1 << (15 - place):04X}:")
-        lines.append(f"        p.{attribute(entry.name)}, at = {READ_PROPERTY[entry.type]}(d, at)")
-    lines += ["    if at != len(d):", "        raise MalformedError(TRAILING)", "    return p\n\n"]
-    own = "p" if row.properties else "_"
+        lines.append(f"        properties.{attribute(entry.name)}, at = {read}")
+    lines += ["    if at != len(payload):", "        raise MalformedError(TRAILING)"]
+    lines += ["    return properties\n\n"]
+    own = "properties" if row.properties else "_"
     lines += [f"def _encode_{row.name}_properties({own}: {name}) -> tuple[int, list[bytes]]:"]
     lines += ["    flags = 0", "    parts: list[bytes] = []"]
     for place, entry in enumerate(row.properties):
-        own = f"p.{attribute(entry.name)}"
+        own = f"properties.{attribute(entry.name)}"
         lines.append(f"    if {own} is not None:")
         lines.append(f"        flags |= 0x{1 << (15 - place):04X}")
         lines.append(f"        parts.append({PACK_PROPERTY[entry.type]}({own}))")
@@ -436,7 +441,7 @@ def ids_py() -> str:
         'The sibling .pxd has the same names as C constants.\n"""\n',
         "from typing import Final\n",
     ]
-    for method in dialect(V0_9_1).values():
+    for method in methods_by_id(V0_9_1).values():
         index = method.id[0] << 16 | method.id[1]
         lines.append(f"{constant(method)}: Final = 0x{index:08X}")
     return "\n".join(lines) + "\n"
@@ -444,7 +449,7 @@ def ids_py() -> str:
 
 def ids_pxd() -> str:
     lines = [LICENCE + f"# {NOTE}\n\ncdef enum:"]
-    for method in dialect(V0_9_1).values():
+    for method in methods_by_id(V0_9_1).values():
         index = method.id[0] << 16 | method.id[1]
         lines.append(f"    {constant(method)} = 0x{index:08X}")
     return "\n".join(lines) + "\n"

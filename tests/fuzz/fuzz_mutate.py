@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fuzz_edits import Edits
 
 from headrace.protocol import codec_0_x as codec
-from headrace.spec.methods import dialect
+from headrace.spec.methods import methods_by_id
 from headrace.spec.tables import V0_9_1, Method, Receiver
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ ODD_NUMBERS = (
     2**31,
     2**32 - 1,
 )
-METHODS = list(dialect(V0_9_1).values())
+METHODS = list(methods_by_id(V0_9_1).values())
 NAMES = ("", "q", "q", "r", "amq.", "amq.topic", "amq.fanout", "fuzz.a", "topic", "headers", "/")
 ARGUMENTS: dict[str, tuple[object, ...]] = {  # Values that mean something.
     "x-message-ttl": (0, 1, 60_000),

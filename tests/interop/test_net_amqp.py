@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from headrace.spec.methods import dialect
+from headrace.spec.methods import methods_by_id
 from headrace.spec.properties import content_classes
 from headrace.spec.tables import V0_8
 from support.clients.client_programs import BROUGHT, bring
@@ -25,7 +25,7 @@ def protocol_xml() -> bytes:
     root = ET.Element("amqp", major="8", minor="0", revision="0")
     contents = content_classes(V0_8)
     classes: dict[str, ET.Element] = {}
-    for method in dialect(V0_8).values():
+    for method in methods_by_id(V0_8).values():
         name, _, verb = method.name.partition(".")
         if method.extension:
             continue

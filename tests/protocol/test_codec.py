@@ -21,7 +21,7 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.errors import AmqpError
 from headrace.spec import ids
-from headrace.spec.methods import METHODS, dialect
+from headrace.spec.methods import METHODS, methods_by_id
 from headrace.spec.properties import CONTENT_CLASSES, content_classes
 from headrace.spec.reply import ReplyCode, Scope
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, VERSIONS_0_X, Field, Method, Version
@@ -39,7 +39,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "table": st.dictionaries(SHORT, st.none() | st.booleans() | st.integers(0, 9), max_size=3),
     "content": st.builds(codec.Content, st.binary(max_size=20), st.booleans()),
 }
-ROWS = [(version, method) for version in VERSIONS_0_X for method in dialect(version).values()]
+ROWS = [(version, method) for version in VERSIONS_0_X for method in methods_by_id(version).values()]
 CONTENTS = [(v, row) for v in VERSIONS_0_X for row in content_classes(v).values()]
 
 
@@ -112,7 +112,7 @@ def test_a_content_header_survives_the_wire(
 @pytest.mark.parametrize("version", VERSIONS_0_X, ids=row_id)
 @given(payload=st.binary(max_size=60), index=st.integers(0, 10_000))
 def test_any_bytes_decode_or_are_refused(version: Version, payload: bytes, index: int) -> None:
-    methods = list(dialect(version))
+    methods = list(methods_by_id(version))
     class_id, method_id = methods[index % len(methods)]
     head = class_id.to_bytes(2, "big") + method_id.to_bytes(2, "big")
     for raw in (payload, head + payload):
@@ -204,7 +204,7 @@ def test_pika_reads_and_writes_the_same_bytes(method: Method, data: st.DataObjec
 
 
 def test_pika_knows_no_method_that_we_lack() -> None:
-    known = {class_id << 16 | method_id for class_id, method_id in dialect(V0_9_1)}
+    known = {class_id << 16 | method_id for class_id, method_id in methods_by_id(V0_9_1)}
     assert set(pika.spec.methods) - {0x001E000A, 0x001E000B} <= known  # access.*, gone in 0-9-1
 
 
@@ -299,12 +299,12 @@ def test_secrets_stay_out_of_texts() -> None:
 
 def test_a_name_has_one_id_per_version() -> None:
     for version in VERSIONS_0_X:
-        names = [method.name for method in dialect(version).values()]
+        names = [method.name for method in methods_by_id(version).values()]
         assert len(names) == len(set(names))
     for method in METHODS:
         for version in method.versions:
             assert class_of(method.name).INDEX[version] == method.id
-            assert set(method.reply_names) <= {m.name for m in dialect(version).values()}
+            assert set(method.reply_names) <= {m.name for m in methods_by_id(version).values()}
 
 
 def test_the_number_of_methods_is_that_of_the_standards() -> None:
@@ -318,7 +318,7 @@ def test_the_number_of_methods_is_that_of_the_standards() -> None:
 
 
 def test_the_ids_are_those_of_0_9_1() -> None:
-    for method in dialect(V0_9_1).values():
+    for method in methods_by_id(V0_9_1).values():
         name = method.name.upper().replace(".", "_").replace("-", "_")
         assert getattr(ids, name) == method.id[0] << 16 | method.id[1]
 

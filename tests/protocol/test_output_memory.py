@@ -96,9 +96,9 @@ def test_little_memory_makes_unread_outputs_full() -> None:
     slow.write(bytes(OUTPUT_MIN + 1))
     assert [slow.is_full(), slow.lags()] == [False, True]
     quick.write(bytes(3 * OUTPUT_MIN))
-    assert [pool.tight, slow.is_full(), quick.is_full()] == [True, True, True]
+    assert [pool.is_tight, slow.is_full(), quick.is_full()] == [True, True, True]
     quick.data_to_send()
-    assert [pool.tight, quick.is_full()] == [False, False]
+    assert [pool.is_tight, quick.is_full()] == [False, False]
     slow.drop()
     assert pool.used == 0
 

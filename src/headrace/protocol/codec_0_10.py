@@ -2145,224 +2145,226 @@ class StreamDeliver(Command):
         self.queue = queue
 
 
-def _decode_delivery_properties(d: bytes, at: int, end: int) -> tuple[DeliveryProperties, int]:
-    if end - at < 2 or end > len(d):
+def _decode_delivery_properties(
+    payload: bytes, at: int, end: int
+) -> tuple[DeliveryProperties, int]:
+    if end - at < 2 or end > len(payload):
         raise MalformedError("a struct is cut off")
-    flags = FLAGS_16.unpack_from(d, at)[0]
+    flags = FLAGS_16.unpack_from(payload, at)[0]
     if flags & 0xF000:
         raise MalformedError(UNKNOWN_FLAG)
     at += 2
-    m = DeliveryProperties()
-    m.discard_unroutable = flags & 0x0001 != 0
-    m.immediate = flags & 0x0002 != 0
-    m.redelivered = flags & 0x0004 != 0
+    value = DeliveryProperties()
+    value.discard_unroutable = flags & 0x0001 != 0
+    value.immediate = flags & 0x0002 != 0
+    value.redelivered = flags & 0x0004 != 0
     if flags & 0x0008:
-        m.priority = d[at]
+        value.priority = payload[at]
         at += 1
     if flags & 0x0010:
-        m.delivery_mode = d[at]
+        value.delivery_mode = payload[at]
         at += 1
     if flags & 0x0020:
-        m.ttl = U64.unpack_from(d, at)[0]
+        value.ttl = U64.unpack_from(payload, at)[0]
         at += 8
     if flags & 0x0040:
-        m.timestamp, at = read_datetime(d, at)
+        value.timestamp, at = read_datetime(payload, at)
     if flags & 0x0080:
-        m.expiration, at = read_datetime(d, at)
+        value.expiration, at = read_datetime(payload, at)
     if flags & 0x0100:
-        m.exchange, at = read_str8(d, at)
+        value.exchange, at = read_str8(payload, at)
     if flags & 0x0200:
-        m.routing_key, at = read_str8(d, at)
+        value.routing_key, at = read_str8(payload, at)
     if flags & 0x0400:
-        m.resume_id, at = read_str16(d, at)
+        value.resume_id, at = read_str16(payload, at)
     if flags & 0x0800:
-        m.resume_ttl = U64.unpack_from(d, at)[0]
+        value.resume_ttl = U64.unpack_from(payload, at)[0]
         at += 8
-    return m, at
+    return value, at
 
 
-def _encode_delivery_properties(m: DeliveryProperties) -> bytes:
+def _encode_delivery_properties(value: DeliveryProperties) -> bytes:
     flags = 0
     parts: list[bytes] = []
-    if m.discard_unroutable:
+    if value.discard_unroutable:
         flags |= 0x0001
-    if m.immediate:
+    if value.immediate:
         flags |= 0x0002
-    if m.redelivered:
+    if value.redelivered:
         flags |= 0x0004
-    if m.priority is not None:
+    if value.priority is not None:
         flags |= 0x0008
-        parts.append(pack_uint8(m.priority))
-    if m.delivery_mode is not None:
+        parts.append(pack_uint8(value.priority))
+    if value.delivery_mode is not None:
         flags |= 0x0010
-        parts.append(pack_uint8(m.delivery_mode))
-    if m.ttl is not None:
+        parts.append(pack_uint8(value.delivery_mode))
+    if value.ttl is not None:
         flags |= 0x0020
-        parts.append(U64.pack(m.ttl))
-    if m.timestamp is not None:
+        parts.append(U64.pack(value.ttl))
+    if value.timestamp is not None:
         flags |= 0x0040
-        parts.append(pack_datetime(m.timestamp))
-    if m.expiration is not None:
+        parts.append(pack_datetime(value.timestamp))
+    if value.expiration is not None:
         flags |= 0x0080
-        parts.append(pack_datetime(m.expiration))
-    if m.exchange is not None:
+        parts.append(pack_datetime(value.expiration))
+    if value.exchange is not None:
         flags |= 0x0100
-        parts.append(pack_str8(m.exchange))
-    if m.routing_key is not None:
+        parts.append(pack_str8(value.exchange))
+    if value.routing_key is not None:
         flags |= 0x0200
-        parts.append(pack_str8(m.routing_key))
-    if m.resume_id is not None:
+        parts.append(pack_str8(value.routing_key))
+    if value.resume_id is not None:
         flags |= 0x0400
-        parts.append(pack_str16(m.resume_id))
-    if m.resume_ttl is not None:
+        parts.append(pack_str16(value.resume_id))
+    if value.resume_ttl is not None:
         flags |= 0x0800
-        parts.append(U64.pack(m.resume_ttl))
+        parts.append(U64.pack(value.resume_ttl))
     return FLAGS_16.pack(flags) + b"".join(parts)
 
 
-def _decode_message_properties(d: bytes, at: int, end: int) -> tuple[MessageProperties, int]:
-    if end - at < 2 or end > len(d):
+def _decode_message_properties(payload: bytes, at: int, end: int) -> tuple[MessageProperties, int]:
+    if end - at < 2 or end > len(payload):
         raise MalformedError("a struct is cut off")
-    flags = FLAGS_16.unpack_from(d, at)[0]
+    flags = FLAGS_16.unpack_from(payload, at)[0]
     if flags & 0xFE00:
         raise MalformedError(UNKNOWN_FLAG)
     at += 2
-    m = MessageProperties()
+    value = MessageProperties()
     if flags & 0x0001:
-        m.content_length = U64.unpack_from(d, at)[0]
+        value.content_length = U64.unpack_from(payload, at)[0]
         at += 8
     if flags & 0x0002:
-        m.message_id, at = read_uuid(d, at)
+        value.message_id, at = read_uuid(payload, at)
     if flags & 0x0004:
-        m.correlation_id, at = read_vbin16(d, at)
+        value.correlation_id, at = read_vbin16(payload, at)
     if flags & 0x0008:
-        reply_to, at = _CODEC.read_reply_to(d, at)
+        reply_to, at = _CODEC.read_reply_to(payload, at)
         assert isinstance(reply_to, ReplyTo)
-        m.reply_to = reply_to
+        value.reply_to = reply_to
     if flags & 0x0010:
-        m.content_type, at = read_str8(d, at)
+        value.content_type, at = read_str8(payload, at)
     if flags & 0x0020:
-        m.content_encoding, at = read_str8(d, at)
+        value.content_encoding, at = read_str8(payload, at)
     if flags & 0x0040:
-        m.user_id, at = read_vbin16(d, at)
+        value.user_id, at = read_vbin16(payload, at)
     if flags & 0x0080:
-        m.app_id, at = read_vbin16(d, at)
+        value.app_id, at = read_vbin16(payload, at)
     if flags & 0x0100:
-        m.application_headers, at = decode_map(d, at)
-    return m, at
+        value.application_headers, at = decode_map(payload, at)
+    return value, at
 
 
-def _encode_message_properties(m: MessageProperties) -> bytes:
+def _encode_message_properties(value: MessageProperties) -> bytes:
     flags = 0
     parts: list[bytes] = []
-    if m.content_length is not None:
+    if value.content_length is not None:
         flags |= 0x0001
-        parts.append(U64.pack(m.content_length))
-    if m.message_id is not None:
+        parts.append(U64.pack(value.content_length))
+    if value.message_id is not None:
         flags |= 0x0002
-        parts.append(m.message_id.bytes)
-    if m.correlation_id is not None:
+        parts.append(value.message_id.bytes)
+    if value.correlation_id is not None:
         flags |= 0x0004
-        parts.append(pack_vbin16(m.correlation_id))
-    if m.reply_to is not None:
+        parts.append(pack_vbin16(value.correlation_id))
+    if value.reply_to is not None:
         flags |= 0x0008
-        parts.append(_CODEC.pack_reply_to(m.reply_to))
-    if m.content_type is not None:
+        parts.append(_CODEC.pack_reply_to(value.reply_to))
+    if value.content_type is not None:
         flags |= 0x0010
-        parts.append(pack_str8(m.content_type))
-    if m.content_encoding is not None:
+        parts.append(pack_str8(value.content_type))
+    if value.content_encoding is not None:
         flags |= 0x0020
-        parts.append(pack_str8(m.content_encoding))
-    if m.user_id is not None:
+        parts.append(pack_str8(value.content_encoding))
+    if value.user_id is not None:
         flags |= 0x0040
-        parts.append(pack_vbin16(m.user_id))
-    if m.app_id is not None:
+        parts.append(pack_vbin16(value.user_id))
+    if value.app_id is not None:
         flags |= 0x0080
-        parts.append(pack_vbin16(m.app_id))
-    if m.application_headers is not None:
+        parts.append(pack_vbin16(value.app_id))
+    if value.application_headers is not None:
         flags |= 0x0100
-        parts.append(encode_map(m.application_headers))
+        parts.append(encode_map(value.application_headers))
     return FLAGS_16.pack(flags) + b"".join(parts)
 
 
-def _decode_session_completed(d: bytes) -> SessionCompleted:
-    flags = FLAGS_16.unpack_from(d, 2)[0]
+def _decode_session_completed(payload: bytes) -> SessionCompleted:
+    flags = FLAGS_16.unpack_from(payload, 2)[0]
     if flags & 0xFFFC:
         raise MalformedError(UNKNOWN_FLAG)
-    m = SessionCompleted()
+    value = SessionCompleted()
     at = 4
     if flags & 0x0001:
-        m.commands, at = decode_sequence_set(d, at)
-    m.timely_reply = flags & 0x0002 != 0
-    if at != len(d):
+        value.commands, at = decode_sequence_set(payload, at)
+    value.timely_reply = flags & 0x0002 != 0
+    if at != len(payload):
         raise MalformedError(TRAILING)
-    return m
+    return value
 
 
-def _encode_session_completed(m: SessionCompleted) -> bytes:
+def _encode_session_completed(value: SessionCompleted) -> bytes:
     flags = 0
     parts: list[bytes] = []
-    if m.commands is not None:
+    if value.commands is not None:
         flags |= 0x0001
-        parts.append(m.commands.encode())
-    if m.timely_reply:
+        parts.append(value.commands.encode())
+    if value.timely_reply:
         flags |= 0x0002
     return FLAGS_16.pack(flags) + b"".join(parts)
 
 
-def _decode_session_known_completed(d: bytes) -> SessionKnownCompleted:
-    flags = FLAGS_16.unpack_from(d, 2)[0]
+def _decode_session_known_completed(payload: bytes) -> SessionKnownCompleted:
+    flags = FLAGS_16.unpack_from(payload, 2)[0]
     if flags & 0xFFFE:
         raise MalformedError(UNKNOWN_FLAG)
-    m = SessionKnownCompleted()
+    value = SessionKnownCompleted()
     at = 4
     if flags & 0x0001:
-        m.commands, at = decode_sequence_set(d, at)
-    if at != len(d):
+        value.commands, at = decode_sequence_set(payload, at)
+    if at != len(payload):
         raise MalformedError(TRAILING)
-    return m
+    return value
 
 
-def _encode_session_known_completed(m: SessionKnownCompleted) -> bytes:
+def _encode_session_known_completed(value: SessionKnownCompleted) -> bytes:
     flags = 0
     parts: list[bytes] = []
-    if m.commands is not None:
+    if value.commands is not None:
         flags |= 0x0001
-        parts.append(m.commands.encode())
+        parts.append(value.commands.encode())
     return FLAGS_16.pack(flags) + b"".join(parts)
 
 
-def _decode_session_flush(d: bytes) -> SessionFlush:
-    flags = FLAGS_16.unpack_from(d, 2)[0]
+def _decode_session_flush(payload: bytes) -> SessionFlush:
+    flags = FLAGS_16.unpack_from(payload, 2)[0]
     if flags & 0xFFF8:
         raise MalformedError(UNKNOWN_FLAG)
-    m = SessionFlush()
+    value = SessionFlush()
     at = 4
-    m.expected = flags & 0x0001 != 0
-    m.confirmed = flags & 0x0002 != 0
-    m.completed = flags & 0x0004 != 0
-    if at != len(d):
+    value.expected = flags & 0x0001 != 0
+    value.confirmed = flags & 0x0002 != 0
+    value.completed = flags & 0x0004 != 0
+    if at != len(payload):
         raise MalformedError(TRAILING)
-    return m
+    return value
 
 
-def _encode_session_flush(m: SessionFlush) -> bytes:
+def _encode_session_flush(value: SessionFlush) -> bytes:
     flags = 0
     parts: list[bytes] = []
-    if m.expected:
+    if value.expected:
         flags |= 0x0001
-    if m.confirmed:
+    if value.confirmed:
         flags |= 0x0002
-    if m.completed:
+    if value.completed:
         flags |= 0x0004
     return FLAGS_16.pack(flags) + b"".join(parts)
 
 
-def _decode_execution_sync(d: bytes) -> ExecutionSync:
-    flags = FLAGS_16.unpack_from(d, 4)[0]
+def _decode_execution_sync(payload: bytes) -> ExecutionSync:
+    flags = FLAGS_16.unpack_from(payload, 4)[0]
     if flags & 0xFFFF:
         raise MalformedError(UNKNOWN_FLAG)
-    if len(d) != 6:
+    if len(payload) != 6:
         raise MalformedError(TRAILING)
     return ExecutionSync()
 
@@ -2371,331 +2373,331 @@ def _encode_execution_sync(_: ExecutionSync) -> bytes:
     return b"\x00\x00"
 
 
-def _decode_execution_result(d: bytes) -> ExecutionResult:
-    flags = FLAGS_16.unpack_from(d, 4)[0]
+def _decode_execution_result(payload: bytes) -> ExecutionResult:
+    flags = FLAGS_16.unpack_from(payload, 4)[0]
     if flags & 0xFFFC:
         raise MalformedError(UNKNOWN_FLAG)
-    m = ExecutionResult()
+    value = ExecutionResult()
     at = 6
     if flags & 0x0001:
-        m.command_id = U32.unpack_from(d, at)[0]
+        value.command_id = U32.unpack_from(payload, at)[0]
         at += 4
     if flags & 0x0002:
-        m.value, at = _CODEC.decode_struct32(d, at)
-    if at != len(d):
+        value.value, at = _CODEC.decode_struct32(payload, at)
+    if at != len(payload):
         raise MalformedError(TRAILING)
-    return m
+    return value
 
 
-def _encode_execution_result(m: ExecutionResult) -> bytes:
+def _encode_execution_result(value: ExecutionResult) -> bytes:
     flags = 0
     parts: list[bytes] = []
-    if m.command_id is not None:
+    if value.command_id is not None:
         flags |= 0x0001
-        parts.append(U32.pack(m.command_id))
-    if m.value is not None:
+        parts.append(U32.pack(value.command_id))
+    if value.value is not None:
         flags |= 0x0002
-        parts.append(_CODEC.encode_struct32(m.value))
+        parts.append(_CODEC.encode_struct32(value.value))
     return FLAGS_16.pack(flags) + b"".join(parts)
 
 
-def _decode_message_transfer(d: bytes) -> MessageTransfer:
-    flags = FLAGS_16.unpack_from(d, 4)[0]
+def _decode_message_transfer(payload: bytes) -> MessageTransfer:
+    flags = FLAGS_16.unpack_from(payload, 4)[0]
     if flags & 0xFFF8:
         raise MalformedError(UNKNOWN_FLAG)
-    m = MessageTransfer()
+    value = MessageTransfer()
     at = 6
     if flags & 0x0001:
-        m.destination, at = read_str8(d, at)
+        value.destination, at = read_str8(payload, at)
     if flags & 0x0002:
-        m.accept_mode = d[at]
+        value.accept_mode = payload[at]
         at += 1
-        if m.accept_mode > 1:
-            raise illegal("accept-mode", m.accept_mode, 1)
+        if value.accept_mode > 1:
+            raise illegal("accept-mode", value.accept_mode, 1)
     if flags & 0x0004:
-        m.acquire_mode = d[at]
+        value.acquire_mode = payload[at]
         at += 1
-        if m.acquire_mode > 1:
-            raise illegal("acquire-mode", m.acquire_mode, 2)
-    if at != len(d):
+        if value.acquire_mode > 1:
+            raise illegal("acquire-mode", value.acquire_mode, 2)
+    if at != len(payload):
         raise MalformedError(TRAILING)
-    return m
+    return value
 
 
-def _encode_message_transfer(m: MessageTransfer) -> bytes:
+def _encode_message_transfer(value: MessageTransfer) -> bytes:
     flags = 0
     parts: list[bytes] = []
-    if m.destination is not None:
+    if value.destination is not None:
         flags |= 0x0001
-        parts.append(pack_str8(m.destination))
-    if m.accept_mode is not None:
+        parts.append(pack_str8(value.destination))
+    if value.accept_mode is not None:
         flags |= 0x0002
-        parts.append(pack_uint8(m.accept_mode))
-    if m.acquire_mode is not None:
+        parts.append(pack_uint8(value.accept_mode))
+    if value.acquire_mode is not None:
         flags |= 0x0004
-        parts.append(pack_uint8(m.acquire_mode))
+        parts.append(pack_uint8(value.acquire_mode))
     return FLAGS_16.pack(flags) + b"".join(parts)
 
 
-def _decode_message_accept(d: bytes) -> MessageAccept:
-    flags = FLAGS_16.unpack_from(d, 4)[0]
+def _decode_message_accept(payload: bytes) -> MessageAccept:
+    flags = FLAGS_16.unpack_from(payload, 4)[0]
     if flags & 0xFFFE:
         raise MalformedError(UNKNOWN_FLAG)
-    m = MessageAccept()
+    value = MessageAccept()
     at = 6
     if flags & 0x0001:
-        m.transfers, at = decode_sequence_set(d, at)
-    if at != len(d):
+        value.transfers, at = decode_sequence_set(payload, at)
+    if at != len(payload):
         raise MalformedError(TRAILING)
-    return m
+    return value
 
 
-def _encode_message_accept(m: MessageAccept) -> bytes:
+def _encode_message_accept(value: MessageAccept) -> bytes:
     flags = 0
     parts: list[bytes] = []
-    if m.transfers is not None:
+    if value.transfers is not None:
         flags |= 0x0001
-        parts.append(m.transfers.encode())
+        parts.append(value.transfers.encode())
     return FLAGS_16.pack(flags) + b"".join(parts)
 
 
-def _decode_message_reject(d: bytes) -> MessageReject:
-    flags = FLAGS_16.unpack_from(d, 4)[0]
+def _decode_message_reject(payload: bytes) -> MessageReject:
+    flags = FLAGS_16.unpack_from(payload, 4)[0]
     if flags & 0xFFF8:
         raise MalformedError(UNKNOWN_FLAG)
-    m = MessageReject()
+    value = MessageReject()
     at = 6
     if flags & 0x0001:
-        m.transfers, at = decode_sequence_set(d, at)
+        value.transfers, at = decode_sequence_set(payload, at)
     if flags & 0x0002:
-        m.code = U16.unpack_from(d, at)[0]
+        value.code = U16.unpack_from(payload, at)[0]
         at += 2
-        if m.code > 2:
-            raise illegal("code", m.code, 1)
+        if value.code > 2:
+            raise illegal("code", value.code, 1)
     if flags & 0x0004:
-        m.text, at = read_str8(d, at)
-    if at != len(d):
+        value.text, at = read_str8(payload, at)
+    if at != len(payload):
         raise MalformedError(TRAILING)
-    return m
+    return value
 
 
-def _encode_message_reject(m: MessageReject) -> bytes:
+def _encode_message_reject(value: MessageReject) -> bytes:
     flags = 0
     parts: list[bytes] = []
-    if m.transfers is not None:
+    if value.transfers is not None:
         flags |= 0x0001
-        parts.append(m.transfers.encode())
-    if m.code is not None:
+        parts.append(value.transfers.encode())
+    if value.code is not None:
         flags |= 0x0002
-        parts.append(U16.pack(m.code))
-    if m.text is not None:
+        parts.append(U16.pack(value.code))
+    if value.text is not None:
         flags |= 0x0004
-        parts.append(pack_str8(m.text))
+        parts.append(pack_str8(value.text))
     return FLAGS_16.pack(flags) + b"".join(parts)
 
 
-def _decode_message_release(d: bytes) -> MessageRelease:
-    flags = FLAGS_16.unpack_from(d, 4)[0]
+def _decode_message_release(payload: bytes) -> MessageRelease:
+    flags = FLAGS_16.unpack_from(payload, 4)[0]
     if flags & 0xFFFC:
         raise MalformedError(UNKNOWN_FLAG)
-    m = MessageRelease()
+    value = MessageRelease()
     at = 6
     if flags & 0x0001:
-        m.transfers, at = decode_sequence_set(d, at)
-    m.set_redelivered = flags & 0x0002 != 0
-    if at != len(d):
+        value.transfers, at = decode_sequence_set(payload, at)
+    value.set_redelivered = flags & 0x0002 != 0
+    if at != len(payload):
         raise MalformedError(TRAILING)
-    return m
+    return value
 
 
-def _encode_message_release(m: MessageRelease) -> bytes:
+def _encode_message_release(value: MessageRelease) -> bytes:
     flags = 0
     parts: list[bytes] = []
-    if m.transfers is not None:
+    if value.transfers is not None:
         flags |= 0x0001
-        parts.append(m.transfers.encode())
-    if m.set_redelivered:
+        parts.append(value.transfers.encode())
+    if value.set_redelivered:
         flags |= 0x0002
     return FLAGS_16.pack(flags) + b"".join(parts)
 
 
-def _decode_message_acquire(d: bytes) -> MessageAcquire:
-    flags = FLAGS_16.unpack_from(d, 4)[0]
+def _decode_message_acquire(payload: bytes) -> MessageAcquire:
+    flags = FLAGS_16.unpack_from(payload, 4)[0]
     if flags & 0xFFFE:
         raise MalformedError(UNKNOWN_FLAG)
-    m = MessageAcquire()
+    value = MessageAcquire()
     at = 6
     if flags & 0x0001:
-        m.transfers, at = decode_sequence_set(d, at)
-    if at != len(d):
+        value.transfers, at = decode_sequence_set(payload, at)
+    if at != len(payload):
         raise MalformedError(TRAILING)
-    return m
+    return value
 
 
-def _encode_message_acquire(m: MessageAcquire) -> bytes:
+def _encode_message_acquire(value: MessageAcquire) -> bytes:
     flags = 0
     parts: list[bytes] = []
-    if m.transfers is not None:
+    if value.transfers is not None:
         flags |= 0x0001
-        parts.append(m.transfers.encode())
+        parts.append(value.transfers.encode())
     return FLAGS_16.pack(flags) + b"".join(parts)
 
 
-def _decode_message_subscribe(d: bytes) -> MessageSubscribe:
-    flags = FLAGS_16.unpack_from(d, 4)[0]
+def _decode_message_subscribe(payload: bytes) -> MessageSubscribe:
+    flags = FLAGS_16.unpack_from(payload, 4)[0]
     if flags & 0xFF00:
         raise MalformedError(UNKNOWN_FLAG)
-    m = MessageSubscribe()
+    value = MessageSubscribe()
     at = 6
     if flags & 0x0001:
-        m.queue, at = read_str8(d, at)
+        value.queue, at = read_str8(payload, at)
     if flags & 0x0002:
-        m.destination, at = read_str8(d, at)
+        value.destination, at = read_str8(payload, at)
     if flags & 0x0004:
-        m.accept_mode = d[at]
+        value.accept_mode = payload[at]
         at += 1
-        if m.accept_mode > 1:
-            raise illegal("accept-mode", m.accept_mode, 2)
+        if value.accept_mode > 1:
+            raise illegal("accept-mode", value.accept_mode, 2)
     if flags & 0x0008:
-        m.acquire_mode = d[at]
+        value.acquire_mode = payload[at]
         at += 1
-        if m.acquire_mode > 1:
-            raise illegal("acquire-mode", m.acquire_mode, 3)
-    m.exclusive = flags & 0x0010 != 0
+        if value.acquire_mode > 1:
+            raise illegal("acquire-mode", value.acquire_mode, 3)
+    value.exclusive = flags & 0x0010 != 0
     if flags & 0x0020:
-        m.resume_id, at = read_str16(d, at)
+        value.resume_id, at = read_str16(payload, at)
     if flags & 0x0040:
-        m.resume_ttl = U64.unpack_from(d, at)[0]
+        value.resume_ttl = U64.unpack_from(payload, at)[0]
         at += 8
     if flags & 0x0080:
-        m.arguments, at = decode_map(d, at)
-    if at != len(d):
+        value.arguments, at = decode_map(payload, at)
+    if at != len(payload):
         raise MalformedError(TRAILING)
-    return m
+    return value
 
 
-def _encode_message_subscribe(m: MessageSubscribe) -> bytes:
+def _encode_message_subscribe(value: MessageSubscribe) -> bytes:
     flags = 0
     parts: list[bytes] = []
-    if m.queue is not None:
+    if value.queue is not None:
         flags |= 0x0001
-        parts.append(pack_str8(m.queue))
-    if m.destination is not None:
+        parts.append(pack_str8(value.queue))
+    if value.destination is not None:
         flags |= 0x0002
-        parts.append(pack_str8(m.destination))
-    if m.accept_mode is not None:
+        parts.append(pack_str8(value.destination))
+    if value.accept_mode is not None:
         flags |= 0x0004
-        parts.append(pack_uint8(m.accept_mode))
-    if m.acquire_mode is not None:
+        parts.append(pack_uint8(value.accept_mode))
+    if value.acquire_mode is not None:
         flags |= 0x0008
-        parts.append(pack_uint8(m.acquire_mode))
-    if m.exclusive:
+        parts.append(pack_uint8(value.acquire_mode))
+    if value.exclusive:
         flags |= 0x0010
-    if m.resume_id is not None:
+    if value.resume_id is not None:
         flags |= 0x0020
-        parts.append(pack_str16(m.resume_id))
-    if m.resume_ttl is not None:
+        parts.append(pack_str16(value.resume_id))
+    if value.resume_ttl is not None:
         flags |= 0x0040
-        parts.append(U64.pack(m.resume_ttl))
-    if m.arguments is not None:
+        parts.append(U64.pack(value.resume_ttl))
+    if value.arguments is not None:
         flags |= 0x0080
-        parts.append(encode_map(m.arguments))
+        parts.append(encode_map(value.arguments))
     return FLAGS_16.pack(flags) + b"".join(parts)
 
 
-def _decode_message_cancel(d: bytes) -> MessageCancel:
-    flags = FLAGS_16.unpack_from(d, 4)[0]
+def _decode_message_cancel(payload: bytes) -> MessageCancel:
+    flags = FLAGS_16.unpack_from(payload, 4)[0]
     if flags & 0xFFFE:
         raise MalformedError(UNKNOWN_FLAG)
-    m = MessageCancel()
+    value = MessageCancel()
     at = 6
     if flags & 0x0001:
-        m.destination, at = read_str8(d, at)
-    if at != len(d):
+        value.destination, at = read_str8(payload, at)
+    if at != len(payload):
         raise MalformedError(TRAILING)
-    return m
+    return value
 
 
-def _encode_message_cancel(m: MessageCancel) -> bytes:
+def _encode_message_cancel(value: MessageCancel) -> bytes:
     flags = 0
     parts: list[bytes] = []
-    if m.destination is not None:
+    if value.destination is not None:
         flags |= 0x0001
-        parts.append(pack_str8(m.destination))
+        parts.append(pack_str8(value.destination))
     return FLAGS_16.pack(flags) + b"".join(parts)
 
 
-def _decode_message_set_flow_mode(d: bytes) -> MessageSetFlowMode:
-    flags = FLAGS_16.unpack_from(d, 4)[0]
+def _decode_message_set_flow_mode(payload: bytes) -> MessageSetFlowMode:
+    flags = FLAGS_16.unpack_from(payload, 4)[0]
     if flags & 0xFFFC:
         raise MalformedError(UNKNOWN_FLAG)
-    m = MessageSetFlowMode()
+    value = MessageSetFlowMode()
     at = 6
     if flags & 0x0001:
-        m.destination, at = read_str8(d, at)
+        value.destination, at = read_str8(payload, at)
     if flags & 0x0002:
-        m.flow_mode = d[at]
+        value.flow_mode = payload[at]
         at += 1
-        if m.flow_mode > 1:
-            raise illegal("flow-mode", m.flow_mode, 1)
-    if at != len(d):
+        if value.flow_mode > 1:
+            raise illegal("flow-mode", value.flow_mode, 1)
+    if at != len(payload):
         raise MalformedError(TRAILING)
-    return m
+    return value
 
 
-def _encode_message_set_flow_mode(m: MessageSetFlowMode) -> bytes:
+def _encode_message_set_flow_mode(value: MessageSetFlowMode) -> bytes:
     flags = 0
     parts: list[bytes] = []
-    if m.destination is not None:
+    if value.destination is not None:
         flags |= 0x0001
-        parts.append(pack_str8(m.destination))
-    if m.flow_mode is not None:
+        parts.append(pack_str8(value.destination))
+    if value.flow_mode is not None:
         flags |= 0x0002
-        parts.append(pack_uint8(m.flow_mode))
+        parts.append(pack_uint8(value.flow_mode))
     return FLAGS_16.pack(flags) + b"".join(parts)
 
 
-def _decode_message_flow(d: bytes) -> MessageFlow:
-    flags = FLAGS_16.unpack_from(d, 4)[0]
+def _decode_message_flow(payload: bytes) -> MessageFlow:
+    flags = FLAGS_16.unpack_from(payload, 4)[0]
     if flags & 0xFFF8:
         raise MalformedError(UNKNOWN_FLAG)
-    m = MessageFlow()
+    value = MessageFlow()
     at = 6
     if flags & 0x0001:
-        m.destination, at = read_str8(d, at)
+        value.destination, at = read_str8(payload, at)
     if flags & 0x0002:
-        m.unit = d[at]
+        value.unit = payload[at]
         at += 1
-        if m.unit > 1:
-            raise illegal("unit", m.unit, 1)
+        if value.unit > 1:
+            raise illegal("unit", value.unit, 1)
     if flags & 0x0004:
-        m.value = U32.unpack_from(d, at)[0]
+        value.value = U32.unpack_from(payload, at)[0]
         at += 4
-    if at != len(d):
+    if at != len(payload):
         raise MalformedError(TRAILING)
-    return m
+    return value
 
 
-def _encode_message_flow(m: MessageFlow) -> bytes:
+def _encode_message_flow(value: MessageFlow) -> bytes:
     flags = 0
     parts: list[bytes] = []
-    if m.destination is not None:
+    if value.destination is not None:
         flags |= 0x0001
-        parts.append(pack_str8(m.destination))
-    if m.unit is not None:
+        parts.append(pack_str8(value.destination))
+    if value.unit is not None:
         flags |= 0x0002
-        parts.append(pack_uint8(m.unit))
-    if m.value is not None:
+        parts.append(pack_uint8(value.unit))
+    if value.value is not None:
         flags |= 0x0004
-        parts.append(U32.pack(m.value))
+        parts.append(U32.pack(value.value))
     return FLAGS_16.pack(flags) + b"".join(parts)
 
 
-def _decode_tx_commit(d: bytes) -> TxCommit:
-    flags = FLAGS_16.unpack_from(d, 4)[0]
+def _decode_tx_commit(payload: bytes) -> TxCommit:
+    flags = FLAGS_16.unpack_from(payload, 4)[0]
     if flags & 0xFFFF:
         raise MalformedError(UNKNOWN_FLAG)
-    if len(d) != 6:
+    if len(payload) != 6:
         raise MalformedError(TRAILING)
     return TxCommit()
 
@@ -2704,157 +2706,157 @@ def _encode_tx_commit(_: TxCommit) -> bytes:
     return b"\x00\x00"
 
 
-def _decode_exchange_declare(d: bytes) -> ExchangeDeclare:
-    flags = FLAGS_16.unpack_from(d, 4)[0]
+def _decode_exchange_declare(payload: bytes) -> ExchangeDeclare:
+    flags = FLAGS_16.unpack_from(payload, 4)[0]
     if flags & 0xFF80:
         raise MalformedError(UNKNOWN_FLAG)
-    m = ExchangeDeclare()
+    value = ExchangeDeclare()
     at = 6
     if flags & 0x0001:
-        m.exchange, at = read_str8(d, at)
+        value.exchange, at = read_str8(payload, at)
     if flags & 0x0002:
-        m.type, at = read_str8(d, at)
+        value.type, at = read_str8(payload, at)
     if flags & 0x0004:
-        m.alternate_exchange, at = read_str8(d, at)
-    m.passive = flags & 0x0008 != 0
-    m.durable = flags & 0x0010 != 0
-    m.auto_delete = flags & 0x0020 != 0
+        value.alternate_exchange, at = read_str8(payload, at)
+    value.passive = flags & 0x0008 != 0
+    value.durable = flags & 0x0010 != 0
+    value.auto_delete = flags & 0x0020 != 0
     if flags & 0x0040:
-        m.arguments, at = decode_map(d, at)
-    if at != len(d):
+        value.arguments, at = decode_map(payload, at)
+    if at != len(payload):
         raise MalformedError(TRAILING)
-    return m
+    return value
 
 
-def _encode_exchange_declare(m: ExchangeDeclare) -> bytes:
+def _encode_exchange_declare(value: ExchangeDeclare) -> bytes:
     flags = 0
     parts: list[bytes] = []
-    if m.exchange is not None:
+    if value.exchange is not None:
         flags |= 0x0001
-        parts.append(pack_str8(m.exchange))
-    if m.type is not None:
+        parts.append(pack_str8(value.exchange))
+    if value.type is not None:
         flags |= 0x0002
-        parts.append(pack_str8(m.type))
-    if m.alternate_exchange is not None:
+        parts.append(pack_str8(value.type))
+    if value.alternate_exchange is not None:
         flags |= 0x0004
-        parts.append(pack_str8(m.alternate_exchange))
-    if m.passive:
+        parts.append(pack_str8(value.alternate_exchange))
+    if value.passive:
         flags |= 0x0008
-    if m.durable:
+    if value.durable:
         flags |= 0x0010
-    if m.auto_delete:
+    if value.auto_delete:
         flags |= 0x0020
-    if m.arguments is not None:
+    if value.arguments is not None:
         flags |= 0x0040
-        parts.append(encode_map(m.arguments))
+        parts.append(encode_map(value.arguments))
     return FLAGS_16.pack(flags) + b"".join(parts)
 
 
-def _decode_exchange_bind(d: bytes) -> ExchangeBind:
-    flags = FLAGS_16.unpack_from(d, 4)[0]
+def _decode_exchange_bind(payload: bytes) -> ExchangeBind:
+    flags = FLAGS_16.unpack_from(payload, 4)[0]
     if flags & 0xFFF0:
         raise MalformedError(UNKNOWN_FLAG)
-    m = ExchangeBind()
+    value = ExchangeBind()
     at = 6
     if flags & 0x0001:
-        m.queue, at = read_str8(d, at)
+        value.queue, at = read_str8(payload, at)
     if flags & 0x0002:
-        m.exchange, at = read_str8(d, at)
+        value.exchange, at = read_str8(payload, at)
     if flags & 0x0004:
-        m.binding_key, at = read_str8(d, at)
+        value.binding_key, at = read_str8(payload, at)
     if flags & 0x0008:
-        m.arguments, at = decode_map(d, at)
-    if at != len(d):
+        value.arguments, at = decode_map(payload, at)
+    if at != len(payload):
         raise MalformedError(TRAILING)
-    return m
+    return value
 
 
-def _encode_exchange_bind(m: ExchangeBind) -> bytes:
+def _encode_exchange_bind(value: ExchangeBind) -> bytes:
     flags = 0
     parts: list[bytes] = []
-    if m.queue is not None:
+    if value.queue is not None:
         flags |= 0x0001
-        parts.append(pack_str8(m.queue))
-    if m.exchange is not None:
+        parts.append(pack_str8(value.queue))
+    if value.exchange is not None:
         flags |= 0x0002
-        parts.append(pack_str8(m.exchange))
-    if m.binding_key is not None:
+        parts.append(pack_str8(value.exchange))
+    if value.binding_key is not None:
         flags |= 0x0004
-        parts.append(pack_str8(m.binding_key))
-    if m.arguments is not None:
+        parts.append(pack_str8(value.binding_key))
+    if value.arguments is not None:
         flags |= 0x0008
-        parts.append(encode_map(m.arguments))
+        parts.append(encode_map(value.arguments))
     return FLAGS_16.pack(flags) + b"".join(parts)
 
 
-def _decode_queue_declare(d: bytes) -> QueueDeclare:
-    flags = FLAGS_16.unpack_from(d, 4)[0]
+def _decode_queue_declare(payload: bytes) -> QueueDeclare:
+    flags = FLAGS_16.unpack_from(payload, 4)[0]
     if flags & 0xFF80:
         raise MalformedError(UNKNOWN_FLAG)
-    m = QueueDeclare()
+    value = QueueDeclare()
     at = 6
     if flags & 0x0001:
-        m.queue, at = read_str8(d, at)
+        value.queue, at = read_str8(payload, at)
     if flags & 0x0002:
-        m.alternate_exchange, at = read_str8(d, at)
-    m.passive = flags & 0x0004 != 0
-    m.durable = flags & 0x0008 != 0
-    m.exclusive = flags & 0x0010 != 0
-    m.auto_delete = flags & 0x0020 != 0
+        value.alternate_exchange, at = read_str8(payload, at)
+    value.passive = flags & 0x0004 != 0
+    value.durable = flags & 0x0008 != 0
+    value.exclusive = flags & 0x0010 != 0
+    value.auto_delete = flags & 0x0020 != 0
     if flags & 0x0040:
-        m.arguments, at = decode_map(d, at)
-    if at != len(d):
+        value.arguments, at = decode_map(payload, at)
+    if at != len(payload):
         raise MalformedError(TRAILING)
-    return m
+    return value
 
 
-def _encode_queue_declare(m: QueueDeclare) -> bytes:
+def _encode_queue_declare(value: QueueDeclare) -> bytes:
     flags = 0
     parts: list[bytes] = []
-    if m.queue is not None:
+    if value.queue is not None:
         flags |= 0x0001
-        parts.append(pack_str8(m.queue))
-    if m.alternate_exchange is not None:
+        parts.append(pack_str8(value.queue))
+    if value.alternate_exchange is not None:
         flags |= 0x0002
-        parts.append(pack_str8(m.alternate_exchange))
-    if m.passive:
+        parts.append(pack_str8(value.alternate_exchange))
+    if value.passive:
         flags |= 0x0004
-    if m.durable:
+    if value.durable:
         flags |= 0x0008
-    if m.exclusive:
+    if value.exclusive:
         flags |= 0x0010
-    if m.auto_delete:
+    if value.auto_delete:
         flags |= 0x0020
-    if m.arguments is not None:
+    if value.arguments is not None:
         flags |= 0x0040
-        parts.append(encode_map(m.arguments))
+        parts.append(encode_map(value.arguments))
     return FLAGS_16.pack(flags) + b"".join(parts)
 
 
-def _decode_queue_delete(d: bytes) -> QueueDelete:
-    flags = FLAGS_16.unpack_from(d, 4)[0]
+def _decode_queue_delete(payload: bytes) -> QueueDelete:
+    flags = FLAGS_16.unpack_from(payload, 4)[0]
     if flags & 0xFFF8:
         raise MalformedError(UNKNOWN_FLAG)
-    m = QueueDelete()
+    value = QueueDelete()
     at = 6
     if flags & 0x0001:
-        m.queue, at = read_str8(d, at)
-    m.if_unused = flags & 0x0002 != 0
-    m.if_empty = flags & 0x0004 != 0
-    if at != len(d):
+        value.queue, at = read_str8(payload, at)
+    value.if_unused = flags & 0x0002 != 0
+    value.if_empty = flags & 0x0004 != 0
+    if at != len(payload):
         raise MalformedError(TRAILING)
-    return m
+    return value
 
 
-def _encode_queue_delete(m: QueueDelete) -> bytes:
+def _encode_queue_delete(value: QueueDelete) -> bytes:
     flags = 0
     parts: list[bytes] = []
-    if m.queue is not None:
+    if value.queue is not None:
         flags |= 0x0001
-        parts.append(pack_str8(m.queue))
-    if m.if_unused:
+        parts.append(pack_str8(value.queue))
+    if value.if_unused:
         flags |= 0x0002
-    if m.if_empty:
+    if value.if_empty:
         flags |= 0x0004
     return FLAGS_16.pack(flags) + b"".join(parts)
 

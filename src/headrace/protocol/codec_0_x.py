@@ -2689,21 +2689,21 @@ _S_IQB = struct.Struct(">IQB")
 _S_QB = struct.Struct(">QB")
 
 
-def _decode_channel_open_08_09_091(d: bytes) -> ChannelOpen:
-    out_of_band, at = read_shortstr(d, 4)
-    if at != len(d):
+def _decode_channel_open_08_09_091(payload: bytes) -> ChannelOpen:
+    out_of_band, at = read_shortstr(payload, 4)
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return ChannelOpen(
         out_of_band=out_of_band,
     )
 
 
-def _encode_channel_open_08_09_091(m: ChannelOpen) -> bytes:
-    return _S_I.pack(0x0014000A) + pack_shortstr(m.out_of_band)
+def _encode_channel_open_08_09_091(method: ChannelOpen) -> bytes:
+    return _S_I.pack(0x0014000A) + pack_shortstr(method.out_of_band)
 
 
-def _decode_channel_open_ok_08(d: bytes) -> ChannelOpenOk:
-    if len(d) != 4:
+def _decode_channel_open_ok_08(payload: bytes) -> ChannelOpenOk:
+    if len(payload) != 4:
         raise MalformedError(TRAILING)
     return ChannelOpenOk()
 
@@ -2712,26 +2712,26 @@ def _encode_channel_open_ok_08(_: ChannelOpenOk) -> bytes:
     return _S_I.pack(0x0014000B)
 
 
-def _decode_channel_open_ok_09_091(d: bytes) -> ChannelOpenOk:
-    channel_id, at = read_longstr(d, 4)
-    if at != len(d):
+def _decode_channel_open_ok_09_091(payload: bytes) -> ChannelOpenOk:
+    channel_id, at = read_longstr(payload, 4)
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return ChannelOpenOk(
         channel_id=channel_id,
     )
 
 
-def _encode_channel_open_ok_09_091(m: ChannelOpenOk) -> bytes:
-    return _S_I.pack(0x0014000B) + pack_longstr(m.channel_id)
+def _encode_channel_open_ok_09_091(method: ChannelOpenOk) -> bytes:
+    return _S_I.pack(0x0014000B) + pack_longstr(method.channel_id)
 
 
-def _decode_channel_close_08_09_091(d: bytes) -> ChannelClose:
-    (reply_code,) = _S_H.unpack_from(d, 4)
+def _decode_channel_close_08_09_091(payload: bytes) -> ChannelClose:
+    (reply_code,) = _S_H.unpack_from(payload, 4)
     at = 6
-    reply_text, at = read_shortstr(d, at)
-    class_id, method_id = _S_HH.unpack_from(d, at)
+    reply_text, at = read_shortstr(payload, at)
+    class_id, method_id = _S_HH.unpack_from(payload, at)
     at = at + 4
-    if at != len(d):
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return ChannelClose(
         reply_code=reply_code,
@@ -2741,16 +2741,16 @@ def _decode_channel_close_08_09_091(d: bytes) -> ChannelClose:
     )
 
 
-def _encode_channel_close_08_09_091(m: ChannelClose) -> bytes:
+def _encode_channel_close_08_09_091(method: ChannelClose) -> bytes:
     return (
-        _S_IH.pack(0x00140028, m.reply_code)
-        + pack_shortstr(m.reply_text)
-        + _S_HH.pack(m.class_id, m.method_id)
+        _S_IH.pack(0x00140028, method.reply_code)
+        + pack_shortstr(method.reply_text)
+        + _S_HH.pack(method.class_id, method.method_id)
     )
 
 
-def _decode_channel_close_ok_08_09_091(d: bytes) -> ChannelCloseOk:
-    if len(d) != 4:
+def _decode_channel_close_ok_08_09_091(payload: bytes) -> ChannelCloseOk:
+    if len(payload) != 4:
         raise MalformedError(TRAILING)
     return ChannelCloseOk()
 
@@ -2759,15 +2759,15 @@ def _encode_channel_close_ok_08_09_091(_: ChannelCloseOk) -> bytes:
     return _S_I.pack(0x00140029)
 
 
-def _decode_exchange_declare_08_09_091(d: bytes) -> ExchangeDeclare:
-    (ticket,) = _S_H.unpack_from(d, 4)
+def _decode_exchange_declare_08_09_091(payload: bytes) -> ExchangeDeclare:
+    (ticket,) = _S_H.unpack_from(payload, 4)
     at = 6
-    exchange, at = read_shortstr(d, at)
-    type_, at = read_shortstr(d, at)
-    (bits_0,) = _S_B.unpack_from(d, at)
+    exchange, at = read_shortstr(payload, at)
+    type_, at = read_shortstr(payload, at)
+    (bits_0,) = _S_B.unpack_from(payload, at)
     at = at + 1
-    arguments, at = decode_table(d, at)
-    if at != len(d):
+    arguments, at = decode_table(payload, at)
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return ExchangeDeclare(
         ticket=ticket,
@@ -2782,24 +2782,24 @@ def _decode_exchange_declare_08_09_091(d: bytes) -> ExchangeDeclare:
     )
 
 
-def _encode_exchange_declare_08_09_091(m: ExchangeDeclare) -> bytes:
+def _encode_exchange_declare_08_09_091(method: ExchangeDeclare) -> bytes:
     return (
-        _S_IH.pack(0x0028000A, m.ticket)
-        + pack_shortstr(m.exchange)
-        + pack_shortstr(m.type)
+        _S_IH.pack(0x0028000A, method.ticket)
+        + pack_shortstr(method.exchange)
+        + pack_shortstr(method.type)
         + _S_B.pack(
-            (1 if m.passive else 0)
-            | (2 if m.durable else 0)
-            | (4 if m.auto_delete else 0)
-            | (8 if m.internal else 0)
-            | (16 if m.no_wait else 0)
+            (1 if method.passive else 0)
+            | (2 if method.durable else 0)
+            | (4 if method.auto_delete else 0)
+            | (8 if method.internal else 0)
+            | (16 if method.no_wait else 0)
         )
-        + encode_table(m.arguments)
+        + encode_table(method.arguments)
     )
 
 
-def _decode_exchange_declare_ok_08_09_091(d: bytes) -> ExchangeDeclareOk:
-    if len(d) != 4:
+def _decode_exchange_declare_ok_08_09_091(payload: bytes) -> ExchangeDeclareOk:
+    if len(payload) != 4:
         raise MalformedError(TRAILING)
     return ExchangeDeclareOk()
 
@@ -2808,14 +2808,14 @@ def _encode_exchange_declare_ok_08_09_091(_: ExchangeDeclareOk) -> bytes:
     return _S_I.pack(0x0028000B)
 
 
-def _decode_queue_declare_08_09_091(d: bytes) -> QueueDeclare:
-    (ticket,) = _S_H.unpack_from(d, 4)
+def _decode_queue_declare_08_09_091(payload: bytes) -> QueueDeclare:
+    (ticket,) = _S_H.unpack_from(payload, 4)
     at = 6
-    queue, at = read_shortstr(d, at)
-    (bits_0,) = _S_B.unpack_from(d, at)
+    queue, at = read_shortstr(payload, at)
+    (bits_0,) = _S_B.unpack_from(payload, at)
     at = at + 1
-    arguments, at = decode_table(d, at)
-    if at != len(d):
+    arguments, at = decode_table(payload, at)
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return QueueDeclare(
         ticket=ticket,
@@ -2829,26 +2829,26 @@ def _decode_queue_declare_08_09_091(d: bytes) -> QueueDeclare:
     )
 
 
-def _encode_queue_declare_08_09_091(m: QueueDeclare) -> bytes:
+def _encode_queue_declare_08_09_091(method: QueueDeclare) -> bytes:
     return (
-        _S_IH.pack(0x0032000A, m.ticket)
-        + pack_shortstr(m.queue)
+        _S_IH.pack(0x0032000A, method.ticket)
+        + pack_shortstr(method.queue)
         + _S_B.pack(
-            (1 if m.passive else 0)
-            | (2 if m.durable else 0)
-            | (4 if m.exclusive else 0)
-            | (8 if m.auto_delete else 0)
-            | (16 if m.no_wait else 0)
+            (1 if method.passive else 0)
+            | (2 if method.durable else 0)
+            | (4 if method.exclusive else 0)
+            | (8 if method.auto_delete else 0)
+            | (16 if method.no_wait else 0)
         )
-        + encode_table(m.arguments)
+        + encode_table(method.arguments)
     )
 
 
-def _decode_queue_declare_ok_08_09_091(d: bytes) -> QueueDeclareOk:
-    queue, at = read_shortstr(d, 4)
-    message_count, consumer_count = _S_II.unpack_from(d, at)
+def _decode_queue_declare_ok_08_09_091(payload: bytes) -> QueueDeclareOk:
+    queue, at = read_shortstr(payload, 4)
+    message_count, consumer_count = _S_II.unpack_from(payload, at)
     at = at + 8
-    if at != len(d):
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return QueueDeclareOk(
         queue=queue,
@@ -2857,24 +2857,24 @@ def _decode_queue_declare_ok_08_09_091(d: bytes) -> QueueDeclareOk:
     )
 
 
-def _encode_queue_declare_ok_08_09_091(m: QueueDeclareOk) -> bytes:
+def _encode_queue_declare_ok_08_09_091(method: QueueDeclareOk) -> bytes:
     return (
         _S_I.pack(0x0032000B)
-        + pack_shortstr(m.queue)
-        + _S_II.pack(m.message_count, m.consumer_count)
+        + pack_shortstr(method.queue)
+        + _S_II.pack(method.message_count, method.consumer_count)
     )
 
 
-def _decode_queue_bind_08_09_091(d: bytes) -> QueueBind:
-    (ticket,) = _S_H.unpack_from(d, 4)
+def _decode_queue_bind_08_09_091(payload: bytes) -> QueueBind:
+    (ticket,) = _S_H.unpack_from(payload, 4)
     at = 6
-    queue, at = read_shortstr(d, at)
-    exchange, at = read_shortstr(d, at)
-    routing_key, at = read_shortstr(d, at)
-    (bits_0,) = _S_B.unpack_from(d, at)
+    queue, at = read_shortstr(payload, at)
+    exchange, at = read_shortstr(payload, at)
+    routing_key, at = read_shortstr(payload, at)
+    (bits_0,) = _S_B.unpack_from(payload, at)
     at = at + 1
-    arguments, at = decode_table(d, at)
-    if at != len(d):
+    arguments, at = decode_table(payload, at)
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return QueueBind(
         ticket=ticket,
@@ -2886,19 +2886,19 @@ def _decode_queue_bind_08_09_091(d: bytes) -> QueueBind:
     )
 
 
-def _encode_queue_bind_08_09_091(m: QueueBind) -> bytes:
+def _encode_queue_bind_08_09_091(method: QueueBind) -> bytes:
     return (
-        _S_IH.pack(0x00320014, m.ticket)
-        + pack_shortstr(m.queue)
-        + pack_shortstr(m.exchange)
-        + pack_shortstr(m.routing_key)
-        + _S_B.pack(1 if m.no_wait else 0)
-        + encode_table(m.arguments)
+        _S_IH.pack(0x00320014, method.ticket)
+        + pack_shortstr(method.queue)
+        + pack_shortstr(method.exchange)
+        + pack_shortstr(method.routing_key)
+        + _S_B.pack(1 if method.no_wait else 0)
+        + encode_table(method.arguments)
     )
 
 
-def _decode_queue_bind_ok_08_09_091(d: bytes) -> QueueBindOk:
-    if len(d) != 4:
+def _decode_queue_bind_ok_08_09_091(payload: bytes) -> QueueBindOk:
+    if len(payload) != 4:
         raise MalformedError(TRAILING)
     return QueueBindOk()
 
@@ -2907,13 +2907,13 @@ def _encode_queue_bind_ok_08_09_091(_: QueueBindOk) -> bytes:
     return _S_I.pack(0x00320015)
 
 
-def _decode_queue_delete_08_09_091(d: bytes) -> QueueDelete:
-    (ticket,) = _S_H.unpack_from(d, 4)
+def _decode_queue_delete_08_09_091(payload: bytes) -> QueueDelete:
+    (ticket,) = _S_H.unpack_from(payload, 4)
     at = 6
-    queue, at = read_shortstr(d, at)
-    (bits_0,) = _S_B.unpack_from(d, at)
+    queue, at = read_shortstr(payload, at)
+    (bits_0,) = _S_B.unpack_from(payload, at)
     at = at + 1
-    if at != len(d):
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return QueueDelete(
         ticket=ticket,
@@ -2924,32 +2924,36 @@ def _decode_queue_delete_08_09_091(d: bytes) -> QueueDelete:
     )
 
 
-def _encode_queue_delete_08_09_091(m: QueueDelete) -> bytes:
+def _encode_queue_delete_08_09_091(method: QueueDelete) -> bytes:
     return (
-        _S_IH.pack(0x00320028, m.ticket)
-        + pack_shortstr(m.queue)
-        + _S_B.pack((1 if m.if_unused else 0) | (2 if m.if_empty else 0) | (4 if m.no_wait else 0))
+        _S_IH.pack(0x00320028, method.ticket)
+        + pack_shortstr(method.queue)
+        + _S_B.pack(
+            (1 if method.if_unused else 0)
+            | (2 if method.if_empty else 0)
+            | (4 if method.no_wait else 0)
+        )
     )
 
 
-def _decode_queue_delete_ok_08_09_091(d: bytes) -> QueueDeleteOk:
-    (message_count,) = _S_I.unpack_from(d, 4)
+def _decode_queue_delete_ok_08_09_091(payload: bytes) -> QueueDeleteOk:
+    (message_count,) = _S_I.unpack_from(payload, 4)
     at = 8
-    if at != len(d):
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return QueueDeleteOk(
         message_count=message_count,
     )
 
 
-def _encode_queue_delete_ok_08_09_091(m: QueueDeleteOk) -> bytes:
-    return _S_II.pack(0x00320029, m.message_count)
+def _encode_queue_delete_ok_08_09_091(method: QueueDeleteOk) -> bytes:
+    return _S_II.pack(0x00320029, method.message_count)
 
 
-def _decode_basic_qos_08_09_091(d: bytes) -> BasicQos:
-    prefetch_size, prefetch_count, bits_2 = _S_IHB.unpack_from(d, 4)
+def _decode_basic_qos_08_09_091(payload: bytes) -> BasicQos:
+    prefetch_size, prefetch_count, bits_2 = _S_IHB.unpack_from(payload, 4)
     at = 11
-    if at != len(d):
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return BasicQos(
         prefetch_size=prefetch_size,
@@ -2958,12 +2962,14 @@ def _decode_basic_qos_08_09_091(d: bytes) -> BasicQos:
     )
 
 
-def _encode_basic_qos_08_09_091(m: BasicQos) -> bytes:
-    return _S_IIHB.pack(0x003C000A, m.prefetch_size, m.prefetch_count, 1 if m.global_ else 0)
+def _encode_basic_qos_08_09_091(method: BasicQos) -> bytes:
+    return _S_IIHB.pack(
+        0x003C000A, method.prefetch_size, method.prefetch_count, 1 if method.global_ else 0
+    )
 
 
-def _decode_basic_qos_ok_08_09_091(d: bytes) -> BasicQosOk:
-    if len(d) != 4:
+def _decode_basic_qos_ok_08_09_091(payload: bytes) -> BasicQosOk:
+    if len(payload) != 4:
         raise MalformedError(TRAILING)
     return BasicQosOk()
 
@@ -2972,15 +2978,15 @@ def _encode_basic_qos_ok_08_09_091(_: BasicQosOk) -> bytes:
     return _S_I.pack(0x003C000B)
 
 
-def _decode_basic_consume_09_091(d: bytes) -> BasicConsume:
-    (ticket,) = _S_H.unpack_from(d, 4)
+def _decode_basic_consume_09_091(payload: bytes) -> BasicConsume:
+    (ticket,) = _S_H.unpack_from(payload, 4)
     at = 6
-    queue, at = read_shortstr(d, at)
-    consumer_tag, at = read_shortstr(d, at)
-    (bits_0,) = _S_B.unpack_from(d, at)
+    queue, at = read_shortstr(payload, at)
+    consumer_tag, at = read_shortstr(payload, at)
+    (bits_0,) = _S_B.unpack_from(payload, at)
     at = at + 1
-    arguments, at = decode_table(d, at)
-    if at != len(d):
+    arguments, at = decode_table(payload, at)
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return BasicConsume(
         ticket=ticket,
@@ -2994,39 +3000,39 @@ def _decode_basic_consume_09_091(d: bytes) -> BasicConsume:
     )
 
 
-def _encode_basic_consume_09_091(m: BasicConsume) -> bytes:
+def _encode_basic_consume_09_091(method: BasicConsume) -> bytes:
     return (
-        _S_IH.pack(0x003C0014, m.ticket)
-        + pack_shortstr(m.queue)
-        + pack_shortstr(m.consumer_tag)
+        _S_IH.pack(0x003C0014, method.ticket)
+        + pack_shortstr(method.queue)
+        + pack_shortstr(method.consumer_tag)
         + _S_B.pack(
-            (1 if m.no_local else 0)
-            | (2 if m.no_ack else 0)
-            | (4 if m.exclusive else 0)
-            | (8 if m.no_wait else 0)
+            (1 if method.no_local else 0)
+            | (2 if method.no_ack else 0)
+            | (4 if method.exclusive else 0)
+            | (8 if method.no_wait else 0)
         )
-        + encode_table(m.arguments)
+        + encode_table(method.arguments)
     )
 
 
-def _decode_basic_consume_ok_08_09_091(d: bytes) -> BasicConsumeOk:
-    consumer_tag, at = read_shortstr(d, 4)
-    if at != len(d):
+def _decode_basic_consume_ok_08_09_091(payload: bytes) -> BasicConsumeOk:
+    consumer_tag, at = read_shortstr(payload, 4)
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return BasicConsumeOk(
         consumer_tag=consumer_tag,
     )
 
 
-def _encode_basic_consume_ok_08_09_091(m: BasicConsumeOk) -> bytes:
-    return _S_I.pack(0x003C0015) + pack_shortstr(m.consumer_tag)
+def _encode_basic_consume_ok_08_09_091(method: BasicConsumeOk) -> bytes:
+    return _S_I.pack(0x003C0015) + pack_shortstr(method.consumer_tag)
 
 
-def _decode_basic_cancel_08_09(d: bytes) -> BasicCancel:
-    consumer_tag, at = read_shortstr(d, 4)
-    (bits_0,) = _S_B.unpack_from(d, at)
+def _decode_basic_cancel_08_09(payload: bytes) -> BasicCancel:
+    consumer_tag, at = read_shortstr(payload, 4)
+    (bits_0,) = _S_B.unpack_from(payload, at)
     at = at + 1
-    if at != len(d):
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return BasicCancel(
         consumer_tag=consumer_tag,
@@ -3034,15 +3040,19 @@ def _decode_basic_cancel_08_09(d: bytes) -> BasicCancel:
     )
 
 
-def _encode_basic_cancel_08_09(m: BasicCancel) -> bytes:
-    return _S_I.pack(0x003C001E) + pack_shortstr(m.consumer_tag) + _S_B.pack(1 if m.no_wait else 0)
+def _encode_basic_cancel_08_09(method: BasicCancel) -> bytes:
+    return (
+        _S_I.pack(0x003C001E)
+        + pack_shortstr(method.consumer_tag)
+        + _S_B.pack(1 if method.no_wait else 0)
+    )
 
 
-def _decode_basic_cancel_091(d: bytes) -> BasicCancel:
-    consumer_tag, at = read_shortstr(d, 4)
-    (bits_0,) = _S_B.unpack_from(d, at)
+def _decode_basic_cancel_091(payload: bytes) -> BasicCancel:
+    consumer_tag, at = read_shortstr(payload, 4)
+    (bits_0,) = _S_B.unpack_from(payload, at)
     at = at + 1
-    if at != len(d):
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return BasicCancel(
         consumer_tag=consumer_tag,
@@ -3050,44 +3060,48 @@ def _decode_basic_cancel_091(d: bytes) -> BasicCancel:
     )
 
 
-def _encode_basic_cancel_091(m: BasicCancel) -> bytes:
-    return _S_I.pack(0x003C001E) + pack_shortstr(m.consumer_tag) + _S_B.pack(1 if m.no_wait else 0)
+def _encode_basic_cancel_091(method: BasicCancel) -> bytes:
+    return (
+        _S_I.pack(0x003C001E)
+        + pack_shortstr(method.consumer_tag)
+        + _S_B.pack(1 if method.no_wait else 0)
+    )
 
 
-def _decode_basic_cancel_ok_08_09(d: bytes) -> BasicCancelOk:
-    consumer_tag, at = read_shortstr(d, 4)
-    if at != len(d):
+def _decode_basic_cancel_ok_08_09(payload: bytes) -> BasicCancelOk:
+    consumer_tag, at = read_shortstr(payload, 4)
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return BasicCancelOk(
         consumer_tag=consumer_tag,
     )
 
 
-def _encode_basic_cancel_ok_08_09(m: BasicCancelOk) -> bytes:
-    return _S_I.pack(0x003C001F) + pack_shortstr(m.consumer_tag)
+def _encode_basic_cancel_ok_08_09(method: BasicCancelOk) -> bytes:
+    return _S_I.pack(0x003C001F) + pack_shortstr(method.consumer_tag)
 
 
-def _decode_basic_cancel_ok_091(d: bytes) -> BasicCancelOk:
-    consumer_tag, at = read_shortstr(d, 4)
-    if at != len(d):
+def _decode_basic_cancel_ok_091(payload: bytes) -> BasicCancelOk:
+    consumer_tag, at = read_shortstr(payload, 4)
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return BasicCancelOk(
         consumer_tag=consumer_tag,
     )
 
 
-def _encode_basic_cancel_ok_091(m: BasicCancelOk) -> bytes:
-    return _S_I.pack(0x003C001F) + pack_shortstr(m.consumer_tag)
+def _encode_basic_cancel_ok_091(method: BasicCancelOk) -> bytes:
+    return _S_I.pack(0x003C001F) + pack_shortstr(method.consumer_tag)
 
 
-def _decode_basic_publish_08_09_091(d: bytes) -> BasicPublish:
-    (ticket,) = _S_H.unpack_from(d, 4)
+def _decode_basic_publish_08_09_091(payload: bytes) -> BasicPublish:
+    (ticket,) = _S_H.unpack_from(payload, 4)
     at = 6
-    exchange, at = read_shortstr(d, at)
-    routing_key, at = read_shortstr(d, at)
-    (bits_0,) = _S_B.unpack_from(d, at)
+    exchange, at = read_shortstr(payload, at)
+    routing_key, at = read_shortstr(payload, at)
+    (bits_0,) = _S_B.unpack_from(payload, at)
     at = at + 1
-    if at != len(d):
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return BasicPublish(
         ticket=ticket,
@@ -3098,22 +3112,22 @@ def _decode_basic_publish_08_09_091(d: bytes) -> BasicPublish:
     )
 
 
-def _encode_basic_publish_08_09_091(m: BasicPublish) -> bytes:
+def _encode_basic_publish_08_09_091(method: BasicPublish) -> bytes:
     return (
-        _S_IH.pack(0x003C0028, m.ticket)
-        + pack_shortstr(m.exchange)
-        + pack_shortstr(m.routing_key)
-        + _S_B.pack((1 if m.mandatory else 0) | (2 if m.immediate else 0))
+        _S_IH.pack(0x003C0028, method.ticket)
+        + pack_shortstr(method.exchange)
+        + pack_shortstr(method.routing_key)
+        + _S_B.pack((1 if method.mandatory else 0) | (2 if method.immediate else 0))
     )
 
 
-def _decode_basic_return_08_09_091(d: bytes) -> BasicReturn:
-    (reply_code,) = _S_H.unpack_from(d, 4)
+def _decode_basic_return_08_09_091(payload: bytes) -> BasicReturn:
+    (reply_code,) = _S_H.unpack_from(payload, 4)
     at = 6
-    reply_text, at = read_shortstr(d, at)
-    exchange, at = read_shortstr(d, at)
-    routing_key, at = read_shortstr(d, at)
-    if at != len(d):
+    reply_text, at = read_shortstr(payload, at)
+    exchange, at = read_shortstr(payload, at)
+    routing_key, at = read_shortstr(payload, at)
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return BasicReturn(
         reply_code=reply_code,
@@ -3123,22 +3137,22 @@ def _decode_basic_return_08_09_091(d: bytes) -> BasicReturn:
     )
 
 
-def _encode_basic_return_08_09_091(m: BasicReturn) -> bytes:
+def _encode_basic_return_08_09_091(method: BasicReturn) -> bytes:
     return (
-        _S_IH.pack(0x003C0032, m.reply_code)
-        + pack_shortstr(m.reply_text)
-        + pack_shortstr(m.exchange)
-        + pack_shortstr(m.routing_key)
+        _S_IH.pack(0x003C0032, method.reply_code)
+        + pack_shortstr(method.reply_text)
+        + pack_shortstr(method.exchange)
+        + pack_shortstr(method.routing_key)
     )
 
 
-def _decode_basic_deliver_08_09_091(d: bytes) -> BasicDeliver:
-    consumer_tag, at = read_shortstr(d, 4)
-    delivery_tag, bits_1 = _S_QB.unpack_from(d, at)
+def _decode_basic_deliver_08_09_091(payload: bytes) -> BasicDeliver:
+    consumer_tag, at = read_shortstr(payload, 4)
+    delivery_tag, bits_1 = _S_QB.unpack_from(payload, at)
     at = at + 9
-    exchange, at = read_shortstr(d, at)
-    routing_key, at = read_shortstr(d, at)
-    if at != len(d):
+    exchange, at = read_shortstr(payload, at)
+    routing_key, at = read_shortstr(payload, at)
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return BasicDeliver(
         consumer_tag=consumer_tag,
@@ -3149,23 +3163,23 @@ def _decode_basic_deliver_08_09_091(d: bytes) -> BasicDeliver:
     )
 
 
-def _encode_basic_deliver_08_09_091(m: BasicDeliver) -> bytes:
+def _encode_basic_deliver_08_09_091(method: BasicDeliver) -> bytes:
     return (
         _S_I.pack(0x003C003C)
-        + pack_shortstr(m.consumer_tag)
-        + _S_QB.pack(m.delivery_tag, 1 if m.redelivered else 0)
-        + pack_shortstr(m.exchange)
-        + pack_shortstr(m.routing_key)
+        + pack_shortstr(method.consumer_tag)
+        + _S_QB.pack(method.delivery_tag, 1 if method.redelivered else 0)
+        + pack_shortstr(method.exchange)
+        + pack_shortstr(method.routing_key)
     )
 
 
-def _decode_basic_get_08_09_091(d: bytes) -> BasicGet:
-    (ticket,) = _S_H.unpack_from(d, 4)
+def _decode_basic_get_08_09_091(payload: bytes) -> BasicGet:
+    (ticket,) = _S_H.unpack_from(payload, 4)
     at = 6
-    queue, at = read_shortstr(d, at)
-    (bits_0,) = _S_B.unpack_from(d, at)
+    queue, at = read_shortstr(payload, at)
+    (bits_0,) = _S_B.unpack_from(payload, at)
     at = at + 1
-    if at != len(d):
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return BasicGet(
         ticket=ticket,
@@ -3174,20 +3188,22 @@ def _decode_basic_get_08_09_091(d: bytes) -> BasicGet:
     )
 
 
-def _encode_basic_get_08_09_091(m: BasicGet) -> bytes:
+def _encode_basic_get_08_09_091(method: BasicGet) -> bytes:
     return (
-        _S_IH.pack(0x003C0046, m.ticket) + pack_shortstr(m.queue) + _S_B.pack(1 if m.no_ack else 0)
+        _S_IH.pack(0x003C0046, method.ticket)
+        + pack_shortstr(method.queue)
+        + _S_B.pack(1 if method.no_ack else 0)
     )
 
 
-def _decode_basic_get_ok_08_09_091(d: bytes) -> BasicGetOk:
-    delivery_tag, bits_1 = _S_QB.unpack_from(d, 4)
+def _decode_basic_get_ok_08_09_091(payload: bytes) -> BasicGetOk:
+    delivery_tag, bits_1 = _S_QB.unpack_from(payload, 4)
     at = 13
-    exchange, at = read_shortstr(d, at)
-    routing_key, at = read_shortstr(d, at)
-    (message_count,) = _S_I.unpack_from(d, at)
+    exchange, at = read_shortstr(payload, at)
+    routing_key, at = read_shortstr(payload, at)
+    (message_count,) = _S_I.unpack_from(payload, at)
     at = at + 4
-    if at != len(d):
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return BasicGetOk(
         delivery_tag=delivery_tag,
@@ -3198,32 +3214,32 @@ def _decode_basic_get_ok_08_09_091(d: bytes) -> BasicGetOk:
     )
 
 
-def _encode_basic_get_ok_08_09_091(m: BasicGetOk) -> bytes:
+def _encode_basic_get_ok_08_09_091(method: BasicGetOk) -> bytes:
     return (
-        _S_IQB.pack(0x003C0047, m.delivery_tag, 1 if m.redelivered else 0)
-        + pack_shortstr(m.exchange)
-        + pack_shortstr(m.routing_key)
-        + _S_I.pack(m.message_count)
+        _S_IQB.pack(0x003C0047, method.delivery_tag, 1 if method.redelivered else 0)
+        + pack_shortstr(method.exchange)
+        + pack_shortstr(method.routing_key)
+        + _S_I.pack(method.message_count)
     )
 
 
-def _decode_basic_get_empty_08_09_091(d: bytes) -> BasicGetEmpty:
-    cluster_id, at = read_shortstr(d, 4)
-    if at != len(d):
+def _decode_basic_get_empty_08_09_091(payload: bytes) -> BasicGetEmpty:
+    cluster_id, at = read_shortstr(payload, 4)
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return BasicGetEmpty(
         cluster_id=cluster_id,
     )
 
 
-def _encode_basic_get_empty_08_09_091(m: BasicGetEmpty) -> bytes:
-    return _S_I.pack(0x003C0048) + pack_shortstr(m.cluster_id)
+def _encode_basic_get_empty_08_09_091(method: BasicGetEmpty) -> bytes:
+    return _S_I.pack(0x003C0048) + pack_shortstr(method.cluster_id)
 
 
-def _decode_basic_ack_08_09(d: bytes) -> BasicAck:
-    delivery_tag, bits_1 = _S_QB.unpack_from(d, 4)
+def _decode_basic_ack_08_09(payload: bytes) -> BasicAck:
+    delivery_tag, bits_1 = _S_QB.unpack_from(payload, 4)
     at = 13
-    if at != len(d):
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return BasicAck(
         delivery_tag=delivery_tag,
@@ -3231,14 +3247,14 @@ def _decode_basic_ack_08_09(d: bytes) -> BasicAck:
     )
 
 
-def _encode_basic_ack_08_09(m: BasicAck) -> bytes:
-    return _S_IQB.pack(0x003C0050, m.delivery_tag, 1 if m.multiple else 0)
+def _encode_basic_ack_08_09(method: BasicAck) -> bytes:
+    return _S_IQB.pack(0x003C0050, method.delivery_tag, 1 if method.multiple else 0)
 
 
-def _decode_basic_ack_091(d: bytes) -> BasicAck:
-    delivery_tag, bits_1 = _S_QB.unpack_from(d, 4)
+def _decode_basic_ack_091(payload: bytes) -> BasicAck:
+    delivery_tag, bits_1 = _S_QB.unpack_from(payload, 4)
     at = 13
-    if at != len(d):
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return BasicAck(
         delivery_tag=delivery_tag,
@@ -3246,14 +3262,14 @@ def _decode_basic_ack_091(d: bytes) -> BasicAck:
     )
 
 
-def _encode_basic_ack_091(m: BasicAck) -> bytes:
-    return _S_IQB.pack(0x003C0050, m.delivery_tag, 1 if m.multiple else 0)
+def _encode_basic_ack_091(method: BasicAck) -> bytes:
+    return _S_IQB.pack(0x003C0050, method.delivery_tag, 1 if method.multiple else 0)
 
 
-def _decode_basic_reject_08_09_091(d: bytes) -> BasicReject:
-    delivery_tag, bits_1 = _S_QB.unpack_from(d, 4)
+def _decode_basic_reject_08_09_091(payload: bytes) -> BasicReject:
+    delivery_tag, bits_1 = _S_QB.unpack_from(payload, 4)
     at = 13
-    if at != len(d):
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return BasicReject(
         delivery_tag=delivery_tag,
@@ -3261,14 +3277,14 @@ def _decode_basic_reject_08_09_091(d: bytes) -> BasicReject:
     )
 
 
-def _encode_basic_reject_08_09_091(m: BasicReject) -> bytes:
-    return _S_IQB.pack(0x003C005A, m.delivery_tag, 1 if m.requeue else 0)
+def _encode_basic_reject_08_09_091(method: BasicReject) -> bytes:
+    return _S_IQB.pack(0x003C005A, method.delivery_tag, 1 if method.requeue else 0)
 
 
-def _decode_basic_nack_091(d: bytes) -> BasicNack:
-    delivery_tag, bits_1 = _S_QB.unpack_from(d, 4)
+def _decode_basic_nack_091(payload: bytes) -> BasicNack:
+    delivery_tag, bits_1 = _S_QB.unpack_from(payload, 4)
     at = 13
-    if at != len(d):
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return BasicNack(
         delivery_tag=delivery_tag,
@@ -3277,14 +3293,16 @@ def _decode_basic_nack_091(d: bytes) -> BasicNack:
     )
 
 
-def _encode_basic_nack_091(m: BasicNack) -> bytes:
+def _encode_basic_nack_091(method: BasicNack) -> bytes:
     return _S_IQB.pack(
-        0x003C0078, m.delivery_tag, (1 if m.multiple else 0) | (2 if m.requeue else 0)
+        0x003C0078,
+        method.delivery_tag,
+        (1 if method.multiple else 0) | (2 if method.requeue else 0),
     )
 
 
-def _decode_tx_commit_08_09_091(d: bytes) -> TxCommit:
-    if len(d) != 4:
+def _decode_tx_commit_08_09_091(payload: bytes) -> TxCommit:
+    if len(payload) != 4:
         raise MalformedError(TRAILING)
     return TxCommit()
 
@@ -3293,8 +3311,8 @@ def _encode_tx_commit_08_09_091(_: TxCommit) -> bytes:
     return _S_I.pack(0x005A0014)
 
 
-def _decode_tx_commit_ok_08_09_091(d: bytes) -> TxCommitOk:
-    if len(d) != 4:
+def _decode_tx_commit_ok_08_09_091(payload: bytes) -> TxCommitOk:
+    if len(payload) != 4:
         raise MalformedError(TRAILING)
     return TxCommitOk()
 
@@ -3303,30 +3321,30 @@ def _encode_tx_commit_ok_08_09_091(_: TxCommitOk) -> bytes:
     return _S_I.pack(0x005A0015)
 
 
-def _decode_message_transfer_09(d: bytes) -> MessageTransfer:
-    (ticket,) = _S_H.unpack_from(d, 4)
+def _decode_message_transfer_09(payload: bytes) -> MessageTransfer:
+    (ticket,) = _S_H.unpack_from(payload, 4)
     at = 6
-    destination, at = read_shortstr(d, at)
-    bits_0, ttl, priority = _S_BQB.unpack_from(d, at)
+    destination, at = read_shortstr(payload, at)
+    bits_0, ttl, priority = _S_BQB.unpack_from(payload, at)
     at = at + 10
-    timestamp, at = read_timestamp(d, at)
-    (delivery_mode,) = _S_B.unpack_from(d, at)
+    timestamp, at = read_timestamp(payload, at)
+    (delivery_mode,) = _S_B.unpack_from(payload, at)
     at = at + 1
-    expiration, at = read_timestamp(d, at)
-    exchange, at = read_shortstr(d, at)
-    routing_key, at = read_shortstr(d, at)
-    message_id, at = read_shortstr(d, at)
-    correlation_id, at = read_shortstr(d, at)
-    reply_to, at = read_shortstr(d, at)
-    content_type, at = read_shortstr(d, at)
-    content_encoding, at = read_shortstr(d, at)
-    user_id, at = read_shortstr(d, at)
-    app_id, at = read_shortstr(d, at)
-    transaction_id, at = read_shortstr(d, at)
-    security_token, at = read_longstr(d, at)
-    application_headers, at = decode_table(d, at)
-    body, at = read_content(d, at)
-    if at != len(d):
+    expiration, at = read_timestamp(payload, at)
+    exchange, at = read_shortstr(payload, at)
+    routing_key, at = read_shortstr(payload, at)
+    message_id, at = read_shortstr(payload, at)
+    correlation_id, at = read_shortstr(payload, at)
+    reply_to, at = read_shortstr(payload, at)
+    content_type, at = read_shortstr(payload, at)
+    content_encoding, at = read_shortstr(payload, at)
+    user_id, at = read_shortstr(payload, at)
+    app_id, at = read_shortstr(payload, at)
+    transaction_id, at = read_shortstr(payload, at)
+    security_token, at = read_longstr(payload, at)
+    application_headers, at = decode_table(payload, at)
+    body, at = read_content(payload, at)
+    if at != len(payload):
         raise MalformedError(TRAILING)
     return MessageTransfer(
         ticket=ticket,
@@ -3354,32 +3372,36 @@ def _decode_message_transfer_09(d: bytes) -> MessageTransfer:
     )
 
 
-def _encode_message_transfer_09(m: MessageTransfer) -> bytes:
+def _encode_message_transfer_09(method: MessageTransfer) -> bytes:
     return (
-        _S_IH.pack(0x0078000A, m.ticket)
-        + pack_shortstr(m.destination)
-        + _S_BQB.pack((1 if m.redelivered else 0) | (2 if m.immediate else 0), m.ttl, m.priority)
-        + pack_timestamp(m.timestamp)
-        + _S_B.pack(m.delivery_mode)
-        + pack_timestamp(m.expiration)
-        + pack_shortstr(m.exchange)
-        + pack_shortstr(m.routing_key)
-        + pack_shortstr(m.message_id)
-        + pack_shortstr(m.correlation_id)
-        + pack_shortstr(m.reply_to)
-        + pack_shortstr(m.content_type)
-        + pack_shortstr(m.content_encoding)
-        + pack_shortstr(m.user_id)
-        + pack_shortstr(m.app_id)
-        + pack_shortstr(m.transaction_id)
-        + pack_longstr(m.security_token)
-        + encode_table(m.application_headers)
-        + pack_content(m.body)
+        _S_IH.pack(0x0078000A, method.ticket)
+        + pack_shortstr(method.destination)
+        + _S_BQB.pack(
+            (1 if method.redelivered else 0) | (2 if method.immediate else 0),
+            method.ttl,
+            method.priority,
+        )
+        + pack_timestamp(method.timestamp)
+        + _S_B.pack(method.delivery_mode)
+        + pack_timestamp(method.expiration)
+        + pack_shortstr(method.exchange)
+        + pack_shortstr(method.routing_key)
+        + pack_shortstr(method.message_id)
+        + pack_shortstr(method.correlation_id)
+        + pack_shortstr(method.reply_to)
+        + pack_shortstr(method.content_type)
+        + pack_shortstr(method.content_encoding)
+        + pack_shortstr(method.user_id)
+        + pack_shortstr(method.app_id)
+        + pack_shortstr(method.transaction_id)
+        + pack_longstr(method.security_token)
+        + encode_table(method.application_headers)
+        + pack_content(method.body)
     )
 
 
-def _decode_message_ok_09(d: bytes) -> MessageOk:
-    if len(d) != 4:
+def _decode_message_ok_09(payload: bytes) -> MessageOk:
+    if len(payload) != 4:
         raise MalformedError(TRAILING)
     return MessageOk()
 
@@ -3388,88 +3410,88 @@ def _encode_message_ok_09(_: MessageOk) -> bytes:
     return _S_I.pack(0x007801F4)
 
 
-def _decode_basic_properties(d: bytes, at: int, flags: int) -> BasicProperties:
+def _decode_basic_properties(payload: bytes, at: int, flags: int) -> BasicProperties:
     if flags & 0x0003:
         raise MalformedError("a property flag is set that class basic lacks")
-    p = BasicProperties()
+    properties = BasicProperties()
     if flags & 0x8000:
-        p.content_type, at = read_text(d, at)
+        properties.content_type, at = read_text(payload, at)
     if flags & 0x4000:
-        p.content_encoding, at = read_text(d, at)
+        properties.content_encoding, at = read_text(payload, at)
     if flags & 0x2000:
-        p.headers, at = decode_table(d, at)
+        properties.headers, at = decode_table(payload, at)
     if flags & 0x1000:
-        p.delivery_mode, at = read_octet(d, at)
+        properties.delivery_mode, at = read_octet(payload, at)
     if flags & 0x0800:
-        p.priority, at = read_octet(d, at)
+        properties.priority, at = read_octet(payload, at)
     if flags & 0x0400:
-        p.correlation_id, at = read_text(d, at)
+        properties.correlation_id, at = read_text(payload, at)
     if flags & 0x0200:
-        p.reply_to, at = read_text(d, at)
+        properties.reply_to, at = read_text(payload, at)
     if flags & 0x0100:
-        p.expiration, at = read_text(d, at)
+        properties.expiration, at = read_text(payload, at)
     if flags & 0x0080:
-        p.message_id, at = read_text(d, at)
+        properties.message_id, at = read_text(payload, at)
     if flags & 0x0040:
-        p.timestamp, at = read_timestamp(d, at)
+        properties.timestamp, at = read_timestamp(payload, at)
     if flags & 0x0020:
-        p.type, at = read_text(d, at)
+        properties.type, at = read_text(payload, at)
     if flags & 0x0010:
-        p.user_id, at = read_text(d, at)
+        properties.user_id, at = read_text(payload, at)
     if flags & 0x0008:
-        p.app_id, at = read_text(d, at)
+        properties.app_id, at = read_text(payload, at)
     if flags & 0x0004:
-        p.cluster_id, at = read_text(d, at)
-    if at != len(d):
+        properties.cluster_id, at = read_text(payload, at)
+    if at != len(payload):
         raise MalformedError(TRAILING)
-    return p
+    return properties
 
 
-def _encode_basic_properties(p: BasicProperties) -> tuple[int, list[bytes]]:
+def _encode_basic_properties(properties: BasicProperties) -> tuple[int, list[bytes]]:
     flags = 0
     parts: list[bytes] = []
-    if p.content_type is not None:
+    if properties.content_type is not None:
         flags |= 0x8000
-        parts.append(pack_text(p.content_type))
-    if p.content_encoding is not None:
+        parts.append(pack_text(properties.content_type))
+    if properties.content_encoding is not None:
         flags |= 0x4000
-        parts.append(pack_text(p.content_encoding))
-    if p.headers is not None:
+        parts.append(pack_text(properties.content_encoding))
+    if properties.headers is not None:
         flags |= 0x2000
-        parts.append(encode_table(p.headers))
-    if p.delivery_mode is not None:
+        parts.append(encode_table(properties.headers))
+    if properties.delivery_mode is not None:
         flags |= 0x1000
-        parts.append(pack_octet(p.delivery_mode))
-    if p.priority is not None:
+        parts.append(pack_octet(properties.delivery_mode))
+    if properties.priority is not None:
         flags |= 0x0800
-        parts.append(pack_octet(p.priority))
-    if p.correlation_id is not None:
+        parts.append(pack_octet(properties.priority))
+    if properties.correlation_id is not None:
         flags |= 0x0400
-        parts.append(pack_text(p.correlation_id))
-    if p.reply_to is not None:
+        parts.append(pack_text(properties.correlation_id))
+    if properties.reply_to is not None:
         flags |= 0x0200
-        parts.append(pack_text(p.reply_to))
-    if p.expiration is not None:
+        parts.append(pack_text(properties.reply_to))
+    if properties.expiration is not None:
         flags |= 0x0100
-        parts.append(pack_text(p.expiration))
-    if p.message_id is not None:
+        parts.append(pack_text(properties.expiration))
+    if properties.message_id is not None:
         flags |= 0x0080
-        parts.append(pack_text(p.message_id))
-    if p.timestamp is not None:
+        parts.append(pack_text(properties.message_id))
+    if properties.timestamp is not None:
         flags |= 0x0040
-        parts.append(pack_timestamp(p.timestamp))
-    if p.type is not None:
+        parts.append(pack_timestamp(properties.timestamp))
+    if properties.type is not None:
         flags |= 0x0020
-        parts.append(pack_text(p.type))
-    if p.user_id is not None:
+        parts.append(pack_text(properties.type))
+    if properties.user_id is not None:
         flags |= 0x0010
-        parts.append(pack_text(p.user_id))
-    if p.app_id is not None:
+        parts.append(pack_text(properties.user_id))
+    if properties.app_id is not None:
         flags |= 0x0008
-        parts.append(pack_text(p.app_id))
-    if p.cluster_id is not None:
+        parts.append(pack_text(properties.app_id))
+    if properties.cluster_id is not None:
         flags |= 0x0004
-        parts.append(pack_text(p.cluster_id))
+        parts.append(pack_text(properties.cluster_id))
     return flags, parts
 
 

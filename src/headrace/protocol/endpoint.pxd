@@ -27,10 +27,10 @@ cdef class Endpoint(Output):
     cdef public long long work_left
     cdef public long long turn_until
     cdef public long long turn_step
-    cdef public bint spent
+    cdef public bint is_turn_spent
     cdef public object transport
 
-    cpdef forget_publishes(self)
+    cpdef clear_publishes(self)
     cpdef hold(self, object store, unsigned long long position)
     cpdef promise(self, object store, unsigned long long position)
     cpdef drop_promised(self)

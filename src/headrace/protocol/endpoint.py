@@ -41,7 +41,7 @@ class DurableLog(Protocol):
 class BodySink(Protocol):
     """Receives the body of a content as it arrives, so that the body is not kept in memory."""
 
-    def add(self, octets: bytes) -> None:
+    def add(self, data: bytes) -> None:
         """Receive the next bytes of the body."""
 
     def abandon(self) -> None:
@@ -55,7 +55,7 @@ class Endpoint(Output):
         Output.__init__(self, pool)
         self.number = 0  # The number of the connection, as in Message.publisher.
         self.publishes = False  # True for a publisher, which is blocked if memory or disk run out.
-        self.published = False  # Like ``publishes``, which ``forget_publishes`` clears.
+        self.published = False  # Like ``publishes``, which ``clear_publishes`` clears.
         self.blocked = False
         self.ended = False  # True once all its resources are released.
         self.pace: Any = None  # A queue that makes the transport pause reading.
@@ -74,10 +74,10 @@ class Endpoint(Output):
         self.work_left = WORK_PER_LOOK  # Units of work until the clock is read again.
         self.turn_until = 0  # The time in ns at which the turn ends; 0 before the first reading.
         self.turn_step = -1  # The step of the event loop that the turn belongs to.
-        self.spent = False  # True: the turn ended before all received frames were handled.
+        self.is_turn_spent = False  # True: the turn ended before all received frames were handled.
         self.transport: Any = None  # As headrace.server.net.transport.Transport; None without one.
 
-    def forget_publishes(self) -> None:
+    def clear_publishes(self) -> None:
         """Stop counting as a publisher until the next publish."""
         self.published = self.published or self.publishes
         self.publishes = False
@@ -126,7 +126,7 @@ class Endpoint(Output):
     def feed(self, buffer: bytes | bytearray, n: int) -> int:
         """Handle the complete frames in ``buffer[:n]``; return the number of consumed bytes.
 
-        If the call sets ``spent``, complete frames may remain.
+        If the call sets ``is_turn_spent``, complete frames may remain.
         """
         return n
 
@@ -136,16 +136,16 @@ class Endpoint(Output):
             self.turn_step = self.pool.step
             self.work_left = WORK_PER_LOOK
             self.turn_until = 0
-            self.spent = False
+            self.is_turn_spent = False
 
     def turn_is_over(self) -> bool:
-        """Read the clock; return True, and set ``spent``, if the time of the turn has passed."""
+        """Read the clock; return True and set ``is_turn_spent`` if the turn has lasted too long."""
         if self.stopwatch is not None:
             now = self.stopwatch()
             if self.turn_until == 0:
                 self.turn_until = now + TURN_NS
             elif now >= self.turn_until:
-                self.spent = True
+                self.is_turn_spent = True
                 return True
         self.work_left = WORK_PER_LOOK
         return False

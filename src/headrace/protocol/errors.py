@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AmqpError: an error of the protocol that a close method carries, ours or the peer's."""
+"""AmqpError: an error of either peer that a close method reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ class AmqpError(Exception):
         method: MethodId = (0, 0),
         scope: Scope | None = None,
     ) -> None:
-        super().__init__(code, text, method, scope)  # As given: so it can be pickled.
+        super().__init__(
+            code, text, method, scope
+        )  # Unchanged arguments, so that it can be pickled.
         self.code = code
         self.text = text
         self.method = method  # (0, 0) if no method failed.

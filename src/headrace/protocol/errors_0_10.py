@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of AMQP 0-10 by scope: a connection, an attachment, or a session's execution."""
+"""Errors of AMQP 0-10 by scope: the connection, the attachment of a session, or the session."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CloseError(Exception):
     """The connection must close; `close_code` and `text` go out with connection.close."""
 
     def __init__(self, close_code: CloseCode, text: str) -> None:
-        super().__init__(close_code, text)  # As given: so it can be pickled.
+        super().__init__(close_code, text)  # Unchanged arguments, so that it can be pickled.
         self.close_code = close_code
         self.text = text
 
@@ -41,7 +41,7 @@ class DetachError(Exception):
     def __init__(self, detach_code: DetachCode, text: str) -> None:
         super().__init__(detach_code, text)
         self.detach_code = detach_code
-        self.text = text  # For our log; session.detached carries none.
+        self.text = text  # For the log: session.detached has no text.
 
     def __str__(self) -> str:
         return f"{int(self.detach_code)} {self.text}"
@@ -50,7 +50,7 @@ class DetachError(Exception):
 class ExecutionError(Exception):
     """A command failed: an execution.exception, after which the session ends.
 
-    `field_index` counts the fields of the command from 0; None when no one field is to blame.
+    `field_index` is the index of the field that caused the error, from 0; None if there is none.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base of the generated methods, commands, structs and properties.
+"""The base class of the generated methods, commands, structs and properties.
 
-They are plain slotted classes with a generated ``__init__``: three hundred dataclasses would take
-most of a broker's start time.
+They are slotted classes with a generated ``__init__``. Three hundred dataclasses would take most of
+a broker's start time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Fields:
     __slots__ = ()
 
     FIELDS: ClassVar[tuple[str, ...]] = ()  # The slots, in the order of the protocol.
-    HIDDEN: ClassVar[frozenset[str]] = frozenset()  # Secrets: not in the repr.
+    HIDDEN: ClassVar[frozenset[str]] = frozenset()  # Secret fields, which the repr leaves out.
 
     def __init_subclass__(cls) -> None:
         cls.FIELDS = tuple(cls.__slots__)

@@ -25,13 +25,13 @@ cdef class BufferPool:
     cdef public int ticks
     cdef public Py_ssize_t used
     cdef public Py_ssize_t used_max
-    cdef public bint tight
+    cdef public bint is_tight
     cdef public long long step
 
     @cython.locals(buffer=bytearray)
-    cpdef bytearray take(self)
+    cpdef bytearray acquire_buffer(self)
     @cython.locals(size=Py_ssize_t)
-    cpdef put_back(self, bytearray buffer)
+    cpdef return_buffer(self, bytearray buffer)
     cpdef tick(self)
     cpdef int count(self, Py_ssize_t size) except -1
     cpdef finish(self)
@@ -62,7 +62,7 @@ cdef class Output:
     @cython.locals(size=Py_ssize_t)
     cpdef write(self, bytes data)
     @cython.locals(size=Py_ssize_t, position=Py_ssize_t, buffer="unsigned char*")
-    cpdef write_frame(self, unsigned int kind, unsigned int number, bytes payload)
+    cpdef write_frame(self, unsigned int frame_type, unsigned int number, bytes payload)
     @cython.locals(part=bytes)
     cpdef write_parts(self, unsigned int number, tuple parts, Py_ssize_t frame_max)
     @cython.locals(limit=Py_ssize_t, chunk_end=Py_ssize_t, tail=Py_ssize_t, buffer="unsigned char*")
@@ -85,7 +85,7 @@ cdef class Output:
     cpdef feed_from(self, object feed)
     cpdef feed_in_order(self, object feed)
     cdef tuple front_in_order(self, object feed)
-    cdef tuple take_from_feed(self)
+    cdef tuple pull_from_feed(self)
     @cython.locals(start=Py_ssize_t, end=Py_ssize_t, number=cython.int)
     cpdef advance(self, Py_ssize_t size)
     cpdef release(self)

@@ -50,10 +50,10 @@ class BufferPool:
         self.ticks = 0  # The half seconds since the buffers were freed.
         self.used = 0  # The bytes of outputs and unfinished contents.
         self.used_max = 1 << 62  # The value of ``used`` above which OUTPUT_MIN fills an output.
-        self.tight = False  # True while ``used`` exceeds ``used_max``.
+        self.is_tight = False  # True while ``used`` exceeds ``used_max``.
         self.step = 0  # The number of the event loop's step.
 
-    def take(self) -> bytearray:
+    def acquire_buffer(self) -> bytearray:
         """Return a buffer of at least ``BUFFER_SIZE`` bytes."""
         if self.buffers:
             buffer = self.buffers.pop()
@@ -61,7 +61,7 @@ class BufferPool:
             return buffer
         return bytearray(BUFFER_SIZE)
 
-    def put_back(self, buffer: bytearray) -> None:
+    def return_buffer(self, buffer: bytearray) -> None:
         """Return a buffer to the pool, unless it or the pool is too large."""
         size = len(buffer)
         if size <= BUFFER_KEPT_MAX and self.pooled_bytes + size <= POOL_BYTES_MAX:
@@ -82,7 +82,7 @@ class BufferPool:
     def count(self, size: int) -> None:
         """Add ``size`` to the bytes in use; a negative size subtracts."""
         self.used += size
-        self.tight = self.used > self.used_max
+        self.is_tight = self.used > self.used_max
 
     def finish(self) -> None:
         """Call ``on_end`` of the feeds that have ended."""
@@ -152,16 +152,16 @@ class Output:
     def is_full(self) -> bool:
         """Return True if the peer gets no further messages until it has read some output."""
         waiting = self.tail - self.head + self.chained
-        return waiting > self.output_max or (waiting > C_OUTPUT_MIN and self.pool.tight)
+        return waiting > self.output_max or (waiting > C_OUTPUT_MIN and self.pool.is_tight)
 
     def lags(self) -> bool:
         """Return True for a slow peer, for which large bodies are referred to, not copied."""
-        return self.tail - self.head + self.chained > C_SHARE_ABOVE or self.pool.tight
+        return self.tail - self.head + self.chained > C_SHARE_ABOVE or self.pool.is_tight
 
     def reserve(self, size: int) -> None:
         """Make room for ``size`` bytes after ``tail``, and schedule the connection for sending."""
         if self.buffer is None:
-            self.buffer = self.pool.take()
+            self.buffer = self.pool.acquire_buffer()
             self.capacity = len(self.buffer)
             self.head = 0
             self.tail = 0
@@ -188,13 +188,13 @@ class Output:
         copy(self.buffer, self.tail, data, 0, size)
         self.tail += size
 
-    def write_frame(self, kind: int, number: int, payload: bytes) -> None:
+    def write_frame(self, frame_type: int, number: int, payload: bytes) -> None:
         """Append one frame."""
         size = len(payload)
         self.reserve(size + 8)
         buffer = self.buffer
         position = self.tail
-        buffer[position] = kind
+        buffer[position] = frame_type
         put16(buffer, position + 1, number)
         put32(buffer, position + 3, size)
         copy(buffer, position + 7, payload, 0, size)
@@ -288,7 +288,7 @@ class Output:
                 return self.front_in_order(source)
             return source, start, end
         if self.feeds and self.tail == self.head:
-            return self.take_from_feed()
+            return self.pull_from_feed()
         if self.buffer is None:
             return b"", 0, 0
         return self.buffer, self.head, self.tail
@@ -337,7 +337,7 @@ class Output:
         self.put_in_chain(chunk, 0, len(chunk), False)
         return chunk, 0, len(chunk)
 
-    def take_from_feed(self) -> tuple[bytes, int, int]:
+    def pull_from_feed(self) -> tuple[bytes, int, int]:
         """Move the next chunk of the next feed into the chain, and return it."""
         feed = self.feeds.popleft()
         failure = None
@@ -380,7 +380,7 @@ class Output:
         """Return the empty buffer to the pool."""
         if self.buffer is not None:
             self.pool.count(-self.capacity)
-            self.pool.put_back(self.buffer)
+            self.pool.return_buffer(self.buffer)
             self.buffer = None
         self.capacity = 0
         self.head = 0

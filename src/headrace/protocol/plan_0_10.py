@@ -2,11 +2,11 @@
 """The codec of AMQP 0-10: controls, commands and structs, by plans.
 
 A plan is a row of `headrace.spec.commands` as steps, one per field in wire order. It is made when
-the first such control, command or struct is decoded or encoded. Those of bulk traffic have
+the first such control, command or struct is decoded or encoded. The commands of bulk traffic have
 functions instead, which tools/gen_codecs.py writes into `codec_0_10` from the same rows.
 
-Errors in the bytes leave as CloseError (in a control) or ExecutionError (in a command), values of
-our own that do not fit leave as ValueError.
+Malformed bytes raise CloseError in a control and ExecutionError in a command. Values that cannot be
+encoded raise ValueError.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _NO_SYNC = b"\x01\x00"
 _STR16_CODE = 0x95  # The codes of the types that arrays hold.
 _VBIN16_CODE = 0x90
 _STRUCT32_CODE = 0xAB
-# Fields that must be one of their domain's choices here. Other domains are for those who act.
+# Fields whose choices the codec checks. Handlers check the choices of all others.
 CHECKED = frozenset(
     {
         "message.accept-mode",
@@ -90,7 +90,7 @@ CHECKED = frozenset(
 
 
 class Struct(Fields):
-    """A struct. `CODE` is (class, struct), None when it is sent without."""
+    """A struct; `CODE` is its class and struct code, None if it is sent without them."""
 
     __slots__ = ()
 
@@ -99,7 +99,7 @@ class Struct(Fields):
 
 
 class UnknownStruct(Struct):
-    """A coded struct that we do not know: carried as it is. `payload` follows its code."""
+    """A struct of an unknown code, which is kept encoded; `payload` follows the code."""
 
     __slots__ = ("code", "payload")
 
@@ -109,7 +109,7 @@ class UnknownStruct(Struct):
 
 
 class Assembly(Fields):
-    """A control or command. `SEGMENTS` says that a header and a body may follow it."""
+    """A control or command; a header and a body may follow it if `SEGMENTS` is True."""
 
     __slots__ = ()
 
@@ -137,21 +137,21 @@ class Command(Assembly):
 # -- Values ----------------------------------------------------------------------------------------
 
 _T = TypeVar("_T")
-# Packing flags: the first field has the lowest bit of the first octet.
+# Packing flags: the first field has the lowest bit of the first byte.
 FLAGS_16 = struct.Struct("<H")
 _FLAGS = {1: struct.Struct("<B"), PACK_BYTES: FLAGS_16}
 
 
-def _items(d: bytes, at: int, kind: type[_T], kinds: str) -> tuple[list[_T], int]:
-    values, at = decode_array(d, at)
-    items = [value for value in values if isinstance(value, kind)]
+def _items(data: bytes, at: int, item_type: type[_T], description: str) -> tuple[list[_T], int]:
+    values, at = decode_array(data, at)
+    items = [value for value in values if isinstance(value, item_type)]
     if len(items) != len(values):
-        raise MalformedError(f"an array does not hold {kinds}")
+        raise MalformedError(f"an array does not hold {description}")
     return items, at
 
 
-def _read_strings(d: bytes, at: int) -> tuple[list[str], int]:
-    return _items(d, at, str, "strings")
+def _read_strings(data: bytes, at: int) -> tuple[list[str], int]:
+    return _items(data, at, str, "strings")
 
 
 def _pack_strings(texts: Sequence[str]) -> bytes:
@@ -185,13 +185,13 @@ _VALUES: dict[str, tuple[Reader, Packer]] = {
 
 
 def attribute(name: str) -> str:
-    """Return `routing-key` as Python writes it; keywords get an underscore."""
+    """Return the Python name of a field such as `routing-key`; keywords get an underscore."""
     plain = name.replace("-", "_")
     return plain + "_" if keyword.iskeyword(plain) else plain
 
 
 def choice_max(entry: spec.Field10) -> int | None:
-    """Return the highest choice of a field that is checked here, None for any other."""
+    """Return the highest choice of a field in `CHECKED`; None for any other field."""
     if entry.domain not in CHECKED:
         return None
     choices = sorted(spec.DOMAINS[entry.domain][1])
@@ -200,14 +200,14 @@ def choice_max(entry: spec.Field10) -> int | None:
 
 
 def illegal(name: str, value: int, index: int) -> ExecutionError:
-    """Return the error for a value that is none of its domain's choices."""
+    """Return the error for a value that its domain does not have."""
     return ExecutionError(ExecutionCode.ILLEGAL_ARGUMENT, f"{name} has no choice {value}", index)
 
 
 class Step(NamedTuple):
-    """Reader and packer of one field. A bit has neither."""
+    """The reader and packer of one field; a bit has neither."""
 
-    flag: int  # Its packing flag; 0 in a struct without.
+    flag: int  # The packing flag; 0 in a struct that has none.
     name: str
     attribute: str
     read: Reader | None
@@ -222,15 +222,15 @@ class Plan:
 
     def __init__(self, steps: list[Step], pack: int) -> None:
         self.steps = steps
-        self.pack = pack  # Octets of packing flags: 0, 1 or 2.
+        self.pack = pack  # The bytes of packing flags: 0, 1 or 2.
         self.flags = _FLAGS.get(pack)
         self.unknown_flags = ~((1 << len(steps)) - 1)
 
-    def read(self, d: bytes, at: int, into: Fields) -> int:
-        """Set the fields from the octets at `at`, and return the position after them."""
+    def read(self, data: bytes, at: int, into: Fields) -> int:
+        """Set the fields from the bytes at `at`, and return the position after them."""
         flags = 0
         if self.flags is not None:
-            flags = self.flags.unpack_from(d, at)[0]
+            flags = self.flags.unpack_from(data, at)[0]
             if flags & self.unknown_flags:
                 raise MalformedError(UNKNOWN_FLAG)
             at += self.pack
@@ -239,7 +239,7 @@ class Plan:
             if step.read is None:
                 setattr(into, step.attribute, present)
             elif present or not self.pack:
-                value, at = step.read(d, at)
+                value, at = step.read(data, at)
                 setattr(into, step.attribute, value)
                 if (
                     step.choice_max is not None
@@ -249,11 +249,11 @@ class Plan:
                     raise illegal(step.name, value, index)
         return at
 
-    def read_struct(self, d: bytes, at: int, end: int, into: Fields) -> int:
-        """Read a struct that ends at `end`; it may end before."""
-        if end - at < self.pack or end > len(d):
+    def read_struct(self, data: bytes, at: int, end: int, into: Fields) -> int:
+        """Read a struct that ends at `end` or before."""
+        if end - at < self.pack or end > len(data):
             raise MalformedError("a struct is cut off")
-        return self.read(d, at, into)
+        return self.read(data, at, into)
 
     def encode(self, value: Fields) -> bytes:
         """Return the packing flags and the fields that are present."""
@@ -290,16 +290,16 @@ class Codec:
     ) -> None:
         self._controls: dict[int, AssemblyDecoder] = {}
         self._commands: dict[int, AssemblyDecoder] = {}
-        for kind, decode, _ in assemblies:
-            decoders = self._controls if kind.CONTROL else self._commands
-            decoders[_number(kind.CODE)] = decode
+        for value_class, decode, _ in assemblies:
+            decoders = self._controls if value_class.CONTROL else self._commands
+            decoders[_number(value_class.CODE)] = decode
         self._encoders: dict[type[Fields], Encoder] = {
-            kind: encode for kind, _, encode in assemblies
+            value_class: encode for value_class, _, encode in assemblies
         }
         self._struct_decoders: dict[str, StructDecoder] = {
-            kind.NAME: decode for kind, decode, _ in structs
+            value_class.NAME: decode for value_class, decode, _ in structs
         }
-        self._encoders.update({kind: encode for kind, _, encode in structs})
+        self._encoders.update({value_class: encode for value_class, _, encode in structs})
         self._rows = {_number(row.code): row for row in spec.COMMANDS}
         self._struct_rows = {row.name: row for row in spec.STRUCTS}
         self._coded_structs = {row.code: row.name for row in spec.STRUCTS if row.code is not None}
@@ -323,32 +323,34 @@ class Codec:
         return Plan(steps, pack)
 
     def _plan_assembly(self, row: spec.Command) -> AssemblyDecoder:
-        kinds = [*Control.__subclasses__(), *Command.__subclasses__()]
-        kind = next(kind for kind in kinds if row.name == kind.NAME)
+        classes = [*Control.__subclasses__(), *Command.__subclasses__()]
+        value_class = next(value_class for value_class in classes if row.name == value_class.NAME)
         plan = self._plan(row.fields, PACK_BYTES, checked=not row.control)
         start = CONTROL_BYTES if row.control else COMMAND_BYTES
 
-        def decode(d: bytes) -> Assembly:
-            value = kind()
-            if plan.read(d, start, value) != len(d):
+        def decode(data: bytes) -> Assembly:
+            value = value_class()
+            if plan.read(data, start, value) != len(data):
                 raise MalformedError(TRAILING)
             return value
 
         decoders = self._controls if row.control else self._commands
         decoders[_number(row.code)] = decode
-        self._encoders[kind] = plan.encode
+        self._encoders[value_class] = plan.encode
         return decode
 
     def _plan_struct(self, row: spec.Struct) -> StructDecoder:
-        kind = next(kind for kind in Struct.__subclasses__() if row.name == kind.NAME)
+        value_class = next(
+            value_class for value_class in Struct.__subclasses__() if row.name == value_class.NAME
+        )
         plan = self._plan(row.fields, row.pack, checked=False)
 
-        def decode(d: bytes, at: int, end: int) -> tuple[Struct, int]:
-            value = kind()
-            return value, plan.read_struct(d, at, end, value)
+        def decode(data: bytes, at: int, end: int) -> tuple[Struct, int]:
+            value = value_class()
+            return value, plan.read_struct(data, at, end, value)
 
         self._struct_decoders[row.name] = decode
-        self._encoders[kind] = plan.encode
+        self._encoders[value_class] = plan.encode
         return decode
 
     def _plan_code(self, number: int, control: bool) -> AssemblyDecoder | None:
@@ -370,11 +372,11 @@ class Codec:
             self._plan_struct(self._struct_rows[value.NAME])
         return self._encoders[type(value)](value)
 
-    # -- Values that hold structs
+    # -- Values with structs
 
-    def _read_fragments(self, d: bytes, at: int) -> tuple[list[Struct], int]:
-        """Read the array: the struct has neither size nor code, so its items are vbin16."""
-        values, at = _items(d, at, bytes, "fragments of commands")
+    def _read_fragments(self, data: bytes, at: int) -> tuple[list[Struct], int]:
+        """Read an array of vbin16, as the struct in it has neither size nor code."""
+        values, at = _items(data, at, bytes, "fragments of commands")
         decode = self._struct_decoder("session.command-fragment")
         fragments = []
         for value in values:
@@ -389,21 +391,21 @@ class Codec:
             Array(_VBIN16_CODE, [VBin16(self._encode(fragment)) for fragment in fragments])
         )
 
-    def _read_xid(self, d: bytes, at: int) -> tuple[Struct, int]:
-        """Read the corrected form, or the standard's: 2 octets of size, which are not 0 there."""
-        size = U16.unpack_from(d, at)[0]
+    def _read_xid(self, data: bytes, at: int) -> tuple[Struct, int]:
+        """Read an xid: with a size of 16 bits, or as a struct32, whose first 16 bits are 0."""
+        size = U16.unpack_from(data, at)[0]
         if size:
-            xid, end = self._struct_decoder("dtx.xid")(d, at + 2, at + 2 + size)
+            xid, end = self._struct_decoder("dtx.xid")(data, at + 2, at + 2 + size)
             if end != at + 2 + size:
                 raise MalformedError(TRAILING)
             return xid, end
-        value, at = self.decode_struct32(d, at)
+        value, at = self.decode_struct32(data, at)
         if value.NAME != "dtx.xid":
             raise MalformedError("a struct is not an xid")
         return value, at
 
-    def _read_xids(self, d: bytes, at: int) -> tuple[list[Struct], int]:
-        values, at = _items(d, at, Struct32, "xids")
+    def _read_xids(self, data: bytes, at: int) -> tuple[list[Struct], int]:
+        values, at = _items(data, at, Struct32, "xids")
         decode = self._struct_decoder("dtx.xid")
         code = self._struct_rows["dtx.xid"].code
         xids = []
@@ -419,11 +421,11 @@ class Codec:
         items = [Struct32(class_code, struct_code, self._encode(xid)) for xid in xids]
         return encode_array(Array(_STRUCT32_CODE, items))
 
-    def read_reply_to(self, d: bytes, at: int) -> tuple[Struct, int]:
+    def read_reply_to(self, data: bytes, at: int) -> tuple[Struct, int]:
         """Return the reply-to at `at`, and the position after it."""
         start = at + 2
-        end = start + U16.unpack_from(d, at)[0]
-        value, at = self._struct_decoder("message.reply-to")(d, start, end)
+        end = start + U16.unpack_from(data, at)[0]
+        value, at = self._struct_decoder("message.reply-to")(data, start, end)
         if at != end:
             raise MalformedError(TRAILING)
         return value, at
@@ -432,10 +434,14 @@ class Codec:
         """Return a reply-to with its size of 16 bits."""
         return pack_vbin16(self._encode(value))
 
-    # -- What codec_0_10 offers
+    # -- Payloads
 
     def decode_control(self, payload: bytes) -> Control:
-        """Return the control in the payload of a control segment; CloseError when it is none."""
+        """Return the control in the payload of a control segment.
+
+        Raises:
+            CloseError: the payload is not a control.
+        """
         try:
             number = payload[0] << 8 | payload[1]
             decode = self._controls.get(number) or self._plan_code(number, control=True)
@@ -456,7 +462,11 @@ class Codec:
         return control
 
     def decode_command(self, payload: bytes) -> tuple[bool, Command]:
-        """Return the sync flag of a command and the command; ExecutionError when it is none."""
+        """Return the sync flag of a command and the command.
+
+        Raises:
+            ExecutionError: the payload is not a command.
+        """
         try:
             if payload[2] != 1 or payload[3] > 1:
                 raise MalformedError("the session header is malformed")
@@ -483,35 +493,38 @@ class Codec:
         return "a segment" if row is None else row.name
 
     def encode_control(self, control: Control) -> bytes:
-        """Return the payload of a control segment; ValueError when a value does not fit."""
+        """Return the payload of a control segment; ValueError if a value does not fit."""
         try:
             return bytes(control.CODE) + self._encode(control)
         except struct.error as error:
             raise ValueError(f"{control.NAME}: {error}") from None
 
     def encode_command(self, command: Command, sync: bool = False) -> bytes:
-        """Return the payload of a command segment; ValueError when a value does not fit."""
+        """Return the payload of a command segment; ValueError if a value does not fit."""
         try:
             encoded = self._encode(command)
         except struct.error as error:
             raise ValueError(f"{command.NAME}: {error}") from None
         return bytes(command.CODE) + (_SYNC if sync else _NO_SYNC) + encoded
 
-    def decode_struct32(self, d: bytes, at: int = 0) -> tuple[Struct, int]:
-        """Return the coded struct at `at` and the position after it; MalformedError without one.
+    def decode_struct32(self, data: bytes, at: int = 0) -> tuple[Struct, int]:
+        """Return the coded struct at `at` and the position after it.
 
-        An UnknownStruct keeps the octets of a struct whose code the tables lack.
+        A struct whose code is in no table becomes an UnknownStruct.
+
+        Raises:
+            MalformedError: the bytes are not a struct.
         """
         try:
-            size = U32.unpack_from(d, at)[0]
+            size = U32.unpack_from(data, at)[0]
             end = at + 4 + size
-            if size < 2 or size > MAP_BYTES_MAX or end > len(d):
+            if size < 2 or size > MAP_BYTES_MAX or end > len(data):
                 raise MalformedError("a struct is cut off or beyond the limits")
-            code = (d[at + 4], d[at + 5])
+            code = (data[at + 4], data[at + 5])
             name = self._coded_structs.get(code)
             if name is None:
-                return UnknownStruct(code, d[at + 6 : end]), end
-            value, at = self._struct_decoder(name)(d, at + 6, end)
+                return UnknownStruct(code, data[at + 6 : end]), end
+            value, at = self._struct_decoder(name)(data, at + 6, end)
         except (struct.error, IndexError):
             raise MalformedError("a struct is cut off") from None
         except UnicodeDecodeError:
@@ -521,7 +534,7 @@ class Codec:
         return value, end
 
     def encode_struct32(self, value: Struct) -> bytes:
-        """Return a coded struct with its size and code; ValueError when it does not fit."""
+        """Return a coded struct with its size and code; ValueError if it does not fit."""
         if isinstance(value, UnknownStruct):
             code, encoded = value.code, value.payload
         elif value.CODE is None:
@@ -536,9 +549,12 @@ class Codec:
         return U32.pack(len(encoded) + 2) + bytes(code) + encoded
 
     def decode_headers(self, payload: bytes) -> list[Struct]:
-        """Return the structs of a header segment; ExecutionError when they are malformed.
+        """Return the structs of a header segment, of which each type may occur once.
 
-        A type may occur once: of two structs, some readers would use the first, some the second.
+        Of two structs of one type, some readers would use the first, some the second.
+
+        Raises:
+            ExecutionError: the structs are malformed.
         """
         structs: list[Struct] = []
         seen: set[type[Struct]] = set()
@@ -546,12 +562,12 @@ class Codec:
         try:
             while at < len(payload):
                 value, at = self.decode_struct32(payload, at)
-                kind = type(value)
+                value_class = type(value)
                 if len(structs) == HEADER_STRUCTS_MAX:
                     raise MalformedError(f"more than {HEADER_STRUCTS_MAX} structs")
-                if kind in seen and kind is not UnknownStruct:
-                    raise MalformedError(f"{kind.__name__} occurs twice")
-                seen.add(kind)
+                if value_class in seen and value_class is not UnknownStruct:
+                    raise MalformedError(f"{value_class.__name__} occurs twice")
+                seen.add(value_class)
                 structs.append(value)
         except MalformedError as error:
             text = f"the header segment: {error}"
@@ -564,5 +580,5 @@ class Codec:
 
 
 def _number(code: tuple[int, int]) -> int:
-    """Return class and code as the first two octets of a payload have them."""
+    """Return class and code as one number, as in the first two bytes of a payload."""
     return code[0] << 8 | code[1]

@@ -6,7 +6,7 @@ value with a reader and a packer of its own. It is made when a version's method 
 encoded. The methods of bulk traffic have functions instead, which tools/gen_codecs.py writes into
 `codec_0_x` from the same rows.
 
-Errors in the bytes leave as AmqpError, values of our own that do not fit leave as ValueError.
+Malformed bytes raise AmqpError. Values that cannot be encoded raise ValueError.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.fields import Fields
-from headrace.spec.methods import dialect
+from headrace.spec.methods import methods_by_id
 from headrace.spec.properties import content_classes
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import VERSIONS_0_X
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headrace.spec.tables import ContentClass, Field, Method, MethodId, Version
 
 TRAILING = "bytes follow the last field"
-BITS_PER_OCTET = 8
+BITS_PER_BYTE = 8
 FLAG_BITS = 16  # Property flags of a content header; the first property has bit 15.
 METHOD_BYTES = 4  # Class id and method id, before the arguments.
 HEADER_BYTES = 14  # A content header before its properties.
@@ -83,32 +83,32 @@ NO_CONTENT = Content()
 # -- Values ----------------------------------------------------------------------------------------
 
 
-def read_octet(d: bytes, at: int) -> tuple[int, int]:
-    """Return the octet at `at`, and the position after it."""
-    return d[at], at + 1
+def read_octet(data: bytes, at: int) -> tuple[int, int]:
+    """Return the byte at `at`, and the position after it."""
+    return data[at], at + 1
 
 
-def read_timestamp(d: bytes, at: int) -> tuple[datetime | int, int]:
+def read_timestamp(data: bytes, at: int) -> tuple[datetime | int, int]:
     """Return the timestamp at `at`, and the position after it."""
-    return decode_timestamp(_U64.unpack_from(d, at)[0]), at + 8
+    return decode_timestamp(_U64.unpack_from(data, at)[0]), at + 8
 
 
-def read_content(d: bytes, at: int) -> tuple[Content, int]:
+def read_content(data: bytes, at: int) -> tuple[Content, int]:
     """Return the inline body or reference at `at`, and the position after it."""
-    if d[at] > 1:
-        raise MalformedError(f"a content is neither inline nor a reference: {d[at]}")
-    data, end = read_longstr(d, at + 1)
-    return Content(data, d[at] == 1), end
+    if data[at] > 1:
+        raise MalformedError(f"a content is neither inline nor a reference: {data[at]}")
+    data, end = read_longstr(data, at + 1)
+    return Content(data, data[at] == 1), end
 
 
 def pack_octet(value: int) -> bytes:
-    """Return an octet; struct.error when it is not 0 to 255."""
+    """Return one byte; struct.error if the value is not 0 to 255."""
     return struct.pack(">B", value)
 
 
-def pack_timestamp(moment: datetime | int) -> bytes:
+def pack_timestamp(time: datetime | int) -> bytes:
     """Return a timestamp, in seconds."""
-    return _U64.pack(encode_timestamp(moment))
+    return _U64.pack(encode_timestamp(time))
 
 
 def pack_content(content: Content) -> bytes:
@@ -135,7 +135,7 @@ PACKERS: dict[str, Packer] = {
     "timestamp": pack_timestamp,
     "content": pack_content,
 }
-# Of content properties, which may hold any bytes.
+# Short strings of content properties may hold any bytes.
 PROPERTY_READERS: dict[str, Reader] = {**READERS, "shortstr": read_text}
 PROPERTY_PACKERS: dict[str, Packer] = {**PACKERS, "shortstr": pack_text}
 
@@ -144,7 +144,7 @@ PROPERTY_PACKERS: dict[str, Packer] = {**PACKERS, "shortstr": pack_text}
 
 
 def attribute(name: str) -> str:
-    """Return `routing-key` as Python writes it; keywords get an underscore."""
+    """Return the Python name of a field such as `routing-key`; keywords get an underscore."""
     plain = name.replace("-", "_")
     return plain + "_" if keyword.iskeyword(plain) else plain
 
@@ -168,7 +168,7 @@ def group_bits(fields: list[Field]) -> list[list[Field] | Field]:
     for entry in fields:
         if entry.type != "bit":
             items.append(entry)
-        elif items and isinstance(items[-1], list) and len(items[-1]) < BITS_PER_OCTET:
+        elif items and isinstance(items[-1], list) and len(items[-1]) < BITS_PER_BYTE:
             items[-1].append(entry)
         else:
             items.append([entry])
@@ -181,20 +181,20 @@ class NumbersStep:
     __slots__ = ("items", "packer")
 
     def __init__(self, fields: list[Field]) -> None:
-        octets = group_bits(fields)
-        codes = ["B" if isinstance(item, list) else NUMBERS[item.type] for item in octets]
+        numbers = group_bits(fields)
+        codes = ["B" if isinstance(item, list) else NUMBERS[item.type] for item in numbers]
         self.packer = struct.Struct(">" + "".join(codes))
-        # Of each number of the struct: the attribute that it is, or the bits that are in it.
+        # For each number of the struct: its attribute, or the attributes and masks of its bits.
         self.items: list[str | list[tuple[str, int]]] = [
             [(attribute(entry.name), 1 << place) for place, entry in enumerate(item)]
             if isinstance(item, list)
             else attribute(item.name)
-            for item in octets
+            for item in numbers
         ]
 
-    def read(self, d: bytes, at: int, into: Fields) -> int:
+    def read(self, data: bytes, at: int, into: Fields) -> int:
         """Set the attributes from the bytes at `at`, and return the position after them."""
-        for item, value in zip(self.items, self.packer.unpack_from(d, at), strict=True):
+        for item, value in zip(self.items, self.packer.unpack_from(data, at), strict=True):
             if isinstance(item, str):
                 setattr(into, item, value)
             else:
@@ -218,7 +218,7 @@ class NumbersStep:
 
 
 class ValueStep:
-    """A value of its own size. An `appended` one is absent when the arguments end before it."""
+    """A value of variable size; an `appended` one is missing if the arguments end before it."""
 
     __slots__ = ("appended", "name", "packer", "reader")
 
@@ -228,11 +228,11 @@ class ValueStep:
         self.packer = PACKERS[entry.type]
         self.appended = appended
 
-    def read(self, d: bytes, at: int, into: Fields) -> int:
+    def read(self, data: bytes, at: int, into: Fields) -> int:
         """Set the attribute from the bytes at `at`, and return the position after it."""
-        if self.appended and at >= len(d):
+        if self.appended and at >= len(data):
             return at
-        value, at = self.reader(d, at)
+        value, at = self.reader(data, at)
         setattr(into, self.name, value)
         return at
 
@@ -243,12 +243,12 @@ class ValueStep:
 
 
 class MethodPlan:
-    """The arguments of one method, as the versions of a row have them."""
+    """The arguments of one method, in the versions of one row."""
 
-    __slots__ = ("head", "kind", "steps")
+    __slots__ = ("head", "method_class", "steps")
 
-    def __init__(self, row: Method, kind: type[MethodBase]) -> None:
-        self.kind = kind
+    def __init__(self, row: Method, method_class: type[MethodBase]) -> None:
+        self.method_class = method_class
         self.head = struct.pack(">HH", *row.id)
         fields = row.fields
         appended = fields[len(fields) - row.appended :]
@@ -259,12 +259,12 @@ class MethodPlan:
             for group in group_fields(fields)
         ]
 
-    def decode(self, d: bytes) -> MethodBase:
+    def decode(self, data: bytes) -> MethodBase:
         """Return the method in the payload of a method frame."""
-        method, at = self.kind(), METHOD_BYTES
+        method, at = self.method_class(), METHOD_BYTES
         for step in self.steps:
-            at = step.read(d, at, method)
-        if at != len(d):
+            at = step.read(data, at, method)
+        if at != len(data):
             raise MalformedError(TRAILING)
         return method
 
@@ -274,12 +274,12 @@ class MethodPlan:
 
 
 class PropertiesPlan:
-    """The content properties of one class. A property is absent when its flag is 0."""
+    """The content properties of one class; a property is missing if its flag is 0."""
 
-    __slots__ = ("kind", "name", "steps", "unknown_flags")
+    __slots__ = ("name", "properties_class", "steps", "unknown_flags")
 
-    def __init__(self, row: ContentClass, kind: type[PropertiesBase]) -> None:
-        self.kind = kind
+    def __init__(self, row: ContentClass, properties_class: type[PropertiesBase]) -> None:
+        self.properties_class = properties_class
         self.name = row.name
         self.steps: list[tuple[int, str, Reader, Packer]] = [
             (
@@ -292,16 +292,16 @@ class PropertiesPlan:
         ]
         self.unknown_flags = 0xFFFF >> len(self.steps)
 
-    def decode(self, d: bytes, at: int, flags: int) -> PropertiesBase:
-        """Return the properties that stand at `at`."""
+    def decode(self, data: bytes, at: int, flags: int) -> PropertiesBase:
+        """Return the properties at `at`."""
         if flags & self.unknown_flags:
             raise MalformedError(f"a property flag is set that class {self.name} lacks")
-        properties = self.kind()
+        properties = self.properties_class()
         for flag, name, read, _ in self.steps:
             if flags & flag:
-                value, at = read(d, at)
+                value, at = read(data, at)
                 setattr(properties, name, value)
-        if at != len(d):
+        if at != len(data):
             raise MalformedError(TRAILING)
         return properties
 
@@ -333,7 +333,7 @@ class Codec:
         methods: list[tuple[type[MethodBase], tuple[Version, ...], MethodDecoder, MethodEncoder]],
         properties: list[tuple[type[PropertiesBase], PropertiesDecoder, PropertiesEncoder]],
     ) -> None:
-        self._dialects: dict[Version, dict[MethodId, Method]] = {}
+        self._methods: dict[Version, dict[MethodId, Method]] = {}
         self._decoders: dict[Version, dict[int, MethodDecoder]] = {v: {} for v in VERSIONS_0_X}
         self._encoders: dict[Version, dict[type[MethodBase], MethodEncoder]] = {
             version: {} for version in VERSIONS_0_X
@@ -344,10 +344,10 @@ class Codec:
         self._properties_encoders: dict[Version, dict[int, PropertiesEncoder]] = {
             version: {} for version in VERSIONS_0_X
         }
-        for kind, versions, decode, encode in methods:
+        for method_class, versions, decode, encode in methods:
             for version in versions:
-                self._decoders[version][_number(kind.INDEX[version])] = decode
-                self._encoders[version][kind] = encode
+                self._decoders[version][_number(method_class.INDEX[version])] = decode
+                self._encoders[version][method_class] = encode
         for owner, decode_properties, encode_properties in properties:
             for version in VERSIONS_0_X:
                 if owner.CLASS_ID in content_classes(version):
@@ -355,32 +355,38 @@ class Codec:
                     self._properties_encoders[version][owner.CLASS_ID] = encode_properties
 
     def _plan(self, version: Version, method_id: MethodId) -> MethodPlan | None:
-        """Make the plan of a method, None when the version has no such method."""
-        rows = self._dialects.get(version)
+        """Make the plan of a method; None if the version has no such method."""
+        rows = self._methods.get(version)
         if rows is None:
-            rows = self._dialects[version] = dialect(version)
+            rows = self._methods[version] = methods_by_id(version)
         row = rows.get(method_id)
         if row is None:
             return None
-        kinds = MethodBase.__subclasses__()
-        kind = next(kind for kind in kinds if row.name == kind.NAME)
-        plan = MethodPlan(row, kind)
+        classes = MethodBase.__subclasses__()
+        method_class = next(
+            method_class for method_class in classes if row.name == method_class.NAME
+        )
+        plan = MethodPlan(row, method_class)
         self._decoders[version][_number(method_id)] = plan.decode
-        self._encoders[version][kind] = plan.encode
+        self._encoders[version][method_class] = plan.encode
         return plan
 
     def _properties_plan(self, version: Version, class_id: int) -> PropertiesPlan | None:
         row = content_classes(version).get(class_id)
         if row is None:
             return None
-        kinds = PropertiesBase.__subclasses__()
-        plan = PropertiesPlan(row, next(kind for kind in kinds if row.id == kind.CLASS_ID))
+        classes = PropertiesBase.__subclasses__()
+        plan = PropertiesPlan(row, next(owner for owner in classes if row.id == owner.CLASS_ID))
         self._properties_decoders[version][class_id] = plan.decode
         self._properties_encoders[version][class_id] = plan.encode
         return plan
 
     def decode_method(self, version: Version, payload: bytes) -> MethodBase:
-        """Return the method in the payload of a method frame; AmqpError when it is none."""
+        """Return the method in the payload of a method frame.
+
+        Raises:
+            AmqpError: the payload is not a method of the version.
+        """
         if len(payload) < METHOD_BYTES:
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "a method frame lacks its method")
         number = int.from_bytes(payload[:METHOD_BYTES], "big")
@@ -401,11 +407,15 @@ class Codec:
             raise AmqpError(ReplyCode.SYNTAX_ERROR, text, method) from None
 
     def encode_method(self, version: Version, method: MethodBase) -> bytes:
-        """Return the payload of a method frame; ValueError when a value does not fit."""
-        kind = type(method)
-        encode = self._encoders[version].get(kind)
+        """Return the payload of a method frame; ValueError if a value does not fit."""
+        method_class = type(method)
+        encode = self._encoders[version].get(method_class)
         if encode is None:
-            plan = self._plan(version, kind.INDEX[version]) if version in kind.INDEX else None
+            plan = (
+                self._plan(version, method_class.INDEX[version])
+                if version in method_class.INDEX
+                else None
+            )
             if plan is None:
                 raise ValueError(f"AMQP {version.label} has no {method.NAME}")
             encode = plan.encode
@@ -419,7 +429,8 @@ class Codec:
     ) -> tuple[int, int, PropertiesBase]:
         """Return class id, body size in bytes and properties of a content header's payload.
 
-        AmqpError when it is none.
+        Raises:
+            AmqpError: the payload is not a content header of the version.
         """
         if len(payload) < HEADER_BYTES:
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "a content header is cut off")
@@ -444,7 +455,7 @@ class Codec:
     def encode_content_header(
         self, version: Version, class_id: int, body_size: int, properties: PropertiesBase
     ) -> bytes:
-        """Return the payload of a content header frame; ValueError when a value does not fit."""
+        """Return the payload of a content header frame; ValueError if a value does not fit."""
         encode = self._properties_encoders[version].get(class_id)
         if encode is None:
             plan = self._properties_plan(version, class_id)
@@ -460,5 +471,5 @@ class Codec:
 
 
 def _number(method: MethodId) -> int:
-    """Return a method's id as the first four bytes of its payload have it."""
+    """Return a method's id as one number, as in the first four bytes of its payload."""
     return method[0] << 16 | method[1]

@@ -13,7 +13,7 @@ HEADERS: dict[bytes, Version] = {
 
 SERVED: dict[Version, bool] = {V0_8: True, V0_9: True, V0_9_1: True, V0_10: True}
 
-# The answer to an unknown header, unless it names an older version.
+# The version of the answer to an unknown header, unless that names an older version.
 BEST = V0_9_1
 
 # Major, minor and revision, in the numbering of 0-9-1.
@@ -36,12 +36,12 @@ def negotiate(header: bytes) -> Version | bytes:
 
     The answer is never a later version than the requested one, unless all served ones are later.
     """
-    octets = bytes(header)
-    version = HEADERS.get(octets)
+    header = bytes(header)
+    version = HEADERS.get(header)
     if version is not None and SERVED[version]:
         return version
-    if version is None and octets[:4] == b"AMQP":
-        numbers = version_numbers(octets)
+    if version is None and header[:4] == b"AMQP":
+        numbers = version_numbers(header)
         older = [v for v in Version if SERVED[v] and NUMBERS[v] <= numbers]
         if older and BEST not in older:
             return older[-1].header
@@ -51,20 +51,20 @@ def negotiate(header: bytes) -> Version | bytes:
 def version_numbers(header: bytes) -> tuple[int, int, int]:
     """Return major, minor and revision of a protocol header.
 
-    Before 0-9-1 its last octets were class, instance, major and minor.
+    Before 0-9-1 its last four bytes were class, instance, major and minor.
     """
     if header[4:6] == b"\x01\x01":
         return header[6], header[7], 0
     return header[5], header[6], header[7]
 
 
-def describe_unserved(octets: bytes) -> str:
+def describe_unserved(first_bytes: bytes) -> str:
     """Return a sentence about the first bytes of a peer that is not served."""
-    if octets.startswith(TLS_RECORD):
+    if first_bytes.startswith(TLS_RECORD):
         return "TLS on a port without TLS"
-    if octets[:4] in HTTP:
+    if first_bytes[:4] in HTTP:
         return "HTTP on an AMQP port"
-    if octets.startswith(b"AMQP"):
-        numbers = "-".join(map(str, version_numbers(octets)))
+    if first_bytes.startswith(b"AMQP"):
+        numbers = "-".join(map(str, version_numbers(first_bytes)))
         return f"a client asks for AMQP {numbers}, which is not served"
-    return f"the first bytes are not an AMQP header: {octets[:SHOWN_BYTES]!r}"
+    return f"the first bytes are not an AMQP header: {first_bytes[:SHOWN_BYTES]!r}"

@@ -338,7 +338,7 @@ class Broker:
             raise StartError(str(error)) from error
         self.access = self.login.access
         if storage.first_account is not None:
-            self.access.remember(storage.first_account, settings.default_pass.encode())
+            self.access.cache_login(storage.first_account, settings.default_pass.encode())
 
     def turn(self) -> None:
         """Send pending output, and hand pending records to the stores' writers."""

@@ -355,8 +355,8 @@ METHODS: tuple[Method, ...] = (
 # fmt: on
 
 
-def dialect(version: Version) -> dict[MethodId, Method]:
-    """Return the methods of one version, by id."""
+def methods_by_id(version: Version) -> dict[MethodId, Method]:
+    """Return the methods of one version by id."""
     methods: dict[MethodId, Method] = {}
     for method in METHODS:
         if version in method.versions:

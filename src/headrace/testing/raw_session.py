@@ -189,7 +189,7 @@ class SessionClient(RawSocket):
     def vanish(self) -> None:
         """Close the socket without connection.close, after the broker has read all bytes."""
         super().vanish()
-        self.machine.lost()
+        self.machine.detach_all()
 
 
 class RawSession:

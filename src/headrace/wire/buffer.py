@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from headrace.wire.errors import MalformedError
 
-SHORTSTR_BYTES_MAX = 255  # 4.2.5.3: one octet of length.
+SHORTSTR_BYTES_MAX = 255  # The size has one byte (0-9-1/4.2.5.3).
 
 
 def read_shortstr(data: bytes, at: int) -> tuple[str, int]:
@@ -24,7 +24,7 @@ def read_shortstr(data: bytes, at: int) -> tuple[str, int]:
 def read_text(data: bytes, at: int) -> tuple[str, int]:
     """Return the short string of a content's property at `at`, and the position after it.
 
-    Bytes that are no UTF-8 become lone surrogates, of which :func:`pack_text` makes them again.
+    Bytes that are not UTF-8 become lone surrogates, which :func:`pack_text` turns back into bytes.
     """
     if at >= len(data):
         raise MalformedError("a short string is cut off")

@@ -45,7 +45,7 @@ class Frame(NamedTuple):
 
 
 def encode_frame(type_: int, channel: int, payload: bytes) -> bytes:
-    """Return a frame: a head of 7 bytes, the payload, and the end octet."""
+    """Return a frame: a head of 7 bytes, the payload and the end octet."""
     return _HEAD.pack(type_, channel, len(payload)) + payload + _END
 
 

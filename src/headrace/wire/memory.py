@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copying, cutting and numbers in network order, by index.
+"""Copies, slices and numbers in network order, by index.
 
 The sibling ``.pxd`` has the same functions as inline C for the compiled build. Nothing here checks
 bounds: callers check every offset against the end of their frame first.

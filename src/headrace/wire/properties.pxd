@@ -42,11 +42,11 @@ cdef class BasicScan:
     cpdef void clear(self) noexcept
 
 @cython.locals(size=Py_ssize_t)
-cdef Py_ssize_t _check_shortstr(const unsigned char* d, Py_ssize_t at, Py_ssize_t end) noexcept
+cdef Py_ssize_t _check_shortstr(const unsigned char* buffer, Py_ssize_t at, Py_ssize_t end) noexcept
 
 @cython.locals(flags=cython.uint, size=Py_ssize_t)
 cpdef bint scan_basic(
-    const unsigned char* d, Py_ssize_t at, Py_ssize_t end, BasicScan out
+    const unsigned char* buffer, Py_ssize_t at, Py_ssize_t end, BasicScan out
 ) noexcept
 
 @cython.locals(scan=BasicScan, at=Py_ssize_t, bit=cython.int)

@@ -114,43 +114,43 @@ class BasicScan:
         self.cluster_id_len = 0
 
 
-def _check_shortstr(d: bytes | bytearray, at: int, end: int) -> int:
+def _check_shortstr(buffer: bytes | bytearray, at: int, end: int) -> int:
     """Return the size of the short string at `at`; -1 if it is truncated."""
     if at >= end:
         return -1
-    size = d[at]
+    size = buffer[at]
     if size > end - at - 1:
         return -1
     return size
 
 
-def scan_basic(d: bytes | bytearray, at: int, end: int, out: BasicScan) -> bool:
-    """Fill `out` from the header payload d[at..end]; return False if that is malformed."""
+def scan_basic(buffer: bytes | bytearray, at: int, end: int, out: BasicScan) -> bool:
+    """Fill `out` from the header payload buffer[at..end]; return False if that is malformed."""
     # One function without a loop, because each property has its own C fields.
     out.clear()
-    if at < 0 or end - at < 14 or get16(d, at) != 60 or get16(d, at + 2) != 0:
+    if at < 0 or end - at < 14 or get16(buffer, at) != 60 or get16(buffer, at + 2) != 0:
         return False
-    flags = get16(d, at + 12)
+    flags = get16(buffer, at + 12)
     if flags & 3:  # No property has bit 1; bit 0 would announce further flags.
         return False
-    out.body_size = get64(d, at + 4)
+    out.body_size = get64(buffer, at + 4)
     at += 14
     if flags & HAS_CONTENT_TYPE:
-        size = _check_shortstr(d, at, end)
+        size = _check_shortstr(buffer, at, end)
         if size < 0:
             return False
         out.content_type_at = at + 1
         out.content_type_len = size
         at += 1 + size
     if flags & HAS_CONTENT_ENCODING:
-        size = _check_shortstr(d, at, end)
+        size = _check_shortstr(buffer, at, end)
         if size < 0:
             return False
         out.content_encoding_at = at + 1
         out.content_encoding_len = size
         at += 1 + size
     if flags & HAS_HEADERS:
-        size = check_table(d, at, end)
+        size = check_table(buffer, at, end)
         if size < 0:
             return False
         out.headers_at = at
@@ -159,36 +159,36 @@ def scan_basic(d: bytes | bytearray, at: int, end: int, out: BasicScan) -> bool:
     if flags & HAS_DELIVERY_MODE:
         if at >= end:
             return False
-        out.delivery_mode = d[at]
+        out.delivery_mode = buffer[at]
         at += 1
     if flags & HAS_PRIORITY:
         if at >= end:
             return False
-        out.priority = d[at]
+        out.priority = buffer[at]
         at += 1
     if flags & HAS_CORRELATION_ID:
-        size = _check_shortstr(d, at, end)
+        size = _check_shortstr(buffer, at, end)
         if size < 0:
             return False
         out.correlation_id_at = at + 1
         out.correlation_id_len = size
         at += 1 + size
     if flags & HAS_REPLY_TO:
-        size = _check_shortstr(d, at, end)
+        size = _check_shortstr(buffer, at, end)
         if size < 0:
             return False
         out.reply_to_at = at + 1
         out.reply_to_len = size
         at += 1 + size
     if flags & HAS_EXPIRATION:
-        size = _check_shortstr(d, at, end)
+        size = _check_shortstr(buffer, at, end)
         if size < 0:
             return False
         out.expiration_at = at + 1
         out.expiration_len = size
         at += 1 + size
     if flags & HAS_MESSAGE_ID:
-        size = _check_shortstr(d, at, end)
+        size = _check_shortstr(buffer, at, end)
         if size < 0:
             return False
         out.message_id_at = at + 1
@@ -197,31 +197,31 @@ def scan_basic(d: bytes | bytearray, at: int, end: int, out: BasicScan) -> bool:
     if flags & HAS_TIMESTAMP:
         if end - at < 8:
             return False
-        out.timestamp = get64(d, at)
+        out.timestamp = get64(buffer, at)
         at += 8
     if flags & HAS_TYPE:
-        size = _check_shortstr(d, at, end)
+        size = _check_shortstr(buffer, at, end)
         if size < 0:
             return False
         out.type_at = at + 1
         out.type_len = size
         at += 1 + size
     if flags & HAS_USER_ID:
-        size = _check_shortstr(d, at, end)
+        size = _check_shortstr(buffer, at, end)
         if size < 0:
             return False
         out.user_id_at = at + 1
         out.user_id_len = size
         at += 1 + size
     if flags & HAS_APP_ID:
-        size = _check_shortstr(d, at, end)
+        size = _check_shortstr(buffer, at, end)
         if size < 0:
             return False
         out.app_id_at = at + 1
         out.app_id_len = size
         at += 1 + size
     if flags & HAS_CLUSTER_ID:
-        size = _check_shortstr(d, at, end)
+        size = _check_shortstr(buffer, at, end)
         if size < 0:
             return False
         out.cluster_id_at = at + 1
@@ -354,7 +354,7 @@ def _property_end(payload: bytes, at: int, flag: int) -> int:
 
 
 def _entries_without(payload: bytes, start: int, end: int, key: bytes) -> bytes:
-    """Return the entries of the table payload[start..end] without those of `key`."""
+    """Return the entries of the table payload[start..end] whose key is not `key`."""
     parts: list[bytes] = []
     at = start + 4
     while at < end:

@@ -3,7 +3,7 @@
 
 In 0-8, 0-9 and 0-9-1 the first property has the highest bit of 16. The packing flags of a struct of
 0-10 are two bytes, read here as a number with the low byte first: the first field has the lowest
-bit. Compiled modules take these names as C constants.
+bit. In compiled modules these names are C constants.
 """
 
 # The basic class of 0-8, 0-9 and 0-9-1.
@@ -54,4 +54,4 @@ MESSAGE_FLAGS = 0x1FF  # The flags of all message properties.
 # The struct reply-to of 0-10.
 REPLY_TO_HAS_EXCHANGE = 0x1
 REPLY_TO_HAS_ROUTING_KEY = 0x2
-REPLY_TO_FLAGS = 0x3  # Both.
+REPLY_TO_FLAGS = 0x3  # The flags of both fields.

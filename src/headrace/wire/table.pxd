@@ -7,21 +7,21 @@ cdef Py_ssize_t _DEPTH_MAX
 cdef Py_ssize_t _ENTRIES_MAX
 cdef Py_ssize_t _BYTES_MAX
 
-cpdef Py_ssize_t check_table(const unsigned char* d, Py_ssize_t at, Py_ssize_t end) noexcept
+cpdef Py_ssize_t check_table(const unsigned char* buffer, Py_ssize_t at, Py_ssize_t end) noexcept
 
 @cython.locals(size=Py_ssize_t, tag=cython.int)
 cdef Py_ssize_t _check_entries(
-    const unsigned char* d, Py_ssize_t at, Py_ssize_t end, int depth, bint named, Py_ssize_t count
+    const unsigned char* buffer, Py_ssize_t at, Py_ssize_t end, int depth, bint named, Py_ssize_t count
 ) noexcept
 
 @cython.locals(tag=cython.int)
-cpdef Py_ssize_t value_end(const unsigned char* d, Py_ssize_t at) noexcept
+cpdef Py_ssize_t value_end(const unsigned char* buffer, Py_ssize_t at) noexcept
 
 @cython.locals(end=Py_ssize_t, size=Py_ssize_t, value=Py_ssize_t, stop=Py_ssize_t, tag=cython.int)
 cpdef bytes string_entry(bytes data, Py_ssize_t at, bytes key)
 
 @cython.locals(first=cython.int, low=cython.int, high=cython.int, more=cython.int)
-cpdef bint check_utf8(const unsigned char* d, Py_ssize_t at, Py_ssize_t end) noexcept
+cpdef bint check_utf8(const unsigned char* buffer, Py_ssize_t at, Py_ssize_t end) noexcept
 
 @cython.locals(end=Py_ssize_t)
 cpdef tuple decode_table(bytes data, Py_ssize_t at=*)

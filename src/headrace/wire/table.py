@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Field tables and arrays: the values that AMQP 0-8, 0-9 and 0-9-1 carry beside their methods.
+"""Field tables and arrays: the values of headers and arguments in AMQP 0-8, 0-9 and 0-9-1.
 
-A table is four octets of size, then pairs of a short string and a tagged value; an array is four
-octets of size, then tagged values. The tags are the ones that brokers and clients use, which differ
-from the letter of the standard (there `s` is a short string and `l` unsigned)::
+A table is four bytes of size, then pairs of a short string and a tagged value. An array is four
+bytes of size, then tagged values. The tags are those of brokers and clients in use, which differ
+from the standard (there `s` is a short string and `l` is unsigned)::
 
     t  boolean, u8           i  unsigned 32          d  double           F  table
     b  signed 8              I  signed 32            D  decimal: u8, i32 A  array
@@ -11,8 +11,8 @@ from the letter of the standard (there `s` is a short string and `l` unsigned)::
     s  signed 16             L  signed 64            T  POSIX time, u64  V  no value
     u  unsigned 16           f  float
 
-What `check_table` accepts, `decode_table` decodes, and the other way round: so a header that was
-checked when it arrived can be decoded later without a surprise.
+`decode_table` decodes exactly what `check_table` accepts, so headers that were checked on arrival
+can be decoded later.
 """
 
 import struct
@@ -28,9 +28,9 @@ from headrace.wire.errors import MalformedError
 if not cython.compiled:
     from headrace.wire.memory import get32
 
-TABLE_DEPTH_MAX = 32  # Nested tables and arrays, the outermost included.
-TABLE_ENTRIES_MAX = 65536  # Values in one outermost table, at any depth.
-TABLE_BYTES_MAX = 1 << 20  # Bytes of one outermost table.
+TABLE_DEPTH_MAX = 32  # The maximum depth of nested tables and arrays.
+TABLE_ENTRIES_MAX = 65536  # The maximum values of an outermost table, at any depth.
+TABLE_BYTES_MAX = 1 << 20  # The maximum bytes of an outermost table.
 
 _DEPTH_MAX = TABLE_DEPTH_MAX
 _ENTRIES_MAX = TABLE_ENTRIES_MAX
@@ -44,9 +44,8 @@ class Timestamp(int):
     WIRE_TYPE = "timestamp"
 
 
-# Numbers of widths other than those of a plain `int` (I, or l if necessary) or `float` (d). They
-# are numbers, and are encoded with the width they were decoded with. WIRE_TYPE is their name in
-# error texts.
+# Classes of numbers with other widths than a plain `int` (I, or l if necessary) or `float` (d). A
+# decoded number is encoded with the same width. WIRE_TYPE is the name of the type in error texts.
 
 
 class Byte(int):
@@ -139,32 +138,32 @@ _WIDTHS: dict[type, tuple[bytes, struct.Struct]] = {
 # -- Checking in place, without objects ------------------------------------------------------------
 
 
-def check_table(d: bytes | bytearray, at: int, end: int) -> int:
-    """Return the position after the table at `at` in d[..end]; -1 if it is malformed."""
+def check_table(buffer: bytes | bytearray, at: int, end: int) -> int:
+    """Return the position after the table at `at` in buffer[..end]; -1 if it is malformed."""
     if at < 0 or end - at < 4:
         return -1
-    size = get32(d, at)
+    size = get32(buffer, at)
     if size > _BYTES_MAX or size > end - at - 4:
         return -1
-    if _check_entries(d, at + 4, at + 4 + size, 1, True, 0) < 0:
+    if _check_entries(buffer, at + 4, at + 4 + size, 1, True, 0) < 0:
         return -1
     return at + 4 + size
 
 
 def _check_entries(
-    d: bytes | bytearray, at: int, end: int, depth: int, named: bool, count: int
+    buffer: bytes | bytearray, at: int, end: int, depth: int, named: bool, count: int
 ) -> int:
     """Return the number of values seen so far, or -1; a table is `named`, an array is not."""
     if depth > _DEPTH_MAX:
         return -1
     while at < end:
         if named:
-            size = d[at]
+            size = buffer[at]
             at += 1
-            if size >= end - at or not check_utf8(d, at, at + size):
+            if size >= end - at or not check_utf8(buffer, at, at + size):
                 return -1
             at += size
-        tag = d[at]
+        tag = buffer[at]
         at += 1
         count += 1
         if count > _ENTRIES_MAX:
@@ -172,19 +171,19 @@ def _check_entries(
         if tag == 83 or tag == 120 or tag == 70 or tag == 65:  # S x F A
             if end - at < 4:
                 return -1
-            size = get32(d, at)
+            size = get32(buffer, at)
             at += 4
             if size > end - at:
                 return -1
             if tag == 70 or tag == 65:
-                count = _check_entries(d, at, at + size, depth + 1, tag == 70, count)
+                count = _check_entries(buffer, at, at + size, depth + 1, tag == 70, count)
                 if count < 0:
                     return -1
         elif tag == 116 or tag == 98 or tag == 66:  # t b B
             size = 1
         elif tag == 73 or tag == 105 or tag == 102:  # I i f
             size = 4
-        elif tag == 108 or tag == 76 or tag == 100 or tag == 84:  # l L d T
+        elif tag == 108 or tag == 76 or tag == 100 or tag == 84:  # l L buffer T
             size = 8
         elif tag == 115 or tag == 117:  # s u
             size = 2
@@ -200,17 +199,17 @@ def _check_entries(
     return count
 
 
-def value_end(d: bytes | bytearray, at: int) -> int:
+def value_end(buffer: bytes | bytearray, at: int) -> int:
     """Return the position after the checked tagged value at `at`."""
-    tag = d[at]
+    tag = buffer[at]
     at += 1
     if tag == 83 or tag == 120 or tag == 70 or tag == 65:  # S x F A
-        return at + 4 + get32(d, at)
+        return at + 4 + get32(buffer, at)
     if tag == 116 or tag == 98 or tag == 66:  # t b B
         return at + 1
     if tag == 73 or tag == 105 or tag == 102:  # I i f
         return at + 4
-    if tag == 108 or tag == 76 or tag == 100 or tag == 84:  # l L d T
+    if tag == 108 or tag == 76 or tag == 100 or tag == 84:  # l L buffer T
         return at + 8
     if tag == 115 or tag == 117:  # s u
         return at + 2
@@ -220,7 +219,7 @@ def value_end(d: bytes | bytearray, at: int) -> int:
 
 
 def string_entry(data: bytes, at: int, key: bytes) -> bytes | None:
-    """Return the string or bytes of `key` in the table whose size is at `at`; None without it.
+    """Return the string or bytes of `key` in the table whose size is at `at`; None if missing.
 
     The table was checked. Of several entries with the key the last counts, as in `decode_table`.
     """
@@ -238,10 +237,10 @@ def string_entry(data: bytes, at: int, key: bytes) -> bytes | None:
     return found
 
 
-def check_utf8(d: bytes | bytearray, at: int, end: int) -> bool:
-    """Return True if d[at..end] is UTF-8 as in RFC 3629 and Python."""
+def check_utf8(buffer: bytes | bytearray, at: int, end: int) -> bool:
+    """Return True if buffer[at..end] is UTF-8 as in RFC 3629 and Python."""
     while at < end:
-        first = d[at]
+        first = buffer[at]
         at += 1
         if first < 0x80:
             continue
@@ -265,12 +264,12 @@ def check_utf8(d: bytes | bytearray, at: int, end: int) -> bool:
             return False
         if more > end - at:
             return False
-        if d[at] < low or d[at] > high:
+        if buffer[at] < low or buffer[at] > high:
             return False
         at += 1
         more -= 1
         while more > 0:
-            if d[at] < 0x80 or d[at] > 0xBF:
+            if buffer[at] < 0x80 or buffer[at] > 0xBF:
                 return False
             at += 1
             more -= 1
@@ -399,16 +398,16 @@ def encode_entry(key: str, value: object) -> bytes:
     return _encode_key(key) + _encode_value(value, 1)
 
 
-def encode_timestamp(moment: datetime | int) -> int:
+def encode_timestamp(time: datetime | int) -> int:
     """Return whole seconds since 1970; a datetime needs a time zone."""
-    if not isinstance(moment, datetime):
-        seconds = int(moment)
-    elif moment.tzinfo is None:
-        raise ValueError(f"a timestamp needs a time zone: {moment!r}")
+    if not isinstance(time, datetime):
+        seconds = int(time)
+    elif time.tzinfo is None:
+        raise ValueError(f"a timestamp needs a time zone: {time!r}")
     else:
-        seconds = (moment - EPOCH) // timedelta(seconds=1)
+        seconds = (time - EPOCH) // timedelta(seconds=1)
     if not 0 <= seconds < 1 << 64:
-        raise ValueError(f"a timestamp is out of range: {moment!r}")
+        raise ValueError(f"a timestamp is out of range: {time!r}")
     return seconds
 
 

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The types of AMQP 0-10, and its maps, lists and arrays.
 
-Every type code says in its upper half how wide its values are, so values of codes that the standard
-does not define can be carried too::
+The upper half of a type code is the width of its values, so values of codes that the standard does
+not define can be kept::
 
-    0x 1 octet    3x 8 octets    6x 64 octets     9x 2 octets of size, then octets
-    1x 2 octets   4x 16 octets   7x 128 octets    Ax 4 octets of size, then octets
-    2x 4 octets   5x 32 octets   8x 1 of size     Cx 5 octets   Dx 9 octets   Fx none
+    0x 1 byte     3x 8 bytes     6x 64 bytes      9x 2 bytes of size, then bytes
+    1x 2 bytes    4x 16 bytes    7x 128 bytes     Ax 4 bytes of size, then bytes
+    2x 4 bytes    5x 32 bytes    8x 1 of size     Cx 5 bytes    Dx 9 bytes    Fx none
 
-Python values are plain ones where the type is what a plain value becomes: `str` is a str16, `bytes`
-a vbin32, `float` a double, `list` a list, `dict` a map, `datetime` a datetime, `UUID` a uuid,
-`bool` a boolean, `None` void, `int` the first of int32, int64 and uint64 that holds it, `Decimal`
-the first of dec32 and dec64. Values of every other type are of a class of their own, which is a
-subclass of the plain one: `UInt8(5) == 5`. So a decoded value encodes to the same type again.
+A plain Python value is encoded with one type: `str` as a str16, `bytes` as a vbin32, `float` as a
+double, `list` as a list, `dict` as a map, `datetime` as a datetime, `UUID` as a uuid, `bool` as a
+boolean, `None` as void, `int` as the first of int32, int64 and uint64 that holds it, `Decimal` as
+the first of dec32 and dec64. Values of these types are decoded to plain values. Each other type has
+a subclass of the plain class: `UInt8(5) == 5`. A decoded value is thus encoded with the same type.
 
-What `check_map` accepts, `decode_map` decodes, and the other way round.
+`decode_map` decodes exactly what `check_map` accepts.
 """
 
 import struct
@@ -34,14 +34,36 @@ if not cython.compiled:
     from headrace.wire.memory import get16, get32
     from headrace.wire.table import check_utf8
 
-MAP_DEPTH_MAX = 32  # Nested maps, lists and arrays, the outermost included.
-MAP_ENTRIES_MAX = 65536  # Values in one outermost map, list or array, at any depth.
-MAP_BYTES_MAX = 1 << 20  # Bytes of one outermost map, list, array or struct32.
+MAP_DEPTH_MAX = 32  # The maximum depth of nested maps, lists and arrays.
+MAP_ENTRIES_MAX = 65536  # The maximum values of an outermost container, at any depth.
+MAP_BYTES_MAX = 1 << 20  # The maximum bytes of an outermost container or struct32.
 
 _DEPTH_MAX = MAP_DEPTH_MAX
 _ENTRIES_MAX = MAP_ENTRIES_MAX
 _BYTES_MAX = MAP_BYTES_MAX
 _FEW_KEYS = 16  # Up to this number keys are compared in pairs, beyond it in a set.
+if not cython.compiled:
+    # The codes of types; the sibling .pxd has them as C constants.
+    C_BOOLEAN = 0x08
+    C_CHAR = 0x04
+    C_INT32 = 0x21
+    C_CHAR_UTF32 = 0x27
+    C_INT64 = 0x31
+    C_UINT64 = 0x32
+    C_DOUBLE = 0x33
+    C_DATETIME = 0x38
+    C_UUID = 0x48
+    C_STR16 = 0x95
+    C_VBIN16 = 0x90
+    C_VBIN32 = 0xA0
+    C_MAP = 0xA8
+    C_LIST = 0xA9
+    C_ARRAY = 0xAA
+    C_STRUCT32 = 0xAB
+    C_DEC32 = 0xC8
+    C_DEC64 = 0xD8
+    C_VOID = 0xF0
+    C_BIT = 0xF1
 
 _U16 = struct.Struct(">H")
 _U32 = struct.Struct(">I")
@@ -54,7 +76,7 @@ _TAGGED_U64 = struct.Struct(">BQ")
 _TAGGED_F64 = struct.Struct(">Bd")
 
 
-# -- Classes of the types that no plain value stands for -------------------------------------------
+# -- Classes for types without a plain value -------------------------------------------------------
 
 
 class Int8(int):
@@ -257,7 +279,7 @@ BIT = Bit()
 
 
 class Array(list["Value"]):
-    """Values of one type, whose code is `code`; an empty array has one, too."""
+    """Values of one type, whose code is `code`, even for an empty array."""
 
     CODE = 0xAA
 
@@ -273,7 +295,7 @@ class Array(list["Value"]):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    __hash__ = None  # It changes.
+    __hash__ = None  # An array is mutable.
 
     def __repr__(self) -> str:
         return f"Array(0x{self.code:02x}, {list.__repr__(self)})"
@@ -327,10 +349,10 @@ _STRINGS: dict[int, tuple[type[str], str]] = {
     0x95: (str, "utf-8"),
     0x96: (Str16Utf16, "utf-16-be"),
 }
-_STRING_CODES: dict[type, int] = {kind: code for code, (kind, _) in _STRINGS.items()}
+_STRING_CODES: dict[type, int] = {value_class: code for code, (value_class, _) in _STRINGS.items()}
 _BINARIES: dict[int, type[bytes]] = {
-    kind.CODE: kind
-    for kind in (
+    value_class.CODE: value_class
+    for value_class in (
         Bin8, Bin16, Bin32, Bin64, Bin128, Bin256, Bin512, Bin1024, Bin40, Bin72, VBin8, VBin16
     )
 }  # fmt: skip
@@ -347,7 +369,9 @@ _NUMBERS: dict[int, tuple[type[int] | type[float], struct.Struct]] = {
     0x33: (float, struct.Struct(">d")),
 }
 _NUMBER_CODES: dict[type, tuple[int, struct.Struct]] = {
-    kind: (code, packer) for code, (kind, packer) in _NUMBERS.items() if kind not in (int, float)
+    value_class: (code, packer)
+    for code, (value_class, packer) in _NUMBERS.items()
+    if value_class not in (int, float)
 }
 _WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128)  # Widths by the upper half of the code.
 
@@ -355,50 +379,50 @@ _WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128)  # Widths by the upper half of the code.
 # -- Checking in place, without objects ------------------------------------------------------------
 
 
-def check_map(d: bytes | bytearray, at: int, end: int) -> int:
-    """Return the position after the map at `at` in d[..end]; -1 if it is malformed."""
+def check_map(buffer: bytes | bytearray, at: int, end: int) -> int:
+    """Return the position after the map at `at` in buffer[..end]; -1 if it is malformed."""
     if at < 0 or end - at < 4:
         return -1
-    size = get32(d, at)
+    size = get32(buffer, at)
     if size > _BYTES_MAX or size > end - at - 4:
         return -1
-    if _check_container(d, at + 4, at + 4 + size, 0xA8, 1, 0) < 0:
+    if _check_container(buffer, at + 4, at + 4 + size, C_MAP, 1, 0) < 0:
         return -1
     return at + 4 + size
 
 
-def check_value(d: bytes | bytearray, code: int, at: int, end: int) -> int:
-    """Return the position after the value of type `code` at `at` in d[..end], or -1."""
+def check_value(buffer: bytes | bytearray, code: int, at: int, end: int) -> int:
+    """Return the position after the value of type `code` at `at` in buffer[..end], or -1."""
     if at < 0 or at > end:
         return -1
-    size = value_size(d, code, at, end)
+    size = value_size(buffer, code, at, end)
     if size < 0:
         return -1
-    if code == 0xA8 or code == 0xA9 or code == 0xAA:
-        if size - 4 > _BYTES_MAX or _check_container(d, at + 4, at + size, code, 1, 0) < 0:
+    if code in (C_MAP, C_LIST, C_ARRAY):
+        if size - 4 > _BYTES_MAX or _check_container(buffer, at + 4, at + size, code, 1, 0) < 0:
             return -1
-    elif code == 0xAB and size < 6:
+    elif code == C_STRUCT32 and size < 6:
         return -1
     return at + size
 
 
-def value_size(d: bytes | bytearray, code: int, at: int, end: int) -> int:
-    """Return the size of a value of type `code` at `at` in d[..end], with its size field, or -1."""
+def value_size(buffer: bytes | bytearray, code: int, at: int, end: int) -> int:
+    """Return the size of the value of type `code` at `at`, with its size field; -1 past `end`."""
     width = code >> 4
     if width < 8:
         size = 1 << width
     elif width == 8:
         if at >= end:
             return -1
-        size = 1 + d[at]
+        size = 1 + buffer[at]
     elif width == 9:
         if end - at < 2:
             return -1
-        size = 2 + get16(d, at)
+        size = 2 + get16(buffer, at)
     elif width == 10:
         if end - at < 4:
             return -1
-        size = get32(d, at)
+        size = get32(buffer, at)
         if size > end - at:
             return -1
         size += 4
@@ -414,7 +438,7 @@ def value_size(d: bytes | bytearray, code: int, at: int, end: int) -> int:
 
 
 def _check_container(
-    d: bytes | bytearray, at: int, end: int, kind: int, depth: int, seen: int
+    buffer: bytes | bytearray, at: int, end: int, container: int, depth: int, seen: int
 ) -> int:
     """Return the number of values seen so far, or -1; `at` is after the size of the container."""
     if at == end:
@@ -422,12 +446,12 @@ def _check_container(
     if depth > _DEPTH_MAX:
         return -1
     code = 0
-    if kind == 0xAA:
-        code = d[at]
+    if container == C_ARRAY:
+        code = buffer[at]
         at += 1
     if end - at < 4:
         return -1
-    count = get32(d, at)
+    count = get32(buffer, at)
     at += 4
     if count > _ENTRIES_MAX - seen:
         return -1
@@ -435,66 +459,66 @@ def _check_container(
     start = at
     number = 0
     while number < count:
-        if kind == 0xA8:
+        if container == C_MAP:
             if at >= end:
                 return -1
-            size = 1 + d[at]
-            if size > end - at or not check_utf8(d, at + 1, at + size):
+            size = 1 + buffer[at]
+            if size > end - at or not check_utf8(buffer, at + 1, at + size):
                 return -1
-            if number < _FEW_KEYS and _has_key(d, start, at, size):
+            if number < _FEW_KEYS and _has_key(buffer, start, at, size):
                 return -1
             at += size
-        if kind != 0xAA:
+        if container != C_ARRAY:
             if at >= end:
                 return -1
-            code = d[at]
+            code = buffer[at]
             at += 1
-        size = value_size(d, code, at, end)
+        size = value_size(buffer, code, at, end)
         if size < 0:
             return -1
-        if code == 0xA8 or code == 0xA9 or code == 0xAA:
-            seen = _check_container(d, at + 4, at + size, code, depth + 1, seen)
+        if code in (C_MAP, C_LIST, C_ARRAY):
+            seen = _check_container(buffer, at + 4, at + size, code, depth + 1, seen)
             if seen < 0:
                 return -1
-        elif code == 0xAB and size < 6:
+        elif code == C_STRUCT32 and size < 6:
             return -1
         at += size
         number += 1
     if at != end:
         return -1
-    if kind == 0xA8 and count > _FEW_KEYS and not _keys_differ(d, start, end):
+    if container == C_MAP and count > _FEW_KEYS and not _keys_differ(buffer, start, end):
         return -1
     return seen
 
 
-def _has_key(d: bytes | bytearray, at: int, end: int, size: int) -> bool:
+def _has_key(buffer: bytes | bytearray, at: int, end: int, size: int) -> bool:
     """Return True if a key before `end` equals the one at `end`; `size` includes its size byte."""
     while at < end:
-        if d[at] == d[end]:
+        if buffer[at] == buffer[end]:
             place = 1
-            while place < size and d[at + place] == d[end + place]:
+            while place < size and buffer[at + place] == buffer[end + place]:
                 place += 1
             if place == size:
                 return True
-        at += 1 + d[at]
-        code = d[at]
+        at += 1 + buffer[at]
+        code = buffer[at]
         at += 1
-        at += value_size(d, code, at, end)
+        at += value_size(buffer, code, at, end)
     return False
 
 
-def _keys_differ(d: bytes | bytearray, at: int, end: int) -> bool:
-    """Return True if all keys of the checked entries in d[at..end] differ."""
+def _keys_differ(buffer: bytes | bytearray, at: int, end: int) -> bool:
+    """Return True if all keys of the checked entries in buffer[at..end] differ."""
     keys: set[bytes] = set()
     count = 0
     while at < end:
-        size = 1 + d[at]
-        keys.add(bytes(d[at : at + size]))
+        size = 1 + buffer[at]
+        keys.add(bytes(buffer[at : at + size]))
         count += 1
         at += size
-        code = d[at]
+        code = buffer[at]
         at += 1
-        at += value_size(d, code, at, end)
+        at += value_size(buffer, code, at, end)
     return len(keys) == count
 
 
@@ -512,7 +536,7 @@ def decode_map(data: bytes, at: int = 0) -> tuple[Map, int]:
 
 def decode_list(data: bytes, at: int = 0) -> tuple[list[Value], int]:
     """Return the list at `at` and the position after it; MalformedError if it is malformed."""
-    end = check_value(data, 0xA9, at, len(data))
+    end = check_value(data, C_LIST, at, len(data))
     if end < 0:
         raise MalformedError("a list is malformed or beyond the limits")
     return _decode_items(data, at + 4, end), end
@@ -520,7 +544,7 @@ def decode_list(data: bytes, at: int = 0) -> tuple[list[Value], int]:
 
 def decode_array(data: bytes, at: int = 0) -> tuple[Array, int]:
     """Return the array at `at` and the position after it; MalformedError if it is malformed."""
-    end = check_value(data, 0xAA, at, len(data))
+    end = check_value(data, C_ARRAY, at, len(data))
     if end < 0:
         raise MalformedError("an array is malformed or beyond the limits")
     return _decode_array(data, at + 4, end), end
@@ -540,7 +564,7 @@ def decode_value(data: bytes, code: int, at: int = 0) -> tuple[Value, int]:
 
 def decode_struct32(data: bytes, at: int = 0) -> tuple[Struct32, int]:
     """Return the struct32 at `at` with its fields undecoded, and the position after it."""
-    end = check_value(data, 0xAB, at, len(data))
+    end = check_value(data, C_STRUCT32, at, len(data))
     if end < 0:
         raise MalformedError("a struct is cut off")
     return Struct32(data[at + 4], data[at + 5], data[at + 6 : end]), end
@@ -587,7 +611,7 @@ def _decode_items(data: bytes, at: int, end: int) -> list[Value]:
 
 def _decode_array(data: bytes, at: int, end: int) -> Array:
     if at == end:
-        return Array(0xF0)
+        return Array(C_VOID)
     code = data[at]
     count = get32(data, at + 1)
     at += 5
@@ -604,50 +628,50 @@ def _decode_value(data: bytes, code: int, at: int, end: int) -> Value:
     """Return the checked value of type `code` in data[at..end]."""
     text = _STRINGS.get(code)
     if text is not None:
-        kind, encoding = text
-        raw = data[at + (1 if code < 0x90 else 2) : end]
+        text_class, encoding = text
+        raw = data[at + (1 if code < C_VBIN16 else 2) : end]
         try:
             decoded = raw.decode(encoding)
         except UnicodeDecodeError:
             return Opaque(code, raw)
-        return decoded if code == 0x95 else kind(decoded)
+        return decoded if code == C_STR16 else text_class(decoded)
     number = _NUMBERS.get(code)
     if number is not None:
         value: int | float = number[1].unpack_from(data, at)[0]
-        if code == 0x21 or code == 0x33:
+        if code in (C_INT32, C_DOUBLE):
             return value
-        if code == 0x31 and not -0x80000000 <= value <= 0x7FFFFFFF:
+        if code == C_INT64 and not -0x80000000 <= value <= 0x7FFFFFFF:
             return value
-        if code == 0x32 and value > 0x7FFFFFFFFFFFFFFF:
+        if code == C_UINT64 and value > 0x7FFFFFFFFFFFFFFF:
             return value
         return number[0](value)
-    if code == 0x08:
+    if code == C_BOOLEAN:
         return data[at] != 0
-    if code == 0xA8:
+    if code == C_MAP:
         return _decode_entries(data, at + 4, end)
-    if code == 0xA9:
+    if code == C_LIST:
         return _decode_items(data, at + 4, end)
-    if code == 0xAA:
+    if code == C_ARRAY:
         return _decode_array(data, at + 4, end)
-    if code == 0xA0:
+    if code == C_VBIN32:
         return data[at + 4 : end]
-    if code == 0x38:
+    if code == C_DATETIME:
         return decode_datetime(_I64.unpack_from(data, at)[0])
-    if code == 0x48:
+    if code == C_UUID:
         return UUID(bytes=data[at:end])
-    if code == 0xF0:
+    if code == C_VOID:
         return None
-    if code == 0xF1:
+    if code == C_BIT:
         return BIT
-    if code == 0xC8:
+    if code == C_DEC32:
         return Decimal(int.from_bytes(data[at + 1 : end], "big", signed=True)).scaleb(-data[at])
-    if code == 0xD8:
+    if code == C_DEC64:
         return _decode_dec64(data, at, end)
-    if code == 0xAB:
+    if code == C_STRUCT32:
         return Struct32(data[at + 4], data[at + 5], data[at + 6 : end])
-    if code == 0x04:
+    if code == C_CHAR:
         return Char(data[at:end].decode("iso8859-15"))
-    if code == 0x27:
+    if code == C_CHAR_UTF32:
         try:
             return CharUtf32(data[at:end].decode("utf-32-be"))
         except UnicodeDecodeError:
@@ -705,16 +729,16 @@ def encode_struct32(value: Struct32) -> bytes:
     return _U32.pack(size) + bytes((value.class_code, value.struct_code)) + value.payload
 
 
-def encode_datetime(moment: datetime | int) -> int:
+def encode_datetime(time: datetime | int) -> int:
     """Return whole seconds since 1970, negative before; a datetime needs a time zone."""
-    if not isinstance(moment, datetime):
-        seconds = int(moment)
-    elif moment.tzinfo is None:
-        raise ValueError(f"a datetime needs a time zone: {moment!r}")
+    if not isinstance(time, datetime):
+        seconds = int(time)
+    elif time.tzinfo is None:
+        raise ValueError(f"a datetime needs a time zone: {time!r}")
     else:
-        seconds = (moment - EPOCH) // timedelta(seconds=1)
+        seconds = (time - EPOCH) // timedelta(seconds=1)
     if not -(1 << 63) <= seconds < 1 << 63:
-        raise ValueError(f"a datetime is out of range: {moment!r}")
+        raise ValueError(f"a datetime is out of range: {time!r}")
     return seconds
 
 
@@ -773,9 +797,9 @@ def _encode_as(code: int, value: object, depth: int) -> bytes:
     text = _STRINGS.get(code)
     if text is not None and isinstance(value, str) and not isinstance(value, Char | CharUtf32):
         return _with_size(code, value.encode(text[1]))
-    if code == 0xA0 and isinstance(value, bytes):
+    if code == C_VBIN32 and isinstance(value, bytes):
         return _with_size(code, value)
-    if code == 0xD8 and isinstance(value, Decimal):
+    if code == C_DEC64 and isinstance(value, Decimal):
         return _encode_decimal(value, 64)[1:]
     tagged = _encode_value(value, depth)
     if tagged[0] != code:
@@ -812,13 +836,13 @@ def _with_size(code: int, raw: bytes) -> bytes:
 
 
 def _encode_value(value: object, depth: int) -> bytes:
-    """Return type code and bytes."""
-    kind = type(value)
-    if kind is str:
-        return b"\x95" + _with_size(0x95, value.encode())  # type: ignore[attr-defined]  # It is a str.
-    if kind is int:
+    """Return the type code and the bytes of a value."""
+    value_class = type(value)
+    if value_class is str:
+        return b"\x95" + _with_size(C_STR16, value.encode())  # type: ignore[attr-defined]  # It is a str.
+    if value_class is int:
         return _encode_int(value)  # type: ignore[arg-type]  # It is an int.
-    number = _NUMBER_CODES.get(kind)
+    number = _NUMBER_CODES.get(value_class)
     if number is not None:
         try:
             return bytes((number[0],)) + number[1].pack(value)
@@ -829,13 +853,13 @@ def _encode_value(value: object, depth: int) -> bytes:
     if isinstance(value, bool):
         return b"\x08\x01" if value else b"\x08\x00"
     if isinstance(value, Timestamp | datetime):
-        return _TAGGED_I64.pack(0x38, encode_datetime(value))
+        return _TAGGED_I64.pack(C_DATETIME, encode_datetime(value))
     if isinstance(value, int):
         return _encode_int(int(value))
     if isinstance(value, str):
         return _encode_str(value)
     if isinstance(value, float):
-        return _TAGGED_F64.pack(0x33, value)
+        return _TAGGED_F64.pack(C_DOUBLE, value)
     if isinstance(value, dict):
         return b"\xa8" + _encode_map(value, depth + 1)
     if isinstance(value, Array):
@@ -843,7 +867,7 @@ def _encode_value(value: object, depth: int) -> bytes:
     if isinstance(value, list | tuple):
         return b"\xa9" + _encode_list(value, depth + 1)
     if isinstance(value, bytes | bytearray):
-        code = getattr(value, "CODE", 0xA0)
+        code = getattr(value, "CODE", C_VBIN32)
         return bytes((code,)) + _with_size(code, bytes(value))
     if isinstance(value, UUID):
         return b"\x48" + value.bytes
@@ -857,29 +881,29 @@ def _encode_value(value: object, depth: int) -> bytes:
         return b"\xab" + encode_struct32(value)
     if isinstance(value, Opaque):
         return bytes((value.code,)) + _with_size(value.code, value.payload)
-    raise TypeError(f"a map cannot hold {kind.__name__}: {value!r}")
+    raise TypeError(f"a map cannot hold {value_class.__name__}: {value!r}")
 
 
 def _encode_int(value: int) -> bytes:
     if -0x80000000 <= value <= 0x7FFFFFFF:
-        return _TAGGED_I32.pack(0x21, value)
+        return _TAGGED_I32.pack(C_INT32, value)
     if -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
-        return _TAGGED_I64.pack(0x31, value)
+        return _TAGGED_I64.pack(C_INT64, value)
     if 0 <= value <= 0xFFFFFFFFFFFFFFFF:
-        return _TAGGED_U64.pack(0x32, value)
+        return _TAGGED_U64.pack(C_UINT64, value)
     raise ValueError(f"a whole number does not fit 64 bits: {value}")
 
 
 def _encode_str(value: str) -> bytes:
-    """Encode a string of a class of its own, or of an unknown subclass of `str`."""
+    """Encode a string of a class of this module, or of an unknown subclass of `str`."""
     if isinstance(value, Char):
         raw = value.encode("iso8859-15")
-        code = 0x04
+        code = C_CHAR
     elif isinstance(value, CharUtf32):
         raw = value.encode("utf-32-be")
-        code = 0x27
+        code = C_CHAR_UTF32
     else:
-        code = _STRING_CODES.get(type(value), 0x95)
+        code = _STRING_CODES.get(type(value), C_STR16)
         raw = value.encode(_STRINGS[code][1])
     return bytes((code,)) + _with_size(code, raw)
 

@@ -15,10 +15,10 @@ from headrace.gateway.conversion.neutral_basic import read_basic, write_basic
 from headrace.gateway.conversion.neutral_message import read_message, write_message
 from headrace.gateway.conversion.neutral_transfer import read_transfer, write_transfer
 from headrace.gateway.conversion.neutral_values import (
+    decode_map_entries,
+    decode_table_entries,
     encode_with_code,
     encode_with_tag,
-    entries_of_map,
-    entries_of_table,
     is_exact_in_0_10,
     is_exact_in_0_x,
 )
@@ -182,11 +182,11 @@ def test_a_tag_becomes_the_type_that_the_table_says(row: list[str]) -> None:
         content = b"t\1" if tag == "A" else content
         raw = len(content).to_bytes(4, "big") + content
     entry = b"\1k" + tag.encode() + raw
-    ((_, value),) = entries_of_table(entry, 0, len(entry))
+    ((_, value),) = decode_table_entries(entry, 0, len(entry))
     assert encode_with_code(value)[0] == CODES[code(row[2])]
     assert is_exact_in_0_10(value) == (row[3] == "yes")
     written = encode_with_code(value)
-    ((_, back),) = entries_of_map(b"\0\0\0\1\1k" + written, 0, 6 + len(written))
+    ((_, back),) = decode_map_entries(b"\0\0\0\1\1k" + written, 0, 6 + len(written))
     assert (encode_with_tag(back) == tag.encode() + raw) == (row[3] == "yes")
 
 
@@ -201,10 +201,10 @@ def test_a_type_becomes_the_tag_that_the_table_says(row: list[str]) -> None:
         content = found.get(code(row[0]), b"")
         raw = len(content).to_bytes({8: 1, 9: 2}.get(width, 4), "big") + content
     octets = b"\0\0\0\1\1k" + bytes((number,)) + raw
-    ((_, value),) = entries_of_map(octets, 0, len(octets))
+    ((_, value),) = decode_map_entries(octets, 0, len(octets))
     written = encode_with_tag(value)
     assert written is not None
     assert written[:1].decode() == code(row[1])
     assert is_exact_in_0_x(value) == (row[2] == "yes")
-    ((_, back),) = entries_of_table(b"\1k" + written, 0, 2 + len(written))
+    ((_, back),) = decode_table_entries(b"\1k" + written, 0, 2 + len(written))
     assert (encode_with_code(back) == bytes((number,)) + raw) == (row[2] == "yes")

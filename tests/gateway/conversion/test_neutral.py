@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.gateway.conversion.contents import rewrite_entries, values_of_entries
-from headrace.gateway.conversion.convert import CannotConvert, Converter, body_of_frames
+from headrace.gateway.conversion.contents import decode_entries, rewrite_entries
+from headrace.gateway.conversion.convert import CannotConvert, Converter, join_body_frames
 from headrace.gateway.conversion.neutral_basic import read_basic, write_basic
 from headrace.gateway.conversion.neutral_transfer import (
     DELIVERY_PROPERTIES,
@@ -316,7 +316,7 @@ def test_any_octets_for_application_headers_are_converted_or_refused(raw: bytes)
     assert refusal(lambda payload: write_basic(read_transfer(payload), 0), segment) != ""
     if refusal(read_transfer, segment) is None:
         headers = read_transfer(segment).headers or []
-        assert rewrite_entries(headers, {**values_of_entries(headers), "x-death": []})
+        assert rewrite_entries(headers, {**decode_entries(headers), "x-death": []})
 
 
 @settings(max_examples=100, deadline=None)
@@ -378,6 +378,6 @@ def test_a_header_larger_than_the_client_takes_is_refused() -> None:
 
 def test_a_body_is_taken_out_of_its_frames() -> None:
     frames = b"".join([encode_frame(3, 0, part) for part in (b"one ", b"", b"two")])
-    assert body_of_frames(frames, 0, len(frames)) == b"one two"
-    assert body_of_frames(b"", 0, 0) == b""
-    assert body_of_frames(b"x" + encode_frame(3, 0, b"one"), 1, 12) == b"one"
+    assert join_body_frames(frames, 0, len(frames)) == b"one two"
+    assert join_body_frames(b"", 0, 0) == b""
+    assert join_body_frames(b"x" + encode_frame(3, 0, b"one"), 1, 12) == b"one"

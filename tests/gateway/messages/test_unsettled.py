@@ -32,15 +32,15 @@ def test_a_number_of_32_bits_names_its_delivery_until_it_is_taken(start: int, se
             unsettled.add(number, known[number])
         elif deed == 2:
             one = choose.choice(list(known))
-            assert unsettled.take(one) is known.pop(one)
+            assert unsettled.pop(one) is known.pop(one)
             assert unsettled.find(one) is None
         else:
             last = choose.choice(list(known))
             for one in list(known):
-                assert unsettled.take_first(last) is known.pop(one)
+                assert unsettled.pop_first(last) is known.pop(one)
                 if one == last:
                     break
-            assert unsettled.take_first(last) is None
+            assert unsettled.pop_first(last) is None
         assert unsettled.count == len(known)
         assert unsettled.entries(number) == list(known.items())
         assert sorted(map(id, unsettled.messages())) == sorted(map(id, known.values()))
@@ -52,9 +52,9 @@ def test_the_head_is_taken_in_order() -> None:
     messages = [message() for _ in range(10)]
     for number, each in enumerate(messages, 1):
         unsettled.add(number, each)
-    assert unsettled.take(2) is messages[1]
+    assert unsettled.pop(2) is messages[1]
     taken = []
-    while (one := unsettled.take_first(4)) is not None:
+    while (one := unsettled.pop_first(4)) is not None:
         taken.append(one)
     assert taken == [messages[0], messages[2], messages[3]]
     assert [number for number, _ in unsettled.entries(8)] == [5, 6, 7, 8]
@@ -67,11 +67,11 @@ def test_one_that_is_never_settled_is_left_behind() -> None:
     unsettled.add(1, first)
     for number in range(2, 3 * RING_SLACK):
         unsettled.add(number, message())
-        assert unsettled.take(number) is not None
+        assert unsettled.pop(number) is not None
     assert unsettled.spilled == {1: first}
     assert unsettled.spilled_numbers(0, 5) == [1]
     assert unsettled.find(1) is first
-    assert unsettled.take(1) is first
+    assert unsettled.pop(1) is first
     assert unsettled.count == 0
 
 
@@ -82,7 +82,7 @@ def test_a_gap_wider_than_the_ring_keeps_costs_no_places() -> None:
     unsettled.add(1 << 40, late)
     assert unsettled.entries(1 << 40) == [(1, early), (1 << 40, late)]
     assert unsettled.find(1) is early
-    assert unsettled.take(1 << 40) is late
+    assert unsettled.pop(1 << 40) is late
 
 
 def test_a_delivery_put_behind_is_listed_first() -> None:
@@ -91,7 +91,7 @@ def test_a_delivery_put_behind_is_listed_first() -> None:
     acquired = message()
     unsettled.add_spilled(4, acquired)
     assert [number for number, _ in unsettled.entries(9)] == [4, 9]
-    assert unsettled.take(4) is acquired
+    assert unsettled.pop(4) is acquired
     unsettled.clear()
     assert unsettled.entries(9) == []
     assert unsettled.count == 0

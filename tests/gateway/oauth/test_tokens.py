@@ -24,7 +24,7 @@ from headrace.gateway.oauth.scopes import (
     ALIASES_MAX,
     ScopeError,
     Scopes,
-    at_path,
+    find_values,
     read_aliases,
     read_scopes,
 )
@@ -259,7 +259,7 @@ def test_scopes_are_bounded_and_linear() -> None:
     deep: Any = "x"
     for _ in range(50):
         deep = [{"a": deep}]
-    assert list(at_path(deep, ".".join(["a"] * 50))) == ["x"]
+    assert list(find_values(deep, ".".join(["a"] * 50))) == ["x"]
 
 
 # --- Tokens of others, as they come -------------------------------------------------------------

@@ -163,12 +163,12 @@ def test_a_login_is_remembered_until_time_or_password_change(
 ) -> None:
     now = [0.0]
     access = Access(directory, clock=lambda: now[0])
-    assert access.recall("ada", b"secret", RemotePeer()) is None
+    assert access.find_cached_login("ada", b"secret", RemotePeer()) is None
     login(access, "ada", "secret")
-    assert access.recall("ada", b"secret", RemotePeer()) is not None
-    assert access.recall("ada", b"wrong", RemotePeer()) is None
+    assert access.find_cached_login("ada", b"secret", RemotePeer()) is not None
+    assert access.find_cached_login("ada", b"wrong", RemotePeer()) is None
     now[0] = 301.0
-    assert access.recall("ada", b"secret", RemotePeer()) is None
+    assert access.find_cached_login("ada", b"secret", RemotePeer()) is None
 
 
 def test_what_another_process_changes_counts_once_it_is_read_again(
@@ -183,25 +183,25 @@ def test_what_another_process_changes_counts_once_it_is_read_again(
     assert user.may_open("/")
     assert access.allowed(user, "/", "write", "orders")
     assert not ours.changed()
-    assert not access.take(ours.snapshot())
+    assert not access.use_snapshot(ours.snapshot())
     generation = access.generation
 
     theirs.set_permission("ada", "/", Permission("", "^x", ".*"))
     assert ours.changed()
-    assert access.take(ours.snapshot())
+    assert access.use_snapshot(ours.snapshot())
     assert access.generation > generation
     assert not access.allowed(user, "/", "write", "orders")
 
     theirs.set_password("ada", hash_password("other"))
     assert ours.changed()
-    assert access.take(ours.snapshot())
-    assert access.recall("ada", b"secret", RemotePeer()) is None
+    assert access.use_snapshot(ours.snapshot())
+    assert access.find_cached_login("ada", b"secret", RemotePeer()) is None
     with pytest.raises(LoginRefused):
         login(access, "ada", "secret")
 
     theirs.delete_user("ada")
     assert ours.changed()
-    assert access.take(ours.snapshot())
+    assert access.use_snapshot(ours.snapshot())
     assert not user.may_open("/")
     assert not access.allowed(user, "/", "read", "orders")
     assert ours.snapshot().permissions == {}

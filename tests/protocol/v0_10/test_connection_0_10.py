@@ -610,7 +610,7 @@ def test_segments_are_bounded(kind: int) -> None:
         getattr(getattr(event, "error", None), "error_code", 0) == 506 for event in events
     ), events
     held = server.attached[1].received.assembly
-    assert held.octets == 0
+    assert held.payload_bytes == 0
     assert server.state is State.OPEN
 
 
@@ -644,7 +644,7 @@ def test_bodies_that_are_not_complete_are_counted(how: str) -> None:
     elif how == "detached":
         server.receive(control(SessionDetach(name=server.attached[1].name)))
     else:
-        server.lost()
+        server.detach_all()
     server.data_to_send()
     assert server.pool.used == 0
 

@@ -792,7 +792,7 @@ def test_a_gap_ahead_is_passed_over_when_its_turn_comes() -> None:
     server.receive(control(SessionGap(commands=ids((1, 2), (4, 4), (6, 8)))))
     events = server.receive(transfer(b"x") * 4)
     assert [event.command_id for event in events] == [0, 3, 5, 9]  # type: ignore[attr-defined]
-    assert server.attached[1].fast_path
+    assert server.attached[1].takes_fast_path
 
 
 def test_gaps_before_any_command_and_too_many_of_them() -> None:
@@ -913,7 +913,7 @@ def test_duplicates_of_a_replay_are_executed_once() -> None:
 
 def test_what_was_not_kept_becomes_a_gap() -> None:
     class Client(Connection):
-        def on_given_up(self, session: Any, lo: int, hi: int) -> None:
+        def on_commands_lost(self, session: Any, lo: int, hi: int) -> None:
             lost.append((lo, hi))
 
     lost: list[tuple[int, int]] = []

@@ -67,7 +67,7 @@ class Recording(Connection):
                 return
             number = (number + 1) & MASK
 
-    def on_given_up(self, session: Session, lo: int, hi: int) -> None:
+    def on_commands_lost(self, session: Session, lo: int, hi: int) -> None:
         number = lo
         while number != (hi + 1) & MASK:  # A gap that was lost as well.
             assert number in self.other.given_up
@@ -165,7 +165,7 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.pair is not None)
     @rule(pick=st.integers(0, 50))
     def client_gives_up(self, pick: int) -> None:
-        if self.session.sent.resuming:
+        if self.session.sent.is_resuming:
             return
         waiting = [number for number in self.up.sent if number not in self.up.completed]
         if waiting:

@@ -56,7 +56,7 @@ def test_a_turn_ends_between_two_commands(what: str) -> None:
             assert isinstance(event, CommandReceived | TransferReceived), event
             seen.append(event.command_id)
         assert len(seen) - before <= (LOOKS + 2) * PER_LOOK
-        assert server.spent == bool(server.rest)
+        assert server.is_turn_spent == bool(server.rest)
         octets = b""
         server.pool.step += 1
         turns += 1
@@ -71,7 +71,7 @@ def test_frames_of_one_step_are_one_turn() -> None:
     server.stopwatch = clock = Clock()
     for n in range(100):
         server.receive(OCTETS["declare"](n))
-    assert server.spent
+    assert server.is_turn_spent
     assert clock.looks < 100
     server.pool.step += 1
     server.receive(b"")
@@ -82,4 +82,4 @@ def test_without_a_clock_a_turn_has_no_end() -> None:
     server = raw()
     events = server.receive(b"".join([OCTETS["declare"](n) for n in range(COMMANDS)]))
     assert len(events) == COMMANDS
-    assert not server.spent
+    assert not server.is_turn_spent

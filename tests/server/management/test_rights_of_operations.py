@@ -259,7 +259,7 @@ def test_tickets_of_accounts_outlive_the_broker(
         assert bob not in text
         assert file.path.stat().st_mode & 0o777 == 0o600
         directory.set_password("bob", "another")
-        access.take(directory.snapshot())
+        access.use_snapshot(directory.snapshot())
         second = broker()
         found = second.find_user(ada, peer)
         assert found is not None

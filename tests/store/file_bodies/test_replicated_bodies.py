@@ -34,7 +34,7 @@ SIZES = (0, 1, 100_000, PART, 2 * PART + 77)
 class Uploader:
     """A holder of stagings whose disk does not fail."""
 
-    def staging_failed(self, part: object, error: OSError) -> None:
+    def on_staging_failed(self, part: object, error: OSError) -> None:
         raise AssertionError(error)
 
 

@@ -24,7 +24,7 @@ class BodyHolder:
         self.number = number
         self.failed: list[OSError] = []
 
-    def staging_failed(self, part: StagedPart, error: OSError) -> None:
+    def on_staging_failed(self, part: StagedPart, error: OSError) -> None:
         self.failed.append(error)
 
 
@@ -74,7 +74,7 @@ def sealed(staging: Staging, part: StagedPart) -> Body:
 def whole(staging: Staging, name: str, data: bytes) -> StagedPart:
     part = opened(staging, name, len(data))
     staging.add(part, data)
-    staging.leave(part)
+    staging.suspend(part)
     work_off(staging)
     return part
 
@@ -108,7 +108,7 @@ def test_a_body_is_written_sealed_and_read() -> None:
 def test_identifiers_are_the_owners_own() -> None:
     staging = staging_on(FaultyDisk())
     part = opened(staging, "a", 10)
-    staging.leave(part)
+    staging.suspend(part)
     assert staging.find("other", "a") is None
     assert staging.find("user", "a") is part
 
@@ -119,7 +119,7 @@ def test_parts_survive_a_restart_as_far_as_they_are_durable() -> None:
     staging = staging_on(disk)
     part = opened(staging, "a", 1_000_000)
     staging.add(part, b"x" * 400_000)
-    staging.leave(part)
+    staging.suspend(part)
     work_off(staging)
     opened(staging, "a", 1_000_000)
     staging.add(part, b"y" * 300_000)
@@ -187,7 +187,7 @@ def test_parts_are_kept_for_a_while() -> None:
     staging = staging_on(FaultyDisk(), keep_ms=1000)
     part = opened(staging, "a", 10)
     staging.tick(5000)
-    staging.leave(part)
+    staging.suspend(part)
     staging.tick(5999)
     assert staging.find("user", "a") is part
     staging.tick(6000)
@@ -200,7 +200,7 @@ def test_another_size_begins_anew() -> None:
     staging = staging_on(FaultyDisk())
     part = opened(staging, "a", 10)
     staging.add(part, b"12345")
-    staging.leave(part)
+    staging.suspend(part)
     assert opened(staging, "a", 11).received == 0
     assert staging.used == 11
 
@@ -208,8 +208,8 @@ def test_another_size_begins_anew() -> None:
 def test_the_oldest_abandoned_part_makes_room() -> None:
     staging = staging_on(FaultyDisk(), size_max=100)
     first, second = opened(staging, "a", 40), opened(staging, "b", 40)
-    staging.leave(first)
-    staging.leave(second)
+    staging.suspend(first)
+    staging.suspend(second)
     opened(staging, "a", 40)
     third = opened(staging, "c", 50)
     assert staging.find("user", "b") is None
@@ -226,14 +226,14 @@ def test_the_oldest_abandoned_part_makes_room() -> None:
     assert staging.wait(waiter, again)
     staging.tick(1)
     assert not calls
-    staging.leave(third)
+    staging.suspend(third)
     staging.tick(2)
     work_off(staging)
     assert len(tries) == 2
     assert calls[0] is not None
     assert not staging.waiting
     staging.wait(waiter, again)
-    staging.forget(waiter)
+    staging.remove_waiter(waiter)
     assert not staging.waiting
 
 
@@ -241,7 +241,7 @@ def test_whole_files_make_room_last() -> None:
     staging = staging_on(FaultyDisk(), size_max=100)
     complete = whole(staging, "whole", b"x" * 50)
     half = opened(staging, "half", 50)
-    staging.leave(half)
+    staging.suspend(half)
     opened(staging, "new", 50)
     assert staging.find("user", "whole") is complete
     assert staging.find("user", "half") is None
@@ -273,7 +273,7 @@ def test_a_disk_that_fills_up_ends_the_staging_and_nothing_else() -> None:
     assert staging.find("user", "a") is None
     disk.capacity = 1 << 60
     staging.add(fine, b"abc")
-    staging.leave(fine)
+    staging.suspend(fine)
     work_off(staging)
     assert sealed(staging, fine).size == 3
     assert other.failed == []
@@ -301,7 +301,7 @@ def test_a_part_that_could_not_be_synced_is_not_continued() -> None:
     part = opened(staging, "f", 100_000)
     staging.add(part, b"a" * 50_000)
     disk.sync_error_rate = 1.0
-    staging.leave(part)
+    staging.suspend(part)
     work_off(staging)
     disk.sync_error_rate = 0.0
     assert staging.find("user", "f") is None
@@ -333,7 +333,7 @@ def test_who_waits_for_the_end_of_a_staging_is_told() -> None:
     part = opened(staging, "a", 4)
     told: list[str] = []
     part.waiters.append(lambda: told.append("left"))
-    staging.leave(part)
+    staging.suspend(part)
     part.waiters.append(lambda: told.append("gone"))
     staging.discard(part)
     staging.discard(part)

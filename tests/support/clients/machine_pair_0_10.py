@@ -178,8 +178,8 @@ class Pair:
 
     def lose(self) -> None:
         """The socket is gone."""
-        self.client.lost()
-        self.server.lost()
+        self.client.detach_all()
+        self.server.detach_all()
 
 
 def raw(sessions: Sessions | None = None, channel: int = 1, **limits: Any) -> Connection:

@@ -6,6 +6,11 @@ from headrace.wire.memory cimport cut, get16, get32, get64, put16, put32
 
 cdef Py_ssize_t ACKS_SIZE
 cdef Py_ssize_t STAMP_SIZE
+cdef unsigned int ACCEPT_START
+cdef unsigned int ACCEPT_HEAD
+cdef unsigned int ACCEPT_FIELDS
+cdef unsigned int COMPLETED_START
+cdef unsigned int COMPLETED_HEAD
 cdef unsigned int COMPLETED
 cdef unsigned int TRANSFER
 

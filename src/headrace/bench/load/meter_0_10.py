@@ -17,6 +17,11 @@ if not cython.compiled:
 from headrace.bench.load.meter import BrokenFrames
 
 ACKS_SIZE = 54  # Bytes of message.accept and session.completed with a range each.
+ACCEPT_START = 0x0F01001C  # The flags, segment type and size of the frame of message.accept.
+ACCEPT_HEAD = 0x04020100  # The code of message.accept, and its header without options.
+ACCEPT_FIELDS = 0x01000008  # The packing flags of ``transfers``, and the bytes of one range.
+COMPLETED_START = 0x0F00001A  # The flags, segment type and size of the frame of completed.
+COMPLETED_HEAD = 0x020A0100  # The code of session.completed, and the packing flags of its ids.
 COMPLETED = 0x020A
 TRANSFER = 0x0401
 STAMP_SIZE = 16
@@ -165,18 +170,18 @@ class Receiver010(Receiver):
     def ack_0_10(self, acks: bytearray) -> int:
         """Write the accept and the completion of all unacked deliveries."""
         offset = self.acks_len
-        put32(acks, offset, 0x0F01001C)
+        put32(acks, offset, ACCEPT_START)
         put32(acks, offset + 4, 0x00010000 | self.channel)
         put32(acks, offset + 8, 0)
-        put32(acks, offset + 12, 0x04020100)
-        put32(acks, offset + 16, 0x01000008)
+        put32(acks, offset + 12, ACCEPT_HEAD)
+        put32(acks, offset + 16, ACCEPT_FIELDS)
         put32(acks, offset + 20, self.first_unacked)
         put32(acks, offset + 24, self.tag)
         offset += 28
-        put32(acks, offset, 0x0F00001A)
+        put32(acks, offset, COMPLETED_START)
         put32(acks, offset + 4, self.channel)
         put32(acks, offset + 8, 0)
-        put32(acks, offset + 12, 0x020A0100)
+        put32(acks, offset + 12, COMPLETED_HEAD)
         put16(acks, offset + 16, 8)
         put32(acks, offset + 18, self.first_unacked)
         put32(acks, offset + 22, self.tag)

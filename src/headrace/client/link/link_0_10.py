@@ -183,7 +183,7 @@ class ClientMachine(Machine):
     def on_resumed(self, session: Session, kept: bool) -> None:
         self._notify(self._get_user(session).resumed, kept)
 
-    def on_given_up(self, session: Session, lo: int, hi: int) -> None:
+    def on_commands_lost(self, session: Session, lo: int, hi: int) -> None:
         self._notify(self._get_user(session).given_up, lo, hi)
 
     def on_session_failed(self, session: Session, error: ExecutionError) -> None:
@@ -385,7 +385,7 @@ class Link010(Link):
         # Removed first, so that the users get `lost` and no `detached`.
         session_users, self.session_users = self.session_users, {}
         self.bridges.clear()
-        self.machine.lost()
+        self.machine.detach_all()
         for session_user in session_users.values():
             session_user.lost(error)
         super()._report()

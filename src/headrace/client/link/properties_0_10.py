@@ -73,7 +73,7 @@ def build_header_structs(
         content_length=len(message.body),
         message_id=message_id,
         correlation_id=_octets(message.correlation_id),
-        reply_to=None if message.reply_to is None else parse_reply_to(message.reply_to),
+        reply_to=None if message.reply_to is None else parse_raw_reply_to(message.reply_to),
         content_type=message.content_type,
         content_encoding=message.content_encoding,
         user_id=_octets(message.user_id),
@@ -129,7 +129,7 @@ def to_field_table(headers: Mapping[str, object]) -> Table:
     return {key: _plain_value(value) for key, value in headers.items()}
 
 
-def parse_reply_to(text: str) -> ReplyTo:
+def parse_raw_reply_to(text: str) -> ReplyTo:
     """Parse a reply-to for 0-10: a queue's name, or `direct://exchange//?routingkey='key'`."""
     message_type, separator, remaining = text.partition("://")
     if not separator or not message_type.isalpha():

@@ -187,7 +187,7 @@ class CommandSession(AsyncClosing, SessionQueries):
         """
         self._check_open()
         body = octets_of(body)
-        if self._link is None and not self._machine.sent.keeps:
+        if self._link is None and not self._machine.sent.keeps_for_replay:
             raise ConnectionLost(f"{self!r} has no connection")
         number = self._machine.send_command(command, sync, encode_headers(headers), body)
         if self._link is not None:
@@ -244,7 +244,7 @@ class CommandSession(AsyncClosing, SessionQueries):
         if self._detached is not None and not self._detached.done():
             self._detached.set_result(None)
             self._refuse_controls(ConnectionLost(f"{self!r} was detached"))
-            if not self._machine.sent.keeps and not self._closing:
+            if not self._machine.sent.keeps_for_replay and not self._closing:
                 self._fail(ConnectionLost(f"{self!r} was detached and not kept"))
             return
         reason = DetachCode(code).name if code in list(DetachCode) else str(code)
@@ -311,7 +311,7 @@ class CommandSession(AsyncClosing, SessionQueries):
     def lost(self, error: ClientError) -> None:
         """Detach the session; fail it if the broker does not keep it."""
         self._link = None
-        if self._machine.ended or not self._machine.sent.keeps:
+        if self._machine.ended or not self._machine.sent.keeps_for_replay:
             self._fail(error)
             return
         self._refuse_controls(error)

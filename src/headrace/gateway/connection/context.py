@@ -192,7 +192,7 @@ class Context:
         return confirms
 
     # Keeps 0-9-1/s010, 0-9/connection.start.server-properties#required-fields, 0-10/s008.
-    def take_server_properties(self, connection: Client) -> dict[str, object]:
+    def pop_server_properties(self, connection: Client) -> dict[str, object]:
         """Return the server properties for the connection.start of a connection; call it once."""
         return self.port_properties.pop(connection.number, self.server_properties)
 
@@ -206,14 +206,14 @@ class Context:
             return self.mechanisms.decode().split()
         return list(self._offered(self.peer(number)))
 
-    def forget(self, connection: Client) -> None:
+    def remove_connection(self, connection: Client) -> None:
         """Drop the state of an ended connection, and report its end."""
         number = connection.number
         self.connections.pop(number, None)
         self.port_properties.pop(number, None)
         self.channels_ended.pop(number, None)
         self.connection_events.report_connection_closed(connection)
-        self.quotas.leave(connection)
+        self.quotas.remove(connection)
         self.peers.pop(number, None)
         for callback in self.on_end:
             callback(number)
@@ -269,6 +269,6 @@ class Context:
 
     def end_connection(self, connection: Client) -> None:
         """Drop the state of an ended connection, and delete its exclusive queues."""
-        self.forget(connection)
+        self.remove_connection(connection)
         if connection.vhost is not None:
             connection.vhost.on_connection_closed(connection)

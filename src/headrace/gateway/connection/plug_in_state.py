@@ -34,15 +34,15 @@ class ChannelState:
         """Release the state: the channel is closed."""
 
 
-def ensure_state(owner: Slot, kind: type[State], make: Callable[[], State]) -> State:
-    """Return the state of one kind that a plug-in keeps on ``owner``; make it on first use."""
+def ensure_state(owner: Slot, state_class: type[State], make: Callable[[], State]) -> State:
+    """Return the state of one class that a plug-in keeps on ``owner``; make it on first use."""
     states = owner.plug_ins
     if states is None:
         states = owner.plug_ins = {}
-    state = states.get(kind)
+    state = states.get(state_class)
     if state is None:
-        state = states[kind] = make()
-    assert isinstance(state, kind)
+        state = states[state_class] = make()
+    assert isinstance(state, state_class)
     return state
 
 

@@ -38,10 +38,10 @@ class Uploader(Protocol):
     def number(self) -> int:
         """The number of the connection."""
 
-    def lose(self, part: StagedBody) -> None:
-        """Forget an upload that the same user continues over another connection."""
+    def on_taken_over(self, part: StagedBody) -> None:
+        """Detach from a body that the same user goes on staging over another connection."""
 
-    def staging_failed(self, part: StagedBody, error: OSError) -> None:
+    def on_staging_failed(self, part: StagedBody, error: OSError) -> None:
         """Handle a failed write of an upload."""
 
 
@@ -75,17 +75,17 @@ class Staging(Protocol):
         identifier: str,
         size: int,
         holder: Uploader,
-        then: Callable[[StagedBody | None, OSError | None], None],
+        on_opened: Callable[[StagedBody | None, OSError | None], None],
     ) -> bool:
-        """Begin to stage a body; return False if it has to wait for room."""
+        """Begin to stage a body, and call ``on_opened``; return False if there is no room yet."""
 
     def wait(self, who: Uploader, again: Callable[[], bool]) -> bool:
         """Call ``again`` once there may be room; return False if too many wait."""
 
-    def forget(self, who: Uploader) -> None:
+    def remove_waiter(self, who: Uploader) -> None:
         """Remove an upload from the queue of uploads that wait for disk space."""
 
-    def leave(self, part: StagedBody) -> None:
+    def suspend(self, part: StagedBody) -> None:
         """Interrupt the staging of a body; it is kept for a while."""
 
     def add(self, part: StagedBody, data: bytes) -> None:
@@ -97,7 +97,9 @@ class Staging(Protocol):
     def pause(self, transport: object) -> None:
         """Read nothing from a transport until the disk has caught up."""
 
-    def seal(self, part: StagedBody, then: Callable[[Body | None, OSError | None], None]) -> None:
+    def seal(
+        self, part: StagedBody, on_sealed: Callable[[Body | None, OSError | None], None]
+    ) -> None:
         """Complete a staged body, so that messages can refer to it."""
 
     def find_body(self, data: bytes) -> Body | None:

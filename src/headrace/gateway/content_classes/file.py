@@ -21,6 +21,7 @@ from headrace.gateway.content_classes.file_port import FilePort
 from headrace.gateway.content_classes.file_uploads import FileUploads
 from headrace.gateway.conversion.headers import header_payload, message_address
 from headrace.gateway.conversion.neutral_values import CannotConvert
+from headrace.gateway.messages.unsettled import SETTLE_ACCEPT, SETTLE_DISCARD, SETTLE_REQUEUE
 from headrace.model.errors import (
     CommandInvalid,
     PreconditionFailed,
@@ -96,7 +97,7 @@ class FileConsumer(Consumer):
         self.files.hold_output(self.queue.store, position)
 
     def on_cancel(self) -> None:
-        self.files.forget_consumer(self)
+        self.files.remove_consumer(self)
 
 
 class FileTransfer(NamedTuple):
@@ -139,9 +140,9 @@ class FileClass(FilePort):
         header: bytes,
         reader: Reader,
         position: int,
-        then: Callable[[OSError | None], None],
+        on_sent: Callable[[OSError | None], None],
     ) -> None:
-        """Send a method with a body from the disk, and call ``then`` after its last byte."""
+        """Send a method with a body from the disk, and call ``on_sent`` after its last byte."""
         raise NotImplementedError
 
     def header_for(self, message: Message) -> bytes:
@@ -153,7 +154,7 @@ class FileClass(FilePort):
         return header_payload(message)
 
     def send_stage(self, transfer: FileTransfer, staged: int) -> None:
-        """Send file.stage with the body from byte ``staged`` on; then call :meth:`sent`."""
+        """Send file.stage from byte ``staged`` on, then call :meth:`on_stage_sent`."""
         raise NotImplementedError
 
     def hold_output(self, store: Store, position: int) -> None:
@@ -180,7 +181,7 @@ class FileClass(FilePort):
         )
 
     def send_return(self, code: int, text: str, message: Message, reader: Reader) -> bool:
-        """Send file.return with the whole body; return True if :meth:`go_on` is called later."""
+        """Send file.return with the whole body; return True if :meth:`resume` is called later."""
         exchange, routing_key = message_address(message)
         method = self.codec.FileReturn(
             reply_code=code, reply_text=text, exchange=exchange, routing_key=routing_key
@@ -191,7 +192,7 @@ class FileClass(FilePort):
             if error is not None:
                 self.close_for(error)
             if self.takes_channel:
-                self.go_on()
+                self.resume()
 
         self.send_with_body(method, self.header_for(message), reader, 0, on_end)
         return self.takes_channel
@@ -282,21 +283,21 @@ class FileClass(FilePort):
         try:
             header = self.header_for(message)
         except CannotConvert as error:
-            self.forget_delivery(consumer, message)
+            self.remove_delivery(consumer, message)
             consumer.queue.on_unconvertible(message, consumer, error.reason)
             return
         try:
             reader = self.staging.reader(body)
         except OSError as error:
-            self.forget_delivery(consumer, message)
+            self.remove_delivery(consumer, message)
             consumer.queue.on_unconvertible(message, consumer, f"its body cannot be read: {error}")
             return
         self.transfer = FileTransfer(consumer, message, self.tag, header, reader)
         self.offered = True
         self.send_open(file_identifier(message), message.body_size)
 
-    def forget_delivery(self, consumer: FileConsumer, message: Message) -> None:
-        """Forget the delivery of the file just taken: it cannot be sent."""
+    def remove_delivery(self, consumer: FileConsumer, message: Message) -> None:
+        """Remove the delivery of the file that was just delivered, as it cannot be sent."""
         del self.unacked[self.tag]
         if not consumer.automatic:
             self.limits.remove(message.body_size)
@@ -315,7 +316,7 @@ class FileClass(FilePort):
         self.send_stage(transfer, staged)
 
     # Keeps 0-9/file#04, 0-10/s207.
-    def sent(self, error: OSError | None) -> None:
+    def on_stage_sent(self, error: OSError | None) -> None:
         """Send file.deliver: the whole body was written to the socket."""
         transfer, self.transfer = self.transfer, None
         if transfer is None:
@@ -327,11 +328,11 @@ class FileClass(FilePort):
             self.close_for(AmqpError(ReplyCode.INTERNAL_ERROR, f"cannot read the file: {error}"))
             return
         message, consumer = transfer.message, transfer.consumer
-        if message.data is not None:  # Its queue may have been deleted meanwhile.
+        if message.data is not None:  # None if its queue was deleted.
             self.send_deliver(transfer, bool(message.flags & REDELIVERED), file_identifier(message))
         if consumer.automatic:
             self.settle([transfer.tag], "accept")
-        self.go_on()
+        self.resume()
         self.refresh()
 
     def refresh(self) -> None:
@@ -349,7 +350,7 @@ class FileClass(FilePort):
     # --- Settlement -----------------------------------------------------------------------------
 
     # Keeps 0-9/file.ack.multiple#01, 0-10/s226, 0-10/s227, 0-10/s231.
-    def tags(self, tag: int, multiple: bool) -> list[int]:
+    def find_tags(self, tag: int, multiple: bool) -> list[int]:
         """Return the deliveries that a tag names.
 
         Raises:
@@ -372,13 +373,13 @@ class FileClass(FilePort):
 
     def ack(self, tag: int, multiple: bool) -> None:
         """Accept files."""
-        self.decide(self.tags(tag, multiple), "accept")
+        self.decide(self.find_tags(tag, multiple), "accept")
 
     # Keeps 0-9/file.reject#02, 0-10/s229, 0-9/file.reject#01, 0-9/file.reject.requeue#01,
     # 0-10/s228, 0-10/s232, 0-10/s230, 0-10/s233.
     def reject(self, tag: int, requeue: bool) -> None:
         """Requeue or discard a file; this channel does not get it again."""
-        tags = self.tags(tag, False)
+        tags = self.find_tags(tag, False)
         if self.unacked[tag].consumer.is_browser:
             self.decide(tags, "accept")
         elif requeue and len(self.refused) < REFUSED_MAX:
@@ -430,7 +431,7 @@ class FileClass(FilePort):
     # --- Transactions ---------------------------------------------------------------------------
 
     def defer_publish(self, message: Message, queues: list[Queue]) -> None:
-        """In a transaction: keep the publish for the commit."""
+        """Add a publish to the transaction, for the commit."""
         if self.ended:
             return
         if len(self.tx_publishes) >= TX_FILES_MAX:
@@ -441,7 +442,7 @@ class FileClass(FilePort):
     def commit(self) -> None:
         """Commit publishes and outcomes; the caller has begun a transaction of the store."""
         publishes, settles = self.tx_publishes, self.tx_settles
-        self.forget()
+        self.drop_transaction()
         for message, queues in publishes:
             self.uploads.publish_routed(message, [queue for queue in queues if not queue.deleted])
         for tag, outcome in settles.items():
@@ -456,15 +457,15 @@ class FileClass(FilePort):
         self.unacked.update(self.tx_settled)
         self.tx_settled = {}
 
-    def forget(self) -> None:
-        """Roll back: forget the transaction's publishes and outcomes."""
+    def drop_transaction(self) -> None:
+        """Drop the transaction's publishes and outcomes."""
         publishes, self.tx_publishes, self.tx_settles = self.tx_publishes, [], {}
         for message, _ in publishes:  # No body is deleted before the turn is over.
             self.staging.remove_reference(message.data)
 
     # --- The end --------------------------------------------------------------------------------
 
-    def stop_halfway(self) -> None:
+    def abandon_transfers(self) -> None:
         """Abandon incomplete transfers in both directions."""
         self.uploads.end()
         transfer, self.transfer = self.transfer, None
@@ -494,8 +495,8 @@ class FileClass(FilePort):
             return
         self.ended = True
         self.undo_settles()
-        self.stop_halfway()
-        self.forget()
+        self.abandon_transfers()
+        self.drop_transaction()
         for message in self.unacked.values():
             if not getattr(message.consumer, "automatic", True):
                 self.shared.remove(message.body_size)
@@ -511,7 +512,7 @@ class FileClass(FilePort):
             lane.drain()
 
 
-OUTCOMES = {"accept": 0, "requeue": 1, "discard": 2}  # The numbers are those of model.transaction.
+OUTCOMES = {"accept": SETTLE_ACCEPT, "requeue": SETTLE_REQUEUE, "discard": SETTLE_DISCARD}
 
 #: The handlers of the methods of the class, in all versions.
 HANDLERS: dict[str, Callable[[FileClass, Any], None]] = {  # Each takes its own class of method.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file in a queue: a message whose body is in a file of its own."""
+"""A file in a queue: a message whose body is in a separate file on disk."""
 
 from __future__ import annotations
 

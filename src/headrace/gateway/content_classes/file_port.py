@@ -38,10 +38,10 @@ class FilePort(ContentClassPort):
         raise NotImplementedError
 
     def pause(self) -> None:
-        """Handle no further methods until :meth:`go_on`."""
+        """Handle no further methods until :meth:`resume`."""
         raise NotImplementedError
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Handle the methods that arrived since :meth:`pause`."""
         raise NotImplementedError
 
@@ -50,7 +50,7 @@ class FilePort(ContentClassPort):
         raise NotImplementedError
 
     def send_return(self, code: int, text: str, message: Message, reader: Reader) -> bool:
-        """Send file.return with the whole body; true when :meth:`go_on` is to be called later."""
+        """Send file.return with the whole body; return True if :meth:`resume` is called later."""
         raise NotImplementedError
 
     def transaction(self) -> Transaction | None:
@@ -62,5 +62,5 @@ class FilePort(ContentClassPort):
         return False
 
     def defer_publish(self, message: Message, queues: list[Queue]) -> None:
-        """Keep a publish for the commit of the transaction."""
+        """Add a publish to the transaction, for the commit."""
         raise NotImplementedError

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.content_classes.file_message import file_message, with_body_size
-from headrace.gateway.content_classes.lanes import find_lanes, takes_at_once
+from headrace.gateway.content_classes.lanes import can_deliver_at_once, find_lanes
 from headrace.model.errors import (
     CommandInvalid,
     NotFound,
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from headrace.spec.tables import Version
 
 FILE_SIZE_MAX = 0xFFFFFFFF  # Bytes of one body.
-NO_ROUTE = 312
-NO_CONSUMERS = 313
+NO_ROUTE = ReplyCode.NO_ROUTE.number
+NO_CONSUMERS = ReplyCode.NO_CONSUMERS.number
 
 
 class StageSink:
@@ -74,8 +74,8 @@ class FileUploads:
     def end(self) -> None:
         """Abandon uploads that are not complete."""
         self.opening = False
-        self.staging.forget(self)
-        self.leave_part()
+        self.staging.remove_waiter(self)
+        self.suspend_upload()
 
     # --- Staging --------------------------------------------------------------------------------
 
@@ -89,12 +89,12 @@ class FileUploads:
                 f"a file of {size} bytes is larger than the maximum of "
                 f"{min(FILE_SIZE_MAX, self.staging.size_max)}",
             )
-        self.leave_part()
+        self.suspend_upload()
         part = self.staging.find(self.files.owner, identifier)
         if part is not None and part.holder is not None:
             if part.holder.number == self.number:
                 raise ResourceLocked(f"'{identifier}' is being staged on another channel")
-            part.holder.lose(part)
+            part.holder.on_taken_over(part)
         self.opening = True
         if not self.open_now(identifier, size):
             self.stop("room")
@@ -110,7 +110,7 @@ class FileUploads:
         """Answer file.open with file.open-ok, or with an error."""
         if self.files.ended or not self.opening:
             if part is not None:
-                self.staging.leave(part)
+                self.staging.suspend(part)
             return
         self.opening = False
         if error is not None or part is None:
@@ -128,19 +128,19 @@ class FileUploads:
         self.start("room")
         self.files.send_open_ok(part.received)
 
-    def lose(self, part: StagedBody) -> None:
-        """Forget an upload that the same user continues over another connection."""
+    def on_taken_over(self, part: StagedBody) -> None:
+        """Detach from a body that the same user goes on staging over another connection."""
         if self.part is part:
             self.part = None
             self.filling = False
 
     # Keeps 0-9/file.open-ok.staged-size#02, 0-10/s218, 0-10/s219.
-    def leave_part(self) -> None:
+    def suspend_upload(self) -> None:
         """Interrupt the upload; its body is kept for a while."""
         part, self.part = self.part, None
         self.filling = False
         if part is not None and part.holder is self:
-            self.staging.leave(part)
+            self.staging.suspend(part)
 
     def begin(self, header: bytes, body_size: int, version: Version) -> StageSink:
         """Check a file.stage and return the sink for its body.
@@ -177,14 +177,14 @@ class FileUploads:
     def abandon(self, part: StagedBody) -> None:
         """Interrupt an upload whose remaining bytes will not arrive."""
         if part is self.part:
-            self.leave_part()
+            self.suspend_upload()
 
     def finish_stage(self) -> None:
         """Check that the body has the size that file.open announced."""
         part = self.part
         if part is None:
             raise ResourceLocked("the file is staged over another connection now")
-        self.leave_part()
+        self.suspend_upload()
         if self.excess:
             raise PreconditionFailed(f"file.stage has more than the {part.size} bytes opened")
         if not part.whole:
@@ -192,7 +192,7 @@ class FileUploads:
                 f"file.stage ends at byte {part.received} of the {part.size} opened"
             )
 
-    def staging_failed(self, part: StagedBody, error: OSError) -> None:
+    def on_staging_failed(self, part: StagedBody, error: OSError) -> None:
         """Handle a failed write of an upload."""
         if part is self.part:
             self.part = None
@@ -215,13 +215,15 @@ class FileUploads:
         mandatory: bool,
         immediate: bool,
         identifier: str,
-        then: Callable[[], None] | None = None,
+        on_published: Callable[[], None] | None = None,
     ) -> None:
-        """Publish a staged file, and then call ``then``."""
+        """Publish a staged file, and then call ``on_published``."""
         part = self.staging.find(self.files.owner, identifier)
         if part is None:
             raise NotFound(f"no file '{identifier}' is staged")
-        again = partial(self.publish, exchange, routing_key, mandatory, immediate, identifier, then)
+        again = partial(
+            self.publish, exchange, routing_key, mandatory, immediate, identifier, on_published
+        )
         if not part.whole or not part.header:
             if part.holder is None or part.holder is self:
                 raise PreconditionFailed(
@@ -247,12 +249,12 @@ class FileUploads:
                 is_sending = self.distribute(
                     exchange, routing_key, mandatory, immediate, part, body
                 )
-                if then is not None:
-                    then()
+                if on_published is not None:
+                    on_published()
             except Exception as failure:  # noqa: BLE001 - sent to the client
                 self.files.close_for(failure)
             if not is_sending:
-                self.files.go_on()
+                self.files.resume()
 
         self.staging.seal(part, on_sealed)
 
@@ -264,7 +266,7 @@ class FileUploads:
             again()
         except Exception as failure:  # noqa: BLE001 - sent to the client
             self.files.close_for(failure)
-            self.files.go_on()
+            self.files.resume()
 
     # Keeps 0-9/file.publish.mandatory#01, 0-9/file.publish.immediate#01, 0-10/s222, 0-10/s223.
     def distribute(
@@ -284,7 +286,7 @@ class FileUploads:
         message.publisher = self.files.number
         reader = None
         if immediate:
-            lanes = [lane for lane in lanes if takes_at_once(lane, message)]
+            lanes = [lane for lane in lanes if can_deliver_at_once(lane, message)]
             queues = [lane.parent for lane in lanes]
         if not lanes and (mandatory or immediate) and not self.files.ended:
             code, text = (NO_CONSUMERS, "NO_CONSUMERS") if immediate else (NO_ROUTE, "NO_ROUTE")

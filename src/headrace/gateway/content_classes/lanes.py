@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 # Keeps 0-9/basic.publish.exchange#03, 0-9/file.publish.exchange#03,
 # 0-9/message.transfer.destination#03, 0-9/stream.publish.exchange#03, 0-9-1/s105, 0-10/s221,
 # 0-10/s248.
-def find_lanes(queues: Iterable[Queue], kind: int) -> list[ContentClassQueue]:
-    """Return the lanes of one kind of content in these queues.
+def find_lanes(queues: Iterable[Queue], content_class: int) -> list[ContentClassQueue]:
+    """Return the lanes of one content class in these queues.
 
     Raises:
         AmqpError: a queue is a stream, which keeps messages only (0-9/file.publish.exchange#03).
@@ -40,11 +40,11 @@ def find_lanes(queues: Iterable[Queue], kind: int) -> list[ContentClassQueue]:
                 f"queue '{queue.name}' of type stream keeps messages only",
                 scope=Scope.CHANNEL,
             )
-        lanes.append(cast("ContentClassQueue", get_lane(queue, kind)))
+        lanes.append(cast("ContentClassQueue", get_lane(queue, content_class)))
     return lanes
 
 
-def takes_at_once(lane: Queue, message: Message) -> bool:
+def can_deliver_at_once(lane: Queue, message: Message) -> bool:
     """Return True if a consumer would get the message now."""
     contents = lane.vhost.contents
     if lane.ready_count:

@@ -63,19 +63,19 @@ class ContentClassPort:
         """Return the consumers of this channel or session."""
         raise NotImplementedError
 
-    def forget_consumer(self, consumer: Consumer) -> None:
-        """Forget a consumer whose queue was deleted."""
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Remove a consumer whose queue was deleted."""
         raise NotImplementedError
 
-    def check_consumer(self, method: ConsumeMethod, kind: int) -> tuple[Queue, str]:
-        """Return the lane for one kind of content that a new consumer takes from, and its tag."""
+    def check_consumer(self, method: ConsumeMethod, content_class: int) -> tuple[Queue, str]:
+        """Return the lane of a new consumer for one content class, and the consumer's tag."""
         raise NotImplementedError
 
     def add_consumer(self, consumer: Consumer, method: ConsumeMethod, confirm: object) -> None:
         """Start a consumer, after the answer if there is one."""
         raise NotImplementedError
 
-    def cancel_consumer(self, tag: str | None, kind: type[Consumer]) -> None:
+    def cancel_consumer(self, tag: str | None, consumer_class: type[Consumer]) -> None:
         """End a consumer of one class; an unknown tag is not an error."""
         raise NotImplementedError
 

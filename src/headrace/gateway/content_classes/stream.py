@@ -11,12 +11,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.content_classes.lanes import find_lanes, takes_at_once
+from headrace.gateway.content_classes.lanes import can_deliver_at_once, find_lanes
 from headrace.gateway.content_classes.port import ContentClassPort
 from headrace.gateway.conversion.headers import message_address, shortstr
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.model.message import KIND_STREAM, LARGE, Message, new_message
 from headrace.model.queue.destination import ACCEPTED, NEVER, Consumer
+from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from headrace.protocol import codec_0_10 as later
     from headrace.protocol import codec_0_x as early
 
-BURST_MS = 20.0  # The time that a consumer may catch up with when its timer was late.
-NO_ROUTE = 312
-NO_CONSUMERS = 313
+BURST_MS = 20.0  # How much lateness of its timer a consumer may make up for.
+NO_ROUTE = ReplyCode.NO_ROUTE.number
+NO_CONSUMERS = ReplyCode.NO_CONSUMERS.number
 
 
 class PacketRate:
@@ -67,7 +68,7 @@ class StreamConsumer(Consumer):
         self.packets.deliver(self, message)
 
     def on_cancel(self) -> None:
-        self.packets.forget_consumer(self)
+        self.packets.remove_consumer(self)
 
 
 class PacketClass(ContentClassPort):
@@ -152,7 +153,7 @@ class PacketClass(ContentClassPort):
         message.priority = priority
         message.publisher = self.number
         if immediate:
-            lanes = [lane for lane in lanes if takes_at_once(lane, message)]
+            lanes = [lane for lane in lanes if can_deliver_at_once(lane, message)]
             queues = [lane.parent for lane in lanes]
         self.vhost.counters.count_publish(message.body_size)
         if queues:

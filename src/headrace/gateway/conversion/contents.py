@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and rewrites stored messages of every kind, for dead-lettering."""
+"""Reads and rewrites stored messages by their class, mainly for dead-lettering."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from headrace.gateway.conversion.neutral_values import (
     INT64,
     CannotConvert,
     Entry,
-    entries_of_table,
-    table_of_entries,
+    decode_table_entries,
+    encode_table_entries,
 )
 from headrace.gateway.conversion.selected import SelectorValues
 from headrace.gateway.conversion.stamping import add_headers, trace_copy
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
 PERSISTENT_MODE = 2
 #: Encoded delivery counts, by count; numbers of 64 bits, as in RabbitMQ.
-COUNT_ENTRIES = [encode_entry(DELIVERY_COUNT, Long(n)) for n in range(COUNT_MAX + 1)]
+COUNT_ENTRIES = [encode_entry(DELIVERY_COUNT, Long(count)) for count in range(COUNT_MAX + 1)]
 _DELIVERY_COUNT = DELIVERY_COUNT.encode()
 REDELIVERED_ENTRY = b"\x0dx-redeliveredt\x01"
 
 
 class Contents:
-    """Contents of every kind."""
+    """Reads and rewrites messages, by class."""
 
     def __init__(self) -> None:
         self._basic = BasicContents()
@@ -76,9 +76,9 @@ class Contents:
         *,
         expires: bool = False,
     ) -> Message:
-        """Return a new message: same body, another address and headers.
+        """Return a new message with the same body and another address and headers.
 
-        Its expiration is left out, unless ``expires``.
+        The new message has no expiration, unless ``expires``.
 
         Raises:
             UnreadableError: the headers do not fit.
@@ -132,7 +132,7 @@ class Contents:
             UnreadableError: class basic has no form for the message.
         """
         if message.flags & KIND_MASK == KIND_TRANSFER:
-            return self._transfer.as_basic(message)
+            return self._transfer.convert_to_basic(message)
         return self._basic.encode_record(message)
 
     def header(self, message: Message, name: str) -> object:
@@ -156,7 +156,7 @@ class Contents:
         """
         values = self._values
         if values is None or values.message is not message:
-            values = self._values = SelectorValues(message, values_of_entries)
+            values = self._values = SelectorValues(message, decode_entries)
         return values
 
     def render_leased(self, message: Message) -> bytes:
@@ -180,22 +180,22 @@ class Contents:
 
 
 class TransferContents:
-    """Contents of 0-10 transfers. Headers are returned in the form of 0-x messages."""
+    """Reads and rewrites 0-10 transfers; headers are returned in the form of 0-x messages."""
 
     def read(self, message: Message) -> Content:
         """Return the properties of a message."""
         try:
-            p = read_transfer(header_segment(message))
+            properties = read_transfer(header_segment(message))
         except CannotConvert as error:
             raise UnreadableError(error.reason) from error
         exchange, routing_key = message_address(message)
         return Content(
             exchange,
             routing_key,
-            values_of_entries(p.headers or []),
-            None if p.ttl_ms is None else str(p.ttl_ms),
-            p.delivery_mode == PERSISTENT_MODE,
-            p.priority or 0,
+            decode_entries(properties.headers or []),
+            None if properties.ttl_ms is None else str(properties.ttl_ms),
+            properties.delivery_mode == PERSISTENT_MODE,
+            properties.priority or 0,
         )
 
     def with_count(self, message: Message, count: int) -> bytes:
@@ -221,16 +221,18 @@ class TransferContents:
         *,
         expires: bool = False,
     ) -> Message:
-        """Return a new message; a header whose value is the same keeps its type."""
+        """Return a new message; headers with unchanged values keep their types."""
         data = message.data
         assert data is not None, "the message is paged out"
         segment = header_segment(message)
         try:
-            p = read_transfer(segment)
+            properties = read_transfer(segment)
             if not expires:
-                p.ttl_ms = p.expiration_text = p.expiration = None
-            p.headers = rewrite_entries(p.headers or [], headers)
-            written = write_transfer(p, exchange.encode(), routing_key.encode(), message.body_size)
+                properties.ttl_ms = properties.expiration_text = properties.expiration = None
+            properties.headers = rewrite_entries(properties.headers or [], headers)
+            written = write_transfer(
+                properties, exchange.encode(), routing_key.encode(), message.body_size
+            )
         except (CannotConvert, ValueError) as error:
             raise UnreadableError(str(error)) from error
         body = data[message.address_len + 6 + len(segment) :]
@@ -247,7 +249,7 @@ class TransferContents:
         rewritten.publisher = message.publisher
         return rewritten
 
-    def as_basic(self, message: Message) -> bytes:
+    def convert_to_basic(self, message: Message) -> bytes:
         """Return the data of the message converted to class basic, with the body."""
         data = message.data
         assert data is not None, "the message is paged out"
@@ -295,16 +297,16 @@ def header_segment(message: Message) -> bytes:
     return segment
 
 
-def values_of_entries(entries: list[Entry]) -> Table:
-    """Return headers as Python values; values that a field table lacks are left out."""
-    table = b"".join([raw for raw in map(as_entry, entries) if raw is not None])
+def decode_entries(entries: list[Entry]) -> Table:
+    """Return headers as Python values, without those that a field table has no type for."""
+    table = b"".join([raw for raw in map(encode_table_entry, entries) if raw is not None])
     return decode_table(len(table).to_bytes(4, "big") + table)[0]
 
 
-def as_entry(entry: Entry) -> bytes | None:
+def encode_table_entry(entry: Entry) -> bytes | None:
     """Return a header as an entry of a field table; None if it has no form there."""
     try:
-        raw = table_of_entries([entry])
+        raw = encode_table_entries([entry])
     except CannotConvert:
         return None
     table = len(raw).to_bytes(4, "big") + raw
@@ -312,13 +314,13 @@ def as_entry(entry: Entry) -> bytes | None:
 
 
 def rewrite_entries(entries: list[Entry], headers: Mapping[str, object]) -> list[Entry]:
-    """Return the entries of ``headers``; those with unchanged values keep their types."""
-    before = values_of_entries(entries)
+    """Return ``headers`` as entries; entries with unchanged values keep their types."""
+    before = decode_entries(entries)
     rewritten: list[Entry] = []
     kept: set[str] = set()
     for entry in entries:
         name = entry[0].decode("utf-8", "replace")
-        if as_entry(entry) is None:
+        if encode_table_entry(entry) is None:
             rewritten.append(entry)
         elif name in headers and headers[name] == before[name]:
             rewritten.append(entry)
@@ -326,5 +328,5 @@ def rewrite_entries(entries: list[Entry], headers: Mapping[str, object]) -> list
     for name, python_value in headers.items():
         if name not in kept:
             raw = encode_entry(name, python_value)
-            rewritten += entries_of_table(raw, 0, len(raw))
+            rewritten += decode_table_entries(raw, 0, len(raw))
     return rewritten

@@ -29,4 +29,4 @@ cdef class Converter:
     cpdef bytes make_basic(self, bytes payload, object body_size)
 
 @cython.locals(size=Py_ssize_t)
-cpdef bytes body_of_frames(bytes buffer, Py_ssize_t position, Py_ssize_t end)
+cpdef bytes join_body_frames(bytes buffer, Py_ssize_t position, Py_ssize_t end)

@@ -4,7 +4,7 @@
 A message is kept in the form in which it was published (see :mod:`headrace.model.message`); it is
 converted when it is delivered. Most messages of a queue have the same header as the one before,
 except for the size of the body, so each consumer caches one header and its conversion: equal bytes
-cost two comparisons. Other headers are read into the neutral set and written anew.
+cost two comparisons. Other headers are read into the neutral set and written in the other form.
 
 docs/reference/conversion.md lists the properties of both families and their conversion.
 """
@@ -18,7 +18,7 @@ from headrace.gateway.conversion.neutral_values import CannotConvert
 if not cython.compiled:
     from headrace.wire.memory import cut, get32, same
 
-__all__ = ["CannotConvert", "Converter", "body_of_frames"]
+__all__ = ["CannotConvert", "Converter", "join_body_frames"]
 
 # Index of the property flags in a header frame's payload, after class, weight and body size.
 _FLAGS_AT = 12
@@ -106,7 +106,7 @@ class Converter:
         return converted
 
 
-def body_of_frames(buffer: bytes, position: int, end: int) -> bytes:
+def join_body_frames(buffer: bytes, position: int, end: int) -> bytes:
     """Return the body of a basic message whose body frames are ``buffer[position:end]``."""
     if position == end:
         return b""

@@ -61,7 +61,7 @@ _FILTER_ENTRY = bytes((len(_FILTER_KEY),)) + _FILTER_KEY
 
 
 class BasicContents:
-    """Contents of classes basic, file and stream, the same in 0-8, 0-9 and 0-9-1."""
+    """Reads and rewrites messages of classes basic, file and stream, the same in 0-8 to 0-9-1."""
 
     def read(self, message: Message) -> Content:
         """Return the properties of a message."""
@@ -76,7 +76,7 @@ class BasicContents:
         headers: Mapping[str, object] = {}
         kind = message.flags & KIND_MASK
         if kind >= KIND_FILE:  # Files and packets do not expire; all files are persistent.
-            headers = other_properties(payload).headers or {}
+            headers = read_file_or_packet_properties(payload).headers or {}
             return Content(exchange, routing_key, headers, None, kind == KIND_FILE)
         headers = read_headers(payload)
         start, end = property_range(payload, HAS_EXPIRATION)
@@ -120,9 +120,9 @@ class BasicContents:
         *,
         expires: bool = False,
     ) -> Message:
-        """Return a new message: same body, another address and headers.
+        """Return a new message with the same body and another address and headers.
 
-        Its expiration is left out, unless ``expires``.
+        The new message has no expiration, unless ``expires``.
         """
         data = message.data
         assert data is not None, "the message is paged out"
@@ -130,7 +130,7 @@ class BasicContents:
         try:
             payload = header_payload(message)
             if message.flags & KIND_MASK >= KIND_FILE:
-                properties = other_properties(payload)
+                properties = read_file_or_packet_properties(payload)
                 properties.headers = cast("Table", dict(headers))
                 size = int.from_bytes(payload[4:12], "big")
                 payload = encode_content_header(V0_9, properties.CLASS_ID, size, properties)
@@ -159,7 +159,7 @@ class BasicContents:
         return rewritten
 
 
-def other_properties(payload: bytes) -> FileProperties | StreamProperties:
+def read_file_or_packet_properties(payload: bytes) -> FileProperties | StreamProperties:
     """Return the properties of a file or a stream packet.
 
     Raises:
@@ -188,7 +188,7 @@ def message_address(message: Message) -> tuple[str, str]:
 
 
 def read_headers(payload: bytes) -> Table:
-    """Return the headers of a content header of class basic; without any, an empty table.
+    """Return the headers in a content header of class basic; an empty table if there are none.
 
     Raises:
         MalformedError: the headers are malformed.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.conversion.neutral_values cimport text_of_uuid
+from headrace.gateway.conversion.neutral_values cimport format_uuid
 from headrace.wire.table cimport check_utf8
 
 @cython.final
@@ -32,6 +32,6 @@ cdef class Properties:
     cdef public bytes security_token
 
 cpdef bint is_text(bytes raw)
-cpdef bytes text_of_bytes(bytes raw)
-cpdef bytes bytes_of_text(bytes text)
-cpdef bytes uuid_of_text(bytes text)
+cpdef bytes bytes_to_text(bytes raw)
+cpdef bytes text_to_bytes(bytes text)
+cpdef bytes parse_uuid(bytes text)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The properties of a message independent of the version: one set of properties, one of values.
+"""The properties of a message, independent of the version, and their text forms.
 
-Each family of versions has one module that reads its content header into this set and one way back:
+Each family of versions has one module that reads its content headers into this set and writes them:
 :mod:`~headrace.gateway.conversion.neutral_basic` for class basic of 0-8, 0-9 and 0-9-1,
 :mod:`~headrace.gateway.conversion.neutral_transfer` for 0-10 and
-:mod:`~headrace.gateway.conversion.neutral_message` for the message class of 0-9. So there is one
-conversion per family, not one per pair.
+:mod:`~headrace.gateway.conversion.neutral_message` for the message class of 0-9. There is thus one
+conversion per family, not one per pair of families.
 
 A property that a family lacks is carried opaquely in one header (``x-headrace-0-x`` in a 0-10
 message, ``x-headrace-0-10`` in a 0-x one), and restored when the message returns to its own family
@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import cython
 
-from headrace.gateway.conversion.neutral_values import Entry, text_of_uuid
+from headrace.gateway.conversion.neutral_values import Entry, format_uuid
 from headrace.model.arguments.expiration import is_moment
 
 if not cython.compiled:
     from headrace.wire.table import check_utf8
 
-TEXT_MAX = 255  # Bytes of a short string.
+TEXT_MAX = 255  # The maximum bytes of a short string.
 TTL_MS_MAX = 0xFFFFFFFF  # The maximum of an expiration of a 0-x message.
 
 CARRIER_0_X = b"x-headrace-0-x"  # The header of a 0-10 message with properties of 0-x.
@@ -67,7 +67,7 @@ class Properties:
         self.headers: list[Entry] | None = None
         self.delivery_mode: int | None = None  # 1 or 2; a 0-x message may have any byte.
         self.priority: int | None = None
-        # Bytes; the text is set if a 0-x message had them in another form.
+        # Ids are bytes. A text is set if it differs from what `bytes_to_text` returns for the id.
         self.correlation_id: bytes | None = None
         self.correlation_id_text: bytes | None = None
         self.app_id: bytes | None = None
@@ -78,7 +78,7 @@ class Properties:
         self.reply_text: bytes | None = None  # The text of a 0-x message, if in another form.
         self.ttl_ms: int | None = None
         self.expiration_text: bytes | None = None  # Like ``reply_text``.
-        #: A time, without a ttl: in seconds or milliseconds, as sent.
+        #: The time of expiry if there is no ttl, in seconds or milliseconds, as sent.
         self.expiration: int | None = None
         self.message_uuid: bytes | None = None  # 16 bytes.
         self.message_id_text: bytes | None = None  # Like ``reply_text``, or not a UUID.
@@ -98,7 +98,7 @@ def is_text(raw: bytes) -> bool:
     return len(raw) <= TEXT_MAX and check_utf8(raw, 0, len(raw))
 
 
-def text_of_bytes(raw: bytes) -> bytes | None:
+def bytes_to_text(raw: bytes) -> bytes | None:
     """Convert bytes to a short string; None if they are too long."""
     if is_text(raw) and not raw.startswith(BINARY_PREFIX):
         return raw
@@ -106,19 +106,19 @@ def text_of_bytes(raw: bytes) -> bytes | None:
     return text if len(text) <= TEXT_MAX else None
 
 
-def bytes_of_text(text: bytes) -> bytes:
-    """Return the bytes of a text that :func:`text_of_bytes` made."""
+def text_to_bytes(text: bytes) -> bytes:
+    """Return the bytes of a text that :func:`bytes_to_text` made."""
     if text.startswith(BINARY_PREFIX):
         try:
             raw = bytes.fromhex(text[len(BINARY_PREFIX) :].decode())
         except ValueError:
             return text
-        if text_of_bytes(raw) == text:
+        if bytes_to_text(raw) == text:
             return raw
     return text
 
 
-def uuid_of_text(text: bytes) -> bytes | None:
+def parse_uuid(text: bytes) -> bytes | None:
     """Parse a UUID, with or without the ``ID:`` of JMS; return None for any other text."""
     if text[:3] == b"ID:":
         text = text[3:]
@@ -136,24 +136,24 @@ def uuid_of_text(text: bytes) -> bytes | None:
 _EXCHANGE_CLASSES = {b"amq.topic": b"topic", b"amq.fanout": b"fanout", b"amq.match": b"headers"}
 
 
-def text_of_reply_to(exchange: bytes | None, key: bytes | None) -> bytes:
+def format_reply_to(exchange: bytes | None, key: bytes | None) -> bytes:
     """Convert a reply-to to a short string: the queue's name, or a binding URL.
 
-    With the default exchange the key alone names the queue, and a 0-x client answers to it; for any
-    other exchange it is the URL that Qpid's clients write and read.
+    With the default exchange the routing key is the name of a queue, to which 0-x clients answer.
+    For any other exchange the string is the URL that Qpid's clients write and read.
     """
     key = key or b""
     if not exchange and b"://" not in key:
         return key
     exchange = exchange or b""
-    kind = _EXCHANGE_CLASSES.get(exchange, b"direct")
-    return b"%s://%s//?routingkey='%s'" % (kind, exchange, key)
+    exchange_class = _EXCHANGE_CLASSES.get(exchange, b"direct")
+    return b"%s://%s//?routingkey='%s'" % (exchange_class, exchange, key)
 
 
-def reply_to_of_text(text: bytes) -> tuple[bytes, bytes]:
+def parse_reply_to(text: bytes) -> tuple[bytes, bytes]:
     """Return exchange and routing key of a reply-to."""
-    kind, separator, target = text.partition(b"://")
-    if not separator or not kind.isalpha():
+    exchange_class, separator, target = text.partition(b"://")
+    if not separator or not exchange_class.isalpha():
         return b"", text
     path, _, options = target.partition(b"?")
     parts = path.split(b"/")
@@ -167,45 +167,45 @@ def reply_to_of_text(text: bytes) -> tuple[bytes, bytes]:
     return parts[0], key
 
 
-def set_message_id(p: Properties, text: bytes) -> None:
+def set_message_id(properties: Properties, text: bytes) -> None:
     """Set a message id from text."""
-    p.message_uuid = uuid_of_text(text)
-    if p.message_uuid is None or text_of_uuid(p.message_uuid) != text:
-        p.message_id_text = text
+    properties.message_uuid = parse_uuid(text)
+    if properties.message_uuid is None or format_uuid(properties.message_uuid) != text:
+        properties.message_id_text = text
 
 
-def set_correlation_id(p: Properties, text: bytes) -> None:
+def set_correlation_id(properties: Properties, text: bytes) -> None:
     """Set a correlation id from text."""
-    p.correlation_id = bytes_of_text(text)
-    if text_of_bytes(p.correlation_id) != text:
-        p.correlation_id_text = text
+    properties.correlation_id = text_to_bytes(text)
+    if bytes_to_text(properties.correlation_id) != text:
+        properties.correlation_id_text = text
 
 
-def set_app_id(p: Properties, text: bytes) -> None:
+def set_app_id(properties: Properties, text: bytes) -> None:
     """Set an application id from text."""
-    p.app_id = bytes_of_text(text)
-    if text_of_bytes(p.app_id) != text:
-        p.app_id_text = text
+    properties.app_id = text_to_bytes(text)
+    if bytes_to_text(properties.app_id) != text:
+        properties.app_id_text = text
 
 
-def parse_reply_to(text: bytes) -> tuple[bytes | None, bytes | None]:
+def parse_raw_reply_to(text: bytes) -> tuple[bytes | None, bytes | None]:
     """Return exchange and routing key of a reply-to; None for bytes that are not UTF-8."""
-    return reply_to_of_text(text) if is_text(text) else (None, None)
+    return parse_reply_to(text) if is_text(text) else (None, None)
 
 
-def set_reply_to(p: Properties, text: bytes) -> None:
+def set_reply_to(properties: Properties, text: bytes) -> None:
     """Set a reply-to from text."""
-    p.reply_exchange, p.reply_key = parse_reply_to(text)
-    if text_of_reply_to(p.reply_exchange, p.reply_key) != text:
-        p.reply_text = text
+    properties.reply_exchange, properties.reply_key = parse_raw_reply_to(text)
+    if format_reply_to(properties.reply_exchange, properties.reply_key) != text:
+        properties.reply_text = text
 
 
-def set_expiration(p: Properties, text: bytes) -> None:
+def set_expiration(properties: Properties, text: bytes) -> None:
     """Set an expiration from text: whole milliseconds to live, or since the epoch."""
     if text.isdigit() and len(text) <= 20 and int(text) < 1 << 64:
         if is_moment(int(text)):
-            p.expiration = int(text)
+            properties.expiration = int(text)
         else:
-            p.ttl_ms = int(text)
-    if p.ttl_ms is None or b"%d" % p.ttl_ms != text:
-        p.expiration_text = text
+            properties.ttl_ms = int(text)
+    if properties.ttl_ms is None or b"%d" % properties.ttl_ms != text:
+        properties.expiration_text = text

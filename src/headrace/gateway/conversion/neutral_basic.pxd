@@ -10,11 +10,11 @@ from headrace.wire.property_bits cimport (
     HAS_TIMESTAMP, HAS_TYPE, HAS_USER_ID,
 )
 
-@cython.locals(scan=BasicScan, p=Properties, flags=cython.uint, bit=cython.uint, position=Py_ssize_t,
+@cython.locals(scan=BasicScan, properties=Properties, flags=cython.uint, bit=cython.uint, position=Py_ssize_t,
                end=Py_ssize_t)
 cpdef Properties read_basic(bytes payload)
-cdef _take(Properties p, unsigned int bit, bytes text)
-cdef _unload(Properties p)
-cdef bytes _reply_text(Properties p)
-cdef bytes _pack_reply_to(Properties p)
-cpdef bytes write_basic(Properties p, object body_size)
+cdef _set_text_property(Properties properties, unsigned int bit, bytes text)
+cdef _restore_carried(Properties properties)
+cdef bytes _find_reply_text(Properties properties)
+cdef bytes _pack_reply_to(Properties properties)
+cpdef bytes write_basic(Properties properties, object body_size)

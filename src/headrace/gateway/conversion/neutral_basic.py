@@ -14,15 +14,15 @@ from headrace.gateway.conversion.neutral import (
     TEXT_MAX,
     TTL_MS_MAX,
     Properties,
+    bytes_to_text,
+    format_reply_to,
     is_text,
-    reply_to_of_text,
+    parse_reply_to,
     set_app_id,
     set_correlation_id,
     set_expiration,
     set_message_id,
     set_reply_to,
-    text_of_bytes,
-    text_of_reply_to,
 )
 from headrace.gateway.conversion.neutral_values import (
     MAP,
@@ -31,14 +31,14 @@ from headrace.gateway.conversion.neutral_values import (
     CannotConvert,
     Entry,
     check_limits,
-    entries_of_map,
-    entries_of_table,
-    find,
+    decode_map_entries,
+    decode_table_entries,
+    encode_map_entries,
+    encode_table_entries,
+    find_header,
+    format_uuid,
     is_exact_in_0_x,
-    map_of_entries,
-    restore,
-    table_of_entries,
-    text_of_uuid,
+    restore_carried,
 )
 from headrace.wire.table import encode_table
 
@@ -74,62 +74,64 @@ def read_basic(payload: bytes) -> Properties:
     scan = BasicScan()
     if not scan_basic(payload, 0, len(payload), scan):
         raise CannotConvert("a content header is malformed")
-    p = Properties()
+    properties = Properties()
     flags = scan.flags
     position = 14
     bit = HAS_CONTENT_TYPE
     while bit > 2:
         if flags & bit:
             if bit == HAS_HEADERS:
-                p.headers = entries_of_table(payload, scan.headers_at + 4, scan.headers_end)
+                properties.headers = decode_table_entries(
+                    payload, scan.headers_at + 4, scan.headers_end
+                )
                 position = scan.headers_end
             elif bit == HAS_DELIVERY_MODE:
-                p.delivery_mode = payload[position]
+                properties.delivery_mode = payload[position]
                 position += 1
             elif bit == HAS_PRIORITY:
-                p.priority = payload[position]
+                properties.priority = payload[position]
                 position += 1
             elif bit == HAS_TIMESTAMP:
-                p.timestamp_s = scan.timestamp
+                properties.timestamp_s = scan.timestamp
                 position += 8
             else:
                 end = position + 1 + payload[position]
-                _take(p, bit, payload[position + 1 : end])
+                _set_text_property(properties, bit, payload[position + 1 : end])
                 position = end
         bit >>= 1
-    if p.headers is not None:
-        _unload(p)
-    return p
+    if properties.headers is not None:
+        _restore_carried(properties)
+    return properties
 
 
-def _take(p: Properties, bit: int, text: bytes) -> None:
-    """Read a property that is a short string."""
+def _set_text_property(properties: Properties, bit: int, text: bytes) -> None:
+    """Set the property of this flag, which is a short string."""
     if bit == HAS_CONTENT_TYPE:
-        p.content_type = text
+        properties.content_type = text
     elif bit == HAS_CONTENT_ENCODING:
-        p.content_encoding = text
+        properties.content_encoding = text
     elif bit == HAS_CORRELATION_ID:
-        set_correlation_id(p, text)
+        set_correlation_id(properties, text)
     elif bit == HAS_REPLY_TO:
-        set_reply_to(p, text)
+        set_reply_to(properties, text)
     elif bit == HAS_EXPIRATION:
-        set_expiration(p, text)
+        set_expiration(properties, text)
     elif bit == HAS_MESSAGE_ID:
-        set_message_id(p, text)
+        set_message_id(properties, text)
     elif bit == HAS_TYPE:
-        p.type = text
+        properties.type = text
     elif bit == HAS_USER_ID:
-        p.user_id = text
+        properties.user_id = text
     elif bit == HAS_APP_ID:
-        set_app_id(p, text)
+        set_app_id(properties, text)
     else:
-        p.cluster_id = text
+        properties.cluster_id = text
 
 
-def _unload(p: Properties) -> None:
-    """Restore the carried properties of a message from 0-10."""
-    assert p.headers is not None
-    value = find(p.headers, CARRIER_0_10)
+def _restore_carried(properties: Properties) -> None:
+    """Restore the properties of 0-10 that the headers carry."""
+    assert properties.headers is not None
+    value = find_header(properties.headers, CARRIER_0_10)
     if value is None or value[0] != MAP:
         return
     carried: dict[bytes, bytes] = {}
@@ -138,45 +140,45 @@ def _unload(p: Properties) -> None:
             return  # Not a carrier, but a header of a client.
         carried[key] = raw
     try:
-        originals = entries_of_map_body(carried.get(b"headers", b""))
+        encoded = carried.get(b"headers", b"")
+        originals = decode_map_entries(encoded, 0, len(encoded))
     except CannotConvert:
         return
-    present = [entry for entry in p.headers if entry[0] != CARRIER_0_10]
-    p.headers = restore(present, originals, in_0_10=False)
-    if not p.headers and b"no-headers" in carried:
-        p.headers = None
-    if p.correlation_id is None:
-        p.correlation_id = carried.get(b"correlation-id")
-    if p.app_id is None:
-        p.app_id = carried.get(b"app-id")
+    present = [entry for entry in properties.headers if entry[0] != CARRIER_0_10]
+    properties.headers = restore_carried(present, originals, in_0_10=False)
+    if not properties.headers and b"no-headers" in carried:
+        properties.headers = None
+    if properties.correlation_id is None:
+        properties.correlation_id = carried.get(b"correlation-id")
+    if properties.app_id is None:
+        properties.app_id = carried.get(b"app-id")
     if b"reply-to" in carried:
-        exchange, key = _reply_to(carried[b"reply-to"])
-        text = text_of_reply_to(exchange, key)
-        if (_reply_text(p) or b"") == (text if is_text(text) else b""):
-            p.reply_exchange, p.reply_key, p.reply_text = exchange, key, None
+        exchange, key = _unpack_reply_to(carried[b"reply-to"])
+        text = format_reply_to(exchange, key)
+        if (_find_reply_text(properties) or b"") == (text if is_text(text) else b""):
+            properties.reply_exchange, properties.reply_key, properties.reply_text = (
+                exchange,
+                key,
+                None,
+            )
     ttl = carried.get(b"ttl")
-    if ttl is not None and len(ttl) == 8 and p.ttl_ms == TTL_MS_MAX:
-        p.ttl_ms = int.from_bytes(ttl, "big")
+    if ttl is not None and len(ttl) == 8 and properties.ttl_ms == TTL_MS_MAX:
+        properties.ttl_ms = int.from_bytes(ttl, "big")
     expiration = carried.get(b"expiration")
-    if expiration is not None and len(expiration) == 8 and p.ttl_ms is None:
-        p.expiration = int.from_bytes(expiration, "big")
-    p.structs = carried.get(b"structs")
+    if expiration is not None and len(expiration) == 8 and properties.ttl_ms is None:
+        properties.expiration = int.from_bytes(expiration, "big")
+    properties.structs = carried.get(b"structs")
 
 
-def entries_of_map_body(raw: bytes) -> list[Entry]:
-    """Read the entries of a map that was carried."""
-    return entries_of_map(raw, 0, len(raw))
-
-
-def _reply_text(p: Properties) -> bytes | None:
+def _find_reply_text(properties: Properties) -> bytes | None:
     """Return the reply-to in the form that the message had."""
-    if p.reply_text is not None or p.reply_key is None:
-        return p.reply_text
-    return text_of_reply_to(p.reply_exchange, p.reply_key)
+    if properties.reply_text is not None or properties.reply_key is None:
+        return properties.reply_text
+    return format_reply_to(properties.reply_exchange, properties.reply_key)
 
 
-def _reply_to(raw: bytes) -> tuple[bytes | None, bytes | None]:
-    """Read a reply-to that was carried: two short strings, or ``_ABSENT``."""
+def _unpack_reply_to(raw: bytes) -> tuple[bytes | None, bytes | None]:
+    """Read a carried reply-to: two fields, each a short string after a zero byte or ``_ABSENT``."""
     parts: list[bytes | None] = []
     position = 0
     while position < len(raw) and len(parts) < 2:
@@ -194,14 +196,14 @@ def _reply_to(raw: bytes) -> tuple[bytes | None, bytes | None]:
     return parts[0], parts[1]
 
 
-def _pack_reply_to(p: Properties) -> bytes:
-    fields = (p.reply_exchange, p.reply_key)
+def _pack_reply_to(properties: Properties) -> bytes:
+    fields = (properties.reply_exchange, properties.reply_key)
     return b"".join(
         [_ABSENT if text is None else b"\x00" + bytes((len(text),)) + text for text in fields]
     )
 
 
-def write_basic(p: Properties, body_size: int) -> bytes:
+def write_basic(properties: Properties, body_size: int) -> bytes:
     """Return the payload of a header frame of class basic.
 
     Raises:
@@ -210,61 +212,70 @@ def write_basic(p: Properties, body_size: int) -> bytes:
     flags = 0
     parts: list[bytes] = []
     carried: dict[str, bytes] = {}
-    if p.content_type is not None:
-        flags |= _short(parts, HAS_CONTENT_TYPE, p.content_type, "content type")
-    if p.content_encoding is not None:
-        flags |= _short(parts, HAS_CONTENT_ENCODING, p.content_encoding, "content encoding")
+    if properties.content_type is not None:
+        flags |= _append_shortstr(parts, HAS_CONTENT_TYPE, properties.content_type, "content type")
+    if properties.content_encoding is not None:
+        flags |= _append_shortstr(
+            parts, HAS_CONTENT_ENCODING, properties.content_encoding, "content encoding"
+        )
     headers_at = len(parts)
-    if p.delivery_mode is not None:
+    if properties.delivery_mode is not None:
         flags |= HAS_DELIVERY_MODE
-        parts.append(bytes((p.delivery_mode,)))
-    if p.priority is not None:
+        parts.append(bytes((properties.delivery_mode,)))
+    if properties.priority is not None:
         flags |= HAS_PRIORITY
-        parts.append(bytes((p.priority,)))
-    if p.correlation_id is not None:
-        text = p.correlation_id_text or text_of_bytes(p.correlation_id)
+        parts.append(bytes((properties.priority,)))
+    if properties.correlation_id is not None:
+        text = properties.correlation_id_text or bytes_to_text(properties.correlation_id)
         if text is None:
-            carried["correlation-id"] = p.correlation_id
+            carried["correlation-id"] = properties.correlation_id
         else:
-            flags |= _short(parts, HAS_CORRELATION_ID, text, "correlation id")
-    if p.reply_text is not None:
-        flags |= _short(parts, HAS_REPLY_TO, p.reply_text, "reply-to")
-    elif p.reply_exchange is not None or p.reply_key is not None:
-        text = text_of_reply_to(p.reply_exchange, p.reply_key)
+            flags |= _append_shortstr(parts, HAS_CORRELATION_ID, text, "correlation id")
+    if properties.reply_text is not None:
+        flags |= _append_shortstr(parts, HAS_REPLY_TO, properties.reply_text, "reply-to")
+    elif properties.reply_exchange is not None or properties.reply_key is not None:
+        text = format_reply_to(properties.reply_exchange, properties.reply_key)
         if is_text(text):
-            flags |= _short(parts, HAS_REPLY_TO, text, "reply-to")
-        if not is_text(text) or reply_to_of_text(text) != (p.reply_exchange, p.reply_key):
-            carried["reply-to"] = _pack_reply_to(p)
-    if p.expiration_text is not None:
-        flags |= _short(parts, HAS_EXPIRATION, p.expiration_text, "expiration")
-    elif p.ttl_ms is not None:
-        flags |= _short(parts, HAS_EXPIRATION, b"%d" % min(p.ttl_ms, TTL_MS_MAX), "expiration")
-        if p.ttl_ms > TTL_MS_MAX:
-            carried["ttl"] = p.ttl_ms.to_bytes(8, "big")
-    elif p.expiration is not None:
-        carried["expiration"] = p.expiration.to_bytes(8, "big")
-    if p.message_id_text is not None:
-        flags |= _short(parts, HAS_MESSAGE_ID, p.message_id_text, "message id")
-    elif p.message_uuid is not None:
-        flags |= _short(parts, HAS_MESSAGE_ID, text_of_uuid(p.message_uuid), "message id")
-    if p.timestamp_s is not None:
+            flags |= _append_shortstr(parts, HAS_REPLY_TO, text, "reply-to")
+        if not is_text(text) or parse_reply_to(text) != (
+            properties.reply_exchange,
+            properties.reply_key,
+        ):
+            carried["reply-to"] = _pack_reply_to(properties)
+    if properties.expiration_text is not None:
+        flags |= _append_shortstr(parts, HAS_EXPIRATION, properties.expiration_text, "expiration")
+    elif properties.ttl_ms is not None:
+        flags |= _append_shortstr(
+            parts, HAS_EXPIRATION, b"%d" % min(properties.ttl_ms, TTL_MS_MAX), "expiration"
+        )
+        if properties.ttl_ms > TTL_MS_MAX:
+            carried["ttl"] = properties.ttl_ms.to_bytes(8, "big")
+    elif properties.expiration is not None:
+        carried["expiration"] = properties.expiration.to_bytes(8, "big")
+    if properties.message_id_text is not None:
+        flags |= _append_shortstr(parts, HAS_MESSAGE_ID, properties.message_id_text, "message id")
+    elif properties.message_uuid is not None:
+        flags |= _append_shortstr(
+            parts, HAS_MESSAGE_ID, format_uuid(properties.message_uuid), "message id"
+        )
+    if properties.timestamp_s is not None:
         flags |= HAS_TIMESTAMP
-        parts.append(p.timestamp_s.to_bytes(8, "big"))
-    if p.type is not None:
-        flags |= _short(parts, HAS_TYPE, p.type, "type")
-    if p.user_id is not None and is_text(p.user_id):
-        flags |= _short(parts, HAS_USER_ID, p.user_id, "user id")
-    if p.app_id is not None:
-        text = p.app_id_text or text_of_bytes(p.app_id)
+        parts.append(properties.timestamp_s.to_bytes(8, "big"))
+    if properties.type is not None:
+        flags |= _append_shortstr(parts, HAS_TYPE, properties.type, "type")
+    if properties.user_id is not None and is_text(properties.user_id):
+        flags |= _append_shortstr(parts, HAS_USER_ID, properties.user_id, "user id")
+    if properties.app_id is not None:
+        text = properties.app_id_text or bytes_to_text(properties.app_id)
         if text is None:
-            carried["app-id"] = p.app_id
+            carried["app-id"] = properties.app_id
         else:
-            flags |= _short(parts, HAS_APP_ID, text, "application id")
-    if p.cluster_id is not None:
-        flags |= _short(parts, HAS_CLUSTER_ID, p.cluster_id, "cluster id")
-    if p.structs:
-        carried["structs"] = p.structs
-    table = _headers(p.headers, carried)
+            flags |= _append_shortstr(parts, HAS_APP_ID, text, "application id")
+    if properties.cluster_id is not None:
+        flags |= _append_shortstr(parts, HAS_CLUSTER_ID, properties.cluster_id, "cluster id")
+    if properties.structs:
+        carried["structs"] = properties.structs
+    table = _encode_headers(properties.headers, carried)
     if table is not None:
         flags |= HAS_HEADERS
         parts.insert(headers_at, table)
@@ -272,14 +283,14 @@ def write_basic(p: Properties, body_size: int) -> bytes:
     return head + b"".join(parts)
 
 
-def _headers(headers: list[Entry] | None, carried: dict[str, bytes]) -> bytes | None:
+def _encode_headers(headers: list[Entry] | None, carried: dict[str, bytes]) -> bytes | None:
     """Return the headers table with the carried properties in it; None if both are missing."""
     body = b""
     if headers is not None:
-        body = table_of_entries(headers)
+        body = encode_table_entries(headers)
         lossy = [entry for entry in headers if not is_exact_in_0_x(entry[1])]
         if lossy:
-            carried["headers"] = map_of_entries(lossy)
+            carried["headers"] = encode_map_entries(lossy)
     elif carried:
         carried["no-headers"] = b""
     if carried:
@@ -293,7 +304,7 @@ def _headers(headers: list[Entry] | None, carried: dict[str, bytes]) -> bytes | 
     return raw
 
 
-def _short(parts: list[bytes], bit: int, text: bytes, field: str) -> int:
+def _append_shortstr(parts: list[bytes], bit: int, text: bytes, field: str) -> int:
     """Append a short string, which may hold any bytes; return its flag."""
     if len(text) > TEXT_MAX:
         raise CannotConvert(f"the {field} is not a short string")

@@ -14,31 +14,31 @@ from headrace.wire.property_bits cimport (
     MESSAGE_HAS_MESSAGE_ID, MESSAGE_HAS_REPLY_TO, MESSAGE_HAS_USER_ID,
 )
 
-@cython.locals(p=Properties)
+@cython.locals(properties=Properties)
 cpdef Properties read_transfer(bytes payload)
 @cython.locals(stop=Py_ssize_t)
 cpdef list split_structs(bytes payload, Py_ssize_t position, Py_ssize_t end)
 @cython.locals(flags=cython.uint)
-cdef int _flags(bytes buffer, Py_ssize_t position, Py_ssize_t end, unsigned int known_flags) except -1
+cdef int _read_flags(bytes buffer, Py_ssize_t position, Py_ssize_t end, unsigned int known_flags) except -1
 @cython.locals(flags=cython.uint, fixed=Py_ssize_t)
-cdef _read_delivery(Properties p, bytes buffer, Py_ssize_t position, Py_ssize_t end)
-cdef Py_ssize_t _skip_text(bytes buffer, Py_ssize_t position, Py_ssize_t end) except -1
-cdef bytes _text(bytes buffer, Py_ssize_t position, Py_ssize_t end)
-cdef bytes _bytes(bytes buffer, Py_ssize_t position, Py_ssize_t end)
+cdef _read_delivery(Properties properties, bytes buffer, Py_ssize_t position, Py_ssize_t end)
+cdef Py_ssize_t _skip_str8(bytes buffer, Py_ssize_t position, Py_ssize_t end) except -1
+cdef bytes _read_str8(bytes buffer, Py_ssize_t position, Py_ssize_t end)
+cdef bytes _read_vbin16(bytes buffer, Py_ssize_t position, Py_ssize_t end)
 @cython.locals(flags=cython.uint, size=Py_ssize_t, stop=Py_ssize_t)
-cdef _read_message(Properties p, bytes buffer, Py_ssize_t position, Py_ssize_t end)
+cdef _read_message(Properties properties, bytes buffer, Py_ssize_t position, Py_ssize_t end)
 @cython.locals(start=Py_ssize_t, stop=Py_ssize_t, position=Py_ssize_t, flags=cython.uint)
 cpdef bytes with_application_header(bytes payload, bytes name, tuple value)
-cdef bytes _application_headers(list entries, bytes name, tuple value)
-cdef Py_ssize_t _application_headers_at(
+cdef bytes _encode_application_headers(list entries, bytes name, tuple value)
+cdef Py_ssize_t _find_application_headers(
     bytes buffer, Py_ssize_t position, Py_ssize_t end, unsigned int flags
 ) except -1
-cdef Py_ssize_t _skip_bytes(bytes buffer, Py_ssize_t position, Py_ssize_t end) except -1
+cdef Py_ssize_t _skip_vbin16(bytes buffer, Py_ssize_t position, Py_ssize_t end) except -1
 @cython.locals(flags=cython.uint)
-cdef _read_reply_to(Properties p, bytes buffer, Py_ssize_t position, Py_ssize_t end)
-cdef _unload(Properties p, list headers)
-cdef _restore(Properties p, dict carried)
+cdef _read_reply_to(Properties properties, bytes buffer, Py_ssize_t position, Py_ssize_t end)
+cdef _restore_carried(Properties properties, list headers)
+cdef _restore_properties(Properties properties, dict carried)
 cpdef bytes write_transfer(
-    Properties p, bytes exchange, bytes routing_key, long long content_length=*
+    Properties properties, bytes exchange, bytes routing_key, long long content_length=*
 )
-cpdef bytes struct32(bytes code, int flags, bytes fields)
+cpdef bytes encode_struct(bytes code, int flags, bytes fields)

@@ -13,7 +13,7 @@ Properties that only 0-x has are carried in the entry ``x-headrace-0-x`` of the 
 a map of texts (str16), numbers and, as ``headers``, the entries of a field table.
 
 Fields of one transfer, not of the message, are not read: discard-unroutable, immediate,
-redelivered, resume-id, resume-ttl, content-length, and an expiration beside a ttl.
+redelivered, resume-id, resume-ttl, content-length, and an expiration in addition to a ttl.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from headrace.gateway.conversion.neutral import (
     CARRIER_0_X,
     JMS_TYPE,
     Properties,
-    bytes_of_text,
     is_text,
-    parse_reply_to,
+    parse_raw_reply_to,
+    parse_uuid,
     set_expiration,
-    uuid_of_text,
+    text_to_bytes,
 )
 from headrace.gateway.conversion.neutral_values import (
     BOOLEAN,
@@ -42,13 +42,13 @@ from headrace.gateway.conversion.neutral_values import (
     CannotConvert,
     Entry,
     Value,
-    entries_of_map,
-    entries_of_table,
-    find,
+    decode_map_entries,
+    decode_table_entries,
+    encode_map_entries,
+    encode_table_entries,
+    find_header,
     is_exact_in_0_10,
-    map_of_entries,
-    restore,
-    table_of_entries,
+    restore_carried,
 )
 
 if not cython.compiled:
@@ -112,23 +112,23 @@ def read_transfer(payload: bytes) -> Properties:
     Raises:
         CannotConvert: the segment is malformed.
     """
-    p = Properties()
+    properties = Properties()
     unknown: list[bytes] = []
     for code, position, end in split_structs(payload, 0, len(payload)):
         if code == DELIVERY_PROPERTIES:
-            _read_delivery(p, payload, position, end)
+            _read_delivery(properties, payload, position, end)
         elif code == MESSAGE_PROPERTIES:
-            _read_message(p, payload, position, end)
+            _read_message(properties, payload, position, end)
         else:
             unknown.append(payload[position - 6 : end])
     if unknown:
-        p.structs = b"".join(unknown)
-    if p.headers is not None:
-        _unload(p, p.headers)
-    return p
+        properties.structs = b"".join(unknown)
+    if properties.headers is not None:
+        _restore_carried(properties, properties.headers)
+    return properties
 
 
-def _flags(buffer: bytes, position: int, end: int, known_flags: int) -> int:
+def _read_flags(buffer: bytes, position: int, end: int, known_flags: int) -> int:
     """Return the packing flags of a struct, the first field in the lowest bit."""
     if end - position < 2:
         raise CannotConvert("a struct of a header segment is cut off")
@@ -138,33 +138,33 @@ def _flags(buffer: bytes, position: int, end: int, known_flags: int) -> int:
     return flags
 
 
-def _read_delivery(p: Properties, buffer: bytes, position: int, end: int) -> None:
-    flags = _flags(buffer, position, end, DELIVERY_FLAGS)
+def _read_delivery(properties: Properties, buffer: bytes, position: int, end: int) -> None:
+    flags = _read_flags(buffer, position, end, DELIVERY_FLAGS)
     position += 2
     fixed = (flags >> 3 & 1) + (flags >> 4 & 1) + 8 * ((flags >> 5 & 1) + (flags >> 6 & 1))
     fixed += 8 * (flags >> 7 & 1)
     if end - position < fixed:
         raise CannotConvert("delivery properties are cut off")
     if flags & DELIVERY_HAS_PRIORITY:
-        p.priority = buffer[position]
+        properties.priority = buffer[position]
         position += 1
     if flags & DELIVERY_HAS_DELIVERY_MODE:
-        p.delivery_mode = buffer[position]
+        properties.delivery_mode = buffer[position]
         position += 1
     if flags & DELIVERY_HAS_TTL:
-        p.ttl_ms = get64(buffer, position)
+        properties.ttl_ms = get64(buffer, position)
         position += 8
     if flags & DELIVERY_HAS_TIMESTAMP:
-        p.timestamp_s = get64(buffer, position)
+        properties.timestamp_s = get64(buffer, position)
         position += 8
     if flags & DELIVERY_HAS_EXPIRATION:
-        if p.ttl_ms is None:
-            p.expiration = get64(buffer, position)
+        if properties.ttl_ms is None:
+            properties.expiration = get64(buffer, position)
         position += 8
     if flags & DELIVERY_HAS_EXCHANGE:
-        position = _skip_text(buffer, position, end)
+        position = _skip_str8(buffer, position, end)
     if flags & DELIVERY_HAS_ROUTING_KEY:
-        position = _skip_text(buffer, position, end)
+        position = _skip_str8(buffer, position, end)
     if flags & DELIVERY_HAS_RESUME_ID:
         position += 2 + get16(buffer, position) if end - position >= 2 else end
     if flags & DELIVERY_HAS_RESUME_TTL:
@@ -173,59 +173,59 @@ def _read_delivery(p: Properties, buffer: bytes, position: int, end: int) -> Non
         raise CannotConvert("delivery properties are malformed")
 
 
-def _skip_text(buffer: bytes, position: int, end: int) -> int:
-    """Return the position behind a str8."""
+def _skip_str8(buffer: bytes, position: int, end: int) -> int:
+    """Return the position after a str8."""
     if position >= end or buffer[position] > end - position - 1:
         raise CannotConvert("a text of a header segment is cut off")
     return position + 1 + buffer[position]
 
 
-def _text(buffer: bytes, position: int, end: int) -> bytes:
+def _read_str8(buffer: bytes, position: int, end: int) -> bytes:
     """Return the str8 at ``position``."""
-    return buffer[position + 1 : _skip_text(buffer, position, end)]
+    return buffer[position + 1 : _skip_str8(buffer, position, end)]
 
 
-def _bytes(buffer: bytes, position: int, end: int) -> bytes:
+def _read_vbin16(buffer: bytes, position: int, end: int) -> bytes:
     """Return the vbin16 at ``position``."""
     if end - position < 2 or get16(buffer, position) > end - position - 2:
         raise CannotConvert("bytes of a header segment are cut off")
     return buffer[position + 2 : position + 2 + get16(buffer, position)]
 
 
-def _read_message(p: Properties, buffer: bytes, position: int, end: int) -> None:
-    flags = _flags(buffer, position, end, MESSAGE_FLAGS)
+def _read_message(properties: Properties, buffer: bytes, position: int, end: int) -> None:
+    flags = _read_flags(buffer, position, end, MESSAGE_FLAGS)
     position += 2
     if flags & MESSAGE_HAS_CONTENT_LENGTH:
         position += 8
     if flags & MESSAGE_HAS_MESSAGE_ID:
         if end - position < 16:
             raise CannotConvert("message properties are cut off")
-        p.message_uuid = buffer[position : position + 16]
+        properties.message_uuid = buffer[position : position + 16]
         position += 16
     if flags & MESSAGE_HAS_CORRELATION_ID:
-        p.correlation_id = _bytes(buffer, position, end)
-        position += 2 + len(p.correlation_id)
+        properties.correlation_id = _read_vbin16(buffer, position, end)
+        position += 2 + len(properties.correlation_id)
     if flags & MESSAGE_HAS_REPLY_TO:
-        size = len(_bytes(buffer, position, end))
-        _read_reply_to(p, buffer, position + 2, position + 2 + size)
+        size = len(_read_vbin16(buffer, position, end))
+        _read_reply_to(properties, buffer, position + 2, position + 2 + size)
         position += 2 + size
     if flags & MESSAGE_HAS_CONTENT_TYPE:
-        p.content_type = _text(buffer, position, end)
-        position += 1 + len(p.content_type)
+        properties.content_type = _read_str8(buffer, position, end)
+        position += 1 + len(properties.content_type)
     if flags & MESSAGE_HAS_CONTENT_ENCODING:
-        p.content_encoding = _text(buffer, position, end)
-        position += 1 + len(p.content_encoding)
+        properties.content_encoding = _read_str8(buffer, position, end)
+        position += 1 + len(properties.content_encoding)
     if flags & MESSAGE_HAS_USER_ID:
-        p.user_id = _bytes(buffer, position, end)
-        position += 2 + len(p.user_id)
+        properties.user_id = _read_vbin16(buffer, position, end)
+        position += 2 + len(properties.user_id)
     if flags & MESSAGE_HAS_APP_ID:
-        p.app_id = _bytes(buffer, position, end)
-        position += 2 + len(p.app_id)
+        properties.app_id = _read_vbin16(buffer, position, end)
+        position += 2 + len(properties.app_id)
     if flags & MESSAGE_HAS_APPLICATION_HEADERS:
         if end - position < 4 or get32(buffer, position) > end - position - 4:
             raise CannotConvert("the application headers are cut off")
         stop = position + 4 + get32(buffer, position)
-        p.headers = entries_of_map(buffer, position + 4, stop)
+        properties.headers = decode_map_entries(buffer, position + 4, stop)
         position = stop
     if position != end:
         raise CannotConvert("message properties are malformed")
@@ -244,34 +244,34 @@ def with_application_header(payload: bytes, name: bytes, value: Value) -> bytes:
         if code == MESSAGE_PROPERTIES:
             start, stop = position, end
     if start < 0:
-        return payload + struct32(
+        return payload + encode_struct(
             MESSAGE_PROPERTIES,
             MESSAGE_HAS_APPLICATION_HEADERS,
-            _application_headers([], name, value),
+            _encode_application_headers([], name, value),
         )
-    flags = _flags(payload, start, stop, MESSAGE_FLAGS)
-    position = _application_headers_at(payload, start + 2, stop, flags)
+    flags = _read_flags(payload, start, stop, MESSAGE_FLAGS)
+    position = _find_application_headers(payload, start + 2, stop, flags)
     entries: list[Entry] = []
     if flags & MESSAGE_HAS_APPLICATION_HEADERS:
         if stop - position < 4 or get32(payload, position) != stop - position - 4:
             raise CannotConvert("the application headers are cut off")
-        entries = [e for e in entries_of_map(payload, position + 4, stop) if e[0] != name]
+        entries = [e for e in decode_map_entries(payload, position + 4, stop) if e[0] != name]
         if len(entries) >= ENTRIES_MAX:
             raise CannotConvert(f"a map has more than {ENTRIES_MAX} entries")
     elif position != stop:
         raise CannotConvert("message properties are malformed")
-    fields = payload[start + 2 : position] + _application_headers(entries, name, value)
-    properties = struct32(MESSAGE_PROPERTIES, flags | MESSAGE_HAS_APPLICATION_HEADERS, fields)
+    fields = payload[start + 2 : position] + _encode_application_headers(entries, name, value)
+    properties = encode_struct(MESSAGE_PROPERTIES, flags | MESSAGE_HAS_APPLICATION_HEADERS, fields)
     return payload[: start - 6] + properties + payload[stop:]
 
 
-def _application_headers(entries: list[Entry], name: bytes, value: Value) -> bytes:
+def _encode_application_headers(entries: list[Entry], name: bytes, value: Value) -> bytes:
     """Return the field with these entries and one more."""
-    headers = map_of_entries([*entries, (name, value)])
+    headers = encode_map_entries([*entries, (name, value)])
     return len(headers).to_bytes(4, "big") + headers
 
 
-def _application_headers_at(buffer: bytes, position: int, end: int, flags: int) -> int:
+def _find_application_headers(buffer: bytes, position: int, end: int, flags: int) -> int:
     """Return the index of the application headers in message properties, even if missing."""
     if flags & MESSAGE_HAS_CONTENT_LENGTH:
         position += 8
@@ -280,111 +280,113 @@ def _application_headers_at(buffer: bytes, position: int, end: int, flags: int) 
     if position > end:
         raise CannotConvert("message properties are cut off")
     if flags & MESSAGE_HAS_CORRELATION_ID:
-        position = _skip_bytes(buffer, position, end)
+        position = _skip_vbin16(buffer, position, end)
     if flags & MESSAGE_HAS_REPLY_TO:
-        position = _skip_bytes(buffer, position, end)
+        position = _skip_vbin16(buffer, position, end)
     if flags & MESSAGE_HAS_CONTENT_TYPE:
-        position = _skip_text(buffer, position, end)
+        position = _skip_str8(buffer, position, end)
     if flags & MESSAGE_HAS_CONTENT_ENCODING:
-        position = _skip_text(buffer, position, end)
+        position = _skip_str8(buffer, position, end)
     if flags & MESSAGE_HAS_USER_ID:
-        position = _skip_bytes(buffer, position, end)
+        position = _skip_vbin16(buffer, position, end)
     if flags & MESSAGE_HAS_APP_ID:
-        position = _skip_bytes(buffer, position, end)
+        position = _skip_vbin16(buffer, position, end)
     return position
 
 
-def _skip_bytes(buffer: bytes, position: int, end: int) -> int:
-    """Return the position behind a vbin16, or a struct of that size."""
+def _skip_vbin16(buffer: bytes, position: int, end: int) -> int:
+    """Return the position after a vbin16, or after a struct with a 16-bit size."""
     if end - position < 2 or get16(buffer, position) > end - position - 2:
         raise CannotConvert("bytes of a header segment are cut off")
     return position + 2 + get16(buffer, position)
 
 
-def _read_reply_to(p: Properties, buffer: bytes, position: int, end: int) -> None:
-    flags = _flags(buffer, position, end, REPLY_TO_FLAGS)
+def _read_reply_to(properties: Properties, buffer: bytes, position: int, end: int) -> None:
+    flags = _read_flags(buffer, position, end, REPLY_TO_FLAGS)
     position += 2
     if flags & REPLY_TO_HAS_EXCHANGE:
-        p.reply_exchange = _text(buffer, position, end)
-        position += 1 + len(p.reply_exchange)
+        properties.reply_exchange = _read_str8(buffer, position, end)
+        position += 1 + len(properties.reply_exchange)
     if flags & REPLY_TO_HAS_ROUTING_KEY:
-        p.reply_key = _text(buffer, position, end)
-        position += 1 + len(p.reply_key)
+        properties.reply_key = _read_str8(buffer, position, end)
+        position += 1 + len(properties.reply_key)
     if position != end:
         raise CannotConvert("a reply-to is malformed")
 
 
-def _unload(p: Properties, headers: list[Entry]) -> None:
-    """Remove the type, and restore the carried properties of a message from 0-x."""
-    carrier = find(headers, CARRIER_0_X)
+def _restore_carried(properties: Properties, headers: list[Entry]) -> None:
+    """Restore the properties of 0-x that the headers carry; remove their entries and the type."""
+    carrier = find_header(headers, CARRIER_0_X)
     carried: dict[bytes, Value] = {}
     if carrier is not None and carrier[0] == MAP:
-        carried = dict(entries_of_map(carrier[1], 0, len(carrier[1])))
+        carried = dict(decode_map_entries(carrier[1], 0, len(carrier[1])))
         raw = _find_bytes(carried, b"headers", VBIN32) or b""
         table = len(raw).to_bytes(4, "big") + raw
         if check_table(table, 0, len(table)) < 0:
             carried = {}  # Not a carrier, but a header of a client.
         else:
             headers = [entry for entry in headers if entry[0] != CARRIER_0_X]
-            originals = entries_of_table(raw, 0, len(raw))
-            headers = restore(headers, originals, in_0_10=True)
-    present = find(headers, JMS_TYPE)
+            originals = decode_table_entries(raw, 0, len(raw))
+            headers = restore_carried(headers, originals, in_0_10=True)
+    present = find_header(headers, JMS_TYPE)
     if b"type" in carried:
-        p.type = _find_text(carried, b"type")
+        properties.type = _find_text(carried, b"type")
     elif present is not None and _is_type(present):
-        p.type = present[1]
+        properties.type = present[1]
         headers = [entry for entry in headers if entry[0] != JMS_TYPE]
         if not headers and b"headers" not in carried:
-            p.headers = None
-            _restore(p, carried)
+            properties.headers = None
+            _restore_properties(properties, carried)
             return
-    p.headers = headers
+    properties.headers = headers
     if carried:
         if not headers and b"no-headers" in carried:
-            p.headers = None
-        _restore(p, carried)
+            properties.headers = None
+        _restore_properties(properties, carried)
 
 
-def _restore(p: Properties, carried: dict[bytes, Value]) -> None:
+def _restore_properties(properties: Properties, carried: dict[bytes, Value]) -> None:
     """Restore carried properties whose related properties are unchanged."""
     mode = _find_bytes(carried, b"delivery-mode", UINT8)
-    if mode is not None and p.delivery_mode == _mode(mode[0]):
-        p.delivery_mode = mode[0]
+    if mode is not None and properties.delivery_mode == _delivery_mode_0_10(mode[0]):
+        properties.delivery_mode = mode[0]
     priority = _find_bytes(carried, b"priority", UINT8)
-    if priority is not None and p.priority == PRIORITY_MAX:
-        p.priority = priority[0]
+    if priority is not None and properties.priority == PRIORITY_MAX:
+        properties.priority = priority[0]
     text = _find_text(carried, b"correlation-id")
-    if text is not None and p.correlation_id == bytes_of_text(text):
-        p.correlation_id_text = text
+    if text is not None and properties.correlation_id == text_to_bytes(text):
+        properties.correlation_id_text = text
     text = _find_text(carried, b"app-id")
-    if text is not None and p.app_id == bytes_of_text(text):
-        p.app_id_text = text
+    if text is not None and properties.app_id == text_to_bytes(text):
+        properties.app_id_text = text
     text = _find_text(carried, b"reply-to")
-    if text is not None and (p.reply_exchange, p.reply_key) == parse_reply_to(text):
-        p.reply_text = text
+    if text is not None:
+        reply_to = properties.reply_exchange, properties.reply_key
+        if reply_to == parse_raw_reply_to(text):
+            properties.reply_text = text
     text = _find_text(carried, b"message-id")
-    if text is not None and p.message_uuid == uuid_of_text(text):
-        p.message_id_text = text
+    if text is not None and properties.message_uuid == parse_uuid(text):
+        properties.message_id_text = text
     text = _find_text(carried, b"expiration")
     if text is not None:
-        properties = Properties()
-        set_expiration(properties, text)
-        if (properties.ttl_ms, properties.expiration) == (p.ttl_ms, p.expiration):
-            p.expiration_text = text
-    p.cluster_id = _find_text(carried, b"cluster-id")
-    if p.content_type is None:
-        p.content_type = _find_bytes(carried, b"content-type", VBIN16)
-    if p.content_encoding is None:
-        p.content_encoding = _find_bytes(carried, b"content-encoding", VBIN16)
+        reparsed = Properties()
+        set_expiration(reparsed, text)
+        if (reparsed.ttl_ms, reparsed.expiration) == (properties.ttl_ms, properties.expiration):
+            properties.expiration_text = text
+    properties.cluster_id = _find_text(carried, b"cluster-id")
+    if properties.content_type is None:
+        properties.content_type = _find_bytes(carried, b"content-type", VBIN16)
+    if properties.content_encoding is None:
+        properties.content_encoding = _find_bytes(carried, b"content-encoding", VBIN16)
 
 
 def _find_text(carried: dict[bytes, Value], name: bytes) -> bytes | None:
-    """Return a property of 0-x that was carried."""
+    """Return the text of a carried 0-x property."""
     return _find_bytes(carried, name, VBIN16) or _find_bytes(carried, name, STR16)
 
 
 def _find_bytes(carried: dict[bytes, Value], name: bytes, code: int) -> bytes | None:
-    """Return the value that was carried under a name, if it is of this type."""
+    """Return the carried value of a name; None if it is missing or has another type."""
     value = carried.get(name)
     if value is None or value[0] != code:
         return None
@@ -392,137 +394,137 @@ def _find_bytes(carried: dict[bytes, Value], name: bytes, code: int) -> bytes | 
     return raw if code != STR16 or is_text(raw) else None
 
 
-def _mode(mode: int) -> int:
+def _delivery_mode_0_10(mode: int) -> int:
     """Return the 0-10 delivery mode of a 0-x message."""
     return PERSISTENT if mode == PERSISTENT else NON_PERSISTENT
 
 
 def write_transfer(
-    p: Properties,
+    properties: Properties,
     exchange: bytes,
     routing_key: bytes,
     content_length: int = -1,
 ) -> bytes:
     """Return the payload of a header segment; ``content_length`` is in bytes, -1 leaves it out."""
     carried: list[Entry] = []
-    return _write_delivery(p, exchange, routing_key, carried) + _write_message(
-        p, content_length, carried
+    return _write_delivery(properties, exchange, routing_key, carried) + _write_message(
+        properties, content_length, carried
     )
 
 
 def _write_delivery(
-    p: Properties, exchange: bytes, routing_key: bytes, carried: list[Entry]
+    properties: Properties, exchange: bytes, routing_key: bytes, carried: list[Entry]
 ) -> bytes:
     flags = DELIVERY_HAS_EXCHANGE | DELIVERY_HAS_ROUTING_KEY
     parts: list[bytes] = []
-    if p.priority is not None:
+    if properties.priority is not None:
         flags |= DELIVERY_HAS_PRIORITY
-        parts.append(bytes((min(p.priority, PRIORITY_MAX),)))
-        if p.priority > PRIORITY_MAX:
-            carried.append((b"priority", (UINT8, bytes((p.priority,)))))
-    if p.delivery_mode is not None:
+        parts.append(bytes((min(properties.priority, PRIORITY_MAX),)))
+        if properties.priority > PRIORITY_MAX:
+            carried.append((b"priority", (UINT8, bytes((properties.priority,)))))
+    if properties.delivery_mode is not None:
         flags |= DELIVERY_HAS_DELIVERY_MODE
-        mode = _mode(p.delivery_mode)
+        mode = _delivery_mode_0_10(properties.delivery_mode)
         parts.append(bytes((mode,)))
-        if mode != p.delivery_mode:
-            carried.append((b"delivery-mode", (UINT8, bytes((p.delivery_mode,)))))
-    if p.ttl_ms is not None:
+        if mode != properties.delivery_mode:
+            carried.append((b"delivery-mode", (UINT8, bytes((properties.delivery_mode,)))))
+    if properties.ttl_ms is not None:
         flags |= DELIVERY_HAS_TTL
-        parts.append(p.ttl_ms.to_bytes(8, "big"))
-    if p.expiration_text is not None:
-        carried.append((b"expiration", _carried(p.expiration_text)))
-    if p.timestamp_s is not None:
+        parts.append(properties.ttl_ms.to_bytes(8, "big"))
+    if properties.expiration_text is not None:
+        carried.append((b"expiration", _encode_carried(properties.expiration_text)))
+    if properties.timestamp_s is not None:
         flags |= DELIVERY_HAS_TIMESTAMP
-        parts.append(p.timestamp_s.to_bytes(8, "big"))
-    if p.expiration is not None and p.ttl_ms is None:
+        parts.append(properties.timestamp_s.to_bytes(8, "big"))
+    if properties.expiration is not None and properties.ttl_ms is None:
         flags |= DELIVERY_HAS_EXPIRATION
-        parts.append(p.expiration.to_bytes(8, "big"))
+        parts.append(properties.expiration.to_bytes(8, "big"))
     parts.append(bytes((len(exchange),)))
     parts.append(exchange)
     parts.append(bytes((len(routing_key),)))
     parts.append(routing_key)
-    return struct32(DELIVERY_PROPERTIES, flags, b"".join(parts))
+    return encode_struct(DELIVERY_PROPERTIES, flags, b"".join(parts))
 
 
-def _write_message(p: Properties, content_length: int, carried: list[Entry]) -> bytes:
+def _write_message(properties: Properties, content_length: int, carried: list[Entry]) -> bytes:
     flags = 0
     parts: list[bytes] = []
     if content_length >= 0:
         flags |= MESSAGE_HAS_CONTENT_LENGTH
         parts.append(content_length.to_bytes(8, "big"))
-    if p.message_uuid is not None:
+    if properties.message_uuid is not None:
         flags |= MESSAGE_HAS_MESSAGE_ID
-        parts.append(p.message_uuid)
-    if p.message_id_text is not None:
-        carried.append((b"message-id", _carried(p.message_id_text)))
-    if p.correlation_id is not None:
+        parts.append(properties.message_uuid)
+    if properties.message_id_text is not None:
+        carried.append((b"message-id", _encode_carried(properties.message_id_text)))
+    if properties.correlation_id is not None:
         flags |= MESSAGE_HAS_CORRELATION_ID
-        parts.append(vbin16(p.correlation_id))
-        if p.correlation_id_text is not None:
-            carried.append((b"correlation-id", _carried(p.correlation_id_text)))
-    if p.reply_exchange is not None or p.reply_key is not None:
+        parts.append(encode_vbin16(properties.correlation_id))
+        if properties.correlation_id_text is not None:
+            carried.append((b"correlation-id", _encode_carried(properties.correlation_id_text)))
+    if properties.reply_exchange is not None or properties.reply_key is not None:
         flags |= MESSAGE_HAS_REPLY_TO
-        parts.append(_reply_to(p))
-    if p.reply_text is not None:
-        carried.append((b"reply-to", _carried(p.reply_text)))
-    if p.content_type is not None and not is_text(p.content_type):
-        carried.append((b"content-type", _carried(p.content_type)))
-    elif p.content_type is not None:
+        parts.append(_encode_reply_to(properties))
+    if properties.reply_text is not None:
+        carried.append((b"reply-to", _encode_carried(properties.reply_text)))
+    if properties.content_type is not None and not is_text(properties.content_type):
+        carried.append((b"content-type", _encode_carried(properties.content_type)))
+    elif properties.content_type is not None:
         flags |= MESSAGE_HAS_CONTENT_TYPE
-        parts.append(bytes((len(p.content_type),)) + p.content_type)
-    if p.content_encoding is not None and not is_text(p.content_encoding):
-        carried.append((b"content-encoding", _carried(p.content_encoding)))
-    elif p.content_encoding is not None:
+        parts.append(bytes((len(properties.content_type),)) + properties.content_type)
+    if properties.content_encoding is not None and not is_text(properties.content_encoding):
+        carried.append((b"content-encoding", _encode_carried(properties.content_encoding)))
+    elif properties.content_encoding is not None:
         flags |= MESSAGE_HAS_CONTENT_ENCODING
-        parts.append(bytes((len(p.content_encoding),)) + p.content_encoding)
-    if p.user_id is not None:
+        parts.append(bytes((len(properties.content_encoding),)) + properties.content_encoding)
+    if properties.user_id is not None:
         flags |= MESSAGE_HAS_USER_ID
-        parts.append(vbin16(p.user_id))
-    if p.app_id is not None:
+        parts.append(encode_vbin16(properties.user_id))
+    if properties.app_id is not None:
         flags |= MESSAGE_HAS_APP_ID
-        parts.append(vbin16(p.app_id))
-        if p.app_id_text is not None:
-            carried.append((b"app-id", _carried(p.app_id_text)))
-    headers = _headers(p, carried)
+        parts.append(encode_vbin16(properties.app_id))
+        if properties.app_id_text is not None:
+            carried.append((b"app-id", _encode_carried(properties.app_id_text)))
+    headers = _encode_headers(properties, carried)
     if headers is not None:
         flags |= MESSAGE_HAS_APPLICATION_HEADERS
         parts.append(len(headers).to_bytes(4, "big") + headers)
-    written = struct32(MESSAGE_PROPERTIES, flags, b"".join(parts)) if flags else b""
-    return written + p.structs if p.structs else written
+    written = encode_struct(MESSAGE_PROPERTIES, flags, b"".join(parts)) if flags else b""
+    return written + properties.structs if properties.structs else written
 
 
-def _headers(p: Properties, carried: list[Entry]) -> bytes | None:
+def _encode_headers(properties: Properties, carried: list[Entry]) -> bytes | None:
     """Return the application headers, without their size, with the carried properties in them."""
-    headers = p.headers
-    if p.cluster_id is not None:
-        carried.append((b"cluster-id", _carried(p.cluster_id)))
+    headers = properties.headers
+    if properties.cluster_id is not None:
+        carried.append((b"cluster-id", _encode_carried(properties.cluster_id)))
     added: list[Entry] = []
-    present = find(headers, JMS_TYPE)
+    present = find_header(headers, JMS_TYPE)
     if present is not None:
-        if p.type is not None:
-            carried.append((b"type", _carried(p.type)))
+        if properties.type is not None:
+            carried.append((b"type", _encode_carried(properties.type)))
         elif _is_type(present):
             carried.append((b"type", (VOID, b"")))  # A header of a client, not the type.
-    elif p.type is not None and not is_text(p.type):
-        carried.append((b"type", _carried(p.type)))
-    elif p.type is not None:
-        added.append((JMS_TYPE, (STR16, p.type)))
+    elif properties.type is not None and not is_text(properties.type):
+        carried.append((b"type", _encode_carried(properties.type)))
+    elif properties.type is not None:
+        added.append((JMS_TYPE, (STR16, properties.type)))
         if headers is not None and not headers:
             carried.append((b"headers", (VBIN32, b"")))
     if headers is not None:
         lossy = [entry for entry in headers if not is_exact_in_0_10(entry[1])]
         if lossy:
-            carried.append((b"headers", (VBIN32, table_of_entries(lossy))))
+            carried.append((b"headers", (VBIN32, encode_table_entries(lossy))))
     elif carried:
         carried.append((b"no-headers", (BOOLEAN, b"\x01")))
     if carried:
         added.append((CARRIER_0_X, (MAP, tuple(carried))))
     if headers is None and not added:
         return None
-    return map_of_entries([*(headers or ()), *added])
+    return encode_map_entries([*(headers or ()), *added])
 
 
-def _carried(text: bytes) -> Value:
+def _encode_carried(text: bytes) -> Value:
     """Return the carried form of a property of 0-x: a text, or bytes that are not UTF-8."""
     return (STR16 if is_text(text) else VBIN16), text
 
@@ -532,24 +534,24 @@ def _is_type(value: Value) -> bool:
     return value[0] == STR16 and is_text(value[1])
 
 
-def struct32(code: bytes, flags: int, fields: bytes) -> bytes:
+def encode_struct(code: bytes, flags: int, fields: bytes) -> bytes:
     """Return an encoded struct with two bytes of packing flags."""
     head = (len(fields) + 4).to_bytes(4, "big") + code + bytes((flags & 0xFF, flags >> 8))
     return head + fields
 
 
-def vbin16(raw: bytes) -> bytes:
-    """Return bytes with their size of 16 bits before them."""
+def encode_vbin16(raw: bytes) -> bytes:
+    """Return bytes with their 16-bit size before them."""
     return len(raw).to_bytes(2, "big") + raw
 
 
-def _reply_to(p: Properties) -> bytes:
+def _encode_reply_to(properties: Properties) -> bytes:
     flags = 0
     parts = []
-    if p.reply_exchange is not None:
-        flags |= 1
-        parts.append(bytes((len(p.reply_exchange),)) + p.reply_exchange)
-    if p.reply_key is not None:
-        flags |= 2
-        parts.append(bytes((len(p.reply_key),)) + p.reply_key)
-    return vbin16(bytes((flags, 0)) + b"".join(parts))
+    if properties.reply_exchange is not None:
+        flags |= REPLY_TO_HAS_EXCHANGE
+        parts.append(bytes((len(properties.reply_exchange),)) + properties.reply_exchange)
+    if properties.reply_key is not None:
+        flags |= REPLY_TO_HAS_ROUTING_KEY
+        parts.append(bytes((len(properties.reply_key),)) + properties.reply_key)
+    return encode_vbin16(bytes((flags, 0)) + b"".join(parts))

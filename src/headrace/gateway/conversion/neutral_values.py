@@ -2,9 +2,9 @@
 """Values of headers, in the types of all versions: from and to field tables and 0-10 maps.
 
 A value of a header is a pair of a type code and its bytes. The codes are those of 0-10, which has
-nearly every type of the 0-x field tables in the same encoding; the two that it lacks have codes of
-our own above 255. A map is its code and a tuple of entries (key, value), a list a tuple of values;
-those that come from 0-10 are bytes until a reader needs their values.
+all but two types of the 0-x field tables in the same encoding. The other two types have private
+codes above 255. A map is its code and a tuple of entries (key, value), a list its code and a tuple
+of values. Maps and lists from 0-10 are bytes until a reader needs their values.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if not cython.compiled:
     from headrace.wire.memory import get16, get32
     from headrace.wire.table import check_utf8
 
-DEPTH_MAX = 32  # Nested maps and lists, as in a field table.
-ENTRIES_MAX = 65536  # Values in one outermost map, at any depth.
+DEPTH_MAX = 32  # The maximum depth of nested maps and lists, as in a field table.
+ENTRIES_MAX = 65536  # The maximum number of values in an outermost map, at any depth.
 HEADERS_BYTES_MAX = 1 << 20  # The maximum bytes of an outermost map or table.
-LONG_MAX = 65535  # Bytes of a str16 or vbin16.
+LONG_MAX = 65535  # The maximum bytes of a str16 or vbin16.
 
 INT8 = 0x01
 UINT8 = 0x02
@@ -61,7 +61,7 @@ class CannotConvert(Exception):
         self.reason = reason
 
 
-def text_of_uuid(raw: bytes) -> bytes:
+def format_uuid(raw: bytes) -> bytes:
     """Return the 16 bytes of a UUID as text."""
     digits = raw.hex()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])).encode()
@@ -91,18 +91,18 @@ _CONTAINERS = (MAP, LIST, ARRAY)
 _FIXED_WIDTHS = {0: 1, 1: 2, 2: 4, 3: 8, 4: 16, 5: 32, 6: 64, 7: 128, 0xC: 5, 0xD: 9, 0xF: 0}
 
 
-def entries_of_table(buffer: bytes, position: int, end: int, depth: int = 1) -> list[Entry]:
+def decode_table_entries(buffer: bytes, position: int, end: int, depth: int = 1) -> list[Entry]:
     """Read the entries of a field table that was checked."""
     entries: list[Entry] = []
     while position < end:
         size = buffer[position]
         key = buffer[position + 1 : position + 1 + size]
-        value, position = _value_of_tag(buffer, position + 1 + size, depth)
+        value, position = _decode_tagged_value(buffer, position + 1 + size, depth)
         entries.append((key, value))
     return entries
 
 
-def _value_of_tag(buffer: bytes, position: int, depth: int) -> tuple[Value, int]:
+def _decode_tagged_value(buffer: bytes, position: int, depth: int) -> tuple[Value, int]:
     tag = buffer[position]
     position += 1
     fixed = _FIXED.get(tag)
@@ -121,15 +121,15 @@ def _value_of_tag(buffer: bytes, position: int, depth: int) -> tuple[Value, int]
     if depth >= DEPTH_MAX:
         raise CannotConvert(f"headers nest deeper than {DEPTH_MAX}")
     if tag == 0x46:  # F
-        return (MAP, tuple(entries_of_table(buffer, position, end, depth + 1))), end
+        return (MAP, tuple(decode_table_entries(buffer, position, end, depth + 1))), end
     items: list[Value] = []
     while position < end:
-        value, position = _value_of_tag(buffer, position, depth + 1)
+        value, position = _decode_tagged_value(buffer, position, depth + 1)
         items.append(value)
     return (LIST, tuple(items)), end
 
 
-def table_of_entries(entries: list[Entry], depth: int = 1) -> bytes:
+def encode_table_entries(entries: list[Entry], depth: int = 1) -> bytes:
     """Encode the entries of a field table, without its size; values that 0-x lacks are omitted.
 
     Raises:
@@ -146,7 +146,10 @@ def table_of_entries(entries: list[Entry], depth: int = 1) -> bytes:
 
 
 def encode_with_tag(value: Value, depth: int = 1) -> bytes | None:
-    """Encode a value with its tag, in the nearest type of a field table; None without one.
+    """Encode a value with its tag, in the nearest type of a field table.
+
+    Returns:
+        None if a field table has no type for the value.
 
     Raises:
         CannotConvert: the value is malformed or nests too deep.
@@ -170,9 +173,9 @@ def _encode_container(value: Value, depth: int) -> bytes:
         raise CannotConvert(f"headers nest deeper than {DEPTH_MAX}")
     code = value[0]
     if code == MAP:
-        body = table_of_entries(list(read_items(value)), depth + 1)
+        body = encode_table_entries(list(read_items(value)), depth + 1)
         return b"F" + len(body).to_bytes(4, "big") + body
-    items = items_of_array(value[1]) if code == ARRAY else read_items(value)
+    items = decode_array_items(value[1]) if code == ARRAY else read_items(value)
     parts = [encode_with_tag(item, depth + 1) for item in items]
     body = b"".join([raw for raw in parts if raw is not None])
     return b"A" + len(body).to_bytes(4, "big") + body
@@ -207,7 +210,7 @@ _ENCODINGS = {
 
 def _to_text(code: int, raw: bytes) -> bytes | None:
     if code == UUID:
-        return text_of_uuid(raw)
+        return format_uuid(raw)
     encoding = _ENCODINGS.get(code)
     if encoding is None:
         return None
@@ -217,7 +220,7 @@ def _to_text(code: int, raw: bytes) -> bytes | None:
         return None
 
 
-def entries_of_map(buffer: bytes, position: int, end: int) -> list[Entry]:
+def decode_map_entries(buffer: bytes, position: int, end: int) -> list[Entry]:
     """Read the entries of a 0-10 map after its size; nested maps and lists stay encoded.
 
     Raises:
@@ -246,7 +249,7 @@ def entries_of_map(buffer: bytes, position: int, end: int) -> list[Entry]:
     return entries
 
 
-def items_of_list(buffer: bytes) -> tuple[Value, ...]:
+def decode_list_items(buffer: bytes) -> tuple[Value, ...]:
     """Read the values of a 0-10 list after its size.
 
     Raises:
@@ -299,12 +302,16 @@ def read_items(value: Value) -> tuple[Any, ...]:
     if isinstance(raw, tuple):
         return raw
     if code == MAP:
-        return tuple(entries_of_map(raw, 0, len(raw)))
-    return items_of_list(raw)
+        return tuple(decode_map_entries(raw, 0, len(raw)))
+    return decode_list_items(raw)
 
 
-def items_of_array(raw: bytes) -> tuple[Value, ...]:
-    """Read the values of an array: code, count, then that many of them."""
+def decode_array_items(raw: bytes) -> tuple[Value, ...]:
+    """Read the values of an array, which is a code, a count and the values of that code.
+
+    Raises:
+        CannotConvert: the array is malformed.
+    """
     if not raw:
         return ()
     if len(raw) < 5:
@@ -321,8 +328,8 @@ def items_of_array(raw: bytes) -> tuple[Value, ...]:
     return tuple(items)
 
 
-def map_of_entries(entries: list[Entry]) -> bytes:
-    """Encode a 0-10 map without its size; the last of several entries with one key counts."""
+def encode_map_entries(entries: list[Entry]) -> bytes:
+    """Encode a 0-10 map without its size; of entries with the same key the last counts."""
     if len(entries) > 1 and len({entry[0] for entry in entries}) != len(entries):
         entries = list(dict(entries).items())
     parts: list[bytes] = [len(entries).to_bytes(4, "big")]
@@ -343,7 +350,7 @@ def encode_with_code(value: Value) -> bytes:
         code = VBIN16 if len(raw) <= LONG_MAX else VBIN32
     elif isinstance(value[1], tuple):
         if code == MAP:
-            raw = map_of_entries(list(value[1]))
+            raw = encode_map_entries(list(value[1]))
         else:
             raw = len(raw).to_bytes(4, "big") + b"".join(map(encode_with_code, value[1]))
     width = code >> 4
@@ -382,8 +389,8 @@ def is_exact_in_0_x(value: Value) -> bool:
     return code in (VBIN16, LONG_TEXT) or code in _TAGS
 
 
-def find(entries: list[Entry] | None, key: bytes) -> Value | None:
-    """Return the value of a key, the last one if there are several."""
+def find_header(entries: list[Entry] | None, key: bytes) -> Value | None:
+    """Return the value of the last entry with this key; None if there is none."""
     last = None
     if entries is not None:
         for name, value in entries:
@@ -392,11 +399,11 @@ def find(entries: list[Entry] | None, key: bytes) -> Value | None:
     return last
 
 
-def restore(present: list[Entry], carried: list[Entry], *, in_0_10: bool) -> list[Entry]:
+def restore_carried(present: list[Entry], carried: list[Entry], *, in_0_10: bool) -> list[Entry]:
     """Return entries in which carried values replace their converted, unchanged forms.
 
-    With ``in_0_10`` they were carried in a 0-10 message, else in a 0-x one: an entry is unchanged
-    if it equals the carried value in the form of that family.
+    With ``in_0_10`` the values were carried in a 0-10 message, else in a 0-x message. An entry is
+    unchanged if it equals the carried value in the form of that family.
     """
     if not carried:
         return present

@@ -9,7 +9,7 @@ from headrace.wire.memory import get32
 
 
 def body_preview(message: Message, bytes_max: int) -> bytes:
-    """Return the first bytes of the body of a message in memory, of any kind.
+    """Return the first bytes of the body of a message in memory, of any class.
 
     The body of a file is on disk and not read: the result is empty.
     """

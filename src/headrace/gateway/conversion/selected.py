@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 
 from headrace.gateway.conversion.headers import header_payload, message_address, read_headers
-from headrace.gateway.conversion.neutral import text_of_bytes, text_of_reply_to
+from headrace.gateway.conversion.neutral import bytes_to_text, format_reply_to
 from headrace.gateway.conversion.neutral_transfer import read_transfer
-from headrace.gateway.conversion.neutral_values import CannotConvert, Entry, text_of_uuid
+from headrace.gateway.conversion.neutral_values import CannotConvert, Entry, format_uuid
 from headrace.model.message import KIND_MASK, KIND_TRANSFER, REDELIVERED, Message
 from headrace.protocol.codec_0_x import decode_content_header
 from headrace.protocol.errors import AmqpError
@@ -24,18 +24,18 @@ from headrace.wire.memory import get32
 PERSISTENT_MODE = 2
 DEFAULT_PRIORITY = 4  # The priority in JMS of a message without one.
 
-ValuesOf = Callable[[list[Entry]], Mapping[str, object]]
+EntriesDecoder = Callable[[list[Entry]], Mapping[str, object]]
 
 
 class SelectorValues:
     """The headers and properties of one message, for selectors."""
 
-    __slots__ = ("_headers", "_message", "_properties", "_values_of")
+    __slots__ = ("_decode_entries", "_headers", "_message", "_properties")
 
-    def __init__(self, message: Message, values_of: ValuesOf) -> None:
-        """``values_of`` converts the headers of a 0-10 message to Python values."""
+    def __init__(self, message: Message, decode_entries: EntriesDecoder) -> None:
+        """``decode_entries`` converts the headers of a 0-10 message to Python values."""
         self._message = message
-        self._values_of = values_of
+        self._decode_entries = decode_entries
         self._headers: Mapping[str, object] | None = None
         self._properties: object = None
 
@@ -95,43 +95,45 @@ class SelectorValues:
         data = self._message.data
         assert data is not None, "the message is paged out"
         position = self._message.address_len + 2
-        p = read_transfer(data[position + 4 : position + 4 + get32(data, position)])
-        reply_to = p.reply_text
-        if reply_to is None and p.reply_key is not None:
-            reply_to = text_of_reply_to(p.reply_exchange, p.reply_key)
-        message_id = p.message_id_text
-        if message_id is None and p.message_uuid is not None:
-            message_id = text_of_uuid(p.message_uuid)
+        properties = read_transfer(data[position + 4 : position + 4 + get32(data, position)])
+        reply_to = properties.reply_text
+        if reply_to is None and properties.reply_key is not None:
+            reply_to = format_reply_to(properties.reply_exchange, properties.reply_key)
+        message_id = properties.message_id_text
+        if message_id is None and properties.message_uuid is not None:
+            message_id = format_uuid(properties.message_uuid)
         return SimpleNamespace(
-            headers=self._values_of(p.headers or []),
-            content_type=text(p.content_type),
-            content_encoding=text(p.content_encoding),
-            delivery_mode=p.delivery_mode,
-            priority=p.priority,
-            correlation_id=text(p.correlation_id_text or to_text(p.correlation_id)),
-            reply_to=text(reply_to),
-            expiration=None if p.ttl_ms is None else str(p.ttl_ms),
-            message_id=text(message_id),
-            message_uuid=p.message_uuid,
-            timestamp=p.timestamp_s,
-            type=text(p.type),
-            user_id=text(p.user_id),
-            app_id=text(p.app_id_text or to_text(p.app_id)),
-            cluster_id=text(p.cluster_id),
+            headers=self._decode_entries(properties.headers or []),
+            content_type=_decode_text(properties.content_type),
+            content_encoding=_decode_text(properties.content_encoding),
+            delivery_mode=properties.delivery_mode,
+            priority=properties.priority,
+            correlation_id=_decode_text(
+                properties.correlation_id_text or _to_0_x_text(properties.correlation_id)
+            ),
+            reply_to=_decode_text(reply_to),
+            expiration=None if properties.ttl_ms is None else str(properties.ttl_ms),
+            message_id=_decode_text(message_id),
+            message_uuid=properties.message_uuid,
+            timestamp=properties.timestamp_s,
+            type=_decode_text(properties.type),
+            user_id=_decode_text(properties.user_id),
+            app_id=_decode_text(properties.app_id_text or _to_0_x_text(properties.app_id)),
+            cluster_id=_decode_text(properties.cluster_id),
         )
 
 
 NO_PROPERTIES = SimpleNamespace(headers={})
 
 
-def text(raw: bytes | None) -> str | None:
+def _decode_text(raw: bytes | None) -> str | None:
     """Return bytes as a string."""
     return None if raw is None else raw.decode("utf-8", "replace")
 
 
-def to_text(raw: bytes | None) -> bytes | None:
+def _to_0_x_text(raw: bytes | None) -> bytes | None:
     """Return bytes in the text form of 0-x."""
-    return None if raw is None else text_of_bytes(raw)
+    return None if raw is None else bytes_to_text(raw)
 
 
 def _property(name: str) -> Callable[[SelectorValues], object]:
@@ -155,15 +157,15 @@ def _timestamp(selected: SelectorValues) -> object:
     return value * 1000 if isinstance(value, int) else value
 
 
-def _durable(selected: SelectorValues) -> bool:
+def _is_durable(selected: SelectorValues) -> bool:
     return bool(selected.property("delivery_mode") == PERSISTENT_MODE)
 
 
 def _delivery_mode(selected: SelectorValues) -> str:
-    return "PERSISTENT" if _durable(selected) else "NON_PERSISTENT"
+    return "PERSISTENT" if _is_durable(selected) else "NON_PERSISTENT"
 
 
-def _redelivered(selected: SelectorValues) -> bool:
+def _is_redelivered(selected: SelectorValues) -> bool:
     return bool(selected.message.flags & REDELIVERED)
 
 
@@ -195,7 +197,7 @@ NAMES: dict[str, Callable[[SelectorValues], object]] = {
     "JMSDeliveryMode": _delivery_mode,
     "JMSReplyTo": _property("reply_to"),
     "JMSExpiration": lambda selected: selected.message.deadline_ms,
-    "JMSRedelivered": _redelivered,
+    "JMSRedelivered": _is_redelivered,
     "JMSXDeliveryCount": lambda selected: selected.message.deliveries + 1,
     "JMSXUserID": _property("user_id"),
     "qpid.subject": _subject,
@@ -210,13 +212,13 @@ NAMES: dict[str, Callable[[SelectorValues], object]] = {
     "amqp.cluster_id": _property("cluster_id"),
     "amqp.reply_to": _property("reply_to"),
     "amqp.priority": _priority,
-    "amqp.durable": _durable,
+    "amqp.durable": _is_durable,
     "amqp.delivery_mode": _property("delivery_mode"),
     "amqp.timestamp": _timestamp,
     "amqp.creation_time": _timestamp,
     "amqp.expiration": lambda selected: selected.message.deadline_ms or None,
     "amqp.absolute_expiry_time": lambda selected: selected.message.deadline_ms or None,
-    "amqp.redelivered": _redelivered,
+    "amqp.redelivered": _is_redelivered,
     "amqp.delivery_count": lambda selected: selected.message.deliveries,
     "amqp.exchange": _exchange,
     "amqp.routing_key": _routing_key,

@@ -10,7 +10,7 @@ from headrace.gateway.conversion.headers import header_payload, message_address,
 from headrace.gateway.conversion.neutral import is_text
 from headrace.gateway.conversion.neutral_basic import write_basic
 from headrace.gateway.conversion.neutral_transfer import read_transfer, write_transfer
-from headrace.gateway.conversion.neutral_values import CannotConvert, entries_of_table
+from headrace.gateway.conversion.neutral_values import CannotConvert, decode_table_entries
 from headrace.model.arguments.values import as_list
 from headrace.model.contents import ROUTING_KEYS_MAX, UnreadableError
 from headrace.model.message import (
@@ -106,17 +106,17 @@ def _add_headers_transfer(
     assert data is not None, "the message is paged out"
     position = message.address_len + 2
     segment = data[position + 4 : position + 4 + get32(data, position)]
-    p = read_transfer(segment)
+    properties = read_transfer(segment)
     replaced = {name.encode() for name in headers}
-    entries = [entry for entry in p.headers or () if entry[0] not in replaced]
+    entries = [entry for entry in properties.headers or () if entry[0] not in replaced]
     for name, value in headers.items():
         raw = encode_entry(name, value)
-        entries += entries_of_table(raw, 0, len(raw))
-    p.headers = entries or None
+        entries += decode_table_entries(raw, 0, len(raw))
+    properties.headers = entries or None
     if timestamp_s is not None:
-        p.timestamp_s = timestamp_s
+        properties.timestamp_s = timestamp_s
     exchange, routing_key = message_address(message)
-    written = write_transfer(p, exchange.encode(), routing_key.encode(), message.body_size)
+    written = write_transfer(properties, exchange.encode(), routing_key.encode(), message.body_size)
     size = len(written).to_bytes(4, "big")
     return b"".join((data[:position], size, written, data[position + 4 + len(segment) :]))
 
@@ -131,7 +131,7 @@ def trace_copy(
     """
     source, key = message_address(message)
     try:
-        payload, pieces = _as_basic(message)
+        payload, pieces = _convert_to_basic(message)
         decoded = decode_content_header(V0_9_1, payload)[2]
         properties = {
             name: _plain(value)
@@ -158,7 +158,7 @@ def trace_copy(
     return copy
 
 
-def _as_basic(message: Message) -> tuple[bytes, list[bytes]]:
+def _convert_to_basic(message: Message) -> tuple[bytes, list[bytes]]:
     """Return the payload of a header of class basic, and the body as frames.
 
     The frames of a message of class basic do not include a body in ``parts``.

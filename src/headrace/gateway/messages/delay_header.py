@@ -70,6 +70,6 @@ def delayed_route(vhost: VirtualHost, route: Route) -> Route:
 
     An unroutable message is not delayed, nor is one for the broker's own queues.
     """
-    if route.count == 0 or route.serves:
+    if route.count == 0 or route.is_served_by_broker:
         return route
     return Route(route.key, (vhost.delayed.queue(),), 0, tally=route.tally)

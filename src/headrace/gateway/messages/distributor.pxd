@@ -26,7 +26,7 @@ cdef class Distributor:
     cdef public Store store
     cdef public object vhost
     cdef public unsigned int number
-    cdef public bint verbatim
+    cdef public bint is_verbatim
     cdef public unsigned long long position
 
     cdef bytes message_data(

@@ -5,7 +5,7 @@ For each queue the message either goes straight from the receive buffer into a w
 output, or a :class:`~headrace.model.message.Message` is made around one copy of its bytes.
 
 A message keeps the bytes that 0-8 to 0-9-1 receive, address and frames, unchanged. A family that
-has to assemble the bytes first derives a class, clears ``verbatim`` and overrides
+has to assemble the bytes first derives a class, clears ``is_verbatim`` and overrides
 :meth:`Distributor.message_data` and :meth:`Distributor.put`.
 """
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 class Publish:
     """The properties of one publish that queues and the journal need, in any protocol.
 
-    A connection or session has one and fills it anew for each message. A family's subclass adds
-    the properties of its own headers.
+    A connection or session has one, whose fields it sets for each message. The subclass of a family
+    adds the properties of the family's headers.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Distributor:
         self.counters = counters
         self.number = number
         #: Received bytes are laid out as Message.data; no method is overridden.
-        self.verbatim = True
+        self.is_verbatim = True
         #: The journal position of the last message; 0 if it is not in the journal.
         self.position = 0
 
@@ -72,7 +72,7 @@ class Distributor:
     ) -> bytes:
         """Return the bytes of a message, as in ``Message.data``, without the body in ``parts``.
 
-        ``buffer[start:end]`` is as in :meth:`distribute`, which calls this unless ``verbatim``.
+        ``buffer[start:end]`` is as in :meth:`distribute`, which calls this unless ``is_verbatim``.
         """
         return cut(buffer, start, end)
 
@@ -118,7 +118,7 @@ class Distributor:
             if not is_large and route.queue_ids:
                 data = (
                     cut(buffer, start, end)
-                    if self.verbatim
+                    if self.is_verbatim
                     else self.message_data(publish, buffer, start, end)
                 )
                 position = self.store.publish(
@@ -138,7 +138,7 @@ class Distributor:
             is_journaled = position != 0 and queue.durable
             consumer = queue.ready_consumer()
             if consumer is not None and not is_journaled and consumer.no_ack and not is_large:
-                if not self.verbatim:
+                if not self.is_verbatim:
                     if self.put(publish, consumer, buffer, start, end):
                         queue.tally.publish += 1
                         queue.tally.deliver_no_ack += 1
@@ -151,7 +151,7 @@ class Distributor:
             if data is None:
                 data = (
                     cut(buffer, start, end)
-                    if self.verbatim
+                    if self.is_verbatim
                     else self.message_data(publish, buffer, start, end)
                 )
             message = new_message(data, publish.address_len, publish.body_size)

@@ -27,8 +27,8 @@ CHECKS_MAX = 16  # Entries that are checked for consumed publishes in one turn.
 class Waiter(Protocol):
     """A channel or session that waits until it may send an answer."""
 
-    def released(self, token: int) -> None:
-        """Send the answer that joined with ``token``, which need not wait any longer."""
+    def on_released(self, token: int) -> None:
+        """Send the answer that joined with ``token``: its effects are durable or consumed."""
 
 
 class PendingConfirm:
@@ -53,7 +53,7 @@ class PendingConfirms:
     def join(self, waiter: Waiter, token: int) -> None:
         """Wait for all records appended so far; release at once if they are durable already."""
         if not self.entries and self.store.synced >= self.store.appended:
-            waiter.released(token)
+            waiter.on_released(token)
             return
         self.add(waiter, token, None)
 
@@ -71,7 +71,7 @@ class PendingConfirms:
             if span is None or not is_first or not span.is_consumed():
                 self.add(waiter, token, span)
                 return
-        waiter.released(token)
+        waiter.on_released(token)
 
     def add(self, waiter: Waiter, token: int, span: Span | None) -> None:
         """Add an entry at the end of the queue."""
@@ -87,7 +87,7 @@ class PendingConfirms:
             if not entry.is_released:
                 if entry.position > synced:
                     return
-                entry.waiter.released(entry.token)
+                entry.waiter.on_released(entry.token)
             entries.popleft()
         self.waiting = False
 
@@ -109,4 +109,4 @@ class PendingConfirms:
             if not checks:
                 break
         for entry in consumed:
-            entry.waiter.released(entry.token)
+            entry.waiter.on_released(entry.token)

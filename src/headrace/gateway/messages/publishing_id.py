@@ -18,7 +18,7 @@ ID_KEY = "x-publishing-id"
 ID_ENTRY = bytes((len(ID_KEY),)) + ID_KEY.encode()
 
 
-def take_publishing_id(data: bytes, header: int) -> tuple[bytes, PublishingId | None]:
+def extract_publishing_id(data: bytes, header: int) -> tuple[bytes, PublishingId | None]:
     """Return a publish of 0-x without its publishing id, and its number; None when it has none.
 
     ``data`` is laid out as in :class:`headrace.model.message.Message`; its header frame starts at

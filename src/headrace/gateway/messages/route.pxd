@@ -12,9 +12,9 @@ cdef class Route:
     cdef public unsigned long long generation
     cdef public bytes queue_ids
     cdef public bint durable
-    cdef public bint keeps
-    cdef public bint uncommon
-    cdef public bint serves
+    cdef public bint keeps_transient
+    cdef public bint is_uncommon
+    cdef public bint is_served_by_broker
     cdef public object interception
     cdef public ExchangeTally tally
 

@@ -43,15 +43,17 @@ class Route:
         )
         self.durable = any(queue.durable for queue in queues)
         #: True if the broker itself consumes all queues.
-        self.serves = self.count > 0 and all(queue.name.startswith(SERVICES) for queue in queues)
-        #: True if a queue keeps transient messages over a restart, too.
-        self.keeps = any(stores_all(queue.arguments) for queue in queues)
-        self.uncommon = self.serves or self.keeps
+        self.is_served_by_broker = self.count > 0 and all(
+            queue.name.startswith(SERVICES) for queue in queues
+        )
+        #: True if a queue also keeps transient messages over a restart.
+        self.keeps_transient = any(stores_all(queue.arguments) for queue in queues)
+        self.is_uncommon = self.is_served_by_broker or self.keeps_transient
 
 
 def survives_crash(queues: tuple[Queue, ...], persistent: bool) -> bool:
     """Return True if a message in one of these queues survives a crash."""
-    lasts = False
+    survives = False
     for queue in queues:
-        lasts = lasts or queue.is_stream or (persistent and queue.durable)
-    return lasts
+        survives = survives or queue.is_stream or (persistent and queue.durable)
+    return survives

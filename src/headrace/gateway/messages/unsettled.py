@@ -17,13 +17,16 @@ if not cython.compiled:
     from headrace.model.queue.destination import Consumer
     from headrace.model.queue.ring import Ring
 
-# The outcomes of a delivery; the hot path has the same numbers as C constants.
-SETTLE_ACCEPT = 0
-SETTLE_REQUEUE = 1
-SETTLE_DISCARD = 2
-SETTLE_RELEASE = 3  # Like REQUEUE, but it does not count as redelivered.
+from headrace.model.transaction.transaction import ACCEPT, DISCARD, REQUEUE
 
-RING_SLACK = 65536  # Slots of settled deliveries that a ring keeps, beside four per unsettled one.
+# The outcomes of a delivery; a transaction has the same numbers. The hot paths of both protocol
+# families have them as C numbers.
+SETTLE_ACCEPT = ACCEPT
+SETTLE_REQUEUE = REQUEUE
+SETTLE_DISCARD = DISCARD
+SETTLE_RELEASE = 3  # Like SETTLE_REQUEUE, but the message does not count as redelivered.
+
+RING_SLACK = 65536  # Empty slots that a ring keeps in addition to four per unsettled delivery.
 
 
 class Unsettled:
@@ -46,14 +49,14 @@ class Unsettled:
         if slot_count == 0:
             self.base = number
         elif (number - self.base - slot_count) & self.mask:
-            self.leave_gap(number)
+            self.add_gap(number)
         self.ring.push(message)
         self.count += 1
         if slot_count > RING_SLACK and slot_count > RING_SLACK + 4 * self.count:
             self.spill(slot_count - RING_SLACK - 4 * self.count)
 
-    def leave_gap(self, number: int) -> None:
-        """Leave empty slots for the deliveries before ``number`` that need no settlement."""
+    def add_gap(self, number: int) -> None:
+        """Add empty slots for the deliveries before ``number`` that need no settlement."""
         ring = self.ring
         assert ring is not None
         gap = (number - self.base - ring.count) & self.mask
@@ -105,7 +108,7 @@ class Unsettled:
             return self.spilled.get(number)
         return None
 
-    def take(self, number: int) -> Message | None:
+    def pop(self, number: int) -> Message | None:
         """Remove and return the delivery of this number, or None as :meth:`find`."""
         ring = self.ring
         if ring is not None:
@@ -139,7 +142,7 @@ class Unsettled:
         within = sorted([distance for distance in distances if distance <= size])
         return [(first + distance) & self.mask for distance in within]
 
-    def take_first(self, last: int) -> Message | None:
+    def pop_first(self, last: int) -> Message | None:
         """Remove and return the earliest delivery in the ring up to ``last``, or None.
 
         For deliveries outside of the ring see :meth:`spilled_numbers`.
@@ -184,7 +187,7 @@ class Unsettled:
         return len(self.spilled or ()) + (0 if self.ring is None else self.ring.count)
 
     def messages(self) -> list[Message]:
-        """Return all deliveries: the spilled ones, then those of the ring in order."""
+        """Return all deliveries: the spilled ones, then the ring's in order."""
         deliveries = list((self.spilled or {}).values())
         ring = self.ring
         if ring is not None:
@@ -195,7 +198,7 @@ class Unsettled:
         return deliveries
 
     def clear(self) -> None:
-        """Forget all deliveries."""
+        """Remove all deliveries."""
         self.spilled = None
         self.count = 0
         if self.ring is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys that tokens are signed with: a JSON Web Key Set (RFC 7517), read again in time."""
+"""The keys that tokens are signed with: a JSON Web Key Set (RFC 7517), which is read regularly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Key(NamedTuple):
     """A public key of an issuer that verifies the signatures of its tokens."""
 
     kid: str
-    algorithm: str  # The only one that it may be used for; empty: any of its kind.
+    algorithm: str  # The only algorithm that the key may be used for; empty: any of its type.
     key: AllowedPublicKeys
 
 
@@ -49,7 +49,7 @@ class Keys:
         self._fresh_s = fresh_s
         self._clock = clock
         self._keys: list[Key] = []
-        self._due = True  # The set must be read before the next lookup.
+        self._must_load = True  # The set must be read before the next lookup.
         self._loaded_at: float | None = None
         self._tried_at: float | None = None
         self._lock = asyncio.Lock()
@@ -57,7 +57,7 @@ class Keys:
     def renew(self, fresh_s: float) -> None:
         """Read the set again at the next lookup, and every ``fresh_s`` seconds."""
         self._fresh_s = fresh_s
-        self._due = True
+        self._must_load = True
         self._tried_at = None
 
     async def find(self, kid: str | None) -> Key:
@@ -67,7 +67,7 @@ class Keys:
             NoKey: no key has this id.
         """
         now_s = self._clock()
-        if self._due or self._loaded_at is None or now_s - self._loaded_at >= self._fresh_s:
+        if self._must_load or self._loaded_at is None or now_s - self._loaded_at >= self._fresh_s:
             await self._refresh()
         key = self._pick(kid)
         if key is None:
@@ -85,7 +85,7 @@ class Keys:
         return next((key for key in self._keys if key.kid == kid), None)
 
     async def _refresh(self) -> None:
-        """Read the set again, unless that was tried a moment ago."""
+        """Read the set again, unless that was tried within `RETRY_S`."""
         async with self._lock:
             now_s = self._clock()
             if self._tried_at is not None and now_s - self._tried_at < min(RETRY_S, self._fresh_s):
@@ -97,11 +97,11 @@ class Keys:
                 log.error("the keys of tokens cannot be read: %s", error)
             else:
                 self._loaded_at = now_s
-                self._due = False
+                self._must_load = False
 
 
 def read_set(text: bytes) -> list[Key]:
-    """Read the keys for signatures in a set; keys of unknown kinds are passed over.
+    """Read the keys for signatures in a set; keys of unknown types are skipped.
 
     Raises:
         ValueError: the text is not a JSON Web Key Set, or the set is too large.

@@ -20,7 +20,7 @@ from headrace.gateway.security.regex import PatternError, Search, compile_search
 
 SCOPES_MAX = 256  # Permissions and tags of one token; a token with more is refused.
 SCOPE_CHARACTERS_MAX = 1024
-VERDICTS_MAX = 4096  # Cached checks of one token; the least recently used is forgotten.
+VERDICTS_MAX = 4096  # Cached checks of one token; the least recently used one is removed.
 ALIASES_MAX = 1024
 TAG = "tag"
 TAGS = ("administrator", "management", "monitoring", "policymaker", "impersonator")
@@ -40,7 +40,7 @@ class Scope(NamedTuple):
 
     permission: str
     matchers: tuple[Matcher, Matcher, Matcher]  # Virtual host, name, routing key.
-    every_key: bool = False  # The last one matches every routing key.
+    every_key: bool = False  # True: the last matcher matches every routing key.
 
 
 class Scopes:
@@ -90,29 +90,29 @@ class Scopes:
         elif scope is not None:
             self._scopes.append(scope)
         if scope is not None:
-            kind, colon, pattern = text.partition(":")
-            self.texts.append(f"{kind}{colon}{fill_variables(pattern, claims)}")
+            word, colon, pattern = text.partition(":")
+            self.texts.append(f"{word}{colon}{fill_variables(pattern, claims)}")
         if len(self._scopes) + len(self.tags) > SCOPES_MAX:
             raise ScopeError(f"a token with more than {SCOPES_MAX} scopes for this broker")
 
     def may_open(self, vhost: str) -> bool:
         """Return True if there is any permission in the virtual host."""
-        return self._any(("", vhost))
+        return self._grants(("", vhost))
 
     def allowed(self, vhost: str, permission: str, name: str) -> bool:
         """Return True if one of the scopes grants the permission on the name."""
-        return self._any((permission, vhost, name))
+        return self._grants((permission, vhost, name))
 
     def topic_allowed(self, vhost: str, permission: str, exchange: str, routing_key: str) -> bool:
         """Return True if one of the scopes permits this routing key."""
-        return self._any((permission, vhost, exchange, routing_key))
+        return self._grants((permission, vhost, exchange, routing_key))
 
     def every_topic_allowed(self, vhost: str, permission: str, exchange: str) -> bool:
         """Return True if one of the scopes permits all routing keys."""
         requested = (permission, vhost, exchange)
         return any(scope.every_key and matches(scope, requested) for scope in self._scopes)
 
-    def _any(self, requested: tuple[str, ...]) -> bool:
+    def _grants(self, requested: tuple[str, ...]) -> bool:
         verdict = self._verdicts.get(requested)
         if verdict is None:
             verdict = any(matches(scope, requested) for scope in self._scopes)
@@ -135,19 +135,19 @@ def matches(scope: Scope, requested: tuple[str, ...]) -> bool:
 
 def read_scope(text: str, claims: Mapping[str, object]) -> Scope | str | None:
     """Read a scope without its prefix: a permission or a tag; None for anything else."""
-    kind, colon, pattern = text.partition(":")
-    if kind == TAG:
+    permission, colon, pattern = text.partition(":")
+    if permission == TAG:
         return pattern if pattern in TAGS else None
-    if kind not in PERMISSIONS or not colon:
+    if permission not in PERMISSIONS or not colon:
         return None
     try:
         parts = fill_variables(pattern, claims).split("/")  # A claim's slashes are encoded.
         if not 2 <= len(parts) <= 3 or not all(parts):
             return None
-        first, second, third = [wildcard(part) for part in (*parts, "*")[:3]]
+        first, second, third = [compile_scope_pattern(part) for part in (*parts, "*")[:3]]
     except (PatternError, UnicodeError, ScopeError):
         return None
-    return Scope(kind, (first, second, third), len(parts) == 2 or parts[2] == "*")
+    return Scope(permission, (first, second, third), len(parts) == 2 or parts[2] == "*")
 
 
 def fill_variables(text: str, claims: Mapping[str, object]) -> str:
@@ -166,8 +166,8 @@ def fill_variables(text: str, claims: Mapping[str, object]) -> str:
     return _VARIABLE.sub(replacement, text)
 
 
-def wildcard(pattern: str) -> Matcher:
-    """Compile a pattern with ``*`` and the virtual host, which matches whole texts.
+def compile_scope_pattern(pattern: str) -> Matcher:
+    """Compile a pattern with ``*`` and ``{vhost}``, which matches whole texts.
 
     Raises:
         PatternError, UnicodeDecodeError: the text is not a pattern.
@@ -176,15 +176,15 @@ def wildcard(pattern: str) -> Matcher:
         search = compile_wildcard(pattern)
         return lambda _, requested: search(requested) is not None
 
-    def of_vhost(vhost: str, requested: str) -> bool:
+    def matches_at_vhost(vhost: str, requested: str) -> bool:
         try:
             search = compile_wildcard(pattern.replace(f"{{{VHOST}}}", quote(vhost, safe="")))
         except (PatternError, UnicodeError):  # It is too long with this name.
             return False
         return search(requested) is not None
 
-    of_vhost("/", "")  # Compiled to find mistakes at once.
-    return of_vhost
+    matches_at_vhost("/", "")  # Compiled to find mistakes at once.
+    return matches_at_vhost
 
 
 def compile_wildcard(text: str) -> Search:
@@ -205,11 +205,11 @@ def read_scopes(claims: Mapping[str, object], paths: Iterable[str], audience: st
     Raises:
         ScopeError: an item of the list is not a text.
     """
-    values = [value for path in paths for value in at_path(claims, path)]
-    return [scope for value in values for scope in texts(value, audience)]
+    values = [value for path in paths for value in find_values(claims, path)]
+    return [scope for value in values for scope in read_claim(value, audience)]
 
 
-def texts(value: object, audience: str) -> list[str]:
+def read_claim(value: object, audience: str) -> list[str]:
     """Return the scopes in one claim.
 
     Raises:
@@ -222,11 +222,11 @@ def texts(value: object, audience: str) -> list[str]:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return [scope for item in value for scope in item.split()]
     if isinstance(value, dict):
-        return [f"{audience}.{scope}" for scope in texts(value.get(audience), audience)]
+        return [f"{audience}.{scope}" for scope in read_claim(value.get(audience), audience)]
     raise ScopeError("a claim of scopes must be a string or a list of strings")
 
 
-def at_path(value: object, path: str) -> Iterator[object]:
+def find_values(value: object, path: str) -> Iterator[object]:
     """Yield the values at a path such as ``realm_access.roles``, through maps and lists of maps.
 
     A name may contain dots: the longest match wins.
@@ -234,7 +234,7 @@ def at_path(value: object, path: str) -> Iterator[object]:
     if isinstance(value, list):
         for item in value:
             if isinstance(item, dict):
-                yield from at_path(item, path)
+                yield from find_values(item, path)
         return
     if not isinstance(value, dict):
         return
@@ -245,7 +245,7 @@ def at_path(value: object, path: str) -> Iterator[object]:
             if count == len(names):
                 yield value[name]
             else:
-                yield from at_path(value[name], ".".join(names[count:]))
+                yield from find_values(value[name], ".".join(names[count:]))
             return
 
 

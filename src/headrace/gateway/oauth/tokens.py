@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import jwt
 
 from headrace.gateway.oauth.keys import Keys, NoKey
-from headrace.gateway.oauth.scopes import Aliases, ScopeError, Scopes, at_path, read_scopes
+from headrace.gateway.oauth.scopes import Aliases, ScopeError, Scopes, find_values, read_scopes
 from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 from headrace.gateway.security.user import User
 
@@ -186,7 +186,7 @@ class Tokens:
 
     def _name(self, claims: Claims, rules: TokenRules) -> str:
         for claim in rules.username_claims:
-            name = next(at_path(claims, claim), None)
+            name = next(find_values(claims, claim), None)
             if isinstance(name, str) and name:
                 if not name.isprintable() or len(name.encode()) > 255:
                     raise LoginRefused(f"bearer token: {claim} is not a user's name")

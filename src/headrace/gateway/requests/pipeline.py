@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queue ``amq.headrace.pipeline``: requests of pipelines beside AMQP's methods.
+"""The queue ``amq.headrace.pipeline``: requests of pipelines, in addition to the methods of AMQP.
 
 Each area has a module with a table of its requests, ``HANDLERS``;
 docs/reference/pipeline-service.md documents them. Users need permissions on the names in a

@@ -15,9 +15,9 @@ refusal is an object with ``error`` (a sentence) and ``code`` (a word)::
     bad-request     the request is malformed
     internal        the broker failed; its log has the reason
 
-A handler returns the answer at once, or it is a generator: then it continues in a
-later turn of the event loop after each ``yield``, and its return value is the answer. So a long
-request does not block others; a slice should take a few milliseconds (SLICE_S).
+A handler returns the answer at once, or it is a generator, which continues in a later turn of the
+event loop after each ``yield`` and returns the answer. A long request thus does not block others.
+A slice should take a few milliseconds (SLICE_S).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from headrace.exact_json import read_json
-from headrace.gateway.conversion.convert import body_of_frames
+from headrace.gateway.conversion.convert import join_body_frames
 from headrace.gateway.conversion.headers import header_at, shortstr
 from headrace.model import errors
 from headrace.model.contents import UnreadableError
@@ -61,7 +61,7 @@ SLICE_S = 0.005  # The length of a slice of a long request.
 SLICED_MAX = 64  # Long requests of one service in progress.
 NUMBER_MAX = (1 << 63) - 1
 
-RequestAnswer = dict[str, object]  # JSON; each request has a shape of its own.
+RequestAnswer = dict[str, object]  # A JSON object, which differs by request.
 Outcome = TypeVar("Outcome")
 Steps = Generator[None, None, RequestAnswer]
 
@@ -261,7 +261,7 @@ class RequestService(Consumer):
         elif body_size > self.bytes_max:
             answer.send(failure("limit", f"a request has {self.bytes_max} bytes at most"))
         else:
-            self.handle(connection, body_of_frames(data, end + 1, len(data)), answer)
+            self.handle(connection, join_body_frames(data, end + 1, len(data)), answer)
 
     def make_answer(
         self, connection: ClientConnection, properties: BasicProperties
@@ -376,7 +376,7 @@ class PendingAnswer:
         self.body = json.dumps(answer, separators=(",", ":")).encode()
         self.service.context.pending_confirms(self.service.vhost.name).join(self, 0)
 
-    def released(self, token: int) -> None:
+    def on_released(self, token: int) -> None:
         """Publish the answer to the request's reply-to: its effects are durable."""
         vhost = self.service.vhost
         properties = BasicProperties(

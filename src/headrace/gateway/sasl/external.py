@@ -60,7 +60,7 @@ def certificate_name(certificate: Certificate, source: str, san: str = "dns") ->
     """Return the name in a certificate: exactly one, without control characters.
 
     ``source`` is ``common_name``, ``distinguished_name`` or ``subject_alternative_name``; of the
-    last, ``san`` is the kind: ``dns``, ``email``, ``ip`` or ``uri``.
+    last, ``san`` is the type: ``dns``, ``email``, ``ip`` or ``uri``.
 
     Raises:
         LoginRefused: the certificate has none, or several.
@@ -69,10 +69,10 @@ def certificate_name(certificate: Certificate, source: str, san: str = "dns") ->
     if source == "distinguished_name":
         candidates = [distinguished_name(subject)] if subject else []
     elif source == "common_name":
-        candidates = [value for part in subject for kind, value in part if kind == "commonName"]
+        candidates = [value for part in subject for name, value in part if name == "commonName"]
     else:
         names = certificate.get("subjectAltName", ())
-        candidates = [value for kind, value in names if kind == SAN_TYPES[san]]
+        candidates = [value for name_type, value in names if name_type == SAN_TYPES[san]]
     if len(candidates) != 1 or not candidates[0]:
         raise LoginRefused(
             f"the certificate has {len(candidates)} names of the kind '{source}', not one"
@@ -86,7 +86,7 @@ def certificate_name(certificate: Certificate, source: str, san: str = "dns") ->
 def distinguished_name(subject: Names) -> str:
     """Return a subject in the form of RFC 4514, ``CN=ada,O=Example``, most specific part first."""
     return ",".join(
-        "+".join(f"{KEYWORDS.get(kind, kind)}={escape(value)}" for kind, value in part)
+        "+".join(f"{KEYWORDS.get(name, name)}={escape(value)}" for name, value in part)
         for part in reversed(subject)
     )
 

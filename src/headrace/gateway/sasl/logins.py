@@ -125,8 +125,8 @@ class Logins:
         self._audit_login(result, peer, mechanism)
         return result
 
-    def forget(self, number: int) -> None:
-        """Forget the login of an ended connection."""
+    def remove(self, number: int) -> None:
+        """Remove the login of an ended connection."""
         self._in_progress.pop(number, None)
 
     async def renew(self, user: User, secret: bytes) -> User:

@@ -35,7 +35,7 @@ class MechanismServices:
     tokens: Tokens | None = None  # Checks bearer tokens; None: not configured.
     anonymous_user: str = ""  # The user of logins by ANONYMOUS; empty: none.
     certificate_name: str = "common_name"  # The part of a certificate that names the user.
-    certificate_san: str = "dns"  # The kind of a subject alternative name.
+    certificate_san: str = "dns"  # The type of a subject alternative name.
 
 
 class Steps(Protocol):

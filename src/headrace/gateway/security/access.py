@@ -94,8 +94,10 @@ def check_pattern(action: str, pattern: str) -> None:
     try:
         compile_search(pattern)
     except PatternError as error:
-        kind = ForeignExpression if foreign_form(str(error)) else AccountError
-        raise kind(f"{action} '{pattern}' is not a valid regular expression: {error}") from None
+        error_class = ForeignExpression if foreign_form(str(error)) else AccountError
+        raise error_class(
+            f"{action} '{pattern}' is not a valid regular expression: {error}"
+        ) from None
 
 
 def expand_pattern(pattern: str, user: str, vhost: str) -> str:
@@ -127,7 +129,7 @@ class Access(Rights):
         self._clock = clock
         self._wall_clock = wall_clock
         self._secret = os.urandom(32)
-        # The key for the SCRAM salts of unknown users, which must be stable like those of accounts.
+        # The key for the SCRAM salts of unknown users, which must be stable, as real salts are.
         self.strangers_secret = hmac.digest(secret or os.urandom(32), b"strangers", "sha256")
         self._login_cache: OrderedDict[bytes, float] = OrderedDict()
         self._verdicts: dict[tuple[str, str, str, str], bool] = {}
@@ -143,7 +145,7 @@ class Access(Rights):
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
 
-    def take(self, snapshot: Snapshot) -> bool:
+    def use_snapshot(self, snapshot: Snapshot) -> bool:
         """Use a new snapshot and clear the caches; return False if it equals the last."""
         if snapshot == self.snapshot:
             return False
@@ -173,7 +175,7 @@ class Access(Rights):
             raise LoginRefused(f"user {name!r} may log in over loopback only")
         return User(self, account.name, account.tags, peer)
 
-    def recall(self, name: str, password: bytes, peer: RemotePeer) -> User | None:
+    def find_cached_login(self, name: str, password: bytes, peer: RemotePeer) -> User | None:
         """Return the user of a cached login with this password, or None."""
         account = self.snapshot.accounts.get(name)
         if account is None or not self._may_come_from(name, peer.loopback):
@@ -193,7 +195,7 @@ class Access(Rights):
         Raises:
             LoginRefused: the password is wrong, or the user may not log in from that address.
         """
-        user = self.recall(name, password, peer)
+        user = self.find_cached_login(name, password, peer)
         if user is not None:
             return user
         async with self.attempt(name, peer):
@@ -216,7 +218,7 @@ class Access(Rights):
         user = self.admit(name, peer)
         if is_foreign(account.password_hash):
             account = await self._improve(account, password)
-        self.remember(account, password)
+        self.cache_login(account, password)
         return user
 
     async def _improve(self, account: Account, password: bytes) -> Account:
@@ -258,7 +260,7 @@ class Access(Rights):
             raise
         self.throttle.record_success(peer.host, name)
 
-    def remember(self, account: Account, password: bytes) -> None:
+    def cache_login(self, account: Account, password: bytes) -> None:
         """Cache a login whose password has been checked."""
         self._login_cache[self._key(account, password)] = self._clock() + LOGIN_CACHE_S
         while len(self._login_cache) > LOGIN_CACHE_MAX:

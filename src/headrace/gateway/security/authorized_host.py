@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     #: Values of any type that a table of AMQP has; the model checks them.
     Arguments = Mapping[str, object]
-    Destination = tuple[str, str]  # Kind and name.
+    Destination = tuple[str, str]  # EXCHANGE or QUEUE, and the name.
 
 RESERVED_PREFIX = "amq."
 ALTERNATE = "alternate-exchange"
@@ -102,41 +102,42 @@ class AuthorizedHost:
 
     # --- Permissions ----------------------------------------------------------------------------
 
-    def check(self, permission: str, kind: str, name: str) -> None:
+    def check(self, permission: str, resource_type: str, name: str) -> None:
         """Refuse a name on which the user lacks a permission."""
-        self.blamed_field = kind
-        self.access.check(self.user, self.vhost.name, permission, kind, name)
+        self.blamed_field = resource_type
+        self.access.check(self.user, self.vhost.name, permission, resource_type, name)
 
-    def check_any(self, kind: str, name: str) -> None:
+    def check_any(self, resource_type: str, name: str) -> None:
         """Refuse queries about a name on which the user has no permission at all."""
-        self.blamed_field = kind
-        existing = self.vhost.queues.get(name) if kind == QUEUE else None
+        self.blamed_field = resource_type
+        existing = self.vhost.queues.get(name) if resource_type == QUEUE else None
         name = name if existing is None else existing.access_name
-        self.access.check_any(self.user, self.vhost.name, kind, name)
+        self.access.check_any(self.user, self.vhost.name, resource_type, name)
 
     def _check_forward_exchange(
-        self, kind: str, name: str, exchange: object, field: str, key: object = None, *,
+        self, resource_type: str, name: str, exchange: object, field: str, key: object = None, *,
         dead_letters: bool = False,
     ) -> None:  # fmt: skip
         """Check the permissions for an alternate or dead-letter exchange."""
         if isinstance(exchange, str):
-            self.check("read", kind, name)
+            self.check("read", resource_type, name)
             self.blamed_field = field
             self.access.check_forwarding(
                 self.user, self.vhost, exchange, key, dead_letters=dead_letters
             )
 
     # Keeps 0-10/s146, 0-10/s159, 0-10/s166, 0-10/s169, 0-10/s173, 0-10/s191, 0-10/s199.
-    def _require_name(self, kind: str, name: str) -> None:
-        self.blamed_field = kind
+    def _require_name(self, resource_type: str, name: str) -> None:
+        self.blamed_field = resource_type
         if not name and self.dialect is Dialect.V0_10:
-            raise InvalidArgument(f"{'an' if kind == EXCHANGE else 'a'} {kind} has a name")
+            article = "an" if resource_type == EXCHANGE else "a"
+            raise InvalidArgument(f"the name of {article} {resource_type} must not be empty")
 
     # Keeps 0-9/queue.declare.queue#reserved-prefix, 0-10/s145, 0-10/s178.
-    def _refuse_reserved(self, kind: str, name: str) -> None:
-        self.blamed_field = kind
+    def _refuse_reserved(self, resource_type: str, name: str) -> None:
+        self.blamed_field = resource_type
         if name.startswith(RESERVED_PREFIX):
-            raise NotAllowed(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+            raise NotAllowed(f"{resource_type} name '{name}' contains reserved prefix 'amq.*'")
 
     # --- Queues ---------------------------------------------------------------------------------
 
@@ -206,7 +207,10 @@ class AuthorizedHost:
     def _redeclare_queue(
         self, name: str, arguments: Arguments, alternate: str, exclusive: bool
     ) -> Queue:
-        """Compare a queue with a second declaration; only 0-10/s185 and s189 are ignored."""
+        """Compare a queue with a second declaration.
+
+        Its ``durable`` and ``auto_delete`` are ignored (0-10/s185, s189).
+        """
         queue = self.find_queue(name)
         self.blamed_field = "alternate_exchange"
         if alternate and queue.alternate_exchange != alternate:
@@ -253,7 +257,7 @@ class AuthorizedHost:
     def declare_exchange(
         self,
         name: str,
-        kind: str,
+        exchange_type: str,
         *,
         durable: bool = False,
         auto_delete: bool = False,
@@ -267,10 +271,10 @@ class AuthorizedHost:
         self.check("configure", EXCHANGE, name)
         if self.dialect is Dialect.V0_10:
             arguments = self._with_alternate(arguments, alternate)
-            self._check_exchange_0_10(name, kind, arguments, alternate)
+            self._check_exchange_0_10(name, exchange_type, arguments, alternate)
             if name in vhost.exchanges:
                 return  # Durable and auto-delete are ignored (0-10/s155, 0-10/s156).
-            arguments = known_arguments(kind, arguments)
+            arguments = known_arguments(exchange_type, arguments)
         if name not in vhost.exchanges:
             if alternate:
                 self.blamed_field = "alternate_exchange"
@@ -278,13 +282,13 @@ class AuthorizedHost:
             for forward_exchange in [arguments.get(argument) for argument in ALTERNATES]:
                 field = "alternate_exchange" if alternate else EXCHANGE
                 self._check_forward_exchange(EXCHANGE, name, forward_exchange, field)
-        for stream in super_stream.partition_names(name, kind, arguments):
+        for stream in super_stream.partition_names(name, exchange_type, arguments):
             self.check("configure", QUEUE, stream)
             self.check("write", QUEUE, stream)
         self.blamed_field = EXCHANGE
         vhost.declare_exchange(
             name,
-            kind,
+            exchange_type,
             durable=durable,
             auto_delete=auto_delete,
             internal=internal,
@@ -294,24 +298,24 @@ class AuthorizedHost:
 
     # Keeps 0-10/s147, 0-10/s148, 0-10/s150, 0-10/s157.
     def _check_exchange_0_10(
-        self, name: str, kind: str, arguments: Arguments, alternate: str
+        self, name: str, exchange_type: str, arguments: Arguments, alternate: str
     ) -> None:
         """Check a declaration of a new or existing exchange by the rules of 0-10."""
         self.blamed_field = "type"
-        if kind not in TYPES:
-            raise NotFound(f"there is no exchange type '{kind}'")
+        if exchange_type not in TYPES:
+            raise NotFound(f"there is no exchange type '{exchange_type}'")
         exchange = self.vhost.exchanges.get(name)
         if exchange is None:
             self._refuse_reserved(EXCHANGE, name)
         else:
-            if exchange.type != kind:
+            if exchange.type != exchange_type:
                 raise NotAllowed(f"exchange '{name}' has the type '{exchange.type}'")
             self.blamed_field = "alternate_exchange" if alternate else "arguments"
             requested = next((arguments[a] for a in ALTERNATES if a in arguments), None)
             if requested and exchange.alternate != requested:
                 raise NotAllowed(f"exchange '{name}' has another alternate-exchange")
         self.blamed_field = "arguments"
-        self.vhost.check_exchange_arguments(name, kind, arguments, strict=self.strict)
+        self.vhost.check_exchange_arguments(name, exchange_type, arguments, strict=self.strict)
 
     def _with_alternate(self, arguments: Arguments, alternate: str) -> Arguments:
         """Return arguments with the alternate exchange, which is a separate field in 0-10."""
@@ -365,6 +369,9 @@ class AuthorizedHost:
     def unbind(self, source: str, destination: Destination, key: str, arguments: Arguments) -> bool:
         """Remove a binding, in 0-10 all bindings under a key; return True if one existed.
 
+        A False is no error in 0-9-1; in 0-8 and 0-9, `early_rules.check_unbound` refuses it in the
+        method.
+
         Raises:
             NotFound: the queue or exchange is missing, except in 0-9-1 (as in RabbitMQ), or no
                 binding exists, in 0-10.
@@ -403,10 +410,10 @@ class AuthorizedHost:
     # Keeps 0-10/s167, 0-10/s168, 0-10/s171, 0-10/s172.
     def _check_binding_ends(self, source: str, destination: Destination, key: str) -> None:
         """Check the permissions for a binding: write to the destination, read from the source."""
-        kind, name = destination
-        self._require_name(kind, name)
+        resource_type, name = destination
+        self._require_name(resource_type, name)
         self._require_name(EXCHANGE, source)
-        self.check("write", kind, name)
+        self.check("write", resource_type, name)
         self.check("read", EXCHANGE, source)
         self.blamed_field = "binding_key"
         self.access.check_topic(self.user, self.vhost, "read", source, key)

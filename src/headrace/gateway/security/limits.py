@@ -58,8 +58,8 @@ class Quotas:
             self._members.setdefault(key, {})[connection] = None
         self._measure(connection, vhost, user)
 
-    def leave(self, connection: ClientConnection) -> None:
-        """Forget a closed connection."""
+    def remove(self, connection: ClientConnection) -> None:
+        """Remove a closed connection."""
         if connection.vhost is None or connection.user is None:
             return
         for key in ((VHOST, connection.vhost.name), (USER, connection.user.name)):
@@ -72,8 +72,8 @@ class Quotas:
 
     def apply_changes(self) -> None:
         """Apply changed limits to open connections."""
-        for (kind, user), members in self._members.items():
-            if kind == USER:
+        for (key_type, user), members in self._members.items():
+            if key_type == USER:
                 for connection in members:
                     if connection.vhost is not None:
                         self._measure(connection, connection.vhost, user)

@@ -48,7 +48,7 @@ class Rights:
         """Return True if the virtual host exists."""
         raise NotImplementedError
 
-    def check(self, user: User, vhost: str, permission: str, kind: str, name: str) -> None:
+    def check(self, user: User, vhost: str, permission: str, resource_type: str, name: str) -> None:
         """Refuse access to a name on which the user lacks the permission.
 
         Raises:
@@ -58,22 +58,22 @@ class Rights:
             self.refuse(
                 user,
                 vhost,
-                f"{permission} access to {kind} '{name}' in vhost '{vhost}' refused for user "
-                f"'{user.name}'",
+                f"{permission} access to {resource_type} '{name}' in vhost '{vhost}' refused "
+                f"for user '{user.name}'",
             )
 
     def any_allowed(self, user: User, vhost: str, name: str) -> bool:
         """Return True if the user has any permission on the name."""
         return any(self.allowed(user, vhost, permission, name) for permission in PERMISSIONS)
 
-    def check_any(self, user: User, vhost: str, kind: str, name: str) -> None:
+    def check_any(self, user: User, vhost: str, resource_type: str, name: str) -> None:
         """Refuse queries about a name on which the user has no permission at all.
 
         Raises:
             AccessRefused: the error of a missing ``configure`` permission.
         """
         if not self.any_allowed(user, vhost, name):
-            self.check(user, vhost, "configure", kind, name)
+            self.check(user, vhost, "configure", resource_type, name)
 
     def check_topic(
         self, user: User, vhost: VirtualHost, permission: str, exchange: str, routing_key: str
@@ -126,7 +126,7 @@ class Rights:
     ) -> None:
         """Refuse an alternate or dead-letter exchange to which the user may not publish.
 
-        ``routing_key`` is that of dead letters; without it each keeps its own.
+        ``routing_key`` is the key of dead letters; None if each keeps its own key.
 
         Raises:
             AccessRefused: the user lacks the permission; clients match the text.

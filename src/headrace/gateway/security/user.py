@@ -21,7 +21,7 @@ class Accounts(Protocol):
 
 
 class Grants(Protocol):
-    """Permissions of a login, such as those of a token, in place of an account's."""
+    """Permissions that a login has in place of its account's, such as a token's."""
 
     def may_open(self, vhost: str) -> bool:
         """Return True if there is any right in the virtual host."""

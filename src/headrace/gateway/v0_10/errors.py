@@ -51,8 +51,8 @@ def field_error(code: ExecutionCode, text: str, command: Command, field: str) ->
 def translate(error: ModelError, command: Command | None = None, field: str = "") -> ExecutionError:
     """Return the error of 0-10 for one of the model; it names ``field``, unless that is empty."""
     index = field_indexes(command)[field] if command is not None and field else None
-    for kind in type(error).__mro__:
-        code = CODES.get(kind)
+    for error_class in type(error).__mro__:
+        code = CODES.get(error_class)
         if code is not None:
             return ExecutionError(code, error.text, index)
     return ExecutionError(ExecutionCode.INTERNAL_ERROR, "internal error")

@@ -53,7 +53,7 @@ def find_queue(session: Session010, name: str | None) -> Queue:
         ResourceLocked: the queue is exclusive to another session.
     """
     if not name:
-        raise NotFound("a queue has a name")
+        raise NotFound("the name of a queue must not be empty")
     return session.vhost.find_queue(name, session)
 
 
@@ -67,7 +67,7 @@ def _plain_value(value: object) -> object:
         return plain(value)
     if isinstance(value, list):
         return [_plain_value(item) for item in value]
-    for kind in PLAIN:
-        if isinstance(value, kind):
-            return kind(value)
+    for plain_type in PLAIN:
+        if isinstance(value, plain_type):
+            return plain_type(value)
     return value

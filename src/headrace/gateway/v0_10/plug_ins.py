@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of 0-10 that a broker serves, and the plug-ins beside them.
+"""The commands of 0-10 that a broker serves, and the plug-ins that add others.
 
 A plug-in is a feature that few clients use, in a folder of its own.
 """

@@ -35,8 +35,8 @@ CODES: dict[type[ModelError], ReplyCode] = {
 
 def translate(error: ModelError) -> AmqpError:
     """Return the protocol's error for a refusal of the model."""
-    for kind in type(error).__mro__:
-        code = CODES.get(kind)
+    for error_class in type(error).__mro__:
+        code = CODES.get(error_class)
         if code is not None:
             return AmqpError(code, error.text)
     return AmqpError(ReplyCode.INTERNAL_ERROR, "internal error")

@@ -20,16 +20,18 @@ def authorized_host(connection: GatewayConnection) -> AuthorizedHost:
         connection.vhost,
         connection.user,
         connection,
-        Dialect.EARLY if connection.early else Dialect.V0_9_1,
-        sticky=connection.early or quirks.redeclares,
+        Dialect.EARLY if connection.is_early else Dialect.V0_9_1,
+        sticky=connection.is_early or quirks.redeclares,
         rebinds=quirks.rebinds,
     )
 
 
-def check_access(connection: GatewayConnection, permission: str, kind: str, name: str) -> None:
+def check_access(
+    connection: GatewayConnection, permission: str, resource_type: str, name: str
+) -> None:
     """Refuse access to a name on which the user lacks the permission."""
     access: Rights = connection.context.access
-    access.check(connection.user, connection.vhost.name, permission, kind, name)
+    access.check(connection.user, connection.vhost.name, permission, resource_type, name)
 
 
 def check_topic(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The methods of 0-8 to 0-9-1 that a broker serves, and the plug-ins beside them.
+"""The methods of 0-8 to 0-9-1 that a broker serves, and the plug-ins that add others.
 
 A plug-in is a feature that few clients use, in a folder of its own.
 """

@@ -29,7 +29,7 @@ class ClientQuirks(NamedTuple):
     keeps_exclusive: bool = False
     #: A queue or exchange that exists is not compared with a second declaration.
     redeclares: bool = False
-    #: A binding to a topic exchange replaces that of the same queue and key with other arguments.
+    #: A binding to a topic exchange replaces one with the same queue and key but other arguments.
     rebinds: bool = False
     #: A refused login is answered with connection.close, 530.
     closes_refused_login: bool = False

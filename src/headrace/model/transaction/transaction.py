@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 BYTES_MAX = 256 << 20  # Bytes of the publishes of one transaction.
 ITEMS_MAX = 1 << 18  # Publishes and settlements of one transaction.
 
+# The outcomes of a delivery, for the gateway too.
 ACCEPT = 0  # Remove the message.
 REQUEUE = 1  # Return it to its position.
 DISCARD = 2  # Dead-letter it.

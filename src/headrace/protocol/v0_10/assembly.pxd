@@ -5,7 +5,7 @@ from headrace.protocol.output cimport BufferPool
 from headrace.wire.memory cimport cut
 
 cdef enum:
-    C_KIND_AT = 1
+    C_TYPE_AT = 1
     C_SIZE_AT = 2
     C_TRACK_AT = 4
     C_CHANNEL_AT = 6
@@ -37,13 +37,13 @@ cdef Py_ssize_t PART_MAX
 
 @cython.final
 cdef class Assembly:
-    cdef public bint active
-    cdef public bint discarding
-    cdef public int kind
-    cdef public bint inside
-    cdef public bint last_segment
+    cdef public bint is_active
+    cdef public bint is_discarding
+    cdef public int segment_type
+    cdef public bint is_segment_open
+    cdef public bint is_last_segment
     cdef public Py_ssize_t empty
-    cdef public unsigned long long octets
+    cdef public unsigned long long payload_bytes
     cdef public bytes command
     cdef public bytes header
     cdef public unsigned long long body_size
@@ -56,6 +56,6 @@ cdef class Assembly:
     cpdef clear(self)
     cpdef begin(self, bint discarding, BufferPool pool)
     cpdef follow(self)
-    cdef bint add(self, int flags, int kind, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end) except -1
+    cdef bint add(self, int flags, int segment_type, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end) except -1
     cdef add_body(self, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end)
     cpdef tuple body(self)

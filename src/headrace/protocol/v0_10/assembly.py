@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A command that is assembled from frames (AMQP 0-10, assemblies, segments and frames).
+"""The assembly of a command from frames (AMQP 0-10: assemblies, segments and frames).
 
 An assembly is a command segment, at most one header segment and at most one body segment, in that
 order. Each segment is one or more frames. The flags of a frame must continue the assembly that the
@@ -30,22 +30,22 @@ ONE_SEGMENT = FIRST_SEGMENT | LAST_SEGMENT  # An assembly of one segment.
 FIRST_WHOLE = BEGINS | LAST_FRAME  # A first segment of one frame; others follow.
 WHOLE = FIRST_WHOLE | LAST_SEGMENT  # An assembly of one frame.
 
-# Indexes in a frame; its flags are the first octet.
-KIND_AT = 1
+# Indexes in a frame, whose first byte holds the flags.
+TYPE_AT = 1
 SIZE_AT = 2
-TRACK_AT = 4  # 16 bits: a reserved octet, and the track.
+TRACK_AT = 4  # 16 bits: a reserved byte and the track.
 CHANNEL_AT = 6
 RESERVED_AT = 8
-FRAME_HEAD = 12  # Octets before the payload.
+FRAME_HEAD = 12  # The bytes before the payload.
 
 CONTROL = 0
 COMMAND = 1
 HEADER = 2
 BODY = 3
 
-EMPTY_FRAMES_MAX = 64  # Empty frames of one assembly that do not end a segment.
-PART_MIN = 32768  # Bytes; smaller chunks of a body are joined.
-PART_MAX = 131072
+EMPTY_FRAMES_MAX = 64  # The maximum empty frames of one assembly that do not end a segment.
+PART_MIN = 32768  # The minimum bytes of a part; the payloads of smaller frames are joined.
+PART_MAX = 131072  # The bytes after which joined payloads become a part.
 if not cython.compiled:
     C_BEGINS = BEGINS
 
@@ -54,28 +54,28 @@ class Assembly:
     """The received segments of one command."""
 
     def __init__(self) -> None:
-        self.active = False
-        self.discarding = False  # Its frames are checked, but not kept.
-        self.sink: BodySink | None = None  # Takes the body instead.
+        self.is_active = False
+        self.is_discarding = False  # True: frames are checked and dropped.
+        self.sink: BodySink | None = None  # Gets the body; None if it is kept in memory.
         self.pool: Any = None  # Counts the bytes of the body.
-        self.counted = 0  # Octets of it that the pool counts.
+        self.counted = 0  # The bytes of the body that the pool counts.
         self.clear()
 
     def clear(self) -> None:
-        """Forget the command."""
+        """Drop the command."""
         if self.sink is not None:
             self.sink.abandon()
             self.sink = None
         if self.counted:
             self.pool.count(-self.counted)
             self.counted = 0
-        self.active = False
-        self.discarding = False
-        self.kind = 0  # The kind of the latest segment; 0 if it is unknown.
-        self.inside = False  # The last frame of that segment is missing.
-        self.last_segment = False
+        self.is_active = False
+        self.is_discarding = False
+        self.segment_type = 0  # The type of the latest segment; 0 if it is unknown.
+        self.is_segment_open = False  # True: the last frame of that segment is missing.
+        self.is_last_segment = False
         self.empty = 0
-        self.octets = 0  # The bytes of all segments' payloads.
+        self.payload_bytes = 0  # The bytes of all segments' payloads.
         self.command = b""
         self.header = b""
         self.body_size = 0
@@ -86,53 +86,57 @@ class Assembly:
         """Begin a command before its first frame; ``pool`` counts the bytes of its body."""
         self.clear()
         self.pool = pool
-        self.active = True
-        self.discarding = discarding
+        self.is_active = True
+        self.is_discarding = discarding
 
     def follow(self) -> None:
         """Check and discard the remaining frames of a command whose beginning was lost."""
         self.clear()
-        self.active = True
-        self.discarding = True
-        self.inside = True
+        self.is_active = True
+        self.is_discarding = True
+        self.is_segment_open = True
 
-    def add(self, flags: int, kind: int, buffer: bytes | bytearray, start: int, end: int) -> bool:
+    def add(
+        self, flags: int, segment_type: int, buffer: bytes | bytearray, start: int, end: int
+    ) -> bool:
         """Add a frame's payload ``buffer[start:end]``; return True if the segment is complete.
 
         Raises:
-            CloseError: the flags do not fit.
+            CloseError: the flags do not continue the assembly.
         """
-        if self.inside and self.kind == 0:  # Within a command whose beginning was lost.
+        if (
+            self.is_segment_open and self.segment_type == 0
+        ):  # Within a command whose beginning was lost.
             if flags & C_BEGINS == C_BEGINS:
                 raise framing_error("a command begins where the rest of one is due")
-            self.kind = kind
-        elif self.inside:
+            self.segment_type = segment_type
+        elif self.is_segment_open:
             if (
-                kind != self.kind
+                segment_type != self.segment_type
                 or flags & FIRST_FRAME
-                or bool(flags & LAST_SEGMENT) != self.last_segment
-                or bool(flags & FIRST_SEGMENT) != (kind == COMMAND)
+                or bool(flags & LAST_SEGMENT) != self.is_last_segment
+                or bool(flags & FIRST_SEGMENT) != (segment_type == COMMAND)
             ):
                 raise framing_error("a frame does not continue its segment")
         elif (
-            kind <= self.kind
+            segment_type <= self.segment_type
             or not flags & FIRST_FRAME
-            or bool(flags & FIRST_SEGMENT) != (kind == COMMAND)
-            or (self.kind == 0) != (kind == COMMAND)
+            or bool(flags & FIRST_SEGMENT) != (segment_type == COMMAND)
+            or (self.segment_type == 0) != (segment_type == COMMAND)
         ):
             raise framing_error("a frame does not begin the next segment")
-        self.kind = kind
-        self.last_segment = flags & LAST_SEGMENT != 0
-        self.inside = flags & LAST_FRAME == 0
-        if end == start and self.inside:
+        self.segment_type = segment_type
+        self.is_last_segment = flags & LAST_SEGMENT != 0
+        self.is_segment_open = flags & LAST_FRAME == 0
+        if end == start and self.is_segment_open:
             self.empty += 1
             if self.empty > EMPTY_FRAMES_MAX:
                 raise framing_error(f"more than {EMPTY_FRAMES_MAX} empty frames in one command")
-        self.octets += end - start
-        if not self.discarding:
-            if kind == BODY:
+        self.payload_bytes += end - start
+        if not self.is_discarding:
+            if segment_type == BODY:
                 self.add_body(buffer, start, end)
-            elif kind == COMMAND:
+            elif segment_type == COMMAND:
                 self.command = (
                     self.command + cut(buffer, start, end)
                     if self.command
@@ -144,10 +148,10 @@ class Assembly:
                     if self.header
                     else cut(buffer, start, end)
                 )
-        return not self.inside
+        return not self.is_segment_open
 
     def add_body(self, buffer: bytes | bytearray, start: int, end: int) -> None:
-        """Keep a chunk of the body; small ones are joined."""
+        """Add the payload of a body frame; small ones are joined."""
         self.body_size += end - start
         if self.sink is not None:
             self.sink.add(cut(buffer, start, end))
@@ -165,7 +169,7 @@ class Assembly:
             self.gathered = None
 
     def body(self) -> tuple[bytes, ...]:
-        """Return the parts of the body; none if it is empty."""
+        """Return the parts of the body; empty if the command has no body."""
         if self.gathered:
             self.parts.append(bytes(self.gathered))
             self.gathered = None
@@ -173,5 +177,5 @@ class Assembly:
 
 
 def framing_error(text: str) -> CloseError:
-    """Return a framing error, which closes the connection."""
+    """Return the error that closes the connection for wrong frames."""
     return CloseError(CloseCode.FRAMING_ERROR, text)

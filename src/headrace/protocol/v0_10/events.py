@@ -10,7 +10,7 @@ from headrace.protocol.errors_0_10 import CloseError, ExecutionError
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Base of the events that a protocol machine of 0-10 reports to its owner."""
+    """The base class of events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class ControlReceived(Event):
 
 @dataclass(frozen=True, slots=True)
 class Attached(Event):
-    """A session is attached to a channel: by the peer, or as we asked."""
+    """A session is attached to a channel, at the request of either peer."""
 
     session: bytes
     channel: int
@@ -31,7 +31,7 @@ class Attached(Event):
 
 @dataclass(frozen=True, slots=True)
 class Detached(Event):
-    """A session left its channel; ``code`` is a session.detach-code."""
+    """A session was detached from its channel; ``code`` is a session.detach-code."""
 
     session: bytes
     channel: int
@@ -52,19 +52,19 @@ class TransferReceived(Event):
 
 @dataclass(frozen=True, slots=True)
 class CommandReceived(Event):
-    """Another command, with the payload of its header segment and its body."""
+    """A command other than message.transfer, with its header segment's payload and its body."""
 
     session: bytes
     command_id: int
     sync: bool
-    command: Any  # A Command of any class: its owner knows which commands it asked for.
+    command: Any  # A Command of any class.
     header: bytes
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Completed(Event):
-    """The peer completed our commands from ``lo`` to ``hi``, both included."""
+    """The peer completed the commands of this side from ``lo`` to ``hi``, both included."""
 
     session: bytes
     lo: int
@@ -73,7 +73,7 @@ class Completed(Event):
 
 @dataclass(frozen=True, slots=True)
 class ResultReceived(Event):
-    """The result of a command of ours."""
+    """The result of a command of this side."""
 
     session: bytes
     command_id: int
@@ -82,7 +82,7 @@ class ResultReceived(Event):
 
 @dataclass(frozen=True, slots=True)
 class SessionFailed(Event):
-    """A session ends: ``error`` is our ExecutionError, or the peer's execution.exception."""
+    """A session ends: ``error`` is this side's, or the peer's execution.exception."""
 
     session: bytes
     error: ExecutionError | ExecutionException

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening a connection of AMQP 0-10: the controls of each peer by state, and the limits."""
+"""The opening of a 0-10 connection: the controls of each peer by state, and the limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headrace.spec.reply_0_10 import CloseCode
 if TYPE_CHECKING:
     from headrace.protocol.codec_0_10 import ConnectionTune, ConnectionTuneOk, Control
 
-MAX_FRAME_MIN = 4096  # Octets; what both peers must accept before they agreed on more.
+MAX_FRAME_MIN = 4096  # The bytes of a frame that every peer must accept.
 
 SERVER, CLIENT = Role.SERVER, Role.CLIENT
 HANDSHAKE: dict[tuple[int, Role, str], int] = {
@@ -63,7 +63,7 @@ def next_state(state_number: int, sender: Role, control: Control) -> int:
 
 # Keeps 0-10/s013, 0-10/s015, 0-10/s016, 0-10/s017, 0-10/s020, 0-10/s021.
 def check_tune(offer: ConnectionTune, chosen: ConnectionTuneOk) -> str:
-    """Return the error of a tune-ok; empty when it is within the limits offered."""
+    """Return the error of a tune-ok; empty if it is within the offered limits."""
     size = chosen.max_frame_size
     maximum = offer.channel_max
     if maximum is not None and chosen.channel_max is not None and chosen.channel_max > maximum:

@@ -5,7 +5,7 @@ import cython
 cdef class SessionConnection
 
 from headrace.protocol.v0_10.assembly cimport (
-    C_CHANNEL_AT, C_FRAME_HEAD, C_KIND_AT, C_RESERVED_AT, C_SIZE_AT, C_TRACK_AT,
+    C_CHANNEL_AT, C_FRAME_HEAD, C_TYPE_AT, C_RESERVED_AT, C_SIZE_AT, C_TRACK_AT,
 )
 from headrace.protocol.endpoint cimport Endpoint
 from headrace.protocol.output cimport BufferPool
@@ -29,11 +29,11 @@ cdef class SessionConnection(Endpoint):
     cdef public SessionPort session
 
     cpdef write_control(self, unsigned int number, object control)
-    cpdef write_segment(self, int kind, bint last, unsigned int channel, bytes payload)
+    cpdef write_segment(self, int segment_type, bint last, unsigned int channel, bytes payload)
     @cython.locals(limit=Py_ssize_t, payload_size=Py_ssize_t, flags=cython.int, chunk_end=Py_ssize_t,
                    size=Py_ssize_t, position=Py_ssize_t, buffer="unsigned char*")
     cpdef write_part(
-        self, int kind, bint last, unsigned int channel, bytes payload, Py_ssize_t start, Py_ssize_t end
+        self, int segment_type, bint last, unsigned int channel, bytes payload, Py_ssize_t start, Py_ssize_t end
     )
     cpdef write_body(self, unsigned int channel, tuple parts)
 
@@ -56,10 +56,10 @@ cdef class SessionConnection(Endpoint):
     cpdef on_detached(self, SessionPort session, unsigned int channel, int code)
     cpdef on_session_failed(self, SessionPort session, object error)
     cpdef on_resumed(self, SessionPort session, bint kept)
-    cpdef on_given_up(self, SessionPort session, unsigned int first_id, unsigned int last_id)
+    cpdef on_commands_lost(self, SessionPort session, unsigned int first_id, unsigned int last_id)
     cpdef detach_session(self, SessionPort session, int code)
     cpdef evict(self, SessionPort session)
-    cpdef lost(self)
+    cpdef detach_all(self)
     @cython.locals(session=SessionPort)
     cpdef announce(self)
     cpdef refuse_unattached(self, unsigned int number)

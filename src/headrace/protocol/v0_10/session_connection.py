@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A connection of AMQP 0-10, as its sessions and its other parts see it.
 
-Completions are sent at the end of a turn: a session that has some is in its connection's list
-``to_announce``.
+Completions are sent at the end of a turn. The connection's list ``to_announce`` holds the sessions
+that have any.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,10 @@ if not cython.compiled:
     from headrace.protocol.output import BufferPool
     from headrace.protocol.v0_10.assembly import CHANNEL_AT as C_CHANNEL_AT
     from headrace.protocol.v0_10.assembly import FRAME_HEAD as C_FRAME_HEAD
-    from headrace.protocol.v0_10.assembly import KIND_AT as C_KIND_AT
     from headrace.protocol.v0_10.assembly import RESERVED_AT as C_RESERVED_AT
     from headrace.protocol.v0_10.assembly import SIZE_AT as C_SIZE_AT
     from headrace.protocol.v0_10.assembly import TRACK_AT as C_TRACK_AT
+    from headrace.protocol.v0_10.assembly import TYPE_AT as C_TYPE_AT
     from headrace.protocol.v0_10.session.port import INLINE_BODY_MAX as C_INLINE_BODY_MAX
     from headrace.protocol.v0_x.handshake import STATE_AWAITING_HEADER
     from headrace.wire.memory import copy, cut, put16, put32
@@ -52,14 +52,14 @@ if TYPE_CHECKING:
     from headrace.protocol.v0_10.session.registry import Sessions
     from headrace.protocol.v0_10.session.session import Session
 
-MAX_FRAME_MIN = 4096  # Bytes; both peers must accept at least this.
+MAX_FRAME_MIN = 4096  # The bytes of a frame that every peer must accept.
 
 
 class SessionConnection(Endpoint):
     """Port by which sessions use the connection that they are attached to: frames and upcalls.
 
     The base class collects events; a gateway or a client overrides the upcalls instead. A command
-    is complete when its handler calls ``session.complete(session.command_id)``, then or later.
+    is complete once ``session.complete(session.command_id)`` is called, at once or later.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class SessionConnection(Endpoint):
         self.last: Session | None = None  # The session that was used last.
         self.to_announce: list[Session] = []  # Sessions with completions to announce.
         self.current = 0  # The command being handled, class code << 8 | command code.
-        # Send session.known-completed only when the peer asks for it.
+        # True: send session.known-completed only if the peer requests it.
         self.suppress_known_completed = False
         self.events: list[Event] = []
         self.is_server = is_server
@@ -88,17 +88,17 @@ class SessionConnection(Endpoint):
         self.write_segment(0, True, number, encode_control(control))
 
     # Keeps 0-10/s018.
-    def write_segment(self, kind: int, last: bool, channel: int, payload: bytes) -> None:
-        """Append a whole segment; ``last`` when it is the assembly's last."""
-        self.write_part(kind, last, channel, payload, 0, len(payload))
+    def write_segment(self, segment_type: int, last: bool, channel: int, payload: bytes) -> None:
+        """Append a whole segment; ``last`` is True for the last one of an assembly."""
+        self.write_part(segment_type, last, channel, payload, 0, len(payload))
 
     def write_part(
-        self, kind: int, last: bool, channel: int, payload: bytes, start: int, end: int
+        self, segment_type: int, last: bool, channel: int, payload: bytes, start: int, end: int
     ) -> None:
         """Append the frames of ``payload[start:end]``, a part of a segment."""
         limit = self.max_frame_size - C_FRAME_HEAD
         payload_size = len(payload)
-        flags = (8 if kind < 2 else 0) | (4 if last else 0)
+        flags = (8 if segment_type < 2 else 0) | (4 if last else 0)
         while True:
             chunk_end = min(start + limit, end)
             size = chunk_end - start + C_FRAME_HEAD
@@ -108,9 +108,9 @@ class SessionConnection(Endpoint):
             buffer[position] = (
                 flags | (2 if start == 0 else 0) | (1 if chunk_end == payload_size else 0)
             )
-            buffer[position + C_KIND_AT] = kind
+            buffer[position + C_TYPE_AT] = segment_type
             put16(buffer, position + C_SIZE_AT, size)
-            put16(buffer, position + C_TRACK_AT, 1 if kind else 0)
+            put16(buffer, position + C_TRACK_AT, 1 if segment_type else 0)
             put16(buffer, position + C_CHANNEL_AT, channel)
             put32(buffer, position + C_RESERVED_AT, 0)
             copy(buffer, position + C_FRAME_HEAD, payload, start, chunk_end)
@@ -131,25 +131,25 @@ class SessionConnection(Endpoint):
     def detach_session(self, session: "Session", code: int) -> None:
         """Detach a session from its channel."""
         number = session.channel
-        session.leave()
+        session.leave_channel()
         if self.session is session:
             self.session = None
         self.on_detached(session, number, code)
 
     def evict(self, session: "Session") -> None:
-        """Another connection takes the session over."""
+        """Detach a session that is being attached to another connection."""
         self.write_control(
             session.channel, SessionDetached(name=session.name, code=DetachCode.SESSION_BUSY)
         )
         self.detach_session(session, int(DetachCode.SESSION_BUSY))
 
-    def lost(self) -> None:
+    def detach_all(self) -> None:
         """Detach every session, as the transport is closed."""
         for session in list(self.attached.values()):
             self.detach_session(session, 0)
 
     def announce(self) -> None:
-        """Send the completions of all sessions; called also between reads."""
+        """Send the completions of all sessions, also between reads."""
         to_announce = self.to_announce
         if to_announce:
             self.to_announce = []
@@ -163,14 +163,18 @@ class SessionConnection(Endpoint):
         self.write_control(number, SessionDetached(name=b"", code=DetachCode.NOT_ATTACHED))
 
     def find_session(self, number: int, name: bytes, force: bool) -> "Session":
-        """The session that a client asks for; DetachError when it cannot have it."""
+        """Return the session that a client requests.
+
+        Raises:
+            DetachError: the session is attached elsewhere, or this side has no sessions.
+        """
         if self.sessions is None:
             raise DetachError(DetachCode.SESSION_BUSY, "no sessions are offered here")
         session: Session = self.sessions.find(self.principal(), name, force)
         return session
 
     def principal(self) -> Any:
-        """Return the owner of the sessions: names of different owners' sessions do not clash."""
+        """Return the owner of the sessions; different owners may use the same names."""
         return self.user
 
     # --- Upcalls ----------------------------------------------------------------------------
@@ -189,8 +193,8 @@ class SessionConnection(Endpoint):
         """Handle a message.transfer with a body of at most ``INLINE_BODY_MAX`` bytes.
 
         ``buffer[args:args_end]`` holds the session header (2 bytes, checked) and the arguments (not
-        checked); the payloads of the header and body segments follow. A segment that did not
-        come has no bytes.
+        checked); the payloads of the header and body segments follow. A missing segment has no
+        bytes.
         """
         self.on_transfer_large(
             session,
@@ -253,56 +257,56 @@ class SessionConnection(Endpoint):
         session.complete(session.command_id)
 
     def on_result(self, session: "Session", command_id: int, value: Struct | None) -> None:
-        """Handle the result of a command of ours: a struct, or None."""
+        """Handle the result of a command of this side: a struct, or None."""
         self.events.append(ResultReceived(session.name, command_id, value))
 
     def on_exception(self, session: "Session", exception: ExecutionException) -> None:
-        """A command of ours failed; the session ends, the peer detaches it."""
+        """Handle the failure of a command of this side; the peer detaches the session."""
         self.events.append(SessionFailed(session.name, exception))
 
     def on_completed(self, session: "Session", first_id: int, last_id: int) -> None:
-        """The peer completed these commands of ours, both ends included, for the first time."""
+        """Handle the first completion of these commands of this side, both ends included."""
         self.events.append(Completed(session.name, first_id, last_id))
 
     def on_session_control(self, session: "Session", control: Control) -> None:
-        """The peer answered: session.attached, expected, timeout."""
+        """Handle an answer of the peer: session.attached, expected or timeout."""
         self.events.append(ControlReceived(session.channel, control))
 
     def choose_timeout(self, session: "Session", requested: int | None) -> int | None:
-        """Return the seconds that a detached session is kept; None is for ever."""
+        """Return the seconds for which a detached session is kept; None is no limit."""
         return 0 if session.registry is None else session.registry.grant(requested)
 
     def on_detached(self, session: "Session", channel: int, code: int) -> None:
-        """The session was detached from ``channel``: ``code`` is 0, or the code of the error.
+        """Handle the detachment of a session from ``channel``; ``code`` is the error's, or 0.
 
-        The session may have ended with it.
+        The session may have ended with the attachment.
         """
         self.events.append(Detached(session.name, channel, code))
 
     def on_session_failed(self, session: "Session", error: ExecutionError) -> None:
-        """A command of the peer broke a rule or failed; the error was sent."""
+        """Handle the failure of a session by a command of the peer; the error was sent."""
         self.events.append(SessionFailed(session.name, error))
 
     def on_resumed(self, session: "Session", kept: bool) -> None:
-        """The session is attached again.
+        """Handle the resumption of a session.
 
-        ``kept`` is True if the peer still had the session: its incomplete commands were resent.
+        ``kept`` is True if the peer still had the session; its incomplete commands were sent again.
         """
         self.events.append(Resumed(session.name, kept))
 
-    def on_given_up(self, session: "Session", first_id: int, last_id: int) -> None:
-        """These commands of ours were not completed, and are not sent again.
+    def on_commands_lost(self, session: "Session", first_id: int, last_id: int) -> None:
+        """Handle the loss of incomplete commands of this side, which are not sent again.
 
         The peer was sent a gap for them, so ``on_completed`` may follow. If the gap is lost, this
         method is called again.
         """
 
     def on_attached(self, session: "Session") -> None:
-        """A session is attached, at the request of the peer or of this side."""
+        """Handle the attachment of a session, at the request of either peer."""
         self.events.append(Attached(session.name, session.channel))
 
     def on_detaching(self, session: "Session") -> None:
-        """The peer asks for the end of an attachment; it is still there."""
+        """Handle a session.detach of the peer, before the session is detached."""
 
     # --- Upcalls of the frame reader --------------------------------------------------------------
 
@@ -310,7 +314,7 @@ class SessionConnection(Endpoint):
         """Refuse at once bytes that cannot become a protocol header."""
 
     def accept_header(self, header: bytes) -> None:
-        """The peer sent its protocol header."""
+        """Handle the protocol header of the peer."""
 
     def control(self, session: "Session | None", number: int, payload: bytes) -> None:
         """Handle a complete control."""
@@ -319,8 +323,8 @@ class SessionConnection(Endpoint):
         """Answer an error that handling a frame raised."""
 
     def fail(self, error: CloseError | DetachError | ExecutionError) -> None:
-        """End what the error says, and tell the peer why."""
+        """Close, detach or fail by the scope of an error, and report it to the peer."""
 
     def on_turn_end(self) -> None:
-        """All complete frames of one read were handled."""
+        """Handle the end of a read, all of whose complete frames were handled."""
         self.announce()

@@ -13,4 +13,4 @@ cdef class Answers:
     cpdef defer(self, object deferred)
     cpdef bint must_pause(self, Channel channel, object version, unsigned int method) except -1
     cpdef object send(self, Channel channel)
-    cpdef bint forget(self, Channel channel) except -1
+    cpdef bint drop(self, Channel channel) except -1

@@ -3,8 +3,8 @@
 
 An answer that has to wait, mostly for the disk, is deferred. Every later answer of the channel,
 ``channel.close`` included, queues behind it, and so do ``connection.close`` and its ``close-ok``.
-Requests in :data:`PIPELINED` that arrive meanwhile are handled at once and their answers queued, so
-that many share one sync of the disk. At any other request the channel pauses, since its effects
+Until then, requests in :data:`PIPELINED` are handled at once and their answers queued, so that many
+share one sync of the disk. At any other request the channel pauses, since its effects
 (a consumer's first delivery, the messages that a commit returns) must not precede an earlier
 answer. Publishes and acks have no answer and do not wait.
 """
@@ -104,8 +104,8 @@ class Answers:
             self.output.write_frame(FRAME_METHOD, channel.number, answer)
         return None
 
-    def forget(self, channel: Channel) -> bool:
-        """Forget the answers of a channel; return True if no other channel has deferred ones."""
+    def drop(self, channel: Channel) -> bool:
+        """Drop the answers of a channel; return True if no other channel has deferred ones."""
         if channel.answers is None:
             return False
         channel.answers = None

@@ -164,7 +164,7 @@ class AnswerSender(Protocol):
 
 
 class DeferredAnswer:
-    """An answer that waits until :meth:`released` or :meth:`refuse` is called, once."""
+    """An answer that waits until :meth:`on_released` or :meth:`refuse` is called, once."""
 
     __slots__ = ("channel", "connection", "error", "payload", "ready", "request")
 
@@ -178,7 +178,7 @@ class DeferredAnswer:
         self.ready = False
         self.error: AmqpError | None = None
 
-    def released(self, token: int) -> None:
+    def on_released(self, token: int) -> None:
         """Send the answer once the answers before it are sent."""
         self.ready = True
         self.connection.send_answers(self.channel)
@@ -186,4 +186,4 @@ class DeferredAnswer:
     def refuse(self, error: "AmqpError") -> None:
         """Send the close for an error instead of the answer."""
         self.error = error
-        self.released(0)
+        self.on_released(0)

@@ -25,7 +25,7 @@ cdef class Connection(Endpoint):
     cdef public object role
     cdef public bint is_server
     cdef public object version
-    cdef public bint early
+    cdef public bint is_early
     cdef public unsigned int frame_max
     cdef public dict channels
     cdef public unsigned int current
@@ -40,7 +40,7 @@ cdef class Connection(Endpoint):
     cdef public unsigned long long handshake_bytes
     cdef public Py_ssize_t hold_above
     cdef public bint ignores_input
-    cdef public bint left
+    cdef public bint is_closed_by_peer
     cdef public long long deferred_bytes
     cdef public object close_reason
     cdef public object deferred_close
@@ -55,7 +55,7 @@ cdef class Connection(Endpoint):
     cpdef accept_header(self, bytes header)
     cpdef await_tune_ok(self, object version)
     cpdef refuse_header(self)
-    @cython.locals(first=cython.bint, kind=cython.uint, number=cython.uint, size=Py_ssize_t,
+    @cython.locals(first=cython.bint, frame_type=cython.uint, number=cython.uint, size=Py_ssize_t,
                    end=Py_ssize_t, channel=Channel, method=cython.uint, position=Py_ssize_t, served=cython.bint,
                    contents=ContentReader)
     cdef Py_ssize_t frames(self, const unsigned char* buffer, Py_ssize_t pos, Py_ssize_t length) except -1
@@ -63,21 +63,21 @@ cdef class Connection(Endpoint):
     cpdef defer_frame(self, Channel channel, bytes frame)
     @cython.locals(was_full=cython.bint, is_full=cython.bint)
     cpdef count_deferred(self, long long size)
-    cpdef forget_waiting(self, Channel channel)
+    cpdef drop_waiting(self, Channel channel)
     @cython.locals(data=bytes, used=Py_ssize_t)
     cpdef resume(self, Channel channel, int reason)
     @cython.locals(class_id=cython.uint, closing=cython.bint)
     cpdef method_frame(self, Channel channel, unsigned int number, bytes payload)
     cpdef connection_method(self, object method)
     cpdef channel_method(self, Channel channel, unsigned int number, object method)
-    cpdef forget_channel(self, Channel channel)
+    cpdef remove_channel(self, Channel channel)
     @cython.locals(channel=Channel)
     cpdef fail(self, object error)
     cpdef refuse_request(self, Channel channel, object error, unsigned int request)
     cpdef send_in_order(self, Channel channel, bytes payload)
     cpdef object defer_answer(self, Channel channel, bytes payload)
     cpdef send_answers(self, Channel channel)
-    cpdef forget_answers(self, Channel channel)
+    cpdef drop_answers(self, Channel channel)
     cpdef send_last(self, object method, object error)
     cpdef send_deferred_close(self)
     @cython.locals(limit=Py_ssize_t, position=Py_ssize_t)

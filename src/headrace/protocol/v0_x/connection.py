@@ -2,23 +2,23 @@
 """The connection machine of AMQP 0-8, 0-9 and 0-9-1, for both roles, without I/O.
 
 Theory of operation. The owner puts received bytes into :meth:`Connection.feed` (or ``receive``)
-and sends what the base class collected. Every complete frame is checked (kind, size, end octet,
-channel, order) before an octet of its payload is looked at. Then
+and sends what the base class collected. Every complete frame is checked (type, size, end octet,
+channel, order) before a byte of its payload is read. Then
 
-* a publish or delivery that lies whole in the buffer and a ``basic.ack`` take a fast path: one
+* a publish or delivery that is complete in the buffer and a ``basic.ack`` take a fast path: one
   call with offsets, no objects (:mod:`headrace.protocol.v0_x.content_frames`);
-* every other method is decoded into its typed class and, when it carries content, waits on its
-  channel for header and body frames.
+* every other method is decoded into its typed class; a method with content waits on its channel
+  for header and body frames.
 
 Both paths end in the same calls (:mod:`headrace.protocol.v0_x.upcalls`), so the split of the bytes
 into reads makes no difference.
 
 An error of the peer is an AmqpError, raised where the rule is broken and turned into a close in one
-place, :meth:`Connection.fail`. A channel that we closed ignores everything but the answer; so does
-the connection. After a framing error nothing that follows can be trusted: the machine ignores all
-further input.
+place, :meth:`Connection.fail`. A channel that this side closed ignores everything but the answer,
+and so does the connection. After a framing error the boundaries of frames are unknown, so the
+machine ignores all further input.
 
-State advances before bytes are written: a refused ``send_method`` leaves none behind.
+State advances before bytes are written, so a refused ``send_method`` writes nothing.
 """
 
 from typing import Any
@@ -111,10 +111,10 @@ CHANNEL_RESUME = 0x00140032  # A method of 0-9 only.
 FIRST_BYTES_LOGGED = 32  # First bytes of a peer that is not served, for the log.
 DEFERRED_BYTES_MAX = 1 << 20  # Bytes that wait on busy channels before reading stops.
 
-CLOSES = {  # Ids of connection.close and close-ok, which are others in 0-8.
+CLOSES = {  # The ids of connection.close and close-ok, which differ in 0-8.
     version: frozenset(
-        kind.INDEX[version][0] << 16 | kind.INDEX[version][1]
-        for kind in (ConnectionClose, ConnectionCloseOk)
+        method.INDEX[version][0] << 16 | method.INDEX[version][1]
+        for method in (ConnectionClose, ConnectionCloseOk)
     )
     for version in ConnectionClose.INDEX
 }
@@ -138,7 +138,7 @@ class Connection(Endpoint):
         self.role = role
         self.is_server = role is Role.SERVER
         self.version = version
-        self.early = version is not V0_9_1  # 0-8 or 0-9.
+        self.is_early = version is not V0_9_1  # 0-8 or 0-9.
         self.frame_max = frame_max  # Bytes of a whole frame, as negotiated in the end.
         self.channels: dict[int, Channel] = {}
         self.current = 0  # The method being handled, class id << 16 | method id.
@@ -147,16 +147,16 @@ class Connection(Endpoint):
         self.answers = Answers(self)
         self.set_owner(EventCollector(version, self.is_server))
         self.channel_max = channel_max
-        self.heartbeat_s = 0  # `server.net.transport` sends and misses heartbeats.
+        self.heartbeat_s = 0  # `server.net.transport` sends and awaits heartbeats.
         self.state_number = STATE_AWAITING_HEADER
         self.last: Channel | None = None
         self.rest = b""
         self.handshake_bytes = 0
         self.hold_above = 1 << 62  # Bytes of output above which nothing more is handled.
         self.ignores_input = False
-        self.left = False  # True: the peer's connection.close was answered.
+        self.is_closed_by_peer = False  # True: the peer's connection.close was answered.
         self.deferred_bytes = 0  # Bytes of frames that wait on busy channels.
-        self.close_reason: AmqpError | None = None  # The error for which we closed.
+        self.close_reason: AmqpError | None = None  # The error for which this side closed.
         self.deferred_close: Any = None  # (method, error): waits for all deferred answers.
         if role is Role.CLIENT:
             self.state_number = STATE_GREETED
@@ -187,7 +187,9 @@ class Connection(Endpoint):
         return STATES[self.state_number]
 
     def awaits_close(self) -> bool:
-        return (self.state_number == STATE_CLOSING or self.left) and not self.ignores_input
+        return (
+            self.state_number == STATE_CLOSING or self.is_closed_by_peer
+        ) and not self.ignores_input
 
     # --- Bytes and frames ---------------------------------------------------------------------
 
@@ -267,7 +269,7 @@ class Connection(Endpoint):
             self.owner.on_closed()
             return
         self.version = chosen
-        self.early = chosen is not V0_9_1
+        self.is_early = chosen is not V0_9_1
         self.contents.set_version(chosen)
         self.state_number = STATE_GREETED
         self.owner.on_header(chosen)
@@ -275,12 +277,12 @@ class Connection(Endpoint):
     def await_tune_ok(self, version: Version) -> None:
         """Continue with a client to which another broker has sent connection.tune."""
         self.version = version
-        self.early = version is not V0_9_1
+        self.is_early = version is not V0_9_1
         self.contents.set_version(version)
         self.state_number = STATE_TUNING
 
     def refuse_header(self) -> None:
-        """Answer with a protocol header of ours, then close (0-9-1/4.2.2)."""
+        """Answer with a protocol header of this side, then close (0-9-1/4.2.2)."""
         self.write(self.version.header)
         self.state_number = STATE_CLOSED
         self.owner.on_closed()
@@ -294,13 +296,13 @@ class Connection(Endpoint):
             if self.work_left <= 0 and self.turn_is_over():
                 break
             self.work_left -= 1
-            kind = buffer[pos]
+            frame_type = buffer[pos]
             number = get16(buffer, pos + C_CHANNEL_AT)
             size = get32(buffer, pos + C_SIZE_AT)
-            served = kind in (C_METHOD, C_HEADER, C_BODY, C_HEARTBEAT)
+            served = frame_type in (C_METHOD, C_HEADER, C_BODY, C_HEARTBEAT)
             if size > contents.frame_limit or not served:
                 contents.frame_end = length
-                raise self.frame_error(kind, size)
+                raise self.frame_error(frame_type, size)
             end = pos + C_PAYLOAD_AT + size
             if end >= length:
                 break
@@ -313,7 +315,7 @@ class Connection(Endpoint):
             if channel is None or channel.number != number:
                 channel = self.channels.get(number)
                 self.last = channel
-            if kind == C_METHOD:
+            if frame_type == C_METHOD:
                 if size < 4:
                     raise AmqpError(ReplyCode.SYNTAX_ERROR, "method frame without a method")
                 method = get32(buffer, pos + C_PAYLOAD_AT)
@@ -379,7 +381,7 @@ class Connection(Endpoint):
                     self.method_frame(channel, number, cut(buffer, pos + C_PAYLOAD_AT, end))
                 if self.tail - self.head + self.chained > self.hold_above:
                     return end + 1
-            elif kind == C_HEARTBEAT:
+            elif frame_type == C_HEARTBEAT:
                 self.heartbeat_frame(number, size)
             elif channel is not None and channel.state >= C_CLOSING:
                 if channel.state == C_BUSY:
@@ -389,7 +391,7 @@ class Connection(Endpoint):
                     raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content before connection.open")
             elif channel is None:
                 raise AmqpError(ReplyCode.CHANNEL_ERROR, f"content on channel {number}, not open")
-            elif kind == C_HEADER:
+            elif frame_type == C_HEADER:
                 contents.header_frame(channel, buffer, pos + C_PAYLOAD_AT, end)
             else:
                 contents.body_frame(channel, buffer, pos + C_PAYLOAD_AT, end)
@@ -407,10 +409,10 @@ class Connection(Endpoint):
                 return length
         return pos
 
-    def frame_error(self, kind: int, size: int) -> AmqpError:
+    def frame_error(self, frame_type: int, size: int) -> AmqpError:
         """Return the error for a frame of an unknown type or of excessive size."""
-        if kind not in (FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT):
-            return AmqpError(ReplyCode.FRAME_ERROR, f"unknown frame type {kind}")
+        if frame_type not in (FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT):
+            return AmqpError(ReplyCode.FRAME_ERROR, f"unknown frame type {frame_type}")
         return AmqpError(
             ReplyCode.FRAME_ERROR,
             f"frame of {size + C_OVERHEAD} octets is larger than the maximum of "
@@ -441,7 +443,7 @@ class Connection(Endpoint):
             self.owner.pause_reading(is_full)
 
     def resume(self, channel: Channel, reason: int) -> None:
-        """Drop a reason for a channel to be busy; without any, handle the deferred frames.
+        """Remove a reason for a channel to be busy; if none is left, handle the deferred frames.
 
         Not to be called by handlers.
         """
@@ -457,9 +459,9 @@ class Connection(Endpoint):
         channel.waiting = None
         data = b"".join(frames)
         self.count_deferred(-len(data))
-        self.contents.replaying = True
+        self.contents.is_replaying = True
         used = self.feed(data, len(data))
-        self.contents.replaying = False
+        self.contents.is_replaying = False
         if used < len(data) and self.channels.get(channel.number) is channel:
             self.count_deferred(len(data) - used)
             channel.put_first(data[used:])
@@ -467,8 +469,8 @@ class Connection(Endpoint):
                 channel.pause(FOR_OUTPUT)
                 self.owner.resume_later(channel)
 
-    def forget_waiting(self, channel: Channel) -> None:
-        """Discard the content that arrived on a busy channel."""
+    def drop_waiting(self, channel: Channel) -> None:
+        """Drop the frames that wait on a busy channel."""
         if channel.waiting is not None:
             self.count_deferred(-sum(map(len, channel.waiting)))
             channel.waiting = None
@@ -525,7 +527,7 @@ class Connection(Endpoint):
         """Handle a method of the connection class."""
         if isinstance(method, ConnectionClose):
             self.state_number = STATE_CLOSED
-            self.left = True
+            self.is_closed_by_peer = True
             self.owner.on_method(None, 0, method)
             self.send_last(ConnectionCloseOk(), None)
             return
@@ -565,7 +567,7 @@ class Connection(Endpoint):
         if method.channel_max:
             self.channel_max = min(self.channel_max, method.channel_max)
         self.heartbeat_s = method.heartbeat
-        # Some clients count a frame's payload alone (amqpstorm): a server forgives 8 bytes.
+        # Some clients (amqpstorm) count only the payload of a frame: a server allows 8 bytes more.
         self.contents.frame_limit = self.frame_max - (0 if self.role is Role.SERVER else C_OVERHEAD)
 
     # Keeps 0-9-1/channel.close#01, 0-9-1/channel.open#01, 0-9/channel.open#state.
@@ -594,25 +596,25 @@ class Connection(Endpoint):
         elif isinstance(method, ChannelClose):
             self.send_in_order(channel, encode_method(self.version, ChannelCloseOk()))
             if channel.state != C_CLOSING:
-                self.forget_channel(channel)
+                self.remove_channel(channel)
         elif isinstance(method, ChannelCloseOk):
             if channel.state != C_CLOSING:
                 raise AmqpError(ReplyCode.COMMAND_INVALID, "channel.close-ok without a close")
-            self.forget_channel(channel)
+            self.remove_channel(channel)
         self.owner.on_method(channel, number, method)
 
-    def forget_channel(self, channel: Channel) -> None:
-        """Forget a closed channel: its number is free again."""
+    def remove_channel(self, channel: Channel) -> None:
+        """Remove a closed channel, whose number is free again."""
         del self.channels[channel.number]
         self.last = None
-        self.forget_waiting(channel)
-        self.forget_answers(channel)
+        self.drop_waiting(channel)
+        self.drop_answers(channel)
         channel.abandon()
-        self.owner.on_channel_forgotten(channel)
+        self.owner.on_channel_removed(channel)
 
     def fail(self, error: AmqpError) -> None:
         """Close the channel or connection with an error, by its scope."""
-        if self.early and error.code is ReplyCode.UNEXPECTED_FRAME:  # It came with 0-9-1.
+        if self.is_early and error.code is ReplyCode.UNEXPECTED_FRAME:  # It came with 0-9-1.
             error = AmqpError(ReplyCode.COMMAND_INVALID, error.text, error.method)
         method = error.method if error.method != (0, 0) else divmod(self.current, 65536)
         channel = self.last
@@ -620,7 +622,7 @@ class Connection(Endpoint):
             if channel.state == C_CLOSING:
                 return
             channel.abandon()
-            self.forget_waiting(channel)
+            self.drop_waiting(channel)
             channel.state = C_CLOSING
             self.send_channel_close(channel, error)
             self.owner.on_failed(channel, error)
@@ -687,16 +689,16 @@ class Connection(Endpoint):
             return
         refused = self.answers.send(channel)
         if refused is not None:
-            self.forget_answers(channel)
+            self.drop_answers(channel)
             assert refused.error is not None
             self.refuse_request(channel, refused.error, refused.request)
         elif not channel.answers:
-            self.forget_answers(channel)
+            self.drop_answers(channel)
             self.resume(channel, FOR_ANSWERS)
 
-    def forget_answers(self, channel: Channel) -> None:
-        """Forget the deferred answers of a channel."""
-        if self.answers.forget(channel):
+    def drop_answers(self, channel: Channel) -> None:
+        """Drop the deferred answers of a channel."""
+        if self.answers.drop(channel):
             self.send_deferred_close()
 
     def send_last(self, method: MethodBase, error: AmqpError | None) -> None:

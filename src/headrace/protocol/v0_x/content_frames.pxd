@@ -23,12 +23,12 @@ cdef class ContentReader:
     cdef dict channels
     cdef bint is_server
     cdef object version
-    cdef bint early
+    cdef bint is_early
     cdef unsigned int frame_max
     cdef unsigned int frame_limit
     cdef unsigned long long body_max
     cdef Py_ssize_t frame_end
-    cdef bint replaying
+    cdef bint is_replaying
 
     cpdef set_version(self, object version)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Methods with content of AMQP 0-8, 0-9 and 0-9-1: a method frame, a header frame, body frames.
 
-A ``basic.publish`` whose content lies whole in the buffer takes a fast path: one call with
+A ``basic.publish`` whose content is complete in the buffer takes a fast path: one call with
 offsets (``on_publish``), no objects. So does a delivery to a client's channel that has a collector.
 The frames of every other content are read one by one and assembled on the channel. Both paths
 end in the same calls (``on_publish``, ``on_publish_large``, ``on_content``), so the split of the
@@ -69,12 +69,12 @@ class ContentReader:
         self.frame_limit = HANDSHAKE_BYTES_MAX - C_OVERHEAD  # The maximum bytes of a payload now.
         self.body_max = body_max
         self.frame_end = 0  # The offset after the frame or content that is being handled.
-        self.replaying = False  # The frames waited: the end of a content may be in no buffer.
+        self.is_replaying = False  # The frames waited: the end of a content may be in no buffer.
 
     def set_version(self, version: Version) -> None:
         """Read the contents of this version."""
         self.version = version
-        self.early = version is not V0_9_1  # 0-8 or 0-9: has tickets, among other things.
+        self.is_early = version is not V0_9_1  # 0-8 or 0-9: has tickets, among other things.
 
     # --- Contents that are complete in the buffer ---------------------------------------------
 
@@ -95,7 +95,7 @@ class ContentReader:
         key = args + 1 + buffer[args]
         if key >= end or key + 1 + buffer[key] + 1 != end:
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "basic.publish has wrong lengths")
-        if self.early and get16(buffer, pos + C_ARGUMENTS_AT) > TICKET_CUSTOMARY:
+        if self.is_early and get16(buffer, pos + C_ARGUMENTS_AT) > TICKET_CUSTOMARY:
             self.owner.on_ticket(
                 channel, get16(buffer, pos + C_ARGUMENTS_AT), cut(buffer, args, end - 1)
             )
@@ -144,7 +144,7 @@ class ContentReader:
                     return position
         else:
             is_whole = length == head or buffer[head] == C_HEADER
-        if is_whole and length - pos < INLINE_WAIT_MAX and not self.replaying:
+        if is_whole and length - pos < INLINE_WAIT_MAX and not self.is_replaying:
             return -1 - pos
         channel.address = cut(buffer, args, end)
         return end + 1
@@ -169,7 +169,7 @@ class ContentReader:
             one by one.
         """
         head = end + 1
-        waits = length - pos < INLINE_WAIT_MAX and not self.replaying
+        waits = length - pos < INLINE_WAIT_MAX and not self.is_replaying
         if length - head < C_PAYLOAD_AT:
             return -1 if waits else 0
         size = get32(buffer, head + C_SIZE_AT)
@@ -256,7 +256,7 @@ class ContentReader:
             at_fault = PUBLISH if channel.method is None else (0, 0)
             channel.abandon()
             raise AmqpError(  # Clients of 0-9-1 know RabbitMQ's code and text.
-                ReplyCode.CONTENT_TOO_LARGE if self.early else ReplyCode.PRECONDITION_FAILED,
+                ReplyCode.CONTENT_TOO_LARGE if self.is_early else ReplyCode.PRECONDITION_FAILED,
                 f"message size {body_size} is larger than configured max size {self.body_max}",
                 at_fault,
             )

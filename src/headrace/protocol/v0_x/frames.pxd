@@ -21,4 +21,4 @@ cdef enum:
     C_ACK_LEN = 13
     C_ACK_FLAG_AT = 19
 
-cpdef bytes make_frame(unsigned int kind, unsigned int number, bytes payload)
+cpdef bytes make_frame(unsigned int frame_type, unsigned int number, bytes payload)

@@ -18,7 +18,7 @@ cdef class Upcalls:
     cpdef bint will_answer(self) except -1
     cpdef Channel make_channel(self, unsigned int number)
     cpdef on_method(self, Channel channel, unsigned int number, object method)
-    cpdef on_channel_forgotten(self, Channel channel)
+    cpdef on_channel_removed(self, Channel channel)
     cpdef resume_later(self, Channel channel)
     cpdef object body_sink(
         self, Channel channel, object method, bytes header, unsigned long long body_size

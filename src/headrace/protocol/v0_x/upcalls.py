@@ -37,7 +37,7 @@ class Upcalls:
     """The owner of a connection; a call that a subclass does not override has no effect."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []  # Events that the owner has not taken yet.
+        self.events: list[Event] = []  # Events that the owner has not read yet.
 
     # --- The connection -----------------------------------------------------------------------
 
@@ -83,8 +83,8 @@ class Upcalls:
     def on_method(self, channel: Channel | None, number: int, method: MethodBase) -> None:
         """Handle a method without content; the machine may have handled it already."""
 
-    def on_channel_forgotten(self, channel: Channel) -> None:
-        """Handle the end of a channel, whose number is free again."""
+    def on_channel_removed(self, channel: Channel) -> None:
+        """Handle the removal of a channel, whose number is free again."""
 
     def resume_later(self, channel: Channel) -> None:
         """Call the connection's ``resume`` once the peer has read the output that waits."""

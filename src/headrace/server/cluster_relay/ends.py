@@ -113,5 +113,5 @@ class RelayedOpening(Endpoint):
         if self.accepted is None:
             transport.abort()
             return n
-        self.spent = True  # The transport feeds the remaining bytes in another turn.
+        self.is_turn_spent = True  # The transport feeds the remaining bytes in another turn.
         return end

@@ -203,7 +203,7 @@ class Relays:
         transport.become(client)
         transport.stop_handshake_timer()
         transport.set_heartbeat(0)  # Heartbeats pass through.
-        self._context.forget(connection)
+        self._context.remove_connection(connection)
         Transport(self._reactor, sock, server)
         transport.unhold()
         self._reactor.turn()
@@ -362,5 +362,5 @@ def set_client_properties(connection: GatewayConnection, properties: Mapping[str
     capabilities = properties.get("capabilities")
     connection.capabilities = capabilities if isinstance(capabilities, dict) else {}
     connection.quirks = client_quirks(cast("Table", properties))
-    connection.speaks_extensions = connection.early and connection.quirks.qpid
+    connection.speaks_extensions = connection.is_early and connection.quirks.qpid
     connection.publish_receiver.absolute_expirations = connection.quirks.expiration_moment

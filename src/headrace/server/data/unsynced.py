@@ -22,7 +22,7 @@ class SyncWaiter:
     def __init__(self) -> None:
         self.synced = asyncio.Event()
 
-    def released(self, token: int) -> None:
+    def on_released(self, token: int) -> None:
         """End the wait, as the change is durable; called by the queue of pending confirms."""
         self.synced.set()
 

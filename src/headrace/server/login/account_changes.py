@@ -164,7 +164,7 @@ class AccountChanges:
         access, events = self._access, self._context.events
         self._operators.record(users_read.notes, self._audit, clock_ms())
         previous_snapshot = access.snapshot
-        if users_read.snapshot is None or not access.take(users_read.snapshot):
+        if users_read.snapshot is None or not access.use_snapshot(users_read.snapshot):
             if self.down:
                 self._start_vhosts(access.snapshot)
             return

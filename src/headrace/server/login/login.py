@@ -178,7 +178,7 @@ class LoginService:
 
     def forget(self, number: int) -> None:
         """Drop the state of a closed connection."""
-        self.logins.forget(number)
+        self.logins.remove(number)
         self.gate.leave(number)
         self._expires.pop(number, None)
 
@@ -194,7 +194,7 @@ class LoginService:
         peer = self.context.peer(number)
         if not connection.ended and (reason := self._audit.refusal()):
             log.warning("connection %d: login %s", number, reason)
-            self.logins.forget(number)
+            self.logins.remove(number)
             connection.force_close(f"login {reason}")
             self._turn()
             return
@@ -212,7 +212,7 @@ class LoginService:
             connection.refuse_login()
         else:
             if connection.ended:
-                self.logins.forget(number)
+                self.logins.remove(number)
             elif isinstance(outcome, bytes):
                 connection.challenge(outcome)
             else:

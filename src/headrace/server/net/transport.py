@@ -275,7 +275,7 @@ class Transport(WatchedSocket):
             consumed = connection.feed(buffer, length)
         if consumed < length and not self.closed:
             self.keep_unhandled(cut(buffer, consumed, length))
-        if connection.spent and not self.closed:
+        if connection.is_turn_spent and not self.closed:
             self.await_turn()
         if connection.pace is not None:
             queue = connection.pace
@@ -325,7 +325,7 @@ class Transport(WatchedSocket):
             if wait_ms and not self.closing:
                 self.hold()
                 self.meter_timer = self.reactor.loop.call_later(wait_ms / 1000, self.on_meter)
-            elif connection.spent:
+            elif connection.is_turn_spent:
                 break
             elif consumed == 0:
                 if offset + size >= length:
@@ -443,7 +443,7 @@ class Transport(WatchedSocket):
             connection.block(reason)
         if self.blocked_reads and connection.has_unacked():
             self.blocked_reads -= 1
-            connection.forget_publishes()
+            connection.clear_publishes()
             return
         self.waits = True
         self.pause_reading()
@@ -452,7 +452,7 @@ class Transport(WatchedSocket):
         """Read once from a blocked publisher: its input may hold settlements."""
         if self.waits:
             self.waits = False
-            self.connection.forget_publishes()
+            self.connection.clear_publishes()
             self.resume_reading()
 
     def unblock(self) -> None:

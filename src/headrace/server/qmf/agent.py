@@ -23,7 +23,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from headrace.gateway.conversion.neutral import reply_to_of_text
+from headrace.gateway.conversion.neutral import parse_reply_to
 from headrace.gateway.requests.requests import RequestCall, RequestService, Steps, failure
 from headrace.model.errors import AccessRefused, ModelError
 from headrace.model.exchange.binding import QUEUE, Binding
@@ -105,7 +105,7 @@ class Agent(RequestService):
     def make_answer(
         self, connection: ClientConnection, properties: BasicProperties
     ) -> QmfReply | None:
-        exchange, key = reply_to_of_text((properties.reply_to or "").encode())
+        exchange, key = parse_reply_to((properties.reply_to or "").encode())
         reply = QmfReply(self, self.name, connection, exchange.decode(), key.decode(), properties)
         try:
             reply.check()

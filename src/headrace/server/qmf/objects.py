@@ -378,7 +378,7 @@ def subscriptions(view: View) -> ObjectSteps:
                 "exclusive": row["exclusive"],
                 "browsing": row["browses"],
                 "acknowledged": row["ack"],
-                "creditMode": WINDOW if getattr(consumer, "window", True) else CREDIT,
+                "creditMode": WINDOW if getattr(consumer, "is_window_mode", True) else CREDIT,
                 "arguments": row["arguments"],
             }
             yield ObjectValues(f"{session},{queue.name},{row['tag']}", values)

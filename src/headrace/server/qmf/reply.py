@@ -93,7 +93,7 @@ class QmfReply(PendingAnswer):
         """Send a part of the answer that further parts follow."""
         self._send_objects(objects, True)
 
-    def released(self, token: int) -> None:
+    def on_released(self, token: int) -> None:
         """Publish the oldest waiting message, as the disk has synced the changes before it."""
         vhost, message = self.service.vhost, self._waiting.popleft()
         try:

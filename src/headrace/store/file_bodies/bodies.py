@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class BodyHolder(Protocol):
     """A channel or session that stages a body."""
 
-    def staging_failed(self, part: StagedPart, error: OSError) -> None:
-        """Called when the disk fails to take the body."""
+    def on_staging_failed(self, part: StagedPart, error: OSError) -> None:
+        """Handle a failed write of the body."""
 
 
 class StagedPart:

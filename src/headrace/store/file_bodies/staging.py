@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Work = Callable[[Disk], None]
-Then = Callable[[OSError | None], None]
+OnDone = Callable[[OSError | None], None]
 
 CHUNK = 256 << 10  # Bytes gathered before they are written.
 BACKLOG_MAX = 4 << 20  # Unwritten bytes of all senders of a virtual host.
@@ -57,13 +57,13 @@ class Transport(Protocol):
 
 
 class StagingJob:
-    """Work for the thread, done once; ``then`` is called on the event loop."""
+    """Work for the thread, done once; ``on_done`` is called on the event loop."""
 
     def __init__(
-        self, work: Callable[[Disk], None], then: Callable[[OSError | None], None]
+        self, work: Callable[[Disk], None], on_done: Callable[[OSError | None], None]
     ) -> None:
         self.work = work
-        self.then = then
+        self.on_done = on_done
         self.error: OSError | None = None
 
     def run(self, disk: Disk) -> None:
@@ -77,12 +77,12 @@ class StagingJob:
 class ReplicationJob:
     """A change of the ledger for the thread, which repeats it until it is done.
 
-    ``then`` is called on the event loop, and never if another broker has the ledger.
+    ``on_done`` is called on the event loop, and never if another broker has the ledger.
     """
 
-    def __init__(self, work: Callable[[], None], then: Callable[[], None]) -> None:
+    def __init__(self, work: Callable[[], None], on_done: Callable[[], None]) -> None:
         self.work = work
-        self.then = then
+        self.on_done = on_done
 
     def run(self, disk: Disk) -> None:
         """Do the work. Raises OSError, LedgerLost."""
@@ -150,9 +150,9 @@ class Staging(Files):
             else:
                 self.bodies[entry.number] = self.idle[entry.number] = entry
 
-    def submit(self, work: Work, then: Then) -> None:
+    def submit(self, work: Work, on_done: OnDone) -> None:
         """Run work on the thread."""
-        self.writer.submit(StagingJob(work, then))
+        self.writer.submit(StagingJob(work, on_done))
 
     # --- Staging ------------------------------------------------------------------------------
 
@@ -171,9 +171,9 @@ class Staging(Files):
         identifier: str,
         size: int,
         holder: BodyHolder,
-        then: Callable[[StagedPart | None, OSError | None], None],
+        on_opened: Callable[[StagedPart | None, OSError | None], None],
     ) -> bool:
-        """Begin or continue a staging; ``then`` is called with it when it may go on.
+        """Begin or continue a staging, and call ``on_opened`` with it once the file is open.
 
         A part with the same identifier and another size is discarded. Return False if there is no
         room now: call again later, or see :meth:`wait`.
@@ -205,13 +205,13 @@ class Staging(Files):
 
         def finish(error: OSError | None) -> None:
             if chosen.holder is not holder or chosen.ended:
-                then(None, None)
+                on_opened(None, None)
             elif error is not None:
                 log.error("staging %s: no room: %s", self.directory, error)
                 self.discard(chosen)
-                then(None, error)
+                on_opened(None, error)
             else:
-                then(chosen, None)
+                on_opened(chosen, None)
 
         self.submit(work, finish)
         return True
@@ -233,7 +233,7 @@ class Staging(Files):
         self.waiting.append((waiter, again))
         return True
 
-    def forget(self, waiter: object) -> None:
+    def remove_waiter(self, waiter: object) -> None:
         """Remove a waiting sender."""
         self.waiting = deque(entry for entry in self.waiting if entry[0] is not waiter)
 
@@ -300,9 +300,9 @@ class Staging(Files):
         holder = part.holder
         self.discard(part)
         if holder is not None:
-            holder.staging_failed(part, error)
+            holder.on_staging_failed(part, error)
 
-    def leave(self, part: StagedPart) -> None:
+    def suspend(self, part: StagedPart) -> None:
         """Keep the part of a disconnected sender durably for a while."""
         part.holder = None
         part.touched_ms = self.now_ms
@@ -362,8 +362,10 @@ class Staging(Files):
 
     # --- Bodies -------------------------------------------------------------------------------
 
-    def seal(self, part: StagedPart, then: Callable[[Body | None, OSError | None], None]) -> None:
-        """Make a whole part a body; ``then`` is called when it is durable."""
+    def seal(
+        self, part: StagedPart, on_sealed: Callable[[Body | None, OSError | None], None]
+    ) -> None:
+        """Make a whole part a body, and call ``on_sealed`` when it is durable."""
         self.hand_over(part)
         del self.parts[part.key]
         number = 0
@@ -388,7 +390,7 @@ class Staging(Files):
                 del self.bodies[number]
                 self.discard(part)
                 self.submit(lambda disk: disk.remove(self.path(body.name())), self.complain)
-                then(None, error)
+                on_sealed(None, error)
                 return
             part.ended = True
             if self.replicas is None:
@@ -399,7 +401,7 @@ class Staging(Files):
 
         def complete() -> None:
             self.idle[number] = body
-            then(body, None)
+            on_sealed(body, None)
 
         self.submit(work, finish)
 
@@ -469,14 +471,14 @@ class Staging(Files):
             self.handle_finished()
 
     def handle_finished(self) -> None:
-        """Call ``then`` of finished work."""
+        """Call ``on_done`` of finished work."""
         while self.writer.finished:
             job = self.writer.finished.popleft()
             if isinstance(job, ReplicationJob):
-                job.then()
+                job.on_done()
             else:
                 assert isinstance(job, StagingJob)
-                job.then(job.error)
+                job.on_done(job.error)
 
     def close(self) -> None:
         """Keep the parts and close the files."""
@@ -484,7 +486,7 @@ class Staging(Files):
             return
         for part in list(self.parts.values()):
             if part.holder is not None:
-                self.leave(part)
+                self.suspend(part)
         self.closed = True
         self.writer.stop()
         if self.replicas is not None:

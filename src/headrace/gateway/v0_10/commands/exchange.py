@@ -85,9 +85,9 @@ def bound(session: Session010, command: ExchangeBound, header: bytes, parts: obj
     """Report whether the binding exists, and otherwise which part of it is missing."""
     vhost, key = session.vhost, command.binding_key
     with authorized_host(session, command) as host:
-        for kind, name in ((EXCHANGE, command.exchange), (QUEUE, command.queue)):
+        for resource_type, name in ((EXCHANGE, command.exchange), (QUEUE, command.queue)):
             if name:
-                host.check_any(kind, name)
+                host.check_any(resource_type, name)
     exchange = vhost.exchanges.get(command.exchange or "")
     queue = vhost.queues.get(command.queue) if command.queue else None
     result = ExchangeBoundResult(

@@ -20,7 +20,7 @@ from headrace.gateway.messages.unsettled import (
 )
 from headrace.gateway.v0_10.errors import field_error, translate
 from headrace.gateway.v0_10.host import find_queue, plain
-from headrace.gateway.v0_10.session.deliveries import serial_distance
+from headrace.gateway.v0_10.session.deliveries import check_sent
 from headrace.gateway.v0_10.session.subscription import Subscription
 from headrace.model.arguments.consumer import ConsumerFilter
 from headrace.model.errors import ModelError
@@ -142,7 +142,7 @@ def check_subscription(session: Session010, command: MessageSubscribe, queue: Qu
             command,
             "destination",
         )
-    if session.selected_tx and accept_mode and not session.connection.qpid_client:
+    if session.selected_tx and accept_mode and not session.connection.is_from_qpid:
         raise field_error(
             ExecutionCode.NOT_ALLOWED,
             "a transactional session accepts explicitly",
@@ -193,7 +193,7 @@ def enforce_timeout(session: Session010, subscription: Subscription, timeout_ms:
                 session.requeue_overdue(cast("Subscription", holder), last)
 
     def is_active() -> bool:
-        if session.over:
+        if session.is_released:
             return False
         is_subscribed = session.subscriptions.get(subscription.tag) is subscription
         return is_subscribed or session.deliveries.unsettled.count > 0
@@ -254,7 +254,7 @@ def set_flow_mode(
     if mode > 1:
         raise field_error(ExecutionCode.ILLEGAL_ARGUMENT, "no such flow-mode", command, "flow_mode")
     window = mode == WINDOW
-    if window == subscription.window:
+    if window == subscription.is_window_mode:
         return
     if subscription.credit_messages and subscription.credit_bytes:
         raise field_error(
@@ -263,7 +263,7 @@ def set_flow_mode(
             command,
             "flow_mode",
         )
-    subscription.window = window
+    subscription.is_window_mode = window
 
 
 def flow(session: Session010, command: MessageFlow, header: bytes, parts: object) -> None:
@@ -309,25 +309,19 @@ def stop(session: Session010, command: MessageStop, header: bytes, parts: object
 # --- Settlement ---------------------------------------------------------------------------------
 
 
-def check_sent(
+def read_transfers(
     session: Session010,
     command: MessageAccept | MessageReject | MessageRelease | MessageAcquire,
-) -> SequenceSet:
-    """Return the transfers that a command names; refuse ids that were never used."""
-    transfers: SequenceSet = command.transfers or SequenceSet()
+) -> list[tuple[int, int]]:
+    """Return the ranges of transfers that a command names; refuse ids that were never used."""
+    transfers = list(command.transfers or SequenceSet())
     for _, last in transfers:
-        if serial_distance(last, session.sent.next_id) <= 0:
-            raise field_error(
-                ExecutionCode.ILLEGAL_ARGUMENT,
-                f"command {last} was not sent yet",
-                command,
-                "transfers",
-            )
+        check_sent(last, session.sent.next_id)
     return transfers
 
 
 def accept(session: Session010, command: MessageAccept, header: bytes, parts: object) -> bool:
-    """Accept messages; most accepts take the hot path."""
+    """Accept messages; most accepts take the hot path, :meth:`Session010.accept`."""
     return settle(session, command, SETTLE_ACCEPT)
 
 
@@ -344,15 +338,15 @@ def release(session: Session010, command: MessageRelease, header: bytes, parts: 
 def settle(
     session: Session010, command: MessageAccept | MessageReject | MessageRelease, outcome: int
 ) -> bool:
-    """Settle the transfers that a command names; it is complete when that is on disk."""
-    session.settle_ranges(list(check_sent(session, command)), outcome)
+    """Settle the transfers that a command names; the command completes when that is on disk."""
+    session.settle_ranges(read_transfers(session, command), outcome)
     return False
 
 
 # Keeps 0-10/s086.
 def acquire(session: Session010, command: MessageAcquire, header: bytes, parts: object) -> None:
     """Acquire browsed messages that no other consumer has taken."""
-    acquired = session.deliveries.acquire(list(check_sent(session, command)))
+    acquired = session.deliveries.acquire(read_transfers(session, command))
     session.send_result(session.command_id, Acquired(transfers=SequenceSet(acquired)))
 
 

@@ -22,7 +22,7 @@ cdef class Connection010(Connection):
     cdef public PendingConfirms pending_confirms
     cdef public str mechanism
     cdef public dict client_properties
-    cdef public bint qpid_client
+    cdef public bint is_from_qpid
     cdef public list resumed
     cdef public list unflushed
     cdef public dict handlers

@@ -64,7 +64,7 @@ DECLARES = (0x0701, 0x0801)
 REFUSALS = (ExecutionCode.UNAUTHORIZED_ACCESS, ExecutionCode.RESOURCE_LOCKED)
 REFUSALS_TO_OPEN = (CloseCode.INVALID_PATH, CloseCode.CONNECTION_FORCED)
 
-FRAME_SIZE_MAX = 65535  # Bytes; the maximum of a size of 16 bits.
+FRAME_SIZE_MAX = 65535  # The bytes of the largest frame, whose size has 16 bits.
 FRAME_SIZE_MIN = 4096
 LOCALE = "en_US"
 
@@ -96,7 +96,7 @@ class Connection010(Connection):
         self.pending_confirms: PendingConfirms = None  # type: ignore[assignment]
         self.mechanism = ""
         self.client_properties: dict[str, object] = {}
-        self.qpid_client = False  # True for a client of the Qpid project.
+        self.is_from_qpid = False  # True for a client of the Qpid project.
         self.resumed: list[Session010] = []  # Detached sessions that this read attached again.
         self.unflushed: list[Completion] = []  # Completions with an open batch of this read.
         self.handlers = shared.handlers
@@ -129,9 +129,9 @@ class Connection010(Connection):
             self.update_secret(control)
 
     def start_ok(self, control: ConnectionStartOk) -> None:
-        """Keep the properties of a client, and begin the login."""
+        """Record the properties of a client, and begin the login."""
         self.client_properties = dict(control.client_properties or {})
-        self.qpid_client = is_qpid_client(self.client_properties)
+        self.is_from_qpid = is_qpid_client(self.client_properties)
         self.suppress_known_completed = suppresses_known_completed(self.client_properties)
         self.mechanism = control.mechanism or ""
         if control.locale and control.locale != LOCALE:
@@ -204,7 +204,7 @@ class Connection010(Connection):
 
     # Keeps 0-10/s024, 0-10/s025.
     def open_vhost(self, control: ConnectionOpen) -> None:
-        """Open a virtual host, the default one without a name.
+        """Open a virtual host; the default one if the control names none.
 
         A client may be redirected, unless it insists, and is sent the known hosts.
         """
@@ -243,7 +243,7 @@ class Connection010(Connection):
         self.send_control(ConnectionOpenOk(known_hosts=context.known_hosts(name)))
 
     def open_elsewhere(self, name: str, control: ConnectionOpen, cluster: "ClusterPort") -> None:
-        """Open a virtual host that another broker serves, or none at the moment."""
+        """Open a virtual host that another broker serves, or that no broker serves now."""
         broker = cluster.serving(name)
         if broker is None:
             cluster.wait(self, name, lambda: self.open_when_served(control))
@@ -256,7 +256,7 @@ class Connection010(Connection):
             self.on_closed()
 
     def open_when_served(self, control: ConnectionOpen) -> None:
-        """Open the virtual host that the client waited for: it is served now."""
+        """Open the virtual host that the client waited for, which is served now."""
         try:
             self.open_vhost(control)
         except CloseError as error:
@@ -298,7 +298,7 @@ class Connection010(Connection):
         broker_session: Session010 = cython.cast(Session010, session)
         broker_session.refresh_all()
 
-    def on_given_up(self, session: ProtocolSession, first_id: int, last_id: int) -> None:
+    def on_commands_lost(self, session: ProtocolSession, first_id: int, last_id: int) -> None:
         broker_session: Session010 = cython.cast(Session010, session)
         broker_session.requeue_lost(first_id, last_id)
 
@@ -309,7 +309,7 @@ class Connection010(Connection):
     def on_detaching(self, session: ProtocolSession) -> None:
         completion: Completion = cython.cast(Session010, session).completion
         if completion.failure is not None:
-            completion.end_for_failure()  # It cannot be sent after the detachment.
+            completion.end_for_failure()  # The error cannot be sent after the detachment.
 
     def on_detached(self, session: ProtocolSession, channel: int, code: int) -> None:
         broker_session: Session010 = cython.cast(Session010, session)
@@ -359,7 +359,7 @@ class Connection010(Connection):
         )
         if (
             broker_session.transfer_receiver.transfer.route is None
-            or not broker_session.transfer_receiver.transfer.route.serves
+            or not broker_session.transfer_receiver.transfer.route.is_served_by_broker
         ):
             self.publishes = True
 
@@ -380,7 +380,7 @@ class Connection010(Connection):
         )
         if (
             broker_session.transfer_receiver.transfer.route is None
-            or not broker_session.transfer_receiver.transfer.route.serves
+            or not broker_session.transfer_receiver.transfer.route.is_served_by_broker
         ):
             self.publishes = True
 
@@ -459,13 +459,13 @@ class Connection010(Connection):
             resumed = self.resumed
             self.resumed = []
             for session in resumed:
-                if session.connection is self and not session.sent.resuming:
+                if session.connection is self and not session.sent.is_resuming:
                     session.refresh_all()
         Connection.on_turn_end(self)
 
     def announce_later(self) -> None:
         """Announce the completion of a command, unless a read is handled, whose end does so."""
-        if not self.reader.handling:
+        if not self.reader.is_handling:
             self.announce()
 
     def has_unacked(self) -> bool:
@@ -512,9 +512,9 @@ class Connection010(Connection):
             return
         self.ended = True
         self.on_turn_end()
-        self.lost()
+        self.detach_all()
         self.starving = None
-        self.shared.forget_states(self.number)
-        self.context.forget(self)
+        self.shared.remove_states(self.number)
+        self.context.remove_connection(self)
         if self.vhost is not None:
             self.vhost.on_connection_closed(self)

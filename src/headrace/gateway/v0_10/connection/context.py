@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State that the 0-10 connections of a broker share, beside the state of all versions."""
+"""State that the 0-10 connections of a broker share, in addition to the state of all versions."""
 
 from __future__ import annotations
 
@@ -67,17 +67,17 @@ class Context010:
         )
         self.federation_tag = str(uuid.uuid4())
 
-    def shared_state(self, number: int, kind: type[State]) -> State:
-        """Return the state of one kind that a plug-in keeps for a connection."""
+    def shared_state(self, number: int, state_class: type[State]) -> State:
+        """Return the state of one class that a plug-in keeps for a connection."""
         states = self.shared_states.setdefault(number, {})
-        state = states.get(kind)
+        state = states.get(state_class)
         if state is None:
-            state = states[kind] = kind()
-        assert isinstance(state, kind)
+            state = states[state_class] = state_class()
+        assert isinstance(state, state_class)
         return state
 
-    def forget_states(self, number: int) -> None:
-        """Forget the states of an ended connection."""
+    def remove_states(self, number: int) -> None:
+        """Remove the states of an ended connection."""
         self.shared_states.pop(number, None)
 
     def make_session(self, name: bytes) -> Session010:
@@ -87,7 +87,7 @@ class Context010:
 
     def server_properties_for(self, connection: Client) -> Map:
         """Return the server properties for a client."""
-        server_properties = self.context.take_server_properties(connection)
+        server_properties = self.context.pop_server_properties(connection)
         properties = {
             key: value for key, value in server_properties.items() if isinstance(value, str)
         }

@@ -53,7 +53,7 @@ def on_session(
 
 
 def translate_errors(handler: Handler) -> Handler:
-    """Return the handler with its errors of 0-x translated to those of 0-10."""
+    """Return the handler with its 0-x errors translated to 0-10 errors."""
 
     @wraps(handler)
     def handle(

@@ -38,14 +38,14 @@ class BodyFeed(Feed):
         session: Session010,
         reader: Reader,
         position: int,
-        then: Callable[[OSError | None], None],
+        on_sent: Callable[[OSError | None], None],
         on_lost: Callable[[], None],
     ) -> None:
         self.channel = session.channel
         self.size = session.connection.max_frame_size - FRAME_HEAD
         self.reader = reader
         self.at = position
-        self.then = then
+        self.on_sent = on_sent
         self.on_lost = on_lost
         self.flags = 2  # The first frame of the last segment.
 
@@ -63,7 +63,7 @@ class BodyFeed(Feed):
         return bytes((flags, 3)) + size + b"\0\1" + channel + b"\0\0\0\0" + data, last
 
     def on_end(self, error: OSError | None) -> None:
-        self.then(error)
+        self.on_sent(error)
 
     def drop(self) -> None:
         self.on_lost()
@@ -90,7 +90,9 @@ class SessionFiles(SessionPort, FileClass):
             connection.announce_later()
 
     def send_stage(self, transfer: FileTransfer, staged: int) -> None:
-        self.send_with_body(FileStage(), transfer.header, transfer.reader, staged, self.sent)
+        self.send_with_body(
+            FileStage(), transfer.header, transfer.reader, staged, self.on_stage_sent
+        )
 
     def header_for(self, message: Message) -> bytes:
         return to_0_10(header_payload(message), FILE)
@@ -101,28 +103,28 @@ class SessionFiles(SessionPort, FileClass):
         segment: bytes,
         reader: Reader,
         position: int,
-        then: Callable[[OSError | None], None],
+        on_sent: Callable[[OSError | None], None],
     ) -> None:
         """Send a command with a body from the disk; it is not kept for replay."""
         assert isinstance(method, Command)
         session = self.session
         connection = session.connection
-        if position >= reader.size or connection is None or session.sent.resuming:
-            if connection is None or session.sent.resuming:
+        if position >= reader.size or connection is None or session.sent.is_resuming:
+            if connection is None or session.sent.is_resuming:
                 self.on_lost()
                 return
             session.send_command(method, header=segment)
-            then(None)
+            on_sent(None)
             return
         session.sent.next_id = (session.sent.next_id + 1) & 0xFFFFFFFF
         connection.write_segment(1, False, session.channel, encode_command(method))
         connection.write_segment(2, False, session.channel, segment)
-        connection.feed_in_order(BodyFeed(session, reader, position, then, self.on_lost))
+        connection.feed_in_order(BodyFeed(session, reader, position, on_sent, self.on_lost))
 
     def on_lost(self) -> None:
         """Abandon incomplete transfers: the connection was lost during a body."""
         if not self.ended:
-            self.stop_halfway()
+            self.abandon_transfers()
 
     # Keeps 0-10/s204.
     def send_flow(self, active: bool) -> None:
@@ -135,7 +137,7 @@ class SessionFiles(SessionPort, FileClass):
     def complete(self, number: int) -> None:
         """Complete a publish once the journal has it."""
         session = self.session
-        if self.ended or session.over:
+        if self.ended or session.is_released:
             return
         current, session.command_id = session.command_id, number
         session.complete_when_durable()
@@ -144,7 +146,7 @@ class SessionFiles(SessionPort, FileClass):
 
     def close_for(self, error: Exception) -> None:
         session = self.session
-        if self.ended or session.over:
+        if self.ended or session.is_released:
             return
         if session.connection is None:
             session.ended = True
@@ -155,7 +157,7 @@ class SessionFiles(SessionPort, FileClass):
     def pause(self) -> None:
         """Do nothing: commands complete in any order."""
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self.announce()
 
     def pause_reading(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.gateway.connection.plug_in_state import ChannelState
 from headrace.gateway.content_classes.lanes import apply_arguments
 from headrace.gateway.content_classes.port import ContentClassPort
-from headrace.gateway.conversion.headers import other_properties
+from headrace.gateway.conversion.headers import read_file_or_packet_properties
 from headrace.gateway.v0_10.errors import field_error, translate
 from headrace.gateway.v0_10.host import find_queue, plain
 from headrace.model.errors import ModelError
@@ -59,7 +59,7 @@ class SessionPort(ContentClassPort, ChannelState):
     def ready(self, lane: Queue) -> bool:
         session = self.session
         connection = session.connection
-        if connection is None or connection.ended or session.sent.resuming:
+        if connection is None or connection.ended or session.sent.is_resuming:
             return False
         if getattr(connection.transport, "closed", False):
             return False  # The session may go on over another one.
@@ -80,25 +80,25 @@ class SessionPort(ContentClassPort, ChannelState):
         queues: Iterable[Queue] = session.vhost.route(
             exchange,
             routing_key,
-            lambda: other_properties(header).headers or {},
+            lambda: read_file_or_packet_properties(header).headers or {},
             publisher=session.number,
         ).queues
         return queues
 
     def read_priority(self, header: bytes) -> int:
-        return other_properties(header).priority or 0
+        return read_file_or_packet_properties(header).priority or 0
 
     def consumers(self) -> Iterable[Consumer]:
         consumers: dict[str, Consumer] = self.session.consumers or {}
         return consumers.values()
 
-    def forget_consumer(self, consumer: Consumer) -> None:
+    def remove_consumer(self, consumer: Consumer) -> None:
         if self.session.consumers is not None:
             self.session.consumers.pop(consumer.tag, None)
 
     # Keeps 0-10/s210, 0-10/s211, 0-10/s212, 0-10/s213, 0-10/s214, 0-10/s242, 0-10/s243,
     # 0-10/s244, 0-10/s245, 0-10/s246.
-    def check_consumer(self, method: ConsumeMethod, kind: int) -> tuple[Queue, str]:
+    def check_consumer(self, method: ConsumeMethod, content_class: int) -> tuple[Queue, str]:
         assert isinstance(method, FileConsume | StreamConsume)
         session = self.session
         try:
@@ -124,7 +124,7 @@ class SessionPort(ContentClassPort, ChannelState):
             field = "exclusive" if method.exclusive else "queue"
             raise field_error(ExecutionCode.RESOURCE_LOCKED, text, method, field)
         queue.used_ms = session.counters.now_ms
-        return get_lane(queue, kind), tag
+        return get_lane(queue, content_class), tag
 
     # Keeps 0-10/s215.
     def add_consumer(self, consumer: Consumer, method: ConsumeMethod, confirm: object) -> None:
@@ -144,20 +144,20 @@ class SessionPort(ContentClassPort, ChannelState):
         consumer.queue.add_consumer(consumer)
         consumer.queue.drain()
 
-    def cancel_consumer(self, tag: str | None, kind: type[Consumer]) -> None:
+    def cancel_consumer(self, tag: str | None, consumer_class: type[Consumer]) -> None:
         consumer = (self.session.consumers or {}).get(tag or "")
-        if isinstance(consumer, kind):
+        if isinstance(consumer, consumer_class):
             self._end_consumer(consumer)
 
-    def end_consumers(self, kind: type[Consumer]) -> None:
+    def end_consumers(self, consumer_class: type[Consumer]) -> None:
         """End the consumers of one class."""
         for consumer in list(self.consumers()):
-            if isinstance(consumer, kind):
+            if isinstance(consumer, consumer_class):
                 self._end_consumer(consumer)
 
     def _end_consumer(self, consumer: Consumer) -> None:
         """End a consumer; an auto-delete queue may go with it."""
-        self.forget_consumer(consumer)
+        self.remove_consumer(consumer)
         lane = consumer.queue
         lane.remove_consumer(consumer)
         lane.drain()

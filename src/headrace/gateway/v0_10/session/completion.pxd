@@ -40,4 +40,4 @@ cdef class Completion:
     @cython.locals(batch=Batch)
     cpdef Batch first_change(self)
     @cython.locals(session=SessionContext, batch=Batch)
-    cpdef released(self, unsigned long long token)
+    cpdef on_released(self, unsigned long long token)

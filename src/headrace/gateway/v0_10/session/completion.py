@@ -4,6 +4,9 @@
 A transfer that is written to the disk, or that requires a message.accept, completes in a batch: all
 of one read together, when the journal has synced them or consumers have settled their messages. Any
 other command closes the batch.
+
+execution.sync waits in :mod:`headrace.protocol.v0_10.session.received` for the commands that this
+class completes.
 """
 
 from collections import deque
@@ -154,13 +157,13 @@ class Completion:
                 return batch
         return None
 
-    def released(self, token: int) -> None:
+    def on_released(self, token: int) -> None:
         """Complete the first closed batch: its effects are durable, or its messages consumed."""
         session = self.session
         batch = self.batches.popleft()
         if batch.change:
             self.changes -= 1
-        if session.over and self.failure is None:
+        if session.is_released and self.failure is None:
             return
         if batch.is_error:
             self.end_for_failure()

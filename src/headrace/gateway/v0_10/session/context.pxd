@@ -13,7 +13,7 @@ cdef class SessionContext(Session):
     cdef public Counters counters
     cdef public Store store
     cdef public ChannelTally tally
-    cdef public bint over
+    cdef public bint is_released
     cdef public object transaction
     cdef public Queue reply_queue
     cdef public dict ended_tags

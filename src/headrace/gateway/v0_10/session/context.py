@@ -37,8 +37,8 @@ class SharedState(Protocol):
     fragments: Fragments
     strict_arguments: bool
 
-    def shared_state(self, number: int, kind: type[State]) -> State:
-        """Return the state of one kind that a plug-in keeps for a connection."""
+    def shared_state(self, number: int, state_class: type[State]) -> State:
+        """Return the state of one class that a plug-in keeps for a connection."""
 
 
 class AttachingConnection(Protocol):
@@ -69,7 +69,7 @@ class SessionContext(Session):
         self.counters: Counters = connection.counters
         self.store: Store = connection.store
         self.tally = ChannelTally()
-        self.over = False  # All its resources were released.
+        self.is_released = False  # All its resources were released.
         self.transaction: Transaction | None = None  # The open transaction of the session.
         self.reply_queue: Queue | None = None  # The queue of replies by direct reply-to.
         self.ended_tags: dict[str, None] = {}  # Subscriptions that the broker has ended recently.
@@ -81,9 +81,9 @@ class SessionContext(Session):
 
     # --- Permissions --------------------------------------------------------------------------
 
-    def check_access(self, permission: str, kind: str, name: str) -> None:
+    def check_access(self, permission: str, resource_type: str, name: str) -> None:
         """Refuse access to a name on which the user lacks the permission."""
-        self.context.access.check(self.user, self.vhost.name, permission, kind, name)
+        self.context.access.check(self.user, self.vhost.name, permission, resource_type, name)
 
     def check_topic(self, permission: str, exchange: str, routing_key: str) -> None:
         """Refuse a routing key on which the user lacks the topic permission."""

@@ -11,6 +11,7 @@ cdef Py_ssize_t BROWSED_MAX
 cdef unsigned int SERIAL_MASK
 cdef unsigned int SERIAL_SIGN
 cdef long long SERIAL_SPAN
+cdef int TRANSFERS
 cdef int ACCEPT
 cdef int REQUEUE
 cdef int DISCARD
@@ -23,10 +24,10 @@ cdef class Deliveries:
     cdef public dict browsed
     cdef public dict tx_settled
     cdef public dict tx_returns
-    cdef public bint settled_durable
+    cdef public bint has_settled_durable
     cdef public dict returned_queues
 
-    cdef remember_browsed(self, unsigned int number, Message message, Consumer consumer)
+    cdef record_browsed(self, unsigned int number, Message message, Consumer consumer)
     @cython.locals(unsettled=Unsettled, ring=Ring, spilled=dict, number=cython.uint, end=Py_ssize_t,
                    index=Py_ssize_t, message=Message)
     cpdef settle_range(self, unsigned int first, unsigned int last, int outcome)
@@ -36,10 +37,11 @@ cdef class Deliveries:
         self, unsigned int number, Message message, Destination queue, int outcome
     )
     cpdef drain_returned_queues(self)
-    cpdef forget_browsed(self, unsigned int first, unsigned int last)
+    cpdef remove_browsed(self, unsigned int first, unsigned int last)
     @cython.locals(message=Message, subscription=Consumer)
     cpdef list acquire(self, list ranges)
     cpdef undo_settles(self)
 
+cpdef check_sent(unsigned int last, unsigned int next_id)
 @cython.locals(distance=cython.uint)
 cpdef long long serial_distance(unsigned int a, unsigned int b) noexcept

@@ -15,6 +15,15 @@ if not cython.compiled:
     from headrace.model.message import Message
     from headrace.model.queue.destination import Consumer
 
+from headrace.gateway.messages.unsettled import (
+    SETTLE_ACCEPT,
+    SETTLE_DISCARD,
+    SETTLE_RELEASE,
+    SETTLE_REQUEUE,
+)
+from headrace.protocol.errors_0_10 import ExecutionError
+from headrace.spec.reply_0_10 import ExecutionCode
+
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
 
@@ -24,10 +33,12 @@ SERIAL_MASK = 0xFFFFFFFF  # Named constants: Cython makes objects of such litera
 SERIAL_SIGN = 0x80000000
 SERIAL_SPAN = 1 << 32
 
-ACCEPT = 0
-REQUEUE = 1
-DISCARD = 2
-RELEASE = 3
+TRANSFERS = 0  # The index of the field that names the transfers to settle or acquire.
+# The outcomes of gateway/messages/unsettled.py, as C numbers for the hot path.
+ACCEPT = SETTLE_ACCEPT
+REQUEUE = SETTLE_REQUEUE
+DISCARD = SETTLE_DISCARD
+RELEASE = SETTLE_RELEASE
 
 
 class Deliveries:
@@ -39,11 +50,11 @@ class Deliveries:
         self.browsed: dict[int, tuple[Message, Consumer]] = {}  # Messages delivered not-acquired.
         self.tx_settled: dict[int, Message] = {}  # Messages accepted in the session's transaction.
         self.tx_returns: dict[int, int] = {}  # The outcomes of such messages after a rollback.
-        self.settled_durable = False  # The current command settled a durable message.
+        self.has_settled_durable = False  # The current command settled a durable message.
         self.returned_queues: dict[Queue, None] = {}  # Queues that messages returned to.
 
-    def remember_browsed(self, number: int, message: Message, consumer: Consumer) -> None:
-        """Remember a browsed message: the client may acquire it."""
+    def record_browsed(self, number: int, message: Message, consumer: Consumer) -> None:
+        """Record a browsed message, which the client may acquire."""
         browsed = self.browsed
         if len(browsed) >= BROWSED_MAX:
             del browsed[next(iter(browsed))]
@@ -94,7 +105,7 @@ class Deliveries:
         if outcome == ACCEPT:
             self.session.tally.ack += 1
         if message.position:
-            self.settled_durable = True
+            self.has_settled_durable = True
         if outcome != ACCEPT and outcome != DISCARD:
             self.returned_queues[queue] = None
             if outcome == RELEASE:
@@ -120,7 +131,7 @@ class Deliveries:
         transaction.settle(queue, message, outcome)
 
     # Keeps 0-10/s066.
-    def take_unsettled(self) -> list[Message]:
+    def pop_unsettled(self) -> list[Message]:
         """Remove and return every unsettled message, oldest first."""
         messages: list[Message] = [*self.tx_settled.values(), *self.unsettled.messages()]
         self.tx_settled = {}
@@ -137,14 +148,14 @@ class Deliveries:
             for queue in returned_queues:
                 queue.drain()
 
-    def forget_browsed(self, first: int, last: int) -> None:
-        """Forget browsed messages that the client will not acquire."""
+    def remove_browsed(self, first: int, last: int) -> None:
+        """Remove browsed messages that the client will not acquire."""
         size = (last - first) & SERIAL_MASK
         for number in [n for n in self.browsed if ((n - first) & SERIAL_MASK) <= size]:
             del self.browsed[number]
 
     def acquire(self, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Acquire browsed messages; return those that no other consumer has taken."""
+        """Acquire browsed messages; return the ids of those that were still available."""
         acquired: list[tuple[int, int]] = []
         for first, last in ranges:
             size = (last - first) & SERIAL_MASK
@@ -180,6 +191,18 @@ class Deliveries:
         for number, message in self.tx_settled.items():
             self.unsettled.add_spilled(number, message)
         self.tx_settled = {}
+
+
+def check_sent(last: int, next_id: int) -> None:
+    """Refuse to settle or acquire up to the id ``last`` before it is used; ``next_id`` is unused.
+
+    Raises:
+        ExecutionError: ILLEGAL_ARGUMENT, about the command's first field, ``transfers``.
+    """
+    if serial_distance(last, next_id) <= 0:
+        raise ExecutionError(
+            ExecutionCode.ILLEGAL_ARGUMENT, f"command {last} was not sent yet", TRANSFERS
+        )
 
 
 def serial_distance(a: int, b: int) -> int:

@@ -18,7 +18,7 @@ CC_ENTRY = b"\x02CC"
 BCC_ENTRY = b"\x03BCC"
 
 
-def take_cc_keys(segment: bytes) -> tuple[bytes, tuple[bytes, ...]]:
+def extract_cc_keys(segment: bytes) -> tuple[bytes, tuple[bytes, ...]]:
     """Return a header segment without its BCC header, and the routing keys of CC and BCC.
 
     Raises:

@@ -35,14 +35,14 @@ _BEFORE_HEADERS = (  # Fields of message-properties, each with the bytes of its 
 )
 
 
-def take_publishing_id_0_10(segment: bytes) -> tuple[bytes, PublishingId | None]:
+def extract_publishing_id_0_10(segment: bytes) -> tuple[bytes, PublishingId | None]:
     """Return a header segment of 0-10 without its publishing id, and its number; None without one.
 
     Raises:
         ExecutionError: the segment is malformed, or its publishing id is not a number.
     """
     struct, start, stop = find_headers(segment)
-    return _take_from_map(segment, struct, start, stop) if start else (segment, None)
+    return _extract_from_map(segment, struct, start, stop) if start else (segment, None)
 
 
 def _headers_at(buffer: bytes, position: int, end: int) -> int:
@@ -68,10 +68,10 @@ def _headers_at(buffer: bytes, position: int, end: int) -> int:
     return position
 
 
-def _take_from_map(
+def _extract_from_map(
     buffer: bytes, struct: int, start: int, stop: int
 ) -> tuple[bytes, PublishingId | None]:
-    """Do the work of :func:`take_publishing_id_0_10` for the map at ``start``.
+    """Do the work of :func:`extract_publishing_id_0_10` for the map at ``start``.
 
     The map is in the struct at ``struct``.
     """

@@ -3,7 +3,7 @@ import cython
 
 from headrace.gateway.v0_10.session.completion cimport Completion
 from headrace.gateway.v0_10.session.context cimport SessionContext
-from headrace.gateway.v0_10.session.deliveries cimport Deliveries, serial_distance
+from headrace.gateway.v0_10.session.deliveries cimport Deliveries, check_sent
 from headrace.gateway.v0_10.session.transfer_receiver cimport TransferReceiver
 from headrace.gateway.v0_10.session.subscription cimport Subscription, WindowCredit
 from headrace.gateway.v0_10.session.transfer cimport ParsedTransfer
@@ -16,6 +16,7 @@ from headrace.wire.memory cimport get32
 cdef unsigned int SERIAL_MASK
 cdef int ACCEPT
 cdef int REQUEUE
+cdef int DISCARD
 
 cdef class Session010(SessionContext):
     cdef public Deliveries deliveries

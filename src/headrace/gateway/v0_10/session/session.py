@@ -13,7 +13,7 @@ import cython
 if not cython.compiled:
     from headrace.gateway.v0_10.session.completion import Completion
     from headrace.gateway.v0_10.session.context import SessionContext
-    from headrace.gateway.v0_10.session.deliveries import Deliveries, serial_distance
+    from headrace.gateway.v0_10.session.deliveries import Deliveries, check_sent
     from headrace.gateway.v0_10.session.subscription import Subscription, WindowCredit
     from headrace.gateway.v0_10.session.transfer import ParsedTransfer
     from headrace.gateway.v0_10.session.transfer_receiver import TransferReceiver
@@ -23,6 +23,7 @@ if not cython.compiled:
     from headrace.wire.memory import get32
 
 from headrace.gateway.messages.pending_confirms import NOT_DURABLE
+from headrace.gateway.messages.unsettled import SETTLE_ACCEPT, SETTLE_DISCARD, SETTLE_REQUEUE
 from headrace.gateway.v0_10.errors import translate
 from headrace.model.errors import ModelError
 from headrace.model.queue_kinds.multi_queue import pooled_queues
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
     from headrace.protocol.v0_10.session_connection import SessionConnection
 
 SERIAL_MASK = 0xFFFFFFFF  # A named constant: Cython makes an object of such a literal.
-ACCEPT = 0  # As in gateway/v0_10/session/deliveries.py.
-REQUEUE = 1
-DISCARD = 2
+# The outcomes of gateway/messages/unsettled.py, as C numbers for the hot path.
+ACCEPT = SETTLE_ACCEPT
+REQUEUE = SETTLE_REQUEUE
+DISCARD = SETTLE_DISCARD
 SUBSCRIBE = 0x0407  # The code of message.subscribe in execution.exception.
 ENDED_MAX = 256  # Destinations that a session remembers of subscriptions that the broker ended.
 
@@ -55,7 +57,7 @@ class Session010(SessionContext):
         self.transfer_receiver = TransferReceiver(self, ParsedTransfer(self), self.completion)
         self.subscriptions: dict[str, Subscription] = {}
         self.consumers: dict[str, Consumer] | None = None  # Consumers of files and packets, by tag.
-        self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
+        self.plug_ins: dict[type, object] | None = None  # The states of plug-ins, by class.
         self.selected_tx = False
         self.selected_dtx = False
 
@@ -79,10 +81,7 @@ class Session010(SessionContext):
         """Accept the transfers of the ranges in ``buffer[start:end]``, 8 bytes each."""
         while start < end:
             last = get32(buffer, start + 4)
-            if serial_distance(last, self.sent.next_id) <= 0:
-                raise ExecutionError(
-                    ExecutionCode.ILLEGAL_ARGUMENT, f"command {last} was not sent yet", 0
-                )
+            check_sent(last, self.sent.next_id)
             self.deliveries.settle_range(get32(buffer, start), last, ACCEPT)
             start += 8
         self.finish_settling()
@@ -93,7 +92,7 @@ class Session010(SessionContext):
         for first, last in ranges:
             deliveries.settle_range(first, last, outcome)
             if deliveries.browsed and outcome != ACCEPT:
-                deliveries.forget_browsed(first, last)
+                deliveries.remove_browsed(first, last)
             if deliveries.tx_settled and outcome != ACCEPT and outcome != DISCARD:
                 deliveries.record_returns(first, last, outcome)
         self.finish_settling()
@@ -102,8 +101,8 @@ class Session010(SessionContext):
         """Dispatch from queues that messages returned to; complete the command, perhaps later."""
         deliveries = self.deliveries
         deliveries.drain_returned_queues()
-        if deliveries.settled_durable or self.completion.batch is not None:
-            deliveries.settled_durable = False
+        if deliveries.has_settled_durable or self.completion.batch is not None:
+            deliveries.has_settled_durable = False
             self.completion.join(False)
         else:
             self.received.complete(self.command_id)
@@ -111,7 +110,7 @@ class Session010(SessionContext):
     def requeue_lost(self, first: int, last: int) -> None:
         """Requeue deliveries that were lost with a connection."""
         self.deliveries.settle_range(first, last, REQUEUE)
-        self.deliveries.forget_browsed(first, last)
+        self.deliveries.remove_browsed(first, last)
         if self.windows.runs:
             self.windows.completed(first, last)
         self.deliveries.drain_returned_queues()
@@ -159,10 +158,10 @@ class Session010(SessionContext):
     def on_subscription_cancelled(self, subscription: Subscription) -> None:
         """End the session of a subscription whose queue was deleted (0-10/s090)."""
         connection = self.connection
-        if connection is not None and connection.qpid_client and subscription.lacks_credit():
+        if connection is not None and connection.is_from_qpid and subscription.lacks_credit():
             return  # The client gets the error when it next grants credit.
         self.subscriptions.pop(subscription.tag, None)
-        if self.over or subscription.cancelled_by_client:
+        if self.is_released or subscription.cancelled_by_client:
             return
         self.fail_subscription(
             subscription,
@@ -174,7 +173,7 @@ class Session010(SessionContext):
     def on_subscription_ended(self, subscription: Subscription) -> None:
         """Send message.cancel for a subscription that has reached its end."""
         self.subscriptions.pop(subscription.tag, None)
-        if self.over:
+        if self.is_released:
             return
         self.ended_tags[subscription.tag] = None
         if len(self.ended_tags) > ENDED_MAX:
@@ -187,7 +186,7 @@ class Session010(SessionContext):
     def on_subscription_failed(self, subscription: Subscription, error: Exception) -> None:
         """End the session of a subscription whose stream cannot be read."""
         self.subscriptions.pop(subscription.tag, None)
-        if not self.over and isinstance(error, ModelError):
+        if not self.is_released and isinstance(error, ModelError):
             self.fail_subscription(subscription, translate(error))
 
     def fail_subscription(self, subscription: Subscription, error: ExecutionError) -> None:
@@ -210,7 +209,7 @@ class Session010(SessionContext):
             completion.end_for_failure()
             return
         batch = completion.first_change()
-        if batch is not None and not self.over:
+        if batch is not None and not self.is_released:
             error = ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, NOT_DURABLE)
             completion.fail_command(error, batch.change, batch.first)
 
@@ -232,9 +231,9 @@ class Session010(SessionContext):
 
     def release_resources(self) -> None:
         """Cancel subscriptions, requeue unsettled messages, roll back the transaction."""
-        if self.over:
+        if self.is_released:
             return
-        self.over = True
+        self.is_released = True
         self.completion.batch = None
         self.transfer_receiver.transfer.clear()
         subscriptions = list(self.subscriptions.values())
@@ -248,7 +247,7 @@ class Session010(SessionContext):
             self.transaction.forget()
         self.transaction = None
         queues: dict[Queue, None] = {}
-        for message in self.deliveries.take_unsettled():
+        for message in self.deliveries.pop_unsettled():
             queue = message.consumer.queue
             queue.requeue(message)
             queues[queue] = None
@@ -265,7 +264,11 @@ class Session010(SessionContext):
         for part in pooled_queues(queue):
             if part.single_active and part.ready_count:
                 part.drain()  # Another consumer is active now.
-            if part.exclusive_owner is self and not self.over and part is not self.reply_queue:
+            if (
+                part.exclusive_owner is self
+                and not self.is_released
+                and part is not self.reply_queue
+            ):
                 continue  # The session's end deletes the queue (0-10/s188).
             if part.auto_delete and not part.deleted and not part.consumer_count():
                 self.vhost.on_queue_unused(part)

@@ -4,7 +4,7 @@ import cython
 from headrace.gateway.v0_10.session.context cimport SessionContext
 from headrace.gateway.v0_10.session.deliveries cimport Deliveries, serial_distance
 from headrace.gateway.messages.stream_headers cimport with_offset
-from headrace.gateway.conversion.convert cimport Converter, body_of_frames
+from headrace.gateway.conversion.convert cimport Converter, join_body_frames
 from headrace.model.message cimport (
     C_KIND_MASK, C_KIND_TRANSFER, C_REDELIVERED, Message, new_message,
 )
@@ -49,11 +49,11 @@ cdef class Subscription(Consumer):
     cdef public int accept_mode
     cdef public bytes method
     cdef public bytes transfer_head
-    cdef public bint window
+    cdef public bint is_window_mode
     cdef public unsigned int window_id
     cdef public long long credit_messages
     cdef public long long credit_bytes
-    cdef public bint limited
+    cdef public bint has_limits
     cdef public Converter converter
     cdef public long long flush_id
     cdef public unsigned int number

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.conversion.convert import Converter, body_of_frames
+    from headrace.gateway.conversion.convert import Converter, join_body_frames
     from headrace.gateway.messages.stream_headers import with_offset
     from headrace.gateway.v0_10.session.deliveries import serial_distance
     from headrace.model.message import KIND_MASK as C_KIND_MASK
@@ -102,11 +102,11 @@ class Subscription(Consumer):
             )
         )
         self.transfer_head: bytes = b""
-        self.window = True  # The mode before any set-flow-mode (0-10/s098).
+        self.is_window_mode = True  # The mode before any set-flow-mode (0-10/s098).
         self.window_id: int = 0  # message.stop ends a window, whose transfers return no credit.
         self.credit_messages = 0
         self.credit_bytes = 0
-        self.limited = True  # False: both kinds of credit are unlimited.
+        self.has_limits = True  # False: both kinds of credit are unlimited.
         self.converter = Converter()
         self.flush_id = UNLIMITED  # The command id of an incomplete message.flush; -1 for none.
         self.number = 0  # The command id of its message.subscribe.
@@ -119,7 +119,7 @@ class Subscription(Consumer):
         if self.credit_messages == 0 or self.credit_bytes == 0:
             return False
         connection = self.session.connection
-        if connection is None or self.sent.resuming:
+        if connection is None or self.sent.is_resuming:
             return False
         if connection.is_full():
             starving = connection.starving
@@ -166,7 +166,7 @@ class Subscription(Consumer):
             self.credit_messages = UNLIMITED
         elif self.credit_messages >= 0:
             self.credit_messages = min(self.credit_messages + value, CREDIT_MAX)
-        self.limited = self.credit_messages >= 0 or self.credit_bytes >= 0
+        self.has_limits = self.credit_messages >= 0 or self.credit_bytes >= 0
         self.set_selective(self.credit_bytes >= 0)
         self.queue.unpark(self)
 
@@ -179,7 +179,7 @@ class Subscription(Consumer):
         """Withdraw the credit."""
         self.credit_messages = 0
         self.credit_bytes = 0
-        self.limited = True
+        self.has_limits = True
         self.window_id += 1
 
     def set_selective(self, selective: bool) -> None:
@@ -189,7 +189,7 @@ class Subscription(Consumer):
 
     def restore(self, count: int, size: int, window: int) -> None:
         """Return the cost of completed transfers to the credit, in window mode."""
-        if not self.window or window != self.window_id:
+        if not self.is_window_mode or window != self.window_id:
             return
         if self.credit_messages >= 0:
             self.credit_messages += count
@@ -237,7 +237,7 @@ class Subscription(Consumer):
                     body_start += 7
                     body_end -= 1
                 else:
-                    body = body_of_frames(data, body_start, body_end)
+                    body = join_body_frames(data, body_start, body_end)
                     body_start = 0
                     body_end = len(body)
         if message.flags & C_REDELIVERED and not header[header_start + 6] & 4:
@@ -262,8 +262,8 @@ class Subscription(Consumer):
         else:
             self.tally.deliver_no_ack += 1
             if self.is_browser:
-                self.deliveries.remember_browsed(number, message, self)
-        if self.limited:
+                self.deliveries.record_browsed(number, message, self)
+        if self.has_limits:
             self.windows.charge(self, number, header_end - header_start + message.body_size)
 
     def put(
@@ -283,7 +283,7 @@ class Subscription(Consumer):
         elif body_start + 8 + get32(buffer, body_start + 3) == end:
             self.put_transfer(header, buffer, body_start + 7, end - 1)
         else:
-            body = body_of_frames(cut(buffer, body_start, end), 0, end - body_start)
+            body = join_body_frames(cut(buffer, body_start, end), 0, end - body_start)
             self.put_transfer(header, body, 0, len(body))
         return 0
 
@@ -296,7 +296,7 @@ class Subscription(Consumer):
         number = self.sent.send_transfer(
             self.transfer_head, header, 0, size, buffer, body_start, body_end
         )
-        if self.limited:
+        if self.has_limits:
             self.windows.charge(self, number, size + body_end - body_start)
         return 0
 
@@ -335,7 +335,7 @@ class WindowCredit:
             subscription.credit_messages -= 1
         if subscription.credit_bytes > 0:
             subscription.credit_bytes = max(0, subscription.credit_bytes - size)
-        if not subscription.window:
+        if not subscription.is_window_mode:
             return
         runs = self.runs
         if runs is None:

@@ -33,8 +33,8 @@ from headrace.gateway.messages.delay_header import (
 from headrace.gateway.messages.publishing_id import ID_ENTRY
 from headrace.gateway.v0_10.session.direct_reply_to import ENTRY as REPLY_ENTRY
 from headrace.gateway.v0_10.session.direct_reply_to import set_reply_address
-from headrace.gateway.v0_10.session.publish_copies import BCC_ENTRY, CC_ENTRY, take_cc_keys
-from headrace.gateway.v0_10.session.publishing_id import take_publishing_id_0_10
+from headrace.gateway.v0_10.session.publish_copies import BCC_ENTRY, CC_ENTRY, extract_cc_keys
+from headrace.gateway.v0_10.session.publishing_id import extract_publishing_id_0_10
 from headrace.gateway.v0_10.session.transfer_header import TransferHeaders
 from headrace.model.errors import PreconditionFailed
 from headrace.model.queue_kinds.delayed import parse_delay
@@ -89,11 +89,11 @@ class ParsedTransfer(Publish):
         stripped = header
         cc_keys: tuple[bytes, ...] = ()
         if CC_ENTRY in header or BCC_ENTRY in header:
-            stripped, cc_keys = take_cc_keys(header)
+            stripped, cc_keys = extract_cc_keys(header)
             if DELAY_ENTRY in header:
                 stripped = header  # After the delay the headers are read again.
         if ID_ENTRY in header:
-            stripped, parsed.publishing_id = take_publishing_id_0_10(stripped)
+            stripped, parsed.publishing_id = extract_publishing_id_0_10(stripped)
         if REPLY_ENTRY in header:
             stripped = set_reply_address(session, stripped)
         parsed.read(stripped)
@@ -129,7 +129,7 @@ class ParsedTransfer(Publish):
         if parsed.flags & DELIVERY_HAS_REDELIVERED:
             self.flags |= C_REDELIVERED
         route = self.find_route(address, exchange, key, parsed.other_structs)
-        if route.keeps:
+        if route.keeps_transient:
             self.persistent = True
         self.args = args[2:]
         self.header = header
@@ -138,7 +138,7 @@ class ParsedTransfer(Publish):
             delay_ms = self.read_delay(parsed.other_structs)
         if cc_keys:
             route = self.route_with_cc_keys(route, exchange, key, cc_keys, parsed.other_structs)
-            self.persistent = self.persistent or route.keeps
+            self.persistent = self.persistent or route.keeps_transient
         if delay_ms:
             route = self.delay(route, address, now_ms + delay_ms)
         if self.fragment is not None or delay_ms or cc_keys:

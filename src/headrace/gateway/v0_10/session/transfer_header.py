@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The header segment of a message.transfer that a client publishes: read, checked, written anew.
+"""The header segment of a message.transfer that a client publishes: reading, checks and rewriting.
 
 The broker adds the exchange, and, unless the client set them, the timestamp and the expiration in
 seconds that follows from a ttl. It removes the properties of the transfer (fragments, resume-id).
@@ -34,7 +34,7 @@ if not cython.compiled:
         MESSAGE_HAS_USER_ID,
     )
 
-from headrace.gateway.conversion.contents import values_of_entries
+from headrace.gateway.conversion.contents import decode_entries
 from headrace.gateway.conversion.selected import SelectorValues
 from headrace.model.message import KIND_TRANSFER, new_message
 from headrace.protocol.codec_0_10 import MessageProperties, decode_headers
@@ -236,7 +236,7 @@ class TransferHeaders:
     def __init__(
         self, other_structs: bytes, timestamp_s: int = 0, data: bytes = b"", address_len: int = 0
     ) -> None:
-        """``data`` is that of the message, up to its body."""
+        """``data`` is laid out as Message.data, up to the body."""
         self._rest = other_structs
         self._data = data
         self._address_len = address_len
@@ -265,7 +265,7 @@ class TransferHeaders:
         """Return the message's values for selectors."""
         message = new_message(self._data, self._address_len, 0)
         message.flags = KIND_TRANSFER
-        return SelectorValues(message, values_of_entries)
+        return SelectorValues(message, decode_entries)
 
     def _structs(self) -> "list[Struct]":
         if self._decoded is None:

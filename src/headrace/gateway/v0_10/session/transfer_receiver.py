@@ -48,7 +48,7 @@ class TransferDistributor(Distributor):
         self.transfer = transfer
         self.store = session.store
         self.vhost = session.vhost
-        self.verbatim = False
+        self.is_verbatim = False
 
     def message_data(
         self, publish: Publish, buffer: bytes | bytearray, start: int, end: int

@@ -25,7 +25,7 @@ cdef class Channel(Deliveries):
     cdef public str last_queue
     cdef public Queue reply_queue
     cdef public bint confirms
-    cdef public bint unflushed
+    cdef public bint is_unflushed
     cdef public bint tx
     cdef public bint dtx
     cdef public unsigned long long publish_seq
@@ -58,11 +58,11 @@ cdef class Channel(Deliveries):
     @cython.locals(consumer=BasicConsumer)
     cdef BasicConsumer release_overdue(self, unsigned long long tag)
     @cython.locals(message=Message, consumer=Consumer, entries=list)
-    cpdef list take_unsettled(self)
+    cpdef list pop_unsettled(self)
     @cython.locals(queue=Destination, message=Message, consumer=Consumer)
     cpdef requeue_all(self)
     cdef int record_publish(self) except -1
     cpdef nack_publish(self)
     @cython.locals(is_first=cython.bint)
     cpdef flush_confirms(self)
-    cpdef released(self, unsigned long long token)
+    cpdef on_released(self, unsigned long long token)

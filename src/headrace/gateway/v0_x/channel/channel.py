@@ -48,7 +48,7 @@ class Channel(Deliveries):
         self.publish_seq = 0  # The number of the latest publish in confirm mode.
         self.confirmed_seq = 0  # The number of the latest publish that was confirmed to the client.
         self.queued_seq = 0  # The number of the latest publish in the queue of pending confirms.
-        self.unflushed = False  # True: publishes of this read are not in that queue yet.
+        self.is_unflushed = False  # True: publishes of this read are not in that queue yet.
         self.store_turn = 0  # The store's turn in which the first of these publishes was received.
         self.tx = False
         self.tx_publishes: list[Publish] | None = None
@@ -100,7 +100,7 @@ class Channel(Deliveries):
 
     def settle_one(self, tag: int, outcome: int) -> None:
         """Settle the unsettled delivery with this tag."""
-        message = self.unsettled.take(tag)
+        message = self.unsettled.pop(tag)
         assert message is not None, "the tag is unsettled"
         consumer = message.consumer
         self.apply_outcome(message, consumer, outcome)
@@ -118,7 +118,7 @@ class Channel(Deliveries):
             for spilled_tag in unsettled.spilled_numbers(0, tag):
                 self.settle_one(spilled_tag, outcome)
         while True:
-            message = unsettled.take_first(tag)
+            message = unsettled.pop_first(tag)
             if message is None:
                 break
             consumer = cython.cast(Consumer, message.consumer)  # Every unsettled message has one.
@@ -195,7 +195,7 @@ class Channel(Deliveries):
         """Requeue a consumer's overdue deliveries up to the tag ``last``."""
         queue = consumer.queue
         for tag in self.unsettled.delivery_numbers(consumer, last):
-            message = self.unsettled.take(tag)
+            message = self.unsettled.pop(tag)
             assert message is not None, "the tag is the consumer's"
             if self.overdue is None:
                 self.overdue = {}
@@ -220,7 +220,7 @@ class Channel(Deliveries):
         self.release_credit(consumer)
         return consumer
 
-    def take_unsettled(self) -> list[Message]:
+    def pop_unsettled(self) -> list[Message]:
         """Remove and return the unsettled messages, oldest first.
 
         Messages that the channel's transaction settles stay, for the commit.
@@ -248,7 +248,7 @@ class Channel(Deliveries):
     def requeue_all(self) -> None:
         """Return every unsettled message to its queue, then let the queues deliver."""
         queues: dict[Queue, None] = {}
-        for message in self.take_unsettled():
+        for message in self.pop_unsettled():
             queue = message.consumer.queue
             queue.requeue(message)
             queues[queue] = None
@@ -264,8 +264,8 @@ class Channel(Deliveries):
     def record_publish(self) -> None:
         """Record a publish in confirm mode."""
         self.publish_seq += 1
-        if not self.unflushed:
-            self.unflushed = True
+        if not self.is_unflushed:
+            self.is_unflushed = True
             self.store_turn = self.connection.pending_confirms.store.turn
             self.connection.unflushed.append(self)
 
@@ -280,7 +280,7 @@ class Channel(Deliveries):
 
     def flush_confirms(self) -> None:
         """Join the queue of pending confirms once for all publishes of a read."""
-        self.unflushed = False
+        self.is_unflushed = False
         if self.publish_seq > self.queued_seq:
             is_first = self.confirmed_seq == self.queued_seq
             self.queued_seq = self.publish_seq
@@ -288,7 +288,7 @@ class Channel(Deliveries):
                 self, self.publish_seq, self.store_turn, is_first
             )
 
-    def released(self, token: int) -> None:
+    def on_released(self, token: int) -> None:
         """Confirm or refuse publishes: the log is durable, or consumers have settled them."""
         self.connection.send_confirm(self, token)
 

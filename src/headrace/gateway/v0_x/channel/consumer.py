@@ -76,7 +76,9 @@ class BasicConsumer(Consumer):
         connection = self.connection
         waiting = connection.tail - connection.head + connection.chained
         # Like `is_full`, without a call.
-        if waiting > connection.room and (waiting > connection.output_max or connection.pool.tight):
+        if waiting > connection.room and (
+            waiting > connection.output_max or connection.pool.is_tight
+        ):
             connection.starve(self.queue)
             return False
         channel = self.channel
@@ -117,7 +119,7 @@ class BasicConsumer(Consumer):
         if self.no_ack:
             channel.tag += 1
         else:
-            channel.remember(message)
+            channel.record_delivery(message)
             self.unacked += 1
         redelivered = 1 if message.flags & C_REDELIVERED else 0
         if self.queue.is_stream:
@@ -148,7 +150,7 @@ class BasicConsumer(Consumer):
         if self.no_ack:
             channel.tag += 1
         else:
-            channel.remember(message)
+            channel.record_delivery(message)
             self.unacked += 1
         redelivered = 1 if message.flags & C_REDELIVERED else 0
         data = message.data
@@ -208,7 +210,7 @@ class BasicConsumer(Consumer):
             )
 
     def accepts_records(self) -> bool:
-        return self.no_ack and not self.connection.early
+        return self.no_ack and not self.connection.is_early
 
     def put_record(
         self,
@@ -311,22 +313,22 @@ class BasicConsumer(Consumer):
     def delay_deliveries(self, position: int) -> None:
         self.connection.hold(self.queue.store, position)
 
-    def leave(self) -> None:
+    def leave_channel(self) -> None:
         """Remove the consumer from its channel."""
         consumers = self.channel.consumers
         if consumers is not None:
             consumers.pop(self.tag, None)
 
     def on_cancel(self) -> None:
-        self.leave()
+        self.leave_channel()
         self.connection.on_consumer_cancelled(self.channel, self.tag)
 
     def on_queue_end(self) -> None:
-        self.leave()
+        self.leave_channel()
         self.connection.on_consumer_ended(self.channel, self.tag)
 
     def on_failure(self, error: Exception) -> None:
-        self.leave()
+        self.leave_channel()
         self.connection.on_consumer_failed(self.channel, error)
 
 

@@ -42,7 +42,7 @@ class ContentWriter(ProtocolChannel):
         """
         connection = self.connection
         if (
-            connection.early
+            connection.is_early
             and start < end
             and get16(buffer, start + C_FLAGS_AT) & HAS_HEADERS
             and not connection.speaks_extensions
@@ -149,7 +149,7 @@ class ContentWriter(ProtocolChannel):
         """Write header and body frames of a message from 0-10."""
         connection = self.connection
         if (
-            connection.early
+            connection.is_early
             and get16(header, C_FLAGS_AT - C_PAYLOAD_AT) & HAS_HEADERS
             and not connection.speaks_extensions
         ):

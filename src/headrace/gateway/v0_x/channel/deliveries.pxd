@@ -32,7 +32,7 @@ cdef class Deliveries(ContentWriter):
     cdef public set refused
     cdef public dict consumers
 
-    cpdef remember(self, Message message)
+    cpdef record_delivery(self, Message message)
     @cython.locals(tally=ChannelTally, tagged_count=cython.ulonglong)
     cpdef ChannelTally update_tally(self)
     cpdef count_get(self, bint no_ack)

@@ -57,7 +57,7 @@ class Deliveries(ContentWriter):
         self.consumers: dict[str, Consumer] | None = None  # The consumers by tag.
 
     # Keeps 0-9-1/s002, 0-9/delivery-tag#non-zero.
-    def remember(self, message: Message) -> None:
+    def record_delivery(self, message: Message) -> None:
         """Assign a delivery tag and keep the message until it is settled."""
         self.tag += 1
         self.unsettled.add(self.tag, message)
@@ -92,7 +92,7 @@ class Deliveries(ContentWriter):
         if no_ack:
             self.tag += 1
         else:
-            self.remember(message)
+            self.record_delivery(message)
         self.count_get(no_ack)
         connection = self.connection
         data = message.data

@@ -36,7 +36,7 @@ class V0xContext(Context):
     ) -> None:
         """Each function of ``served`` adds handlers of methods, in this order."""
         super().__init__(**options)
-        self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
+        self.plug_ins: dict[type, object] | None = None  # The states of plug-ins, by class.
         self.methods = MethodHandlers()
         for register in served:
             register(self)
@@ -52,7 +52,9 @@ class V0xContext(Context):
         try:
             return handler(connection, channel, method)
         except (AmqpError, ModelError) as error:
-            if method.NAME in (early_rules.FATAL if connection.early else early_rules.FATAL_0_9_1):
+            if method.NAME in (
+                early_rules.FATAL if connection.is_early else early_rules.FATAL_0_9_1
+            ):
                 raise early_rules.fatal_error(error) from error
             raise
         finally:

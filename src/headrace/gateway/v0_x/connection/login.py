@@ -38,8 +38,8 @@ def send_start(connection: GatewayConnection) -> None:
     """Send connection.start."""
     context = connection.context
     major, minor = VERSION_NUMBERS[connection.version]
-    properties = context.take_server_properties(connection)
-    if connection.early:  # These clients read strings only, and no capabilities.
+    properties = context.pop_server_properties(connection)
+    if connection.is_early:  # These clients read strings only, and no capabilities.
         properties = {
             name: value
             for name, value in properties.items()

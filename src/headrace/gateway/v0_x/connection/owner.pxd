@@ -23,7 +23,7 @@ cdef class ConnectionOwner(Upcalls):
     cpdef bint will_answer(self) except -1
     cpdef ProtocolChannel make_channel(self, unsigned int number)
     cpdef on_method(self, ProtocolChannel channel, unsigned int number, object method)
-    cpdef on_channel_forgotten(self, ProtocolChannel channel)
+    cpdef on_channel_removed(self, ProtocolChannel channel)
     cpdef resume_later(self, ProtocolChannel channel)
     cpdef object body_sink(
         self, ProtocolChannel channel, object method, bytes header, unsigned long long body_size

@@ -105,7 +105,7 @@ class ConnectionOwner(Upcalls):
                 self.connection.promise(store, store.defined_position)
             self.connection.reply(number, reply)
 
-    def on_channel_forgotten(self, channel: ProtocolChannel) -> None:
+    def on_channel_removed(self, channel: ProtocolChannel) -> None:
         self.context.end_channel(self.connection, cython.cast(Channel, channel))
 
     def resume_later(self, channel: ProtocolChannel) -> None:

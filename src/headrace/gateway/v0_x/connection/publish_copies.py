@@ -14,7 +14,7 @@ from headrace.model.errors import PreconditionFailed
 from headrace.wire.properties import without_header_entry
 
 
-def take_cc_keys(data: bytes, header: int) -> tuple[bytes, tuple[str, ...]]:
+def extract_cc_keys(data: bytes, header: int) -> tuple[bytes, tuple[str, ...]]:
     """Remove the BCC header of a publish; return the publish and the routing keys of CC and BCC.
 
     ``data`` is laid out as in :class:`headrace.model.message.Message`; its header frame starts at

@@ -155,17 +155,21 @@ class PublishReceiver:
             )
             self.route = self.routes.last
             if route.interception is not None:
-                self.connection.publishes = self.connection.publishes or not route.serves
+                self.connection.publishes = (
+                    self.connection.publishes or not route.is_served_by_broker
+                )
                 detached = self.slow_path.detach(publish, 0, buffer, args, header, end)
                 detached.route = route
                 self.slow_path.publish_intercepted(channel, detached)
                 return
-        if not route.uncommon:
+        if not route.is_uncommon:
             self.connection.publishes = True
         else:
-            if not route.serves:  # Requests are accepted from blocked publishers: some free memory.
+            if (
+                not route.is_served_by_broker
+            ):  # Requests are accepted from blocked publishers: some free memory.
                 self.connection.publishes = True
-            if route.keeps:
+            if route.keeps_transient:
                 publish.persistent = True
         bits = buffer[args + address_len]
         if channel.tx:
@@ -247,7 +251,7 @@ class PublishReceiver:
 
     def clear_routes(self) -> None:
         """Drop the cached routes, as the connection has ended."""
-        self.routes.forget()
+        self.routes.clear()
         self.route = None
 
     # --- Properties and headers -----------------------------------------------------------------

@@ -60,7 +60,7 @@ class Routes:
         self.last = route
         return route
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Drop all routes, as the connection has ended."""
         self.by_address = {}
         self.last = None

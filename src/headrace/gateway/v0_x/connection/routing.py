@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.conversion.contents import values_of_entries
+from headrace.gateway.conversion.contents import decode_entries
 from headrace.gateway.conversion.selected import SelectorValues
 from headrace.gateway.messages.route import Route
 from headrace.gateway.v0_x.errors import translate
@@ -50,7 +50,7 @@ class ContentHeaders:
         """Return the message's values for selectors."""
         data = self._address + b"\0\0" + make_frame(FRAME_HEADER, 0, self._payload)
         size = min(int.from_bytes(self._payload[4:12], "big"), SIZE_MAX)
-        return SelectorValues(new_message(data, len(self._address), size), values_of_entries)
+        return SelectorValues(new_message(data, len(self._address), size), decode_entries)
 
     def _properties(self) -> PropertiesBase:
         if self._decoded is None:

@@ -35,7 +35,7 @@ cdef class DetachedPublish(Publish):
     cdef public long long delay_ms
     cdef public Route route
 
-    cdef Route known_route(self)
+    cdef Route assigned_route(self)
     cdef unsigned int bits(self) except? 255
 
 @cython.final

@@ -4,6 +4,9 @@
 A publish takes the slow path if it has a publishing id, a delay, or routing keys in CC or BCC, if
 it is immediate, unroutable or part of a transaction, or if its route has an interception. It is
 copied out of the receive buffer as a :class:`DetachedPublish`.
+
+:meth:`SlowPathReceiver.refuse` also answers publishes of the hot path that a queue refused.
+:meth:`SlowPathReceiver.commit` commits the local transactions (tx) of 0-8 to 0-9-1.
 """
 
 from typing import TYPE_CHECKING
@@ -29,9 +32,9 @@ from headrace.gateway.messages.delay_header import (
     publisher_account,
     read_delay,
 )
-from headrace.gateway.messages.publishing_id import take_publishing_id
+from headrace.gateway.messages.publishing_id import extract_publishing_id
 from headrace.gateway.v0_x.channel.channel import check_branch
-from headrace.gateway.v0_x.connection.publish_copies import take_cc_keys
+from headrace.gateway.v0_x.connection.publish_copies import extract_cc_keys
 from headrace.gateway.v0_x.connection.routing import make_route, split_address
 from headrace.model.errors import ModelError
 from headrace.model.interceptor.interception import Source
@@ -47,8 +50,8 @@ NO_PUBLISHING_ID_IN_BRANCH = (
     "a message with a publishing id cannot be part of a distributed transaction"
 )
 TX_BYTES_MAX = 256 << 20  # Bytes of the publishes of one transaction before its commit.
-NO_ROUTE = 312
-NO_CONSUMERS = 313
+NO_ROUTE = ReplyCode.NO_ROUTE.number
+NO_CONSUMERS = ReplyCode.NO_CONSUMERS.number
 RETURNS = {NO_ROUTE: "NO_ROUTE", NO_CONSUMERS: "NO_CONSUMERS"}
 # The bits of the features that the properties of a publish may request.
 CC_KEYS = 1  # The headers CC and BCC: further routing keys.
@@ -81,13 +84,13 @@ class DetachedPublish(Publish):
         self.delay_ms = 0
         self.route: Route | None = None  # None until the publish is routed.
 
-    def known_route(self) -> Route:
+    def assigned_route(self) -> Route:
         """Return the route of a publish that has been routed."""
         assert self.route is not None
         return self.route
 
     def bits(self) -> int:
-        """Return the flags of basic.publish: mandatory and immediate."""
+        """Return the bits MANDATORY and IMMEDIATE of the publish."""
         return self.data[self.address_len]
 
 
@@ -117,7 +120,7 @@ class SlowPathReceiver:
     ) -> DetachedPublish:
         """Copy ``buffer[args:end]`` out of the receive buffer, with the properties of ``publish``.
 
-        ``args`` is the offset of the publish's address, ``header`` that of its header frame.
+        ``args`` is the offset of the publish's address, ``header`` the offset of its header frame.
         """
         detached = DetachedPublish()
         detached.persistent = publish.persistent
@@ -134,15 +137,17 @@ class SlowPathReceiver:
     def read_headers(self, publish: DetachedPublish) -> None:
         """Read and remove the headers of the publish's features, and route it."""
         if publish.features & C_PUBLISHING_ID:
-            publish.data, publish.publishing_id = take_publishing_id(publish.data, publish.header)
+            publish.data, publish.publishing_id = extract_publishing_id(
+                publish.data, publish.header
+            )
         if publish.features & C_DELAYED:
             publish.delay_ms = read_delay(publish.data, publish.header)
         if publish.features & C_CC_KEYS:
-            data, publish.cc_keys = take_cc_keys(publish.data, publish.header)
+            data, publish.cc_keys = extract_cc_keys(publish.data, publish.header)
             if not publish.delay_ms:  # After the delay the headers are read again.
                 publish.data = data
         publish.route = self.find_route(publish)
-        if publish.known_route().keeps:
+        if publish.assigned_route().keeps_transient:
             publish.persistent = True
 
     def find_route(self, publish: DetachedPublish) -> Route:
@@ -158,7 +163,7 @@ class SlowPathReceiver:
     def delay(self, publish: DetachedPublish) -> None:
         """Route a delayed publish to the queue in which it waits."""
         publish.deadline_ms = self.distributor.counters.now_ms + publish.delay_ms
-        publish.route = delayed_route(self.connection.vhost, publish.known_route())
+        publish.route = delayed_route(self.connection.vhost, publish.assigned_route())
         publish.data = add_publisher(
             publish.data, publish.header, publisher_account(self.connection.user)
         )
@@ -170,12 +175,12 @@ class SlowPathReceiver:
     def finish(self, channel: Channel, publish: DetachedPublish, refused: int) -> None:
         """Record a publish for its confirm, or refuse it if ``refused`` is not 0."""
         if refused:
-            self.refuse(channel, publish, publish.known_route())
+            self.refuse(channel, publish, publish.assigned_route())
         elif channel.confirms:
             channel.record_publish()
 
     def refuse(self, channel: Channel, publish: Publish, route: Route) -> None:
-        """Nack a publish; without confirms, a full disk closes the channel.
+        """Nack a publish that a queue refused; without confirms, a full disk closes the channel.
 
         The client thus learns of each persistent message that is lost to a full disk. A message
         that an overflow policy rejects needs no answer.
@@ -189,7 +194,7 @@ class SlowPathReceiver:
                 scope=Scope.CHANNEL,
             )
 
-    # --- Kinds of publishes -----------------------------------------------------------------------
+    # --- Special publishes ------------------------------------------------------------------------
 
     def publish_with_features(self, channel: Channel, publish: DetachedPublish) -> None:
         """Publish a message with further routing keys, a publishing id or a delay."""
@@ -201,7 +206,7 @@ class SlowPathReceiver:
             return
         if publish.delay_ms:
             self.delay(publish)
-        elif publish.known_route().interception is not None:
+        elif publish.assigned_route().interception is not None:
             self.finish(channel, publish, self.intercept(channel, publish, False))
             return
         if publish.publishing_id is not None:
@@ -222,21 +227,21 @@ class SlowPathReceiver:
         With ``in_transaction``, a transaction is being committed, which records the publishing id.
         """
         connection = self.connection
-        interception = publish.known_route().interception
+        interception = publish.assigned_route().interception
         assert interception is not None
         publishing_id = None if in_transaction else publish.publishing_id
         bits = publish.bits()
-        queues = publish.known_route().queues
+        queues = publish.assigned_route().queues
         if bits & C_IMMEDIATE:
             queues = ready_queues(queues)
         if queues or interception.is_duplicate():
             pass
         elif not bits:
             channel.tally.drop_unroutable += 1
-            route = publish.known_route()
+            route = publish.assigned_route()
             route.tally.drop_unroutable += 1
         else:
-            unroutable = not publish.known_route().count and bits & C_MANDATORY
+            unroutable = not publish.assigned_route().count and bits & C_MANDATORY
             self.send_return(channel, publish, NO_ROUTE if unroutable else NO_CONSUMERS)
             if publishing_id is not None:
                 connection.vhost.publishing_ids.refuse(publishing_id)
@@ -245,7 +250,7 @@ class SlowPathReceiver:
         source = Source(connection.user.name, name, channel.number)
         return self.distributor.intercept(
             publish,
-            publish.known_route(),
+            publish.assigned_route(),
             queues,
             publish.data,
             publishing_id,
@@ -265,7 +270,7 @@ class SlowPathReceiver:
         if publishing_ids.is_duplicate(publish.publishing_id):
             return 0
         bits = publish.bits()
-        route = publish.known_route()
+        route = publish.assigned_route()
         if bits & C_IMMEDIATE:
             route = ready_route(route)
         if not route.count:
@@ -280,7 +285,7 @@ class SlowPathReceiver:
     def publish_or_return(self, channel: Channel, publish: DetachedPublish) -> int:
         """Publish a message that may be immediate or unroutable; return how many refused it."""
         bits = publish.bits()
-        route = publish.known_route()
+        route = publish.assigned_route()
         if route.count and bits & C_IMMEDIATE:
             route = ready_route(route)
             if not route.count:
@@ -300,7 +305,7 @@ class SlowPathReceiver:
         return self.distribute(publish, route)
 
     def drop(self, channel: Channel, publish: Publish, route: Route) -> None:
-        """Count an unroutable publish that is not mandatory."""
+        """Drop and count an unroutable publish that is not mandatory."""
         self.distributor.counters.count_publish(publish.body_size)
         self.distributor.count_routed(route, 0)
         channel.tally.drop_unroutable += 1
@@ -314,7 +319,7 @@ class SlowPathReceiver:
             consumer that can take it.
         """
         self.read_headers(publish)
-        if not publish.known_route().serves:
+        if not publish.assigned_route().is_served_by_broker:
             self.connection.publishes = True
         immediate = publish.bits() & C_IMMEDIATE
         if channel.tx:
@@ -322,21 +327,21 @@ class SlowPathReceiver:
             return 0
         if publish.delay_ms:
             self.delay(publish)
-        elif publish.known_route().interception is not None:
-            if immediate and not ready_queues(publish.known_route().queues):
+        elif publish.assigned_route().interception is not None:
+            if immediate and not ready_queues(publish.assigned_route().queues):
                 return -1
             return self.intercept(channel, publish, False)
         if publish.publishing_id is not None and not immediate:
             return self.publish_once(channel, publish)
         if immediate:
-            route = ready_route(publish.known_route())
+            route = ready_route(publish.assigned_route())
             return self.distribute(publish, route) if route.count else -1
         return self.publish_or_return(channel, publish)
 
     def send_return(self, channel: Channel, publish: DetachedPublish, code: int) -> None:
         """Send basic.return with a message that could not be delivered."""
         connection = self.connection
-        route = publish.known_route()
+        route = publish.assigned_route()
         channel.tally.return_unroutable += 1
         route.tally.return_unroutable += 1
         exchange, routing_key = split_address(publish.data[: publish.address_len])
@@ -361,7 +366,7 @@ class SlowPathReceiver:
     # --- Transactions -----------------------------------------------------------------------------
 
     def defer_publish(self, channel: Channel, publish: DetachedPublish) -> None:
-        """Keep a publish for the commit of the channel's transaction.
+        """Add a publish to the channel's transaction, for the commit.
 
         Raises:
             AmqpError: the transaction would hold more than ``TX_BYTES_MAX`` bytes.
@@ -395,21 +400,21 @@ class SlowPathReceiver:
         if publish.delay_ms:
             self.delay(publish)
         bits = publish.bits()
-        queues = publish.known_route().queues
+        queues = publish.assigned_route().queues
         if bits & C_IMMEDIATE:
             queues = ready_queues(queues)
         if queues:
             message = self.distributor.make_message(publish, publish.data)
-            interception = publish.known_route().interception
+            interception = publish.assigned_route().interception
             if interception is not None:
                 message, queues = interception.join_branch(message, queues)
             transaction.publish(message, queues, publish.persistent)
-            self.distributor.count_routed(publish.known_route(), len(queues))
+            self.distributor.count_routed(publish.assigned_route(), len(queues))
             if transaction.counts_publishes:
                 transaction.publish_count += 1
         elif transaction.counts_publishes:
             transaction.count_publish("no queue gets it" if bits else "")
-        elif bits & C_MANDATORY and publish.known_route().count == 0:
+        elif bits & C_MANDATORY and publish.assigned_route().count == 0:
             self.send_return(channel, publish, NO_ROUTE)
         elif bits & C_IMMEDIATE:
             self.send_return(channel, publish, NO_CONSUMERS)
@@ -466,15 +471,15 @@ class SlowPathReceiver:
     def commit_publish(self, channel: Channel, publish: DetachedPublish) -> int:
         """Publish a message of a transaction being committed; return how many queues refused it."""
         publish.route = self.find_route(publish)
-        if publish.known_route().keeps:
+        if publish.assigned_route().keeps_transient:
             publish.persistent = True
         if publish.delay_ms:
             self.delay(publish)
-        elif publish.known_route().interception is not None:
+        elif publish.assigned_route().interception is not None:
             return self.intercept(channel, publish, True)
-        if publish.bits() or publish.known_route().count == 0:
+        if publish.bits() or publish.assigned_route().count == 0:
             return self.publish_or_return(channel, publish)
-        return self.distribute(publish, publish.known_route())
+        return self.distribute(publish, publish.assigned_route())
 
 
 def ready_route(route: Route) -> Route:

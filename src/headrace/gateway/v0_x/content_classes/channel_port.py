@@ -77,13 +77,13 @@ class ChannelPort(ContentClassPort, ResumableState):
     def consumers(self) -> Iterable[Consumer]:
         return (self.channel.consumers or {}).values()
 
-    def forget_consumer(self, consumer: Consumer) -> None:
+    def remove_consumer(self, consumer: Consumer) -> None:
         if self.channel.consumers is not None:
             self.channel.consumers.pop(consumer.tag, None)
 
     # Keeps 0-9/file.consume.consumer-tag#01, 0-9/file.consume.exclusive#01,
     # 0-9/stream.consume.consumer-tag#01, 0-9/stream.consume.exclusive#01.
-    def check_consumer(self, method: ConsumeMethod, kind: int) -> tuple[Queue, str]:
+    def check_consumer(self, method: ConsumeMethod, content_class: int) -> tuple[Queue, str]:
         connection, channel = self.connection, self.channel
         queue = find_queue(connection, channel, method.queue or "")
         check_access(connection, "read", "queue", queue.name)
@@ -99,7 +99,7 @@ class ChannelPort(ContentClassPort, ResumableState):
                 f"queue '{queue.name}' in vhost '{connection.vhost.name}' in exclusive use"
             )
         queue.used_ms = connection.counters.now_ms
-        return get_lane(queue, kind), tag
+        return get_lane(queue, content_class), tag
 
     def add_consumer(self, consumer: Consumer, method: ConsumeMethod, confirm: object) -> None:
         assert isinstance(method, FileConsume | StreamConsume)
@@ -115,10 +115,10 @@ class ChannelPort(ContentClassPort, ResumableState):
         consumer.queue.add_consumer(consumer)
         consumer.queue.drain()
 
-    def cancel_consumer(self, tag: str | None, kind: type[Consumer]) -> None:
+    def cancel_consumer(self, tag: str | None, consumer_class: type[Consumer]) -> None:
         consumers = self.channel.consumers or {}
         consumer = consumers.get(tag or "")
-        if isinstance(consumer, kind):
+        if isinstance(consumer, consumer_class):
             del consumers[consumer.tag]
             end_consumer(self.connection.vhost, consumer)
 

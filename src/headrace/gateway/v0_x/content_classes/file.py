@@ -37,12 +37,12 @@ class BodyFeed(Feed):
         channel: Channel,
         reader: Reader,
         position: int,
-        then: Callable[[OSError | None], None],
+        on_sent: Callable[[OSError | None], None],
     ) -> None:
         self.channel = channel
         self.reader = reader
         self.at = position
-        self.then = then
+        self.on_sent = on_sent
         self.size = channel.connection.frame_max - 8
 
     def next_chunk(self) -> tuple[bytes, bool]:
@@ -54,7 +54,7 @@ class BodyFeed(Feed):
         return make_frame(FRAME_BODY, self.channel.number, data), self.at >= self.reader.size
 
     def on_end(self, error: OSError | None) -> None:
-        self.then(error)
+        self.on_sent(error)
 
     def drop(self) -> None:
         self.reader.close()
@@ -76,7 +76,7 @@ class ChannelFiles(ChannelPort, FileClass):
     def send_stage(self, transfer: FileTransfer, staged: int) -> None:
         size = transfer.message.body_size
         header = with_body_size(transfer.header, size - staged)
-        self.send_with_body(FileStage(), header, transfer.reader, staged, self.sent)
+        self.send_with_body(FileStage(), header, transfer.reader, staged, self.on_stage_sent)
 
     def send_with_body(
         self,
@@ -84,7 +84,7 @@ class ChannelFiles(ChannelPort, FileClass):
         header: bytes,
         reader: Reader,
         position: int,
-        then: Callable[[OSError | None], None],
+        on_sent: Callable[[OSError | None], None],
     ) -> None:
         """Send a method with content from the disk; nothing else is sent until its end."""
         assert isinstance(method, MethodBase)
@@ -99,7 +99,7 @@ class ChannelFiles(ChannelPort, FileClass):
         def on_end(error: OSError | None) -> None:
             self.reader = None
             self.channel.flow = self.flowing
-            then(error)
+            on_sent(error)
 
         if position < reader.size:
             connection.feed_from(BodyFeed(self.channel, reader, position, on_end))
@@ -124,7 +124,7 @@ class ChannelFiles(ChannelPort, FileClass):
     def pause(self) -> None:
         self.channel.pause(FOR_BODY)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         if self.ended or self.connection.ended:
             return
         connection, channel = self.connection, self.channel
@@ -139,7 +139,7 @@ class ChannelFiles(ChannelPort, FileClass):
 
     def suspend(self) -> None:
         """Abandon incomplete transfers; the channel may be resumed over another connection."""
-        self.stop_halfway()
+        self.abandon_transfers()
         if self.reader is not None:
             self.reader.close()
             self.channel.flow = self.flowing
@@ -154,7 +154,7 @@ class ChannelFiles(ChannelPort, FileClass):
         FileClass.commit(self)
 
     def rollback(self) -> None:
-        self.forget()
+        self.drop_transaction()
 
     def end(self) -> None:
         FileClass.end(self)

@@ -70,7 +70,7 @@ def request(
     queue = connection.vhost.queues.get(connection.context.offers.proxies.get(name))
     if queue is None:
         raise NotImplementedHere(f"there is no proxy '{name}'")
-    deposit(connection, queue, method, properties, body)
+    enqueue_block(connection, queue, method, properties, body)
 
 
 def execute(connection: GatewayConnection, channel: Channel, block: bytes) -> None:
@@ -113,7 +113,7 @@ def find_proxies(connection: GatewayConnection, name: str) -> list[tuple[Gateway
     for other in cast("dict[int, GatewayConnection]", connection.context.connections).values():
         if (
             other is not connection
-            and getattr(other, "early", False)  # Only connections of 0-8 to 0-9-1 have it.
+            and getattr(other, "is_early", False)  # Connections of 0-10 have no such attribute.
             and other.vhost is connection.vhost
             and other.client_properties.get(PROXY_PROPERTY) == name
         ):
@@ -123,7 +123,7 @@ def find_proxies(connection: GatewayConnection, name: str) -> list[tuple[Gateway
     return proxies
 
 
-def deposit(
+def enqueue_block(
     connection: GatewayConnection,
     queue: Queue,
     method: TunnelRequest,

@@ -35,9 +35,9 @@ def register(context: V0xContext) -> None:
     methods.handlers["channel.resume"] = make_resume_handler(suspended_channels)
     methods.keep_channel = suspended_channels.suspend
     tickets = Tickets(lambda: context.offers.realms)
-    for kind in ("exchange", "queue"):
-        name = f"{kind}.declare"
-        methods.handlers[name] = tickets.extend_realm(kind, methods.handlers[name])
+    for resource_type in ("exchange", "queue"):
+        name = f"{resource_type}.declare"
+        methods.handlers[name] = tickets.extend_realm(resource_type, methods.handlers[name])
     for name in REQUIRED_RIGHTS:
         if name in methods.handlers:
             methods.handlers[name] = tickets.guard(methods.handlers[name])

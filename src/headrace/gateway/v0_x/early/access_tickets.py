@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
 
 NO_TICKET = 1  # The answer to clients of 0-9-1, which has no tickets.
-REALMS_PRUNED_AT = 1024  # Resources with a realm of their own; then deleted ones are forgotten.
+REALMS_PRUNED_AT = 1024  # The resources with a realm at which deleted ones are removed.
 TICKET_MIN = 2  # 0 and 1 stand for no ticket.
 TICKET_MAX = 65535
 TICKETS_MAX = 1024  # The maximum tickets of one connection.
@@ -52,7 +52,9 @@ WRITE = "write"
 READ = "read"
 PERMISSIONS = {ACTIVE: "configure", WRITE: "write", READ: "read"}
 
-# For each method: the right that it requires, the kind of resource, and the field of its name.
+# For each method but basic.publish: the right that it requires, the type of the resource, and the
+# field with its name. `protocol.v0_x.content_frames.publish_frames` calls `check_publish` for the
+# tickets above 1 of basic.publish.
 REQUIRED_RIGHTS: dict[str, tuple[str, str, str]] = {
     "exchange.declare": (ACTIVE, "exchange", "exchange"),
     "exchange.delete": (ACTIVE, "exchange", "exchange"),
@@ -125,7 +127,7 @@ class ChannelTickets(ResumableState):
     def end(self) -> None:
         tickets = connection_tickets(self.connection).by_number
         for ticket in [t for t in tickets.values() if t.channel is self.channel]:
-            self.tickets.drop(self.connection, ticket)
+            self.tickets.revoke(self.connection, ticket)
 
 
 class Tickets:
@@ -139,7 +141,7 @@ class Tickets:
         self.pruned_at = REALMS_PRUNED_AT
         self.by_realm: dict[tuple[str, str], dict[Ticket, None]] = {}  # Virtual host and realm.
 
-    def state(self, connection: GatewayConnection, channel: Channel) -> ChannelTickets:
+    def ensure_tickets(self, connection: GatewayConnection, channel: Channel) -> ChannelTickets:
         """Return the tickets of a channel."""
         return ensure_state(
             channel, ChannelTickets, partial(ChannelTickets, self, connection, channel)
@@ -149,7 +151,7 @@ class Tickets:
         self, connection: GatewayConnection, channel: Channel, method: AccessRequest
     ) -> MethodBase:
         """Answer access.request."""
-        if not connection.early:
+        if not connection.is_early:
             return AccessRequestOk(ticket=NO_TICKET)
         return AccessRequestOk(ticket=self.grant(connection, channel, method).number)
 
@@ -167,7 +169,7 @@ class Tickets:
         realm = method.realm
         vhost = connection.vhost.name
         rights = frozenset(r for r in (PASSIVE, ACTIVE, WRITE, READ) if getattr(method, r))
-        if realm not in self.realms() or not self.may(connection, realm, rights):
+        if realm not in self.realms() or not self.may_use_realm(connection, realm, rights):
             raise AccessRefused(
                 f"access to realm '{realm}' in vhost '{vhost}' refused for user "
                 f"'{connection.user.name}'"
@@ -183,16 +185,18 @@ class Tickets:
                     else f"realm '{realm}' in vhost '{vhost}' is in exclusive use"
                 )
         for ticket in previous:
-            self.drop(connection, ticket)
+            self.revoke(connection, ticket)
         ticket = Ticket(
-            self.fresh_number(connection), channel, vhost, realm, rights, method.exclusive
+            self.find_free_number(connection), channel, vhost, realm, rights, method.exclusive
         )
         connection_tickets(connection).by_number[ticket.number] = ticket
-        self.state(connection, channel)
+        self.ensure_tickets(connection, channel)
         self.by_realm.setdefault((vhost, realm), {})[ticket] = None
         return ticket
 
-    def may(self, connection: GatewayConnection, realm: str, rights: frozenset[str]) -> bool:
+    def may_use_realm(
+        self, connection: GatewayConnection, realm: str, rights: frozenset[str]
+    ) -> bool:
         """Return True if a user's permissions on a realm's name allow these rights."""
         access, vhost = connection.context.access, connection.vhost.name
         permissions = {
@@ -202,7 +206,7 @@ class Tickets:
             return False
         return all(PERMISSIONS[right] in permissions for right in rights - {PASSIVE})
 
-    def fresh_number(self, connection: GatewayConnection) -> int:
+    def find_free_number(self, connection: GatewayConnection) -> int:
         """Return a number that no ticket of this connection has."""
         tickets = connection_tickets(connection)
         if len(tickets.by_number) >= TICKETS_MAX:
@@ -214,7 +218,7 @@ class Tickets:
                 tickets.last = number
                 return number
 
-    def drop(self, connection: GatewayConnection, ticket: Ticket) -> None:
+    def revoke(self, connection: GatewayConnection, ticket: Ticket) -> None:
         """Revoke a ticket."""
         del connection_tickets(connection).by_number[ticket.number]
         self.check_again(ticket)
@@ -242,7 +246,7 @@ class Tickets:
             if ticket.channel is not channel:
                 continue
             if number in after.by_number:
-                self.drop(lost, ticket)
+                self.revoke(lost, ticket)
             else:
                 after.by_number[number] = before.by_number.pop(number)
                 after.last = max(after.last, number)
@@ -268,7 +272,7 @@ class Tickets:
         channel: Channel,
         number: int,
         right: str,
-        kind: str,
+        resource_type: str,
         name: str,
     ) -> None:
         """Refuse the use of a resource that a ticket does not allow.
@@ -280,18 +284,19 @@ class Tickets:
         ticket = self.find(connection, channel, number)
         if right not in ticket.rights and not (right == PASSIVE and ACTIVE in ticket.rights):
             raise AccessRefused(f"access ticket {number} gives no {right} access")
-        target = resource(connection.vhost, kind, name)
+        target = find_resource(connection.vhost, resource_type, name)
         if target is None:
             return
-        own = self.resource_realms.get(target)
-        if own is not None:
-            inside = own == ticket.realm
+        realm = self.resource_realms.get(target)
+        if realm is not None:
+            is_in_realm = realm == ticket.realm
         else:
             search = self.realms().get(ticket.realm)
-            inside = search is not None and bool(search(name or "amq.default"))
-        if not inside:
+            is_in_realm = search is not None and bool(search(name or "amq.default"))
+        if not is_in_realm:
             raise AccessRefused(
-                f"{kind} '{name}' in vhost '{ticket.vhost}' is not in realm '{ticket.realm}'"
+                f"{resource_type} '{name}' in vhost '{ticket.vhost}' is not in realm "
+                f"'{ticket.realm}'"
             )
 
     # Keeps 0-9/exchange.declare.ticket#validity, 0-9/exchange.delete.ticket#validity,
@@ -309,20 +314,20 @@ class Tickets:
         required = REQUIRED_RIGHTS.get(method.NAME)
         if required is None:
             return
-        right, kind, field = required
+        right, resource_type, field = required
         if right == ACTIVE and getattr(method, "passive", False):
             right = PASSIVE
         name = getattr(method, field)
-        if kind == "queue" and not name and method.NAME != "queue.declare":
+        if resource_type == "queue" and not name and method.NAME != "queue.declare":
             name = channel.last_queue
-        self.check(connection, channel, number, right, kind, name)
+        self.check(connection, channel, number, right, resource_type, name)
 
     # Keeps 0-9/basic.publish.ticket#01.
     def check_publish(
         self, connection: GatewayConnection, channel: Channel, number: int, address: bytes
     ) -> None:
         """Refuse a publish whose ticket does not allow it; caches the last ticket and address."""
-        state = self.state(connection, channel)
+        state = self.ensure_tickets(connection, channel)
         if number == state.number and address == state.address:
             return
         exchange = address[1 : 1 + address[0]].decode("utf-8", "replace")
@@ -336,12 +341,12 @@ class Tickets:
         self,
         connection: GatewayConnection,
         channel: Channel,
-        kind: str,
+        resource_type: str,
         method: ExchangeDeclare | QueueDeclare,
     ) -> None:
         """Add a resource that was just made with a ticket to the ticket's realm."""
         name = method.exchange if isinstance(method, ExchangeDeclare) else channel.last_queue
-        target = resource(connection.vhost, kind, name)
+        target = find_resource(connection.vhost, resource_type, name)
         ticket = connection_tickets(connection).by_number.get(method.ticket)
         if target is None or ticket is None:
             return
@@ -363,7 +368,7 @@ class Tickets:
         def check_and_handle(
             connection: GatewayConnection, channel: Channel, method: MethodBase
         ) -> MethodBase | None:
-            if connection.early:
+            if connection.is_early:
                 self.check_method(connection, channel, method)
             return handler(connection, channel, method)
 
@@ -384,24 +389,26 @@ class Tickets:
 
         return check_and_handle
 
-    def extend_realm(self, kind: str, handler: Handler) -> Handler:
+    def extend_realm(self, resource_type: str, handler: Handler) -> Handler:
         """Return a handler of a declaration that adds a new resource to the ticket's realm."""
 
         def declare(
             connection: GatewayConnection, channel: Channel, method: MethodBase
         ) -> MethodBase | None:
             assert isinstance(method, ExchangeDeclare | QueueDeclare)
-            if not connection.early or method.ticket < TICKET_MIN or method.passive:
+            if not connection.is_early or method.ticket < TICKET_MIN or method.passive:
                 return handler(connection, channel, method)
-            existing = resource(connection.vhost, kind, getattr(method, kind))
+            existing = find_resource(
+                connection.vhost, resource_type, getattr(method, resource_type)
+            )
             reply = handler(connection, channel, method)
             if existing is None:
-                self.add_to_realm(connection, channel, kind, method)
+                self.add_to_realm(connection, channel, resource_type, method)
             return reply
 
         return declare
 
 
-def resource(vhost: VirtualHost, kind: str, name: str) -> Queue | Exchange | None:
+def find_resource(vhost: VirtualHost, resource_type: str, name: str) -> Queue | Exchange | None:
     """Return the exchange or queue of that name, or None."""
-    return vhost.exchanges.get(name) if kind == "exchange" else vhost.queues.get(name)
+    return vhost.exchanges.get(name) if resource_type == "exchange" else vhost.queues.get(name)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SUSPENDED_MAX = 4096  # Channels of one broker; beyond it channels end with their connection.
+SUSPENDED_MAX = 4096  # The maximum suspended channels of one broker.
 ID_BYTES = 16
 
 
@@ -72,8 +72,8 @@ class SuspendedChannels:
         if len(self.waiting) >= SUSPENDED_MAX:
             return False
         channel.abandon()
-        connection.forget_answers(channel)
-        connection.forget_waiting(channel)
+        connection.drop_answers(channel)
+        connection.drop_waiting(channel)
         channel.busy = 0
         for state in channel_states(channel):
             if isinstance(state, ResumableState):
@@ -96,7 +96,7 @@ class SuspendedChannels:
             suspended.connection.context.end_channel(suspended.connection, suspended.channel)
         return 0
 
-    def take(self, connection: GatewayConnection, channel_id: bytes) -> SuspendedChannel:
+    def pop(self, connection: GatewayConnection, channel_id: bytes) -> SuspendedChannel:
         """Remove and return the channel that waits under an id.
 
         Raises:
@@ -167,9 +167,7 @@ def make_resume_handler(suspended_channels: SuspendedChannels) -> Handler:
     def channel_resume(
         connection: GatewayConnection, channel: Channel, method: ChannelResume
     ) -> None:
-        resumed = resume(
-            connection, channel, suspended_channels.take(connection, method.channel_id)
-        )
+        resumed = resume(connection, channel, suspended_channels.pop(connection, method.channel_id))
         connection.reply(resumed.number, ChannelOk())
         restart(resumed)
         recheck(connection)

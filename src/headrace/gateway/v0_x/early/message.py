@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
     from headrace.model.stream.stream import Stream
 
-INLINE_BODY_MAX = 65536  # Larger bodies are kept in parts, as those of class basic are.
+INLINE_BODY_MAX = 65536  # The maximum bytes of a body in one piece; larger ones are in parts.
 IMMEDIATE = 2  # The bit of basic.publish.
 REJECT_GENERIC = 0
 REJECT_IMMEDIATE = 1
@@ -92,11 +92,11 @@ def publish(transfers: ChannelTransfers, method: MessageTransfer, parts: list[by
             ReplyCode.CONTENT_TOO_LARGE,
             f"a body of {size} bytes exceeds the {connection.body_max} that are allowed",
         )
-    p = read_message(method)
-    if p.timestamp_s is None:
-        p.timestamp_s = connection.counters.now_ms // 1000  # "Set on arrival by the broker" (0-9).
+    properties = read_message(method)
+    if properties.timestamp_s is None:  # "Set on arrival by the broker" (0-9).
+        properties.timestamp_s = connection.counters.now_ms // 1000
     try:
-        header = write_basic(p, size)
+        header = write_basic(properties, size)
     except CannotConvert as error:
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, error.reason) from None
     address = shortstr(method.destination) + shortstr(method.routing_key)
@@ -232,7 +232,7 @@ def recover(connection: GatewayConnection, channel: Channel, method: MessageReco
     """Redeliver all unsettled messages of the channel."""
     check_no_tx(channel)
     transfers = channel_transfers(connection, channel)
-    transfers.forget_transfers()
+    transfers.remove_transfers()
     redeliver(channel, method.requeue)
     transfers.answer(MessageOk())
 
@@ -271,7 +271,7 @@ def close(connection: GatewayConnection, channel: Channel, method: MessageClose)
     transfers = channel_transfers(connection, channel)
     reference = transfers.references.close(method.reference)
     if reference.checkpoint is not None:
-        broker_checkpoints(connection).forget(reference.checkpoint)
+        broker_checkpoints(connection).remove(reference.checkpoint)
     transfers.answer(MessageOk())
     parts = reference.body()
     for deferred in reference.transfers:
@@ -285,7 +285,7 @@ def checkpoint(connection: GatewayConnection, channel: Channel, method: MessageC
     reference.checkpoint = checkpoint_key(connection, method.identifier)
     checkpoints = broker_checkpoints(connection)
     now_ms = connection.counters.now_ms
-    checkpoints.keep(reference.checkpoint, reference, now_ms)
+    checkpoints.add(reference.checkpoint, reference, now_ms)
     next_expiry_ms = checkpoints.expire(now_ms)
     if next_expiry_ms:
         connection.vhost.scheduler.put(checkpoints, next_expiry_ms, checkpoints.expire)
@@ -294,7 +294,7 @@ def checkpoint(connection: GatewayConnection, channel: Channel, method: MessageC
 
 # Keeps 0-9/message.resume.reference#01.
 def resume(connection: GatewayConnection, channel: Channel, method: MessageResume) -> None:
-    """Open a reference with the body of its checkpoint; without one it is empty."""
+    """Open a reference with the body of its checkpoint; empty if there is no checkpoint."""
     transfers = channel_transfers(connection, channel)
     key = checkpoint_key(connection, method.identifier)
     reference: Reference = transfers.references.open(method.reference)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.connection.plug_in_state import ChannelState, ensure_state
 from headrace.gateway.conversion.contents import header_segment
-from headrace.gateway.conversion.convert import body_of_frames
+from headrace.gateway.conversion.convert import join_body_frames
 from headrace.gateway.conversion.headers import header_payload, message_address
 from headrace.gateway.conversion.neutral_basic import read_basic
 from headrace.gateway.conversion.neutral_message import write_message
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
 
 METHOD_OK = 0  # In place of a delivery tag: the ok to a method other than a transfer.
-_APPEND_HEAD = 64  # The maximum bytes of an append beside its data.
-_BODY_HEAD = 5  # Bytes of a body's kind and size.
+_APPEND_HEAD = 64  # The maximum bytes of an append without its data.
+_BODY_HEAD = 5  # The bytes of a body's type and size.
 
 
 class ChannelTransfers(ChannelState):
@@ -94,8 +94,8 @@ class ChannelTransfers(ChannelState):
         if tag != METHOD_OK and self.channel.is_unsettled(tag):
             self.channel.settle(tag, False, outcome)
 
-    def forget_transfers(self) -> None:
-        """Forget the answers to transfers: their messages are requeued."""
+    def remove_transfers(self) -> None:
+        """Remove the awaited answers to transfers, whose messages are requeued."""
         self.awaited = deque([tag for tag in self.awaited if tag == METHOD_OK])
 
     # --- Transfers out --------------------------------------------------------------------------
@@ -107,12 +107,12 @@ class ChannelTransfers(ChannelState):
             CannotConvert: 0-9 has no form for the message, or the transfer exceeds a frame.
         """
         if message.flags & KIND_MASK:
-            p = read_transfer(header_segment(message))
+            properties = read_transfer(header_segment(message))
         else:
-            p = read_basic(header_payload(message))
+            properties = read_basic(header_payload(message))
         exchange, routing_key = message_address(message)
         head = write_message(
-            p,
+            properties,
             destination.encode(),
             exchange.encode(),
             routing_key.encode(),
@@ -162,7 +162,7 @@ class ChannelTransfers(ChannelState):
         self.connection.write_frame(1, self.channel.number, encode_method(V0_9, method))
 
     def end(self) -> None:
-        """Forget references and awaited answers: the channel has ended."""
+        """Drop references and awaited answers, as the channel has ended."""
         self.references.end()
         self.awaited.clear()
 
@@ -209,7 +209,7 @@ class MessageConsumer(BasicConsumer):
 
     def on_cancel(self) -> None:
         """Remove the consumer of a deleted queue."""
-        self.leave()
+        self.leave_channel()
 
     def on_queue_end(self) -> None:
         """Send message.cancel after the last record of a range; the client requested it."""
@@ -228,7 +228,7 @@ def deliver(
     destination: str,
     automatic: bool,
 ) -> bool:
-    """Send a message to its destination; False if 0-9 has no form for it."""
+    """Send a message to its destination; return False if 0-9 has no form for it."""
     try:
         head = transfers.transfer_head(message, destination)
     except CannotConvert as error:
@@ -238,7 +238,7 @@ def deliver(
     if automatic:
         transfers.channel.untagged += 1
     else:
-        transfers.channel.remember(message)
+        transfers.channel.record_delivery(message)
         if isinstance(consumer, BasicConsumer):
             consumer.unacked += 1
         tag = transfers.channel.tag
@@ -255,7 +255,7 @@ def body_chunks(message: Message) -> list[bytes]:
         body = data[position + 4 + get32(data, position) :]
     else:
         position += 8 + get32(data, position + 3)
-        body = body_of_frames(data, position, len(data))
+        body = join_body_frames(data, position, len(data))
     chunks = [body] if body else []
     return [*chunks, *(message.parts or ())]
 

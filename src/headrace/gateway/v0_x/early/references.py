@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from headrace.model.counters import Counters
     from headrace.protocol.codec_0_x import MessageTransfer
 
-REFERENCES_MAX = 256  # Open on one channel.
-CHECKPOINTS_MAX = 1024  # Kept at a time.
+REFERENCES_MAX = 256  # The maximum open references of one channel.
+CHECKPOINTS_MAX = 1024  # The maximum checkpoints of one broker.
 CHECKPOINT_BYTES_MAX = 64 << 20  # The bytes of all checkpoints; further bytes are not kept.
 CHECKPOINT_KEEP_MS = 600_000  # The time for which a checkpoint is kept.
 PART_MIN = 65536  # Bytes; smaller chunks are joined.
@@ -35,7 +35,7 @@ class Reference:
         self._parts: list[bytes] = []
         self._small = bytearray()  # Small chunks, until they are as large as a part.
         self.transfers: list[MessageTransfer] = []
-        self.checkpoint: Key | None = None  # Forgotten when the reference is closed.
+        self.checkpoint: Key | None = None  # Removed when the reference is closed.
 
     def append(self, data: bytes) -> None:
         """Append to the body."""
@@ -54,7 +54,7 @@ class References:
     """The references that are open on one channel."""
 
     def __init__(self, counters: Counters, bytes_max: int) -> None:
-        """``bytes_max`` bounds all bodies together, and with them each."""
+        """``bytes_max`` is the maximum size of all bodies together."""
         self._open: dict[bytes, Reference] = {}
         self._counters = counters
         self._bytes_max = bytes_max
@@ -124,17 +124,19 @@ class Checkpoints:
     """The checkpoints of references: incomplete bodies."""
 
     def __init__(self) -> None:
-        self._kept: dict[Key, tuple[int, list[bytes], int]] = {}  # Deadline in ms, parts, bytes.
+        self._checkpoints: dict[
+            Key, tuple[int, list[bytes], int]
+        ] = {}  # Deadline in ms, parts, bytes.
         self.total_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._checkpoints)
 
-    def keep(self, key: Key, reference: Reference, now_ms: int) -> None:
-        """Keep the present body of a reference, as far as there is room, under a key."""
-        self.forget(key)
+    def add(self, key: Key, reference: Reference, now_ms: int) -> None:
+        """Store the present body of a reference, as far as there is room, under a key."""
+        self.remove(key)
         self.expire(now_ms)
-        if len(self._kept) >= CHECKPOINTS_MAX:
+        if len(self._checkpoints) >= CHECKPOINTS_MAX:
             return
         parts: list[bytes] = []
         size = 0
@@ -145,26 +147,26 @@ class Checkpoints:
             size += len(chunk)
             if size == room:
                 break
-        self._kept[key] = (now_ms + CHECKPOINT_KEEP_MS, parts, size)
+        self._checkpoints[key] = (now_ms + CHECKPOINT_KEEP_MS, parts, size)
         self.total_bytes += size
 
     def resume(self, key: Key, now_ms: int) -> list[bytes]:
         """Return the parts of a checkpoint; empty if it is unknown or has expired."""
         self.expire(now_ms)
-        checkpoint = self._kept.get(key)
+        checkpoint = self._checkpoints.get(key)
         return [] if checkpoint is None else checkpoint[1]
 
-    def forget(self, key: Key) -> None:
-        """Forget a checkpoint."""
-        checkpoint = self._kept.pop(key, None)
+    def remove(self, key: Key) -> None:
+        """Remove a checkpoint."""
+        checkpoint = self._checkpoints.pop(key, None)
         if checkpoint is not None:
             self.total_bytes -= checkpoint[2]
 
     def expire(self, now_ms: int) -> int:
         """Drop expired checkpoints; return when the next one expires, 0 for never."""
-        for key in [key for key, (until, _, _) in self._kept.items() if until <= now_ms]:
-            self.forget(key)
-        return min((until for until, _, _ in self._kept.values()), default=0)
+        for key in [key for key, (until, _, _) in self._checkpoints.items() if until <= now_ms]:
+            self.remove(key)
+        return min((until for until, _, _ in self._checkpoints.values()), default=0)
 
 
 def printable(name: bytes) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The basic class of 0-8 to 0-9-1, but for the publishes and acks of the hot path."""
+"""The basic class of 0-8 to 0-9-1, without the publishes and acks of the hot path."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def uses_channel_prefetch(connection: GatewayConnection) -> bool:
     """Return True if a prefetch count limits a whole channel, as in the standards."""
     return bool(
         connection.context.specification_qos
-        or connection.early
+        or connection.is_early
         or connection.quirks.channel_prefetch
     )
 
@@ -111,7 +111,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: BasicConsum
     if consumers is None:
         consumers = channel.consumers = {}
     if tag in consumers or (
-        connection.early and find_consumer_channel(connection, tag) is not None
+        connection.is_early and find_consumer_channel(connection, tag) is not None
     ):
         raise AmqpError(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
     if len(consumers) >= CONSUMERS_MAX:
@@ -167,8 +167,12 @@ def cancel(
     if isinstance(consumer, BasicConsumer):
         del consumers[tag]
     else:
-        consumer = None  # Missing, or of another class, which has a cancel method of its own.
-    if consumer is None and connection.early and find_consumer_channel(connection, tag) is not None:
+        consumer = None  # Missing, or of another class, which has its own cancel method.
+    if (
+        consumer is None
+        and connection.is_early
+        and find_consumer_channel(connection, tag) is not None
+    ):
         raise AmqpError(
             ReplyCode.NOT_ALLOWED, f"consumer tag '{tag}' is of another channel"
         )  # 0-9/basic.consume.consumer-tag#02
@@ -178,7 +182,7 @@ def cancel(
 
 
 def cancel_ok(connection: GatewayConnection, channel: Channel, method: BasicCancelOk) -> None:
-    """The client confirms that its consumer was cancelled."""
+    """Do nothing: the client confirms that its consumer was cancelled."""
 
 
 def get(connection: GatewayConnection, channel: Channel, method: BasicGet) -> MethodBase | None:
@@ -247,7 +251,7 @@ def ack(connection: GatewayConnection, channel: Channel, method: BasicAck) -> No
 def reject(connection: GatewayConnection, channel: Channel, method: BasicReject) -> None:
     """Requeue or discard one delivery."""
     outcome = SETTLE_REQUEUE if method.requeue else SETTLE_DISCARD
-    if connection.early and method.requeue and channel.is_unsettled(method.delivery_tag):
+    if connection.is_early and method.requeue and channel.is_unsettled(method.delivery_tag):
         refuse(channel, method.delivery_tag)
     channel.settle(method.delivery_tag, False, outcome)
 
@@ -279,12 +283,12 @@ def recover(
 ) -> MethodBase | None:
     """Redeliver all unsettled messages of the channel.
 
-    Only 0-9-1 has an answer; in 0-8 some clients wait for one nevertheless.
+    Only 0-9-1 has an answer, but some clients wait for one in 0-8.
     """
-    if connection.early:
+    if connection.is_early:
         check_no_tx(channel)
     redeliver(channel, method.requeue)
-    if connection.early and not (connection.speaks_extensions and connection.version is V0_8):
+    if connection.is_early and not (connection.speaks_extensions and connection.version is V0_8):
         return None
     return BasicRecoverOk()
 
@@ -292,7 +296,7 @@ def recover(
 def recover_sync(
     connection: GatewayConnection, channel: Channel, method: BasicRecoverSync
 ) -> MethodBase:
-    """Redeliver all unsettled messages of the channel, with an answer, which 0-9 has here only."""
+    """Redeliver all unsettled messages of the channel, and answer."""
     check_no_tx(channel)
     redeliver(channel, method.requeue)
     return BasicRecoverSyncOk()
@@ -322,7 +326,7 @@ def redeliver(channel: Channel, requeue: bool) -> None:
         channel.requeue_all()
         return
     queues: dict[Queue, None] = {}
-    for message in channel.take_unsettled():
+    for message in channel.pop_unsettled():
         consumer = message.consumer
         queue = consumer.queue
         head = head_consumer(consumer)

@@ -44,18 +44,18 @@ def pong(connection: GatewayConnection, channel: Channel, method: ChannelPong) -
 
 
 def ok(connection: GatewayConnection, channel: Channel, method: ChannelOk) -> None:
-    """The client confirms our pong."""
+    """Do nothing: the client confirms a pong of the broker."""
 
 
 def close(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:
-    """The client closes the channel: ``Connection.channel_method`` has answered.
+    """Do nothing: ``Connection.channel_method`` has answered the client's close.
 
     :func:`headrace.gateway.v0_x.channel.ending.end_channel` requeues unsettled messages.
     """
 
 
 def close_ok(connection: GatewayConnection, channel: Channel, method: ChannelCloseOk) -> None:
-    """The client confirms our close of the channel."""
+    """Do nothing: the client confirms that the broker closed the channel."""
 
 
 # Keeps 0-9-1/channel.flow#01, 0-9-1/channel.flow#02, 0-9/channel.flow#initial-state,
@@ -70,7 +70,7 @@ def flow(connection: GatewayConnection, channel: Channel, method: ChannelFlow) -
 
 
 def flow_ok(connection: GatewayConnection, channel: Channel, method: ChannelFlowOk) -> None:
-    """The client answers a channel.flow of ours."""
+    """Do nothing: the client answers a channel.flow of the broker."""
 
 
 HANDLERS: dict[str, Handler] = {

@@ -44,25 +44,25 @@ EARLY_CAPABILITIES = ("consumer_cancel_notify",)  # The others need methods of 0
 
 # Keeps 0-9/connection.start-ok.mechanism#validity.
 def start_ok(connection: GatewayConnection, channel: Channel, method: ConnectionStartOk) -> None:
-    """Check the mechanism of a client, keep its properties, and begin the login."""
+    """Record the properties of a client, check its mechanism and begin the login."""
     context = connection.context
     connection.client_properties = method.client_properties
     announced = method.client_properties.get("capabilities")
     capabilities = announced if isinstance(announced, dict) else {}
     if connection.version is V0_9 and early_rules.uses_0_9_1(capabilities):
         connection.version = V0_9_1
-        connection.early = False
-    if connection.early:
+        connection.is_early = False
+    if connection.is_early:
         capabilities = {name: capabilities.get(name) for name in EARLY_CAPABILITIES}
     connection.capabilities = capabilities
     connection.quirks = client_quirks(method.client_properties)
-    connection.speaks_extensions = connection.early and connection.quirks.qpid
+    connection.speaks_extensions = connection.is_early and connection.quirks.qpid
     connection.publish_receiver.absolute_expirations = connection.quirks.expiration_moment
     mechanism = connection.mechanism = method.mechanism
     if mechanism not in context.offered(connection.number):
         context.record_unknown_mechanism(connection, mechanism)
         if mechanism.encode() in context.mechanisms.split():
-            login.refuse(connection)  # Known, but not to be used here, such as PLAIN without TLS.
+            login.refuse(connection)  # Not allowed on this connection, such as PLAIN without TLS.
             return
         log.warning(
             "connection %d: unknown authentication mechanism %.64r", connection.number, mechanism
@@ -78,7 +78,7 @@ def start_ok(connection: GatewayConnection, channel: Channel, method: Connection
 
 
 def secure_ok(connection: GatewayConnection, channel: Channel, method: ConnectionSecureOk) -> None:
-    """Go on with the login: the client answers a challenge."""
+    """Continue the login with the response to a challenge."""
     connection.context.authenticate(connection, connection.mechanism, as_bytes(method.response))
 
 
@@ -91,7 +91,7 @@ def as_bytes(value: bytes | str) -> bytes:
 # 0-9/connection.tune-ok.frame-max#minimum, 0-9/connection.tune-ok.channel-max#upper-limit,
 # 0-9/connection.tune-ok.frame-max#upper-limit.
 def tune_ok(connection: GatewayConnection, channel: Channel, method: ConnectionTuneOk) -> None:
-    """Check the limits that a client chose: ours, or lower ones.
+    """Refuse limits of a client above those that the broker offered.
 
     ``ContentReader.frame_limit`` bounds the frames of a client until then.
     """
@@ -133,7 +133,7 @@ def open_vhost(
     name = method.virtual_host
     user = connection.user
     offers = context.offers
-    if connection.early and not method.insist and name in offers.redirect:
+    if connection.is_early and not method.insist and name in offers.redirect:
         host, _, known_hosts = offers.redirect[name].partition(",")
         connection.send_method(0, ConnectionRedirect(host=host, known_hosts=known_hosts))
         connection.owner.on_closed()
@@ -142,7 +142,7 @@ def open_vhost(
         open_elsewhere(connection, channel, method, context.cluster)
         return None
     if name not in context.vhosts or not context.access.vhost_exists(name):
-        code = ReplyCode.INVALID_PATH if connection.early else ReplyCode.NOT_ALLOWED
+        code = ReplyCode.INVALID_PATH if connection.is_early else ReplyCode.NOT_ALLOWED
         raise AmqpError(code, f"vhost {name} not found")
     if not user.may_open(name):
         raise AmqpError(
@@ -155,7 +155,7 @@ def open_vhost(
     context.connection_events.report_connection_opened(
         connection, connection.version.label, context.frame_max, context.channel_max
     )
-    hosts = join_hosts(context.known_hosts(name)) if connection.early else ""
+    hosts = join_hosts(context.known_hosts(name)) if connection.is_early else ""
     return ConnectionOpenOk(known_hosts=hosts)
 
 
@@ -170,13 +170,13 @@ def open_elsewhere(
     method: ConnectionOpen,
     cluster: ClusterPort,
 ) -> None:
-    """Open a virtual host that another broker serves, or none at the moment."""
+    """Open a virtual host that another broker serves, or that no broker serves now."""
     name = method.virtual_host
     broker = cluster.serving(name)
     served = partial(open_when_served, connection, channel, method)
     if broker is None:
         cluster.wait(connection, name, served)
-    elif connection.early and not method.insist:
+    elif connection.is_early and not method.insist:
         hosts = join_hosts(map(str, cluster.brokers()))
         connection.send_method(0, ConnectionRedirect(host=str(broker), known_hosts=hosts))
         connection.owner.on_closed()
@@ -187,7 +187,7 @@ def open_elsewhere(
 def open_when_served(
     connection: GatewayConnection, channel: Channel, method: ConnectionOpen
 ) -> None:
-    """Open the virtual host that the client waited for: it is served now."""
+    """Open the virtual host that the client waited for, which is served now."""
     try:
         answer = open_vhost(connection, channel, method)
     except Exception as error:  # noqa: BLE001 - nothing leaves the machine
@@ -198,11 +198,11 @@ def open_when_served(
 
 
 def close(connection: GatewayConnection, channel: Channel, method: ConnectionClose) -> None:
-    """The client closes the connection; ``Connection.connection_method`` has answered."""
+    """Do nothing: ``Connection.connection_method`` has answered the client's close."""
 
 
 def close_ok(connection: GatewayConnection, channel: Channel, method: ConnectionCloseOk) -> None:
-    """The client confirms our close; ``V0xContext.log_loss`` logs a missing confirmation."""
+    """Do nothing: the client confirms a close; ``V0xContext.log_loss`` logs a missing one."""
 
 
 def update_secret(

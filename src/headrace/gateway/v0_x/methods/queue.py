@@ -42,11 +42,11 @@ COUNT_MAX = 0xFFFFFFFF
 # 0-9/basic.get.queue#01, 0-9/file.consume.queue#01, 0-9/stream.consume.queue#01,
 # 0-9/message.consume.queue#01, 0-9/message.get.queue#01.
 def name_or_last(channel: Channel, name: str) -> str:
-    """Return the name, or that of the channel's last declared queue if it is empty."""
+    """Return the name; if it is empty, the name of the channel's last declared queue."""
     if name:
         return name
     last: str = channel.last_queue
-    if not last and channel.connection.early:
+    if not last and channel.connection.is_early:
         raise AmqpError(ReplyCode.NOT_ALLOWED, "no previously declared queue")
     if not last:
         raise AmqpError(ReplyCode.NOT_FOUND, "no previously declared queue")
@@ -122,7 +122,7 @@ def unbind(connection: GatewayConnection, channel: Channel, method: QueueUnbind)
     was_bound = authorized_host(connection).unbind(
         method.exchange, (QUEUE, name), key, method.arguments
     )
-    if connection.early:
+    if connection.is_early:
         early_rules.check_unbound(was_bound, method.exchange, connection.vhost.name)
     return QueueUnbindOk()
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""session.attach and session.detach: the sessions of a connection of AMQP 0-10, by channel.
+"""session.attach and session.detach: the sessions of a 0-10 connection, by channel.
 
-A server finds the session that its client asks for in its
-:class:`~headrace.protocol.v0_10.session.registry.Sessions`; a client brings its own. One that
-leaves its channel goes on without a connection, or ends, as was agreed on.
+A server finds the session that its client requests in its
+:class:`~headrace.protocol.v0_10.session.registry.Sessions`. A client attaches sessions that it has
+made. A detached session is kept for its timeout, or ends if it has none.
 """
 
 import cython
@@ -27,16 +27,16 @@ from headrace.spec.reply_0_10 import CloseCode, DetachCode
 
 
 class Attachments:
-    """Attaches sessions to a connection and detaches them, as the peer or we ask."""
+    """Attaches sessions to a connection and detaches them, at the request of either peer."""
 
     def __init__(self, connection: SessionConnection) -> None:
         self.connection = connection
 
-    # --- The peer attaches and detaches -------------------------------------------------------
+    # --- Requests of the peer ------------------------------------------------------------------
 
     # Keeps 0-10/s032, 0-10/s033, 0-10/s034.
     def handle_attach(self, session: Session | None, number: int, control: SessionAttach) -> None:
-        """The peer asks for a session on a channel."""
+        """Handle session.attach: the peer requests a session on a channel."""
         connection = self.connection
         name = control.name
         if name is None:
@@ -61,7 +61,7 @@ class Attachments:
             attached.begin()
 
     def handle_detach(self, session: Session | None, number: int, control: SessionDetach) -> None:
-        """The peer asks for the end of an attachment."""
+        """Handle session.detach: the peer ends an attachment."""
         connection = self.connection
         if session is not None:
             connection.on_detaching(session)
@@ -75,7 +75,7 @@ class Attachments:
         connection.detach_session(session, 0)
 
     def handle_attached(self, session: Session | None, control: SessionAttached) -> None:
-        """The peer has the session that we asked for."""
+        """Handle session.attached: the peer has the session that this side requested."""
         if session is not None and session.state == C_ATTACHING and control.name == session.name:
             session.state = C_ATTACHED
             session.refresh()
@@ -86,21 +86,21 @@ class Attachments:
             raise CloseError(CloseCode.FRAMING_ERROR, "session.attached was not asked for")
 
     def handle_detached(self, session: Session | None, control: SessionDetached) -> None:
-        """The peer let a session go."""
+        """Handle session.detached: the peer has ended an attachment."""
         if session is None:
             return
         if control.code == DetachCode.NOT_ATTACHED and session.state == C_ATTACHING:
-            return  # It answers what we sent to the channel's last session.
+            return  # It answers a control that was sent to the channel's last session.
         if control.name == session.name or control.code == DetachCode.NOT_ATTACHED:
             code = control.code
             if code != DetachCode.NORMAL and session.state == C_ATTACHED:
                 session.send_completed()
             self.connection.detach_session(session, 0 if code is None else int(code))
 
-    # --- We attach and detach -----------------------------------------------------------------
+    # --- Requests of this side ----------------------------------------------------------------
 
     def attach(self, session: Session, channel: int, force: bool = False) -> None:
-        """Ask the peer for a session on a channel; commands may follow at once.
+        """Request a session on a channel from the peer; commands may follow at once.
 
         Raises:
             CloseError: the connection is not open, the channel is used or too high.

@@ -32,7 +32,7 @@ cdef class Connection(SessionConnection):
     cpdef connection_control(self, unsigned int number, object control)
     cpdef answer_error(self, object error)
     cpdef fail(self, object error)
-    cpdef vanish(self)
+    cpdef close_silently(self)
     cpdef object explain(self, object error)
     cpdef send_control(self, object control)
     cpdef on_header(self)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connection machine of AMQP 0-10, for both roles, without I/O: opening, controls, ends.
+"""The connection machine of AMQP 0-10, for both roles, without I/O: opening, controls, closing.
 
-Theory of operation. Its sessions know the connection as a :class:`SessionConnection`
+Theory of operation. Sessions use their connection as a :class:`SessionConnection`
 (:mod:`headrace.protocol.v0_10.session_connection`). It holds two parts:
 
-* :class:`FrameReader` takes the bytes (:mod:`headrace.protocol.v0_10.connection.frames`);
+* :class:`FrameReader` reads the input (:mod:`headrace.protocol.v0_10.connection.frames`);
 * :class:`Attachments` attaches and detaches sessions
   (:mod:`headrace.protocol.v0_10.connection.attachments`).
 
 :class:`Connection` handles the controls of the connection class; controls of the session class are
 handled by their session.
 
-The owner sends what the base class collected. What the peer does wrong ends in
-:meth:`Connection.fail`. After a framing error nothing that follows can be trusted: the machine
+The owner sends the output that the base class collected. Errors of the peer end in
+:meth:`Connection.fail`. After a framing error the boundaries of frames are unknown, so the machine
 ignores all further input.
 """
 
@@ -69,12 +69,12 @@ from headrace.wire.errors import MalformedError
 
 log = logging.getLogger(__name__)
 
-MAX_FRAME_MAX = 65535  # Octets.
+MAX_FRAME_MAX = 65535  # The bytes of the largest frame, whose size has 16 bits.
 HEADER = V0_10.header
 
 
 class Connection(SessionConnection):
-    """One peer's view of one connection."""
+    """One peer's side of one connection."""
 
     def __init__(
         self,
@@ -95,12 +95,12 @@ class Connection(SessionConnection):
         )
         self.reader = FrameReader(self)
         self.attachments = Attachments(self)
-        self.rest = b""  # Bytes of an unfinished frame that ``receive`` was given.
+        self.rest = b""  # The bytes of an unfinished frame, for ``receive``.
         self.role = role
         self.offered_frame_size = max_frame_size
         self.body_max = body_max
         self.heartbeat_s = 0
-        self.close_reason: CloseError | None = None  # Why we closed the connection.
+        self.close_reason: CloseError | None = None  # The error for which this side closed.
         self.mechanisms: list[str] = []  # Proposed by the server.
         self.offer: ConnectionTune | None = None  # The connection.tune of the server.
         if role is CLIENT:
@@ -115,7 +115,7 @@ class Connection(SessionConnection):
         return self.state_number == STATE_CLOSING and not self.reader.ignores_input
 
     def receive(self, data: bytes) -> list[Event]:
-        """Take bytes in any split and return what they meant. Never raises for what they hold."""
+        """Handle bytes, in any split, and return the events; their content raises no error."""
         if self.rest:
             data = self.rest + data
             self.rest = b""
@@ -127,21 +127,21 @@ class Connection(SessionConnection):
         return events
 
     def feed(self, buffer: bytes | bytearray, length: int) -> int:
-        """Handle the complete frames in ``buffer[:length]``; return how many bytes are done with.
+        """Handle the complete frames in ``buffer[:length]``; return how many bytes were consumed.
 
-        The owner keeps the others and gives them again, followed by more. They are fewer than
+        The owner passes the remaining ones again, followed by more. They are fewer than
         ``max_frame_size`` plus ``INLINE_WAIT_MAX``.
         """
         return self.reader.feed(buffer, length)
 
     def attach(self, session: Session, channel: int, force: bool = False) -> None:
-        """Ask the peer for a session on a channel, as :meth:`Attachments.attach`."""
+        """Request a session on a channel, as :meth:`Attachments.attach`."""
         self.attachments.attach(session, channel, force)
 
     # --- The header ---------------------------------------------------------------------------
 
     def check_header(self, buffer: bytes | bytearray, pos: int, length: int) -> None:
-        """Refuse at once what cannot become a protocol header; a client looks at all of it."""
+        """Refuse at once bytes that cannot become a protocol header; a client waits for all 8."""
         if not self.is_server:
             return
         for i in range(min(4, length - pos)):
@@ -152,7 +152,7 @@ class Connection(SessionConnection):
 
     # Keeps 0-10/s007.
     def accept_header(self, header: bytes) -> None:
-        """The peer sent its protocol header."""
+        """Handle the protocol header of the peer."""
         if self.is_server:
             if header != HEADER:
                 self.refuse_header()
@@ -168,7 +168,7 @@ class Connection(SessionConnection):
             self.on_closed()
 
     def refuse_header(self) -> None:
-        """Answer with the header that we speak, and nothing else, then end."""
+        """Answer with the protocol header of 0-10, then close."""
         if self.is_server:
             self.write(HEADER)
         self.state_number = STATE_CLOSED
@@ -232,7 +232,7 @@ class Connection(SessionConnection):
                 self.on_closed()
 
     def advance_state(self, sender: Role, control: Control) -> None:
-        """Let a control of the opening move the state, or refuse it."""
+        """Advance the state by a control of the opening, or refuse the control."""
         state_number = next_state(self.state_number, sender, control)
         if isinstance(control, ConnectionStart):
             self.mechanisms = list(control.mechanisms or ())
@@ -240,7 +240,7 @@ class Connection(SessionConnection):
             if self.is_server and control.mechanism not in self.mechanisms:
                 log.warning("a client chose a mechanism that was not offered")
                 self.on_not_offered(control.mechanism or "")
-                self.vanish()
+                self.close_silently()
                 return
         elif isinstance(control, ConnectionTune):
             if (
@@ -257,7 +257,7 @@ class Connection(SessionConnection):
                 if sender is self.role:
                     raise CloseError(CloseCode.FRAMING_ERROR, wrong)
                 log.warning("tune-ok is out of range: %s", wrong)
-                self.vanish()
+                self.close_silently()
                 return
             self.tune(control)
         elif isinstance(control, ConnectionOpenOk):
@@ -287,11 +287,11 @@ class Connection(SessionConnection):
             self.fail(error)
         except Exception:
             log.exception("an error cannot be reported")
-            self.vanish()
+            self.close_silently()
 
     # Keeps 0-10/s028.
     def fail(self, error: CloseError | DetachError | ExecutionError) -> None:
-        """End what the error says, and tell the peer why."""
+        """Close, detach or fail by the scope of an error, and report it to the peer."""
         session = self.session
         if isinstance(error, ExecutionError) and session is not None:
             if session.connection is self:
@@ -324,15 +324,15 @@ class Connection(SessionConnection):
         )
         self.on_failed(error)
 
-    def vanish(self) -> None:
-        """End the connection without another word."""
+    def close_silently(self) -> None:
+        """Close the connection without an answer."""
         self.state_number = STATE_CLOSED
         self.reader.ignores_input = True
         self.reader.held = b""
         self.on_closed()
 
     def explain(self, error: Exception) -> CloseError | DetachError | ExecutionError:
-        """Return the error text for an error outside the protocol."""
+        """Return the error to send for an exception that is none of the protocol."""
         if isinstance(error, MalformedError):
             return CloseError(CloseCode.FRAMING_ERROR, str(error))
         log.error("internal error", exc_info=error)
@@ -357,9 +357,9 @@ class Connection(SessionConnection):
         elif not isinstance(control, ConnectionHeartbeat):
             self.advance_state(self.role, control)
         self.write_control(0, control)
-        if self.reader.held and not self.reader.handling and not self.reader.our_turn():
+        if self.reader.held and not self.reader.is_handling and not self.reader.awaits_owner():
             self.reader.feed_held(b"")
-            if self.spent and self.transport is not None:
+            if self.is_turn_spent and self.transport is not None:
                 self.transport.await_turn()
 
     def send_heartbeat(self) -> None:
@@ -369,10 +369,10 @@ class Connection(SessionConnection):
     # --- Upcalls ------------------------------------------------------------------------------
 
     def on_header(self) -> None:
-        """Server: the client's protocol header is accepted; send connection.start."""
+        """Handle an accepted protocol header: a server sends connection.start."""
 
     def on_rejected(self, header: bytes) -> None:
-        """Client: the server answered with another version's header; the connection is over."""
+        """Handle the header of another version, with which the server refused this client."""
         self.events.append(HeaderRejected(header))
 
     def on_control(self, number: int, control: Control) -> None:
@@ -384,10 +384,10 @@ class Connection(SessionConnection):
         self.events.append(HeartbeatReceived())
 
     def on_not_offered(self, mechanism: str) -> None:
-        """The client chose a mechanism that it was not offered; the connection ends."""
+        """Handle the choice of a mechanism that was not offered; the connection ends."""
 
     def on_failed(self, error: CloseError) -> None:
-        """The peer broke a rule; connection.close is written."""
+        """Handle an error of the peer, whose connection.close is written."""
         self.events.append(Failed(error))
 
     def on_closed(self) -> None:

@@ -3,14 +3,15 @@ import cython
 
 from headrace.protocol.v0_10.assembly cimport (
     C_BEGINS, C_BODY, C_CHANNEL_AT, C_COMMAND, C_CONTROL, C_FIRST_FRAME, C_FIRST_WHOLE,
-    C_FRAME_HEAD, C_HEADER, C_KIND_AT, C_LAST_FRAME, C_ONE_SEGMENT, C_SIZE_AT, C_WHOLE,
+    C_FRAME_HEAD, C_HEADER, C_TYPE_AT, C_LAST_FRAME, C_ONE_SEGMENT, C_SIZE_AT, C_WHOLE,
 )
 from headrace.protocol.v0_10.session_connection cimport SessionConnection
 from headrace.protocol.v0_10.session.port cimport C_ATTACHED, SessionPort
 from headrace.protocol.endpoint cimport C_METHOD_WORK
 from headrace.wire.memory cimport cut, get16, get32
 from headrace.protocol.v0_x.handshake cimport (
-    STATE_AWAITING_HEADER, STATE_CLOSED, STATE_CLOSING, STATE_GREETED, STATE_OPEN,
+    STATE_AUTHENTICATING, STATE_AWAITING_HEADER, STATE_CLOSED, STATE_CLOSING, STATE_GREETED, STATE_OPEN,
+    STATE_OPENING,
 )
 
 cdef unsigned int SERIAL_MASK
@@ -26,7 +27,7 @@ cdef class FrameReader:
     cdef SessionConnection connection
     cdef public Py_ssize_t frame_limit
     cdef public bytes held
-    cdef public bint handling
+    cdef public bint is_handling
     cdef public Py_ssize_t frame_end
     cdef public Py_ssize_t handshake_bytes
     cdef public Py_ssize_t hold_above
@@ -39,19 +40,20 @@ cdef class FrameReader:
     cdef Py_ssize_t feed(self, const unsigned char* buffer, Py_ssize_t length) except -1
     @cython.locals(size=Py_ssize_t, total=Py_ssize_t, pos=Py_ssize_t)
     cdef Py_ssize_t feed_held(self, bytes data) except? -1
-    cdef bint our_turn(self) except -1
-    cpdef flood(self)
+    @cython.locals(state=cython.int)
+    cdef bint awaits_owner(self) except -1
+    cpdef refuse_flood(self)
     @cython.locals(connection=SessionConnection, pos=Py_ssize_t)
     cdef Py_ssize_t handle(self, const unsigned char* buffer, Py_ssize_t length) except -1
-    @cython.locals(connection=SessionConnection, flags=cython.uint, kind=cython.uint, size=Py_ssize_t, number=cython.uint,
-                   end=Py_ssize_t, session=SessionPort, position=cython.int)
+    @cython.locals(connection=SessionConnection, flags=cython.uint, segment_type=cython.uint, size=Py_ssize_t, number=cython.uint,
+                   end=Py_ssize_t, session=SessionPort)
     cdef Py_ssize_t frames(self, const unsigned char* buffer, Py_ssize_t pos, Py_ssize_t length) except -1
     cdef object frame_error(
-        self, unsigned int flags, unsigned int kind, Py_ssize_t size, unsigned int track,
+        self, unsigned int flags, unsigned int segment_type, Py_ssize_t size, unsigned int track,
         unsigned int number
     )
     @cython.locals(position=Py_ssize_t, header=Py_ssize_t, header_end=Py_ssize_t, body=Py_ssize_t,
-                   number=cython.uint, wait=cython.bint, size=Py_ssize_t)
+                   number=cython.uint, waits=cython.bint, size=Py_ssize_t)
     cdef Py_ssize_t transfer_frames(
         self, SessionPort session, const unsigned char* buffer, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t length
     ) except? -1

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taking octets of AMQP 0-10 apart into frames, and these together to controls and commands.
+"""The frame reader of AMQP 0-10: it splits input into frames and assembles controls and commands.
 
-The owner puts received octets into :meth:`FrameReader.feed` (or ``receive``). Every complete frame
-is checked (flags, type, size, track, channel) before an octet of its payload is looked at. Then
+The owner passes received bytes to :meth:`FrameReader.feed` (or ``receive``). Every complete frame
+is checked (flags, type, size, track, channel) before a byte of its payload is read. Then
 
-* a ``message.transfer`` whose segments are single frames that lie whole in the buffer, a
+* a ``message.transfer`` whose segments are single frames and complete in the buffer, a
   ``message.accept`` and a ``session.completed`` take a fast path: one call with offsets, no
   objects;
-* every other control is put together and handed on as a whole (``control``);
-* every other command is put together on its session.
+* every other control is assembled here and passed on (``control``);
+* every other command is assembled by its session.
 
-Both ways end in the same upcalls, so how the octets were split into reads or frames makes no
+Both paths end in the same upcalls, so the split of the bytes into reads or frames makes no
 difference.
 
-A client may send all of the opening at once. While it is our turn (the login may be checked in
-another thread) its octets are held, and go on when the state has moved.
+A client may send all controls of the opening at once. While the owner has to answer one (the login
+may be checked in another thread), later bytes are held. They are handled once the state advances.
 """
 
 import cython
@@ -30,20 +30,22 @@ if not cython.compiled:
     from headrace.protocol.v0_10.assembly import FIRST_WHOLE as C_FIRST_WHOLE
     from headrace.protocol.v0_10.assembly import FRAME_HEAD as C_FRAME_HEAD
     from headrace.protocol.v0_10.assembly import HEADER as C_HEADER
-    from headrace.protocol.v0_10.assembly import KIND_AT as C_KIND_AT
     from headrace.protocol.v0_10.assembly import LAST_FRAME as C_LAST_FRAME
     from headrace.protocol.v0_10.assembly import ONE_SEGMENT as C_ONE_SEGMENT
     from headrace.protocol.v0_10.assembly import SIZE_AT as C_SIZE_AT
+    from headrace.protocol.v0_10.assembly import TYPE_AT as C_TYPE_AT
     from headrace.protocol.v0_10.assembly import WHOLE as C_WHOLE
     from headrace.protocol.v0_10.session.port import ATTACHED as C_ATTACHED
     from headrace.protocol.v0_10.session.session import Session
     from headrace.protocol.v0_10.session_connection import SessionConnection
     from headrace.protocol.v0_x.handshake import (
+        STATE_AUTHENTICATING,
         STATE_AWAITING_HEADER,
         STATE_CLOSED,
         STATE_CLOSING,
         STATE_GREETED,
         STATE_OPEN,
+        STATE_OPENING,
     )
     from headrace.wire.memory import cut, get16, get32
 
@@ -54,21 +56,22 @@ SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when comp
 SERIAL_HALF = 0x7FFFFFFF
 # Keeps 0-10/s013, 0-10/s016.
 HANDSHAKE_BYTES_MAX = 16384  # The maximum bytes from a peer before the opening.
-CONTROL_BYTES_MAX = 262144  # Bytes of unfinished controls, on all channels.
-EMPTY_FRAMES_MAX = 64  # Frames of unfinished controls that bring nothing.
-INLINE_WAIT_MAX = 98304  # Bytes of an unfinished transfer that wait in the read buffer.
-TRANSFER_START = 0x04010100 >> 1  # Code and session header, without the sync flag.
+CONTROL_BYTES_MAX = 262144  # The maximum bytes of unfinished controls, on all channels.
+EMPTY_FRAMES_MAX = 64  # The maximum empty frames of unfinished controls.
+INLINE_WAIT_MAX = 98304  # The maximum bytes of an unfinished transfer in the read buffer.
+# Code and session header of a command, without the sync flag.
+TRANSFER_START = 0x04010100 >> 1
 ACCEPT_START = 0x04020100 >> 1
 
 
 class FrameReader:
-    """Splits the input of a connection into frames, and dispatches these."""
+    """Splits the input of a connection into frames and dispatches them."""
 
     def __init__(self, connection: SessionConnection) -> None:
         self.connection = connection
         self.frame_limit = HANDSHAKE_BYTES_MAX  # The maximum bytes of a frame now.
         self.held = b""  # Input that waits until the state has changed.
-        self.handling = False
+        self.is_handling = False  # True: a call of ``feed`` is handling frames.
         self.frame_end = 0  # The offset after the frame that is being handled.
         self.handshake_bytes = 0
         self.hold_above = 1 << 62  # Bytes of output above which nothing more is handled.
@@ -77,25 +80,25 @@ class FrameReader:
         self.control_bytes = 0  # The bytes of all unfinished controls.
         self.control_empty = 0
 
-    # --- Octets -------------------------------------------------------------------------------
+    # --- Input --------------------------------------------------------------------------------
 
     def feed(self, buffer: bytes | bytearray, length: int) -> int:
-        """Handle the complete frames in ``buffer[:length]``; return how many octets are done with.
+        """Handle the complete frames in ``buffer[:length]``; return how many bytes were consumed.
 
-        The owner keeps the others and gives them again, followed by more. They are fewer than
+        The owner passes the remaining ones again, followed by more. They are fewer than
         ``max_frame_size`` plus ``INLINE_WAIT_MAX``.
         """
         if self.held:
             return self.feed_held(cut(buffer, 0, length))
-        self.handling = True
+        self.is_handling = True
         pos = self.handle(buffer, length)
-        if self.our_turn() and length > pos:
+        if self.awaits_owner() and length > pos:
             if length - pos > HANDSHAKE_BYTES_MAX:
-                self.flood()
+                self.refuse_flood()
             else:
                 self.held = cut(buffer, pos, length)
             pos = length
-        self.handling = False
+        self.is_handling = False
         self.connection.on_turn_end()
         return pos
 
@@ -105,25 +108,29 @@ class FrameReader:
         data = self.held + data
         self.held = b""
         total = len(data)
-        self.handling = True
+        self.is_handling = True
         pos = self.handle(data, total)
-        if self.our_turn() or total - pos > size:
-            if self.our_turn() and total - pos > HANDSHAKE_BYTES_MAX:
-                self.flood()
+        if self.awaits_owner() or total - pos > size:
+            if self.awaits_owner() and total - pos > HANDSHAKE_BYTES_MAX:
+                self.refuse_flood()
             elif total > pos:
                 self.held = data[pos:]
             pos = total
-        self.handling = False
+        self.is_handling = False
         self.connection.on_turn_end()
         return size - (total - pos)
 
-    def our_turn(self) -> bool:
-        """Return True if input from the client waits for us."""
-        position = self.connection.state_number
-        return self.connection.is_server and (position == 1 or position == 3 or position == 7)
+    def awaits_owner(self) -> bool:
+        """Return True if input of the client has to wait for an answer of the owner."""
+        state = self.connection.state_number
+        return self.connection.is_server and state in (
+            STATE_GREETED,
+            STATE_AUTHENTICATING,
+            STATE_OPENING,
+        )
 
-    def flood(self) -> None:
-        """Refuse a peer that sent too many bytes before the connection was open."""
+    def refuse_flood(self) -> None:
+        """Close a connection whose peer sent too many bytes before it was open."""
         self.ignores_input = True
         self.connection.fail(
             CloseError(
@@ -133,7 +140,7 @@ class FrameReader:
         )
 
     def handle(self, buffer: bytes | bytearray, length: int) -> int:
-        """Handle the complete frames of ``buffer``; return the bytes used.
+        """Handle the complete frames of ``buffer``; return how many bytes were consumed.
 
         All errors end in :meth:`SessionConnection.fail`.
         """
@@ -167,7 +174,7 @@ class FrameReader:
     # --- Frames -------------------------------------------------------------------------------
 
     def frames(self, buffer: bytes | bytearray, pos: int, length: int) -> int:
-        """Handle frame after frame; return where the first incomplete one begins."""
+        """Handle frame after frame; return the start of the first incomplete one."""
         # This is one function because several would have to pass ``pos``, a C local, per frame.
         connection = self.connection
         while length - pos >= C_FRAME_HEAD:
@@ -175,30 +182,29 @@ class FrameReader:
                 break
             connection.work_left -= 1
             flags = buffer[pos]
-            kind = buffer[pos + C_KIND_AT]
+            segment_type = buffer[pos + C_TYPE_AT]
             size = get16(buffer, pos + C_SIZE_AT)
             number = get16(buffer, pos + C_CHANNEL_AT)
             if (
                 flags > 15
-                or kind > 3
+                or segment_type > 3
                 or size < C_FRAME_HEAD
                 or size > self.frame_limit
-                or buffer[pos + 5] != (kind > 0)
+                or buffer[pos + 5] != (segment_type > 0)
                 or number >= connection.channel_max
             ):
                 self.frame_end = length
-                raise self.frame_error(flags, kind, size, buffer[pos + 5], number)
+                raise self.frame_error(flags, segment_type, size, buffer[pos + 5], number)
             end = pos + size
             if end > length:
                 break
             if connection.state_number < STATE_OPEN:
-                position = connection.state_number
-                if connection.is_server and (position == 1 or position == 3 or position == 7):
+                if self.awaits_owner():
                     break
                 self.handshake_bytes += size
                 if self.handshake_bytes > HANDSHAKE_BYTES_MAX:
                     self.frame_end = length
-                    self.flood()
+                    self.refuse_flood()
                     return length
             self.frame_end = end
             connection.current = 0
@@ -208,9 +214,9 @@ class FrameReader:
                 connection.last = session
             connection.session = session
             if (
-                kind == C_COMMAND
+                segment_type == C_COMMAND
                 and session is not None
-                and session.fast_path
+                and session.takes_fast_path
                 and connection.state_number == STATE_OPEN
             ):
                 if (
@@ -232,7 +238,7 @@ class FrameReader:
                     and get16(buffer, pos + 18) == size - 20
                     and check_ranges(buffer, pos + 20, end)
                 ):
-                    session.take_number(buffer[pos + 15] & 1 != 0)
+                    session.assign_number(buffer[pos + 15] & 1 != 0)
                     connection.current = 0x0402
                     connection.on_accept(session, buffer, pos + 20, end)
                     pos = end
@@ -240,7 +246,7 @@ class FrameReader:
                         return pos
                     continue
             connection.work_left -= C_METHOD_WORK
-            if kind == C_CONTROL:
+            if segment_type == C_CONTROL:
                 self.control_frame(session, flags, number, buffer, pos + C_FRAME_HEAD, end)
             elif connection.state_number == STATE_CLOSING:
                 pass
@@ -252,7 +258,7 @@ class FrameReader:
                     connection.refuse_unattached(number)
             else:
                 connection.current = 0
-                session.command_frame(flags, kind, buffer, pos + C_FRAME_HEAD, end)
+                session.command_frame(flags, segment_type, buffer, pos + C_FRAME_HEAD, end)
             pos = end
             if self.ignores_input or connection.state_number == STATE_CLOSED:
                 return length
@@ -261,16 +267,18 @@ class FrameReader:
         return pos
 
     # Keeps 0-10/s019.
-    def frame_error(self, flags: int, kind: int, size: int, track: int, number: int) -> CloseError:
-        """Return the error of a frame's head."""
+    def frame_error(
+        self, flags: int, segment_type: int, size: int, track: int, number: int
+    ) -> CloseError:
+        """Return the error for an invalid frame header."""
         if flags > 15:
             text = f"unknown frame flags {flags:#x}"
-        elif kind > 3:
-            text = f"unknown segment type {kind}"
+        elif segment_type > 3:
+            text = f"unknown segment type {segment_type}"
         elif track > 1:
             text = f"unknown track {track}"
-        elif track != (kind > 0):
-            text = f"a segment of type {kind} on track {track}"
+        elif track != (segment_type > 0):
+            text = f"a segment of type {segment_type} on track {track}"
         elif size < C_FRAME_HEAD:
             text = f"a frame of {size} octets is shorter than its head"
         elif size > self.frame_limit:
@@ -282,18 +290,21 @@ class FrameReader:
     def transfer_frames(
         self, session: Session, buffer: bytes | bytearray, pos: int, end: int, length: int
     ) -> int:
-        """Handle a transfer at ``pos``; return what follows, or -1 - ``pos`` to wait for more.
+        """Handle a transfer at ``pos``.
 
-        When all its segments are single frames in the buffer it is handed on with offsets. Else,
-        unless it is small enough to wait for, its frames are put together one by one.
+        A transfer whose segments are single frames in the buffer is passed on with offsets. An
+        incomplete one waits for more input if it is small; else its frames are assembled.
+
+        Returns:
+            The offset after the handled frames; -1 - ``pos`` to wait for more input.
         """
         position = end
         header = end
         header_end = end
         body = end
         number = session.channel
-        wait = length - position < C_FRAME_HEAD
-        if not wait and buffer[position + C_KIND_AT] == C_HEADER:
+        waits = length - position < C_FRAME_HEAD
+        if not waits and buffer[position + C_TYPE_AT] == C_HEADER:
             size = get16(buffer, position + C_SIZE_AT)
             if (
                 (buffer[position] | 4) == 7
@@ -305,14 +316,14 @@ class FrameReader:
                 header_end = position + size
                 position = header_end
                 body = position
-                wait = position > length
-                if not wait and buffer[header - C_FRAME_HEAD] == 7:
+                waits = position > length
+                if not waits and buffer[header - C_FRAME_HEAD] == 7:
                     return self.transfer(
                         session, buffer, pos, end, header, header_end, position, position
                     )
-                if not wait:
-                    wait = length - position < C_FRAME_HEAD
-        if not wait and buffer[position + C_KIND_AT] == C_BODY:
+                if not waits:
+                    waits = length - position < C_FRAME_HEAD
+        if not waits and buffer[position + C_TYPE_AT] == C_BODY:
             size = get16(buffer, position + C_SIZE_AT)
             if (
                 buffer[position] == 7
@@ -327,8 +338,8 @@ class FrameReader:
                     return self.transfer(
                         session, buffer, pos, end, header, header_end, body, position
                     )
-                wait = True
-        if wait and length - pos < INLINE_WAIT_MAX:
+                waits = True
+        if waits and length - pos < INLINE_WAIT_MAX:
             return -1 - pos
         session.command_frame(buffer[pos], 1, buffer, pos + C_FRAME_HEAD, end)
         return end
@@ -345,7 +356,7 @@ class FrameReader:
         body: int,
         position: int,
     ) -> int:
-        """Hand a transfer on that ends at ``position``; return that."""
+        """Pass a transfer that ends at ``position`` to the owner; return ``position``."""
         self.frame_end = position
         session.command_id = session.next_in
         session.sync = buffer[pos + 15] & 1 != 0

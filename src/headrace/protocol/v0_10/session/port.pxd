@@ -20,7 +20,7 @@ cdef class SessionPort:
     cdef public int state
     cdef public bint ended
     cdef public object error
-    cdef public bint fast_path
+    cdef public bint takes_fast_path
     cdef public unsigned int next_in
     cdef public unsigned int cursor
     cdef public unsigned int command_id
@@ -30,7 +30,7 @@ cdef class SessionPort:
 
     cpdef announce_later(self)
     cpdef send_completed(self)
-    cpdef take_number(self, bint sync)
+    cpdef assign_number(self, bint sync)
     cpdef complete(self, unsigned int number)
-    cdef command_frame(self, int flags, int kind, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end)
+    cdef command_frame(self, int flags, int segment_type, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end)
     cdef completed_frame(self, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end)

@@ -6,7 +6,7 @@ from headrace.protocol.v0_10.session_connection cimport SessionConnection
 from headrace.protocol.v0_10.session.port cimport (
     C_ATTACHED, C_DETACHING, C_INLINE_BODY_MAX, SessionPort,
 )
-from headrace.protocol.v0_10.session.completion cimport CompletedIds
+from headrace.protocol.v0_10.session.completed_ids cimport CompletedIds
 from headrace.protocol.v0_10.session.sent cimport SentCommands
 
 cdef unsigned int SERIAL_MASK
@@ -22,7 +22,7 @@ cdef class ReceivedCommands:
     cdef SessionPort session
     cdef SentCommands sent
     cdef public bint has_state
-    cdef public bint ready
+    cdef public bint has_command_point
     cdef public CompletedIds completed
     cdef public CompletedIds known_to_peer
     cdef public list waiting_syncs
@@ -42,7 +42,7 @@ cdef class ReceivedCommands:
     @cython.locals(session=SessionPort, next_id=cython.longlong, cursor=cython.longlong)
     cpdef pass_gaps(self)
     @cython.locals(session=SessionPort, assembly=Assembly)
-    cdef command_frame(self, int flags, int kind, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end)
+    cdef command_frame(self, int flags, int segment_type, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end)
     @cython.locals(session=SessionPort, assembly=Assembly)
     cpdef find_sink(self)
     cpdef refuse(self, str text)

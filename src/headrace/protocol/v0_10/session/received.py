@@ -21,7 +21,7 @@ if not cython.compiled:
     from headrace.protocol.v0_10.assembly import COMMAND as C_COMMAND
     from headrace.protocol.v0_10.assembly import HEADER as C_HEADER
     from headrace.protocol.v0_10.assembly import Assembly
-    from headrace.protocol.v0_10.session.completion import CompletedIds
+    from headrace.protocol.v0_10.session.completed_ids import CompletedIds
     from headrace.protocol.v0_10.session.port import ATTACHED as C_ATTACHED
     from headrace.protocol.v0_10.session.port import DETACHING as C_DETACHING
     from headrace.protocol.v0_10.session.port import INLINE_BODY_MAX as C_INLINE_BODY_MAX
@@ -68,7 +68,7 @@ class ReceivedCommands:
         self.session = session
         self.sent = sent
         self.has_state = False  # True once a command-point was received: execution state exists.
-        self.ready = False  # True once a command-point was received on this attachment.
+        self.has_command_point = False  # True once a command-point was received on this attachment.
         self.completed = CompletedIds(0)  # The complete commands.
         self.known_to_peer = CompletedIds(0)  # Commands whose completion the peer acknowledged.
         self.waiting_syncs: Any = None  # Unwrapped ids of execution.sync commands that wait.
@@ -76,12 +76,12 @@ class ReceivedCommands:
         self.assembly = Assembly()
 
     def refresh(self) -> None:
-        """Update ``session.fast_path``: whether the next command may take the fast path."""
+        """Update ``session.takes_fast_path``: whether the next command may take the fast path."""
         session = self.session
-        session.fast_path = (
+        session.takes_fast_path = (
             session.state == C_ATTACHED
-            and self.ready
-            and not self.assembly.active
+            and self.has_command_point
+            and not self.assembly.is_active
             and session.cursor == session.next_in
             and self.gaps_ahead is None
             and not session.ended
@@ -104,10 +104,14 @@ class ReceivedCommands:
         ahead = (number - session.next_in) & SERIAL_MASK
         if 0 < ahead <= SERIAL_HALF:
             raise unknown_ids(f"command {number} was announced where {session.next_in} is due")
-        self.ready = True
+        self.has_command_point = True
         assembly = self.assembly
         if offset and ahead == 0:
-            if number != session.cursor or not assembly.active or assembly.octets != offset:
+            if (
+                number != session.cursor
+                or not assembly.is_active
+                or assembly.payload_bytes != offset
+            ):
                 raise unknown_ids(f"the first {offset} octets of command {number} are unknown")
             return
         session.cursor = number
@@ -120,7 +124,7 @@ class ReceivedCommands:
     def restart(self) -> None:
         """Restart at the last command-point, as the peer has lost the state of the session."""
         session = self.session
-        self.has_state = self.ready
+        self.has_state = self.has_command_point
         session.next_in = session.cursor
         session.has_unreported = False
         self.completed = CompletedIds(session.cursor)
@@ -184,38 +188,46 @@ class ReceivedCommands:
 
     # Keeps 0-10/s037.
     def command_frame(
-        self, flags: int, kind: int, buffer: bytes | bytearray, start: int, end: int
+        self, flags: int, segment_type: int, buffer: bytes | bytearray, start: int, end: int
     ) -> None:
         """Handle a frame of the command track that does not take the fast path."""
         session = self.session
         if session.state == C_DETACHING or session.ended:
             return
-        if not self.ready:
+        if not self.has_command_point:
             raise unknown_ids("commands before session.command-point")
         assembly = self.assembly
-        if not assembly.active:
+        if not assembly.is_active:
             if flags & C_BEGINS != C_BEGINS:
                 raise CloseError(CloseCode.FRAMING_ERROR, "the beginning of a command is missing")
             assembly.begin(session.cursor != session.next_in, session.connection.pool)
-            session.fast_path = False
-        if kind == C_HEADER and len(assembly.header) + end - start > HEADER_BYTES_MAX:
+            session.takes_fast_path = False
+        if segment_type == C_HEADER and len(assembly.header) + end - start > HEADER_BYTES_MAX:
             self.refuse("a header segment is too large")
-        if kind == C_COMMAND and len(assembly.command) + end - start > COMMAND_BYTES_MAX:
+        if segment_type == C_COMMAND and len(assembly.command) + end - start > COMMAND_BYTES_MAX:
             self.refuse("a command segment is too large")
-        if kind == C_BODY and assembly.command[:2] == FILE_STAGE and not assembly.discarding:
+        if (
+            segment_type == C_BODY
+            and assembly.command[:2] == FILE_STAGE
+            and not assembly.is_discarding
+        ):
             self.find_sink()
-        elif kind == C_BODY and assembly.body_size + end - start > session.connection.body_max:
+        elif (
+            segment_type == C_BODY
+            and assembly.body_size + end - start > session.connection.body_max
+        ):
             self.refuse(
                 f"a body is larger than the maximum of {session.connection.body_max} octets"
             )
         elif (
-            kind == C_BODY and (assembly.body_size + end - start) >> 20 != assembly.body_size >> 20
+            segment_type == C_BODY
+            and (assembly.body_size + end - start) >> 20 != assembly.body_size >> 20
         ):
             self.check_unfinished()
-        if not assembly.add(flags, kind, buffer, start, end):
+        if not assembly.add(flags, segment_type, buffer, start, end):
             return
-        if not assembly.last_segment:
-            if kind == C_COMMAND and not assembly.discarding:
+        if not assembly.is_last_segment:
+            if segment_type == C_COMMAND and not assembly.is_discarding:
                 self.check_segments(assembly.command)
             return
         self.dispatch_command()
@@ -245,21 +257,21 @@ class ReceivedCommands:
         try:
             assembly.sink = session.connection.body_sink(session, assembly.header)
         except Exception:
-            session.take_number(False)
+            session.assign_number(False)
             session.connection.current = read_command_codes(assembly.command)
             raise
         session.command_id = number
 
     def refuse(self, text: str) -> None:
         """Refuse a command that is too large; its id counts as used."""
-        self.session.take_number(False)
+        self.session.assign_number(False)
         self.session.connection.current = read_command_codes(self.assembly.command)
         raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, text)
 
     def check_segments(self, command: bytes) -> None:
         """Refuse a command without segments whose header or body is about to arrive."""
         if command[:2] not in WITH_SEGMENTS:
-            self.session.take_number(False)
+            self.session.assign_number(False)
             self.session.connection.current = read_command_codes(command)
             raise ExecutionError(
                 ExecutionCode.COMMAND_INVALID, "header or body on a command that takes none"
@@ -269,7 +281,7 @@ class ReceivedCommands:
         """Pass a complete command to the connection's owner."""
         session = self.session
         assembly = self.assembly
-        if assembly.discarding:
+        if assembly.is_discarding:
             assembly.clear()
             session.cursor = (session.cursor + 1) & SERIAL_MASK
             self.pass_gaps()
@@ -282,7 +294,7 @@ class ReceivedCommands:
         parts = assembly.body()
         assembly.sink = None
         assembly.clear()
-        session.take_number(len(command) > 3 and command[3] & 1 != 0)
+        session.assign_number(len(command) > 3 and command[3] & 1 != 0)
         self.pass_gaps()
         connection = session.connection
         connection.current = read_command_codes(command)
@@ -385,7 +397,7 @@ class ReceivedCommands:
             self.sent.send_known_completed()
         if not session.has_unreported:
             return
-        if self.sent.resuming and not session.connection.is_server:
+        if self.sent.is_resuming and not session.connection.is_server:
             return  # The peer may have lost these commands; its session.expected will show it.
         session.has_unreported = False
         completed = self.completed

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sessions of AMQP 0-10 that a server knows, by principal and name.
+"""The registry of a server's 0-10 sessions, by principal and name.
 
-A session that loses its connection stays for the timeout that was granted, and then ends. Names of
-different principals do not clash. The clock comes from outside.
+A session that loses its connection is kept for the granted timeout and then ends. Sessions of
+different principals may have the same name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from headrace.protocol.v0_10.session.session import Session
 
-DETACHED_MAX = 1024  # Detached sessions of one registry; beyond, the one that left first ends.
+DETACHED_MAX = 1024  # The maximum detached sessions of a registry; beyond it the oldest ends.
 
 
 class Sessions:
@@ -31,20 +31,22 @@ class Sessions:
         detached_max: int = DETACHED_MAX,
         timeout_max_s: int = 3600,
     ) -> None:
-        """``make(name)`` returns a new session, ``clock()`` seconds that never run backwards."""
+        """``make(name)`` returns a new session, ``clock()`` the monotonic time in seconds."""
         self.make = make
         self.clock = clock
         self.detached_max = detached_max
         self.timeout_max_s = timeout_max_s
         self.named: dict[tuple[Hashable, bytes], Session] = {}
         self.keys: dict[Session, tuple[Hashable, bytes]] = {}
-        self.waiting: dict[Session, float] = {}  # Detached ones, and when they end.
+        self.waiting: dict[
+            Session, float
+        ] = {}  # Detached sessions, each with the time at which it ends.
 
     # Keeps 0-10/s035.
     def find(self, principal: Hashable, name: bytes, force: bool) -> Session:
-        """Return the session of that name, or a new one, not attached.
+        """Return the session of that name, or a new one; it is not attached.
 
-        With ``force`` one that is attached elsewhere is taken away from there.
+        With ``force``, a session that is attached elsewhere is detached first.
 
         Raises:
             DetachError: the session is attached elsewhere.
@@ -55,7 +57,7 @@ class Sessions:
             if not force:
                 raise DetachError(DetachCode.SESSION_BUSY, "the session is attached elsewhere")
             session.connection.evict(session)
-            session = self.named.get(key)  # Gone, when nothing of it is kept.
+            session = self.named.get(key)  # None if the session ended with its attachment.
         if session is None:
             session = self.make(name)
             session.registry = self
@@ -66,20 +68,20 @@ class Sessions:
 
     # Keeps 0-10/s036.
     def grant(self, requested_s: int | None) -> int:
-        """Return the timeout to grant: what was asked for, but at most ``timeout_max_s``."""
+        """Return the timeout to grant: the requested one, at most ``timeout_max_s``."""
         if requested_s is None:
             return self.timeout_max_s
         return min(requested_s, self.timeout_max_s)
 
     def on_detached(self, session: Session) -> None:
-        """A session lost its connection: keep it for its timeout."""
+        """Keep a session that was detached, for its timeout."""
         timeout_s = self.timeout_max_s if session.timeout_s is None else session.timeout_s
         self.waiting[session] = self.clock() + timeout_s
         while len(self.waiting) > self.detached_max:
             next(iter(self.waiting)).end()
 
-    def forget(self, session: Session) -> None:
-        """A session ended."""
+    def remove(self, session: Session) -> None:
+        """Remove a session that has ended."""
         self.waiting.pop(session, None)
         key = self.keys.pop(session, None)
         if key is not None:
@@ -92,6 +94,6 @@ class Sessions:
             session.end()
 
     def end_all(self) -> None:
-        """The server stops: every detached session ends."""
+        """End every detached session, as the server stops."""
         for session in list(self.waiting):
             session.end()

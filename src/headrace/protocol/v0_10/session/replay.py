@@ -35,7 +35,7 @@ class AttachedSession(Protocol):
 
 # Keeps 0-10/s042, 0-10/s043.
 def resume(session: AttachedSession, control: SessionExpected) -> None:
-    """Handle session.expected: when the session resumes, send what the peer expects.
+    """Handle session.expected: if the session is being resumed, replay the expected commands.
 
     Raises:
         DetachError: the control names commands that were never sent.
@@ -52,20 +52,22 @@ def resume(session: AttachedSession, control: SessionExpected) -> None:
         low = session.sent.completed.unwrap(first_id)
         if low + ((last_id - first_id) & SERIAL_MASK) > next_id:
             raise unknown_ids("expected names commands that were never sent")
-    if not session.sent.resuming:
+    if not session.sent.is_resuming:
         session.connection.on_session_control(session, control)
         return
-    session.sent.resuming = False
+    session.sent.is_resuming = False
     if not commands and not fragments:
         session.sent.send_command_point(session.sent.next_id, 0)
         lost = session.sent.completed.missing(session.sent.completed.low, next_id - 1)
-        session.sent.forget_all()
+        session.sent.drop_all()
         session.sent.completed.add(session.sent.completed.low, next_id - 1)
         if not session.connection.is_server:
             session.received.restart()
         session.connection.on_resumed(session, False)
         for first_id, last_id in lost:
-            session.connection.on_given_up(session, first_id & SERIAL_MASK, last_id & SERIAL_MASK)
+            session.connection.on_commands_lost(
+                session, first_id & SERIAL_MASK, last_id & SERIAL_MASK
+            )
         return
     replay(session, commands, fragments, next_id)
     if session.has_unreported:
@@ -77,7 +79,7 @@ def replay(
     session: AttachedSession, commands: SequenceSet, fragments: dict[int, Any], next_id: int
 ) -> None:
     """Send the commands that the peer expects and has not completed, or gaps for missing ones."""
-    position = -1  # The unwrapped id that the peer counts next.
+    position = -1  # The unwrapped id of the next command, as the peer counts.
     highest = max(
         [session.sent.completed.unwrap(last_id) for _, last_id in commands] + list(fragments),
         default=next_id,
@@ -96,7 +98,7 @@ def replay(
                 end = number
                 while end < min(high, next_id - 1) and end + 1 not in session.sent.kept:
                     end += 1
-                give_up(session, number, end)
+                send_gap_for_lost(session, number, end)
                 number = end + 1
                 continue
             if number in fragments:
@@ -114,10 +116,10 @@ def replay(
         session.sent.send_command_point(session.sent.next_id, 0)
 
 
-def give_up(session: AttachedSession, low: int, high: int) -> None:
-    """Send a gap for commands that were not kept: the peer treats them as complete."""
+def send_gap_for_lost(session: AttachedSession, low: int, high: int) -> None:
+    """Send a gap for commands that were not kept; the peer treats them as complete."""
     session.sent.send_gap(low & SERIAL_MASK, high & SERIAL_MASK)
-    session.connection.on_given_up(session, low & SERIAL_MASK, high & SERIAL_MASK)
+    session.connection.on_commands_lost(session, low & SERIAL_MASK, high & SERIAL_MASK)
 
 
 def write_bytes(
@@ -132,11 +134,11 @@ def write_bytes(
         segments.append((3, b"".join(parts)))
     final = 3 if parts else 2 if header else 1
     position = 0
-    for kind, data in segments:
+    for segment_type, data in segments:
         start = max(first - position, 0)
         chunk_end = min(end - position, len(data))
         if start < chunk_end:
             session.connection.write_part(
-                kind, kind == final, session.channel, data, start, chunk_end
+                segment_type, segment_type == final, session.channel, data, start, chunk_end
             )
         position += len(data)

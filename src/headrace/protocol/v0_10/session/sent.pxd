@@ -6,7 +6,7 @@ from headrace.protocol.v0_10.assembly cimport (
 )
 from headrace.protocol.v0_10.session_connection cimport SessionConnection
 from headrace.protocol.v0_10.session.port cimport C_DETACHING, SessionPort
-from headrace.protocol.v0_10.session.completion cimport CompletedIds
+from headrace.protocol.v0_10.session.completed_ids cimport CompletedIds
 from headrace.wire.memory cimport copy, cut, get32, put16, put32
 
 cdef enum:
@@ -15,6 +15,7 @@ cdef enum:
     C_RANGE_LEN = 8
     C_RANGE_CONTROL_LEN = 26
     C_RANGE_CONTROL_START = 0x0F00001A
+    C_KNOWN_COMPLETED = 0x020B01
 
 cdef unsigned int SERIAL_MASK
 cdef Py_ssize_t REPLAY_BYTES_MAX
@@ -24,10 +25,10 @@ cdef Py_ssize_t REPLAY_COMMANDS_MAX
 cdef class SentCommands:
     cdef SessionPort session
     cdef public bint lossless
-    cdef public bint keeps
+    cdef public bint keeps_for_replay
     cdef public unsigned int next_id
     cdef public CompletedIds completed
-    cdef public bint resuming
+    cdef public bint is_resuming
     cdef public dict kept
     cdef public Py_ssize_t kept_bytes
     cdef public bint has_due
@@ -53,13 +54,13 @@ cdef class SentCommands:
     cdef completed_frame(self, const unsigned char* buffer, Py_ssize_t start, Py_ssize_t end)
     cpdef add_known_completed(self, unsigned int first_id, unsigned int last_id)
     cpdef send_known_completed(self)
-    cpdef leave(self)
+    cpdef clear_due(self)
     @cython.locals(size=Py_ssize_t)
     cpdef keep(self, bytes payload, bytes header, tuple parts)
     cpdef release(self, long long low, long long high)
     @cython.locals(low=cython.longlong, high=cython.longlong)
-    cpdef forget_kept(self, unsigned int first_id, unsigned int last_id)
-    cpdef forget_all(self)
+    cpdef drop_confirmed(self, unsigned int first_id, unsigned int last_id)
+    cpdef drop_all(self)
     @cython.locals(session=SessionPort, connection=SessionConnection)
     cpdef write(self, bytes payload, bytes header, tuple parts)
     cpdef write_control(self, object control)

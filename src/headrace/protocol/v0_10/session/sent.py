@@ -16,7 +16,7 @@ if not cython.compiled:
     from headrace.protocol.v0_10.assembly import RESERVED_AT as C_RESERVED_AT
     from headrace.protocol.v0_10.assembly import SIZE_AT as C_SIZE_AT
     from headrace.protocol.v0_10.assembly import TRACK_AT as C_TRACK_AT
-    from headrace.protocol.v0_10.session.completion import CompletedIds
+    from headrace.protocol.v0_10.session.completed_ids import CompletedIds
     from headrace.protocol.v0_10.session.port import DETACHING as C_DETACHING
     from headrace.protocol.v0_10.session.port import SessionPort
     from headrace.wire.memory import copy, cut, get32, put16, put32
@@ -33,15 +33,17 @@ from headrace.protocol.codec_0_10 import (
 from headrace.protocol.errors_0_10 import unknown_ids
 from headrace.wire.ranges import SequenceSet
 
-HEADER_START = 0x0302  # The flags and kind of a header segment of one frame.
-BODY_START = 0x0703  # The flags and kind of a body segment, the last of its command.
+HEADER_START = 0x0302  # The flags and type of a header segment of one frame.
+BODY_START = 0x0703  # The flags and type of a body segment, the last of its command.
 RANGE_LEN = 8  # The bytes of a range of ids.
 RANGE_CONTROL_LEN = 26  # The bytes of the frame of a control with one range.
-RANGE_CONTROL_START = 0x0F00001A  # The flags, kind and size of such a frame.
+RANGE_CONTROL_START = 0x0F00001A  # The flags, segment type and size of such a frame.
+KNOWN_COMPLETED = 0x020B01  # The code and packing flags of session.known-completed.
 if not cython.compiled:
     C_RANGE_LEN = RANGE_LEN
     C_RANGE_CONTROL_LEN = RANGE_CONTROL_LEN
     C_RANGE_CONTROL_START = RANGE_CONTROL_START
+    C_KNOWN_COMPLETED = KNOWN_COMPLETED
     C_HEADER_START = HEADER_START
     C_BODY_START = BODY_START
 REPLAY_BYTES_MAX = 16 << 20  # The bytes of the commands that a session keeps for replay.
@@ -60,10 +62,10 @@ class SentCommands:
         """With ``lossless``, a command that cannot be kept for replay is not sent."""
         self.session = session
         self.lossless = lossless
-        self.keeps = False  # True: sent commands are kept for replay.
+        self.keeps_for_replay = False  # True: sent commands are kept for replay.
         self.next_id = 0  # The id of the next command.
         self.completed = CompletedIds(0)  # Commands that the peer completed.
-        self.resuming = False  # True: attached again, before the peer's session.expected.
+        self.is_resuming = False  # True: attached again, before the peer's session.expected.
         #: The commands kept for replay, by unwrapped id: payload, header, parts of the body.
         self.kept: dict[int, tuple[bytes, bytes, tuple[bytes, ...]]] = {}
         self.kept_bytes = 0
@@ -99,12 +101,12 @@ class SentCommands:
 
     def send(self, payload: bytes, header: bytes, parts: tuple[bytes, ...]) -> int:
         """Send an encoded command, as :meth:`send_command`."""
-        if self.keeps:
+        if self.keeps_for_replay:
             self.keep(payload, header, parts)
         number = self.next_id
         self.next_id = (number + 1) & SERIAL_MASK
         session = self.session
-        if session.connection is not None and session.state < C_DETACHING and not self.resuming:
+        if session.connection is not None and session.state < C_DETACHING and not self.is_resuming:
             self.write(payload, header, parts)
         return number
 
@@ -145,9 +147,9 @@ class SentCommands:
         header_size = header_end - header + C_FRAME_HEAD
         body_size = body_end - body + C_FRAME_HEAD
         if (
-            self.keeps
+            self.keeps_for_replay
             or connection is None
-            or self.resuming
+            or self.is_resuming
             or header_size > connection.max_frame_size
             or body_size > connection.max_frame_size
         ):
@@ -253,19 +255,19 @@ class SentCommands:
         """Send session.known-completed."""
         self.has_due = False
         if self.due_more is None:
-            self.write_range(0x020B01, self.due_first, self.due_last)
+            self.write_range(C_KNOWN_COMPLETED, self.due_first, self.due_last)
         else:
             known_completed = self.due_more
             self.due_more = None
             try:
                 known_completed.add_range(self.due_first, self.due_last)
             except ValueError:
-                self.write_range(0x020B01, self.due_first, self.due_last)
+                self.write_range(C_KNOWN_COMPLETED, self.due_first, self.due_last)
             self.write_control(SessionKnownCompleted(commands=known_completed))
 
-    def leave(self) -> None:
+    def clear_due(self) -> None:
         """Drop the controls that are due, as the session leaves its channel."""
-        self.resuming = False
+        self.is_resuming = False
         self.has_due = False
         self.due_more = None
 
@@ -285,17 +287,17 @@ class SentCommands:
         self.kept_bytes += size
 
     def release(self, low: int, high: int) -> None:
-        """These unwrapped ids need not be replayed."""
+        """Drop the commands with these unwrapped ids: they need not be replayed."""
         kept = self.kept
         if high - low < len(kept):
-            gone = [number for number in range(low, high + 1) if number in kept]
+            released = [number for number in range(low, high + 1) if number in kept]
         else:
-            gone = [number for number in kept if low <= number <= high]
-        for number in gone:
+            released = [number for number in kept if low <= number <= high]
+        for number in released:
             self.kept_bytes -= retained_size(kept.pop(number))
 
-    def forget_kept(self, first_id: int, last_id: int) -> None:
-        """The peer confirmed these: they need not be replayed."""
+    def drop_confirmed(self, first_id: int, last_id: int) -> None:
+        """Drop the commands that the peer confirmed: they need not be replayed."""
         low = self.completed.unwrap(first_id)
         high = low + ((last_id - first_id) & SERIAL_MASK)
         if high >= self.completed.unwrap(self.next_id):
@@ -303,8 +305,8 @@ class SentCommands:
         if self.kept:
             self.release(low, high)
 
-    def forget_all(self) -> None:
-        """Forget everything kept for replay."""
+    def drop_all(self) -> None:
+        """Drop all commands that are kept for replay."""
         self.kept.clear()
         self.kept_bytes = 0
 
@@ -347,7 +349,7 @@ class SentCommands:
         self.write_control(SessionCommandPoint(command_id=number, command_offset=offset))
 
     def request_timeout(self, timeout_s: int | None) -> None:
-        """Ask that the session be kept so many seconds when detached; None is for ever."""
+        """Request that the session be kept for ``timeout_s`` when detached; None is no limit."""
         self.write_control(SessionRequestTimeout(timeout=timeout_s))
 
     def flush(

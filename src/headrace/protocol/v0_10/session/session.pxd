@@ -16,7 +16,7 @@ cdef class Session(SessionPort):
 
     cpdef attach(self, SessionConnection connection, unsigned int channel)
     cpdef begin(self)
-    cpdef leave(self)
+    cpdef leave_channel(self)
     cpdef end(self)
     cpdef set_timeout(self, object timeout_s)
     cpdef on_control(self, object control)

@@ -92,13 +92,13 @@ class Session(SessionPort):
         self.received.send_completed()
 
     def refresh(self) -> None:
-        """Update ``fast_path``: whether the next command may take the fast path."""
+        """Update ``takes_fast_path``: whether the next command may take the fast path."""
         self.received.refresh()
 
     def command_frame(
-        self, flags: int, kind: int, buffer: bytes | bytearray, start: int, end: int
+        self, flags: int, segment_type: int, buffer: bytes | bytearray, start: int, end: int
     ) -> None:
-        self.received.command_frame(flags, kind, buffer, start, end)
+        self.received.command_frame(flags, segment_type, buffer, start, end)
 
     def completed_frame(self, buffer: bytes | bytearray, start: int, end: int) -> None:
         self.sent.completed_frame(buffer, start, end)
@@ -110,7 +110,7 @@ class Session(SessionPort):
         self.connection = connection
         self.channel = channel
         self.state = C_ATTACHED
-        self.received.ready = False
+        self.received.has_command_point = False
         self.cursor = self.next_in
         self.received.assembly.clear()
         self.refresh()
@@ -139,10 +139,10 @@ class Session(SessionPort):
         ):
             sent.send_command_point(sent.next_id, 0)
         else:
-            sent.resuming = True
+            sent.is_resuming = True
             sent.write_control(SessionFlush(expected=True))
 
-    def leave(self) -> None:
+    def leave_channel(self) -> None:
         """Detach the session from its channel; a session without a timeout ends."""
         connection = self.connection
         if connection is None:
@@ -152,12 +152,12 @@ class Session(SessionPort):
         self.connection = None
         self.channel = 0
         self.state = C_DETACHED
-        self.received.ready = False
+        self.received.has_command_point = False
         self.has_unreported = False
-        self.sent.leave()
+        self.sent.clear_due()
         self.received.assembly.clear()
         self.refresh()
-        if self.ended or not self.sent.keeps:
+        if self.ended or not self.sent.keeps_for_replay:
             self.end()
         elif self.registry is not None:
             self.registry.on_detached(self)
@@ -165,18 +165,18 @@ class Session(SessionPort):
     def end(self) -> None:
         """End the session, which cannot be attached again; a second call has no effect."""
         self.ended = True
-        self.sent.forget_all()
+        self.sent.drop_all()
         if self.registry is not None:
             registry = self.registry
             self.registry = None
-            registry.forget(self)
+            registry.remove(self)
 
     def set_timeout(self, timeout_s: int | None) -> None:
         """Adopt the granted timeout in seconds; None is no limit."""
         self.timeout_s = timeout_s
-        self.sent.keeps = timeout_s is None or timeout_s > 0
-        if not self.sent.keeps:
-            self.sent.forget_all()
+        self.sent.keeps_for_replay = timeout_s is None or timeout_s > 0
+        if not self.sent.keeps_for_replay:
+            self.sent.drop_all()
 
     # --- Controls -----------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class Session(SessionPort):
         elif isinstance(control, SessionConfirmed):
             if control.commands is not None:
                 for first_id, last_id in control.commands:
-                    self.sent.forget_kept(first_id, last_id)
+                    self.sent.drop_confirmed(first_id, last_id)
         elif isinstance(control, SessionFlush):
             if self.state != C_DETACHING:
                 self.received.on_flush(control)
@@ -244,7 +244,7 @@ class Session(SessionPort):
         self.ended = True
         connection = self.connection
         codes = connection.current
-        self.sent.resuming = False
+        self.sent.is_resuming = False
         self.send_command(
             ExecutionException(
                 error_code=error.error_code.value,
